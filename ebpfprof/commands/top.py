@@ -171,8 +171,8 @@ def _steps(is_screen: bool) -> Iterator[Callable[[str], None]]:
 
     try:
         yield tell
-    except BaseException:
-        tell("")  # an error stands in a line of its own
+    except BaseException:  # Ctrl-C too: what is said then stands in a line of its own
+        tell("")
         raise
 
 

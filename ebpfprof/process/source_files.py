@@ -65,7 +65,7 @@ class SourceFiles(Closing):
         self._worker = FileWorker(partial(_SourceTask, paths, invoking_user()))
         try:
             self._ask(["", []])
-        except BaseException:
+        except BaseException:  # Ctrl-C too: without an object nothing closes the worker
             self._worker.close()
             raise
 

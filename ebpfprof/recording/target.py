@@ -37,7 +37,7 @@ _TRACED_AT_THE_END = (
 )
 
 # Where looks only tell which goroutines are idle.
-_SELDOM_HZ = 10  # looks that only tell what is idle
+_SELDOM_HZ = 10
 _SELDOM_LATER_HZ = 3
 _SELDOM_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
 

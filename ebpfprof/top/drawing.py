@@ -106,7 +106,7 @@ class DrawnTable(App[None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_resize(self) -> None:
-        """Choose the columns anew."""
+        """Choose the columns for the new width."""
         self._draw()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:

@@ -118,7 +118,7 @@ class StacksPage(Page):
         self.show()
 
     def on_resize(self) -> None:
-        """Break the lines anew."""
+        """Break the lines for the new width."""
         self.show()
 
     def show(self) -> None:

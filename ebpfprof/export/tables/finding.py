@@ -36,7 +36,10 @@ def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
     busy, _ = split(profile)
     if locks and (sentence := _of_lock(busy, locks[0])):
         return sentence
-    found = _of_functions(busy) if kind.table.rows == "functions" else _of_operations(busy)
+    if kind.table.rows == "functions":
+        found = _of_functions(busy)
+    else:
+        found = _of_operations(busy, has_events=bool(kind.table.count))
     return f"{found[0]} {kind.headline} {found[1]}." if found else ""
 
 
@@ -55,8 +58,11 @@ def _of_functions(profile: Profile) -> tuple[str, str] | None:
     return told, f"{printable(rows[0].function)} itself"
 
 
-def _of_operations(profile: Profile) -> tuple[str, str] | None:
-    """The share of one operation, called from one line; and what it is."""
+def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | None:
+    """The share of one operation, called from one line; and what it is.
+
+    `has_events`: the count of a sample is of events, so that their mean says something.
+    """
     rows = operation_sums(profile.samples, profile.module)
     if len(rows) < 2 or not _is_much(profile, rows[0].value, rows[0].count, rows[0].share):
         return None
@@ -64,12 +70,12 @@ def _of_operations(profile: Profile) -> tuple[str, str] | None:
     if top.error > _MAX_ERROR:
         return None
     told = f", a time estimated to {percent(top.error)}" if top.error else ""
-    mean = "" if top.error else f", {duration(top.mean)} at a time"
+    mean = f", {duration(top.mean)} at a time" if has_events and not top.error else ""
     return percent(top.share), f"{printable(top.operation)} in {_place(top)}{mean}{told}"
 
 
 def _of_lock(profile: Profile, lock: Lock) -> str:
-    """A sentence about one lock, whoever waits for it; "" if it does not stand out."""
+    """A sentence about one lock, with all waits for it; "" if it does not stand out."""
     whole_ns = sum(sample.values[-1] for sample in profile.samples)
     share = min(1.0, lock.delay_ns / whole_ns) if whole_ns else 0.0
     if not lock.address or not _is_much(profile, lock.delay_ns, lock.contentions, share):

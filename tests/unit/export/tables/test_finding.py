@@ -8,6 +8,7 @@ from ebpfprof.export.tables.finding import finding
 from ebpfprof.profile.model import Frame, Location, Lock, Mapping, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
+from ebpfprof.profilers.wall.kind import WALL
 
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
 S = 1_000_000_000
@@ -41,6 +42,18 @@ def test_an_estimate_says_so() -> None:
     found = finding(block(sample(LOCK, 5000, 15 * S, error_ns**2), sample(SEND, 100, 5 * S)))
     assert found == (
         "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), a time estimated to 5 %."
+    )
+
+
+def test_looks_have_no_mean() -> None:
+    found = WALL.make_profile(
+        [sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)],
+        [MAIN],
+        time_ns=0,
+        duration_ns=10 * S,
+    )
+    assert finding(found) == (
+        "75 % of the time of all goroutines: Mutex.Lock in main.(*Cache).Get (2.go:20)."
     )
 
 
