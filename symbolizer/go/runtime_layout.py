@@ -106,6 +106,8 @@ class RuntimeLayout:
     poll_data_shifts: tuple[int, int]
     """By how many bits to shift the data of an epoll event right, as a signed number, and then
     left: that is the address of its runtime.pollDesc (runtime/tagptr_64bit.go)."""
+    size_classes: tuple[int, ...]
+    """The sizes of small objects (bytes), by size class; class 0 is that of large ones, 0 here."""
     pclntab_magic: int
     """The first four bytes of a program's pclntab, as a number."""
 
@@ -191,6 +193,7 @@ def _layout(version: str) -> RuntimeLayout:
         tracebacks=_traceback_rules(entry["tracebacks"]),
         labels_in_slice=entry["labels_in_slice"],
         poll_data_shifts=tuple(entry["poll_data_shifts"]),
+        size_classes=tuple(entry["size_classes"]),
         pclntab_magic=int(entry["pclntab_magic"], 16),
     )
 

@@ -53,7 +53,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
         *("vdsoSP", "vdsoPC", "mOS.waitsema", "mWaitList.startTicks"),
     ),
-    "p": ("id", "status", "m", "runqhead", "runqtail", "runq", "runnext", "timers"),
+    "p": ("id", "status", "m", "mcache", "runqhead", "runqtail", "runq", "runnext", "timers"),
     "sudog": (
         *("g", "next", "prev", "elem", "acquiretime", "releasetime", "ticket", "isSelect"),
         *("success", "waiters", "parent", "waitlink", "waittail", "c"),
@@ -81,7 +81,29 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("findfunctab", "minpc", "maxpc", "text", "etext", "gofunc", "next", "types", "etypes"),
     ),
     "heapArena": ("spans",),
-    "mspan": ("startAddr", "npages", "elemsize", "spanclass", "state", "largeType"),
+    "mheap": ("sweepgen", "allspans", "arenas", "central", "spanalloc.inuse", "cachealloc.inuse"),
+    "mspan": (
+        *("startAddr", "npages", "freeindex", "nelems", "allocBits", "gcmarkBits", "sweepgen"),
+        *("allocCount", "spanclass", "state", "allocCountBeforeCache", "elemsize", "specials"),
+        *("largeType",),
+    ),
+    "mcache": ("nextSample", "memProfRate", "tinyAllocs", "alloc", "flushGen"),
+    "mstats": (
+        *("heapStats", "stacks_sys", "mspan_sys", "mcache_sys", "buckhash_sys", "gcMiscSys"),
+        *("other_sys", "last_gc_unix", "last_gc_nanotime", "pause_total_ns", "pause_ns"),
+        *("numgc", "numforcedgc", "gc_cpu_fraction", "lastHeapInUse"),
+    ),
+    "consistentHeapStats": ("stats",),
+    "heapStatsDelta": (
+        *("committed", "released", "inHeap", "inStacks", "inWorkBufs", "inPtrScalarBits"),
+        *("tinyAllocCount", "largeAlloc", "largeAllocCount", "smallAllocCount"),
+        *("largeFree", "largeFreeCount", "smallFreeCount"),
+    ),
+    "gcControllerState": (
+        *("gcPercent", "memoryLimit", "gcPercentHeapGoal", "lastHeapGoal", "heapLive"),
+        *("heapMarked", "heapInUse", "heapReleased", "heapFree", "totalAlloc", "totalFree"),
+        *("mappedReady", "triggered"),
+    ),
     "_func": (
         *("entryOff", "nameOff", "args", "deferreturn", "pcsp", "pcfile", "pcln", "npcdata"),
         *("cuOffset", "startLine", "funcID", "flag", "nfuncdata"),
@@ -134,6 +156,12 @@ PLAIN_POLL_DATA: Final = "*(**pollDesc)(unsafe.Pointer(&ev.data)) = pd"
 ADDRESS_BITS: Final = re.compile(r"^\t(?:defaultAddrBits|addrBits) = (\d+)(?: \+ (\d+))?$", re.M)
 ALIGNMENT_BITS: Final = re.compile(r"^const tagAlignBits = (\d+)$", re.M)
 OLD_ALIGNMENT: Final = re.compile(r"^\ttagBits = 64 - addrBits \+ (\d+)$", re.M)
+# The sizes of small objects, by size class.
+SIZE_CLASS_FILES: Final = (
+    "src/internal/runtime/gc/sizeclasses.go",
+    "src/runtime/sizeclasses.go",
+)
+SIZE_CLASSES: Final = re.compile(r"^var (?:SizeClassToSize|class_to_size) = .*\{(.*)\}$", re.M)
 INLINE_CONSTANTS: Final = {
     "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
@@ -158,6 +186,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["tracebacks"] = tracebacks(goroot)
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
     entry["poll_data_shifts"] = poll_data_shifts(goroot)
+    entry["size_classes"] = size_classes(goroot)
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)
@@ -283,6 +312,14 @@ def poll_data_shifts(goroot: Path) -> list[int]:
     assert alignment, f"{goroot}: no alignment of tagged pointers"
     left = int(alignment[1])
     return [64 - int(bits[1]) - int(bits[2] or 0) + left, left]
+
+
+def size_classes(goroot: Path) -> list[int]:
+    """Return the sizes of small objects (bytes), by size class; class 0 is that of large ones."""
+    path = next(path for name in SIZE_CLASS_FILES if (path := goroot / name).exists())
+    match = SIZE_CLASSES.search(path.read_text())
+    assert match, f"{path}: no size classes"
+    return [int(size) for size in match[1].split(",")]
 
 
 def pclntab_magic(program: Path) -> str:
