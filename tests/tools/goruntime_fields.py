@@ -9,16 +9,8 @@ from typing import Final
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "g": (
         *("stack.lo", "stack.hi", "stackguard0", "m", "sched.sp", "sched.pc", "sched.bp"),
-        *(
-            "syscallsp",
-            "syscallpc",
-            "syscallbp",
-            "param",
-            "atomicstatus",
-            "goid",
-            "trackingSeq",
-            "schedlink",
-        ),
+        *("syscallsp", "syscallpc", "syscallbp", "param", "atomicstatus", "goid"),
+        *("trackingSeq", "schedlink"),
         *("waitsince", "waitreason", "lockedm", "parentGoid", "gopc", "startpc", "waiting"),
         *("labels", "timer", "sleepWhen", "selectDone", "goroutineProfiled", "coroarg", "bubble"),
         *("syncGroup",),

@@ -15,6 +15,7 @@ from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
 from symbolizer.go import inline, pclntab
 from tests.toolchains import MINORS, toolchain
 from tests.tools.generate_goruntime import OUTPUT, ROOT, describe, render
+from tests.tools.goruntime_fields import FIELDS
 
 STORED = json.loads(OUTPUT.read_text())
 
@@ -27,6 +28,31 @@ def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
 def test_the_stored_file_equals_the_generators_output() -> None:
     assert render(STORED) == OUTPUT.read_text()
     assert tuple(STORED) == MINORS
+
+
+def test_every_field_is_in_some_version() -> None:
+    """The generator leaves out what a version lacks: so also a name that is misspelt."""
+    rows = [(name, row) for entry in STORED.values() for name, row in entry["structs"].items()]
+    found = {(name, field) for name, row in rows for field in row["fields"]}
+    assert [each for each in named_fields() if each not in found] == []
+
+
+def named_fields() -> list[tuple[str, str]]:
+    return [(struct, field) for struct, fields in FIELDS.items() for field in fields]
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_every_size_class_has_its_counter(minor: str) -> None:
+    """The sizes come from a source file, the length of the runtime's counters from DWARF."""
+    layout = layout_for(GoVersion.parse(f"go{minor}"))
+    first, behind = (
+        layout.offset("heapStatsDelta", name) for name in ("smallAllocCount", "largeFree")
+    )
+    sizes = layout.size_classes
+    assert len(sizes) == (behind - first) // 8
+    assert sizes[:2] == (0, 8)
+    assert sizes[-1] == 32 << 10
+    assert list(sizes) == sorted(set(sizes))
 
 
 @pytest.mark.parametrize("minor", MINORS)
