@@ -1,0 +1,41 @@
+"""Addresses of the memory profile's variables, in every Go version and build mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from symbolizer import ElfFile, GoBinary, GoTableError
+from symbolizer.codeanalysis.heap_globals import heap_globals
+from tests.builds import BUILDS
+from tests.unit.symbolizer.codeanalysis.test_globals import symbol
+from tests.unit.symbolizer.elf.elf_writer import without_sections
+from tests.unit.symbolizer.go_programs import binary, only, program
+
+WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
+FUNCTIONS = [
+    "runtime.mProf_FlushLocked",
+    "runtime.mProf_Flush",
+    "runtime.mProf_Free",
+    "runtime.allocmcache",
+]
+
+
+@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+def test_the_addresses_equal_the_symbols(build: tuple[str, str]) -> None:
+    data = program(*build)
+    for each in (data, without_sections(data)):
+        found = heap_globals(GoBinary.open(ElfFile.from_bytes(each)))
+        assert found.buckets == symbol(data, "runtime.mbuckets")
+        assert found.rate == symbol(data, "runtime.MemProfileRate")
+        assert found.cycle == symbol(data, "runtime.mProfCycle")
+        assert found.active_lock == symbol(data, "runtime.profMemActiveLock")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_code_that_names_no_variable_is_refused(name: str) -> None:
+    data = bytearray(program())
+    function = only(binary(), name)
+    at = binary().elf.vaddr_to_offset(function.entry)
+    data[at : at + function.end - function.entry] = b"\x90" * (function.end - function.entry)
+    with pytest.raises(GoTableError, match=r"does not use the variables of the memory profile"):
+        heap_globals(GoBinary.open(ElfFile.from_bytes(bytes(data))))
