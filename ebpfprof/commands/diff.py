@@ -99,7 +99,7 @@ def command(
     if normalize and per_second:
         raise click.UsageError("--normalize and --per-second scale B in two ways: choose one.")
     base, profile = of_one_kind(read_profile(before), read_profile(after))
-    index = -1 if sample_type is None else formats.index_of(profile, sample_type)
+    index = None if sample_type is None else formats.index_of(profile, sample_type)
     if normalize:
         profile = normalized(profile, base)
     elif per_second:

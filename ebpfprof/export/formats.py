@@ -6,6 +6,7 @@ from typing import Any
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import flamegraph, folded, json_profile, pprof, speedscope
+from ebpfprof.export.kinds import default_index
 from ebpfprof.export.tables import diff, report
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.profile.delta import compared, require_same_types
@@ -68,7 +69,7 @@ def encode(
     index = None if sample_type is None else index_of(profile, sample_type)
     if name == "text":
         return report.encode(profile, index=index, hide_idle=hide_idle)
-    shown = -1 if index is None else index
+    shown = default_index(profile) if index is None else index
     if name == "html":
         return flamegraph.encode(profile, index=shown, hide_idle=hide_idle, sources=sources)
     if hide_idle:
@@ -94,7 +95,7 @@ def encode_difference(
     require_same_types(profile, base)
     if name == "pprof":
         return pprof.encode(compared(profile, base))
-    index = -1 if sample_type is None else index_of(profile, sample_type)
+    index = default_index(profile) if sample_type is None else index_of(profile, sample_type)
     if name == "html":
         return flamegraph.encode(profile, index=index, base=base, hide_idle=hide_idle)
     if name == "text":

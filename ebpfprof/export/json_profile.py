@@ -8,7 +8,8 @@ An object with these fields (most strings are an index into "strings"):
                    the recorded time
     title          a few words
     time_s         its begin, in seconds of Unix time; duration_s: its duration, in seconds
-    sample_types   [{"type", "unit"} ...]; default: index of the one to show first
+    sample_types   [{"type", "unit"} ...]; default: index of the one to show first;
+                   count: index of the number of events
     period         the amount of period_type {"type", "unit"} per sample
     strings        [text ...]
     frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
@@ -30,7 +31,7 @@ from typing import Any
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.export.frames import FrameTable
-from ebpfprof.export.kinds import has_operations, is_moment, title
+from ebpfprof.export.kinds import count_index, default_index, has_operations, is_moment, title
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
@@ -39,12 +40,15 @@ from ebpfprof.profile.operations import operation_of
 FORMAT = "ebpfprof-profile-1"
 
 
-def encode(profile: Profile, *, default: int = -1) -> bytes:
-    """The profile as JSON, in ASCII; `default` is the index of the sample type to show first."""
+def encode(profile: Profile, *, default: int | None = None) -> bytes:
+    """The profile as JSON, in ASCII; `default` is the index of the sample type to show first.
+
+    None: that of its kind.
+    """
     return dumped(document(profile, default=default))
 
 
-def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> bytes:
+def encode_difference(profile: Profile, base: Profile, *, index: int | None = None) -> bytes:
     """Both profiles: {"format": "ebpfprof-difference-1", "profile": {...}, "base": {...}}."""
     both = (document(each, default=index) for each in (profile, base))
     return dumped(
@@ -52,9 +56,9 @@ def encode_difference(profile: Profile, base: Profile, *, index: int = -1) -> by
     )
 
 
-def document(profile: Profile, *, default: int = -1) -> dict[str, Any]:
+def document(profile: Profile, *, default: int | None = None) -> dict[str, Any]:
     """The profile as the object that the docstring of this module describes."""
-    return _Document(profile).fields(default)
+    return _Document(profile).fields(default_index(profile) if default is None else default)
 
 
 def dumped(document: object) -> bytes:
@@ -98,6 +102,7 @@ class _Document:
             "duration_s": profile.duration_ns / 1e9,
             "sample_types": [_value_type(each) for each in profile.sample_types],
             "default": range(len(profile.sample_types))[default],
+            "count": range(len(profile.sample_types))[count_index(profile)],
             "period": profile.period,
             "period_type": _value_type(profile.period_type),
             "strings": list(self._strings),

@@ -27,6 +27,25 @@ def place_heading(profile: Profile) -> str:
     return kind.table.place[0] if kind else "Function"
 
 
+def in_tables(profile: Profile) -> Profile:
+    """The profile with no more values than tables of its kind show: how many, and how much."""
+    kind = find_kind(profile.kind)
+    return kind.in_tables(profile) if kind else profile
+
+
+def default_index(profile: Profile) -> int:
+    """The index of the value to show first."""
+    names = [each.type for each in profile.sample_types]
+    default = profile.default_sample_type
+    return names.index(default) if default in names else len(names) - 1
+
+
+def count_index(profile: Profile) -> int:
+    """The index of the value that says how many events there were."""
+    kind = find_kind(profile.kind)
+    return kind.shown[0] if kind else 0
+
+
 def is_moment(profile: Profile) -> bool:
     """Whether it shows a moment, rather than sums over the recorded time."""
     kind = find_kind(profile.kind)

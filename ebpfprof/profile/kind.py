@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as AbstractMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ebpfprof.profile.model import Mapping, Profile, Sample, ValueType
@@ -113,6 +113,10 @@ class ProfileKind:
     endpoint: Endpoint | None = None
     metric: Metric | None = None
     options: tuple[Option, ...] = ()
+    shown: tuple[int, int] = (0, -1)
+    """Which of a sample's values tables show, by index: how many events, and how much of them."""
+    default_sample_type: str = ""
+    """What `go tool pprof` shows of a file first; "" for the last sample type."""
     period_type: ValueType | None = None
     """The type of a profile's period; None: the first sample type."""
     sampling: Callable[[Values], str] = lambda _: "every event"
@@ -165,4 +169,24 @@ class ProfileKind:
             time_ns=time_ns,
             duration_ns=duration_ns,
             comments=tuple(comments),
+            default_sample_type=self.default_sample_type,
+        )
+
+    @property
+    def unit(self) -> str:
+        """The unit of the value that tables show."""
+        return self.sample_types[self.shown[1]].unit
+
+    def in_tables(self, profile: Profile) -> Profile:
+        """A profile of this kind with no more values than tables show: how many, and how much."""
+        if len(profile.sample_types) <= 2:
+            return profile
+        count, value = self.shown
+        return replace(
+            profile,
+            sample_types=(profile.sample_types[count], profile.sample_types[value]),
+            samples=tuple(
+                replace(each, values=(each.values[count], each.values[value]))
+                for each in profile.samples
+            ),
         )

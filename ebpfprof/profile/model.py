@@ -129,6 +129,8 @@ class Profile:
     time_ns: int
     duration_ns: int
     comments: tuple[str, ...]
+    default_sample_type: str = ""
+    """The type that viewers show first; "" for the last one."""
     account: Account | None = field(default=None, compare=False)
     module: str = field(default="", compare=False)
 

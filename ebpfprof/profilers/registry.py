@@ -9,6 +9,7 @@ from ebpfprof.profile.kind import Option, ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
+from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.wall.kind import WALL
 
@@ -60,10 +61,16 @@ def find_kind(name: str) -> ProfileKind | None:
     return _kinds.get(name)
 
 
-def kind_of(sample_types: Sequence[ValueType], samples: Sequence[Sample]) -> ProfileKind | None:
-    """The kind whose profiles have these sample types and samples; None if none fits."""
+def kind_of(
+    sample_types: Sequence[ValueType], samples: Sequence[Sample], default_sample_type: str = ""
+) -> ProfileKind | None:
+    """The kind whose profiles have these sample types and samples; None if none fits.
+
+    Of kinds with the same types, one with that default type comes first.
+    """
     types = [each.type for each in sample_types]
     fitting = [k for k in kinds() if [each.type for each in k.sample_types] == types]
+    fitting.sort(key=lambda kind: kind.default_sample_type != default_sample_type)
     told = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]
     rest = [kind for kind in fitting if not kind.is_of]
     return next(iter((*told, *rest)), None)
@@ -79,5 +86,5 @@ def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
     return {option.field: (option, kind) for kind in kinds() for option in kind.options}
 
 
-for _kind in (BLOCK, MUTEX, CPU, WALL, GOROUTINE, OPEN):
+for _kind in (BLOCK, MUTEX, CPU, WALL, GOROUTINE, HEAP, ALLOCS, OPEN):
     register(_kind)

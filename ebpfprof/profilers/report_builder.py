@@ -15,6 +15,7 @@ from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import Coverage, RecordingAccount
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.registry import kind_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ class ReportBuilder:
         go = self.recording.go
         info = go.binary.build_info if go else None
         profile = replace(profile, module=info.module if info else "")
-        account = replace(account, events=sum(each.values[0] for each in profile.samples))
+        count, _ = kind_named(profile.kind).shown
+        account = replace(account, events=sum(each.values[count] for each in profile.samples))
         self.report.profiles.append(profile.accounted(account))
 
     def fail(self, error: Exception) -> None:

@@ -111,20 +111,21 @@ class PageApi:
         self._manager.leases.lease(process, LEASE_S)
         if problem:
             return refused(request.scope, 500, problem)
-        windows = []
+        windows, shown = [], kind_named(kind)
+        no_sums = [0] * len(shown.sample_types)
         for window in process.history.windows:
-            sums = totals(window.profiles[kind]) if kind in window.profiles else [0]
+            sums = totals(window.profiles[kind]) if kind in window.profiles else no_sums
             windows.append(
                 {
                     "start_s": window.start_s,
                     "end_s": window.end_s,
-                    "count": sums[0],
-                    "value": sums[-1],
+                    "count": sums[shown.shown[0]],
+                    "value": sums[shown.shown[1]],
                 }
             )
         body = {
             "kind": kind,
-            "unit": kind_named(kind).sample_types[-1].unit,
+            "unit": shown.unit,
             "interval_s": self._manager.interval_s,
             "windows": windows,
             **states.as_json(process),

@@ -48,7 +48,7 @@ def _table(view: TopView, name: str) -> dict[str, Any]:
         "kind": of_view.kind.name,
         "rows_are": of_view.rows,
         "is_moment": of_view.kind.is_moment,
-        "unit": of_view.kind.sample_types[-1].unit,
+        "unit": of_view.kind.unit,
         "window_s": reading.window_ns / 1e9,
         "rows": [_row(row, of_view) for row in shown.rows],
         "hidden": _hidden(shown),

@@ -26,7 +26,7 @@ def amount(kind: ProfileKind, rate: float, digits: int = 3) -> str:
     Of a kind that shows a moment, the value at that moment. Times and sizes have one to three
     `digits`.
     """
-    unit = kind.sample_types[-1].unit
+    unit = kind.unit
     if unit == "nanoseconds" and not kind.is_moment:
         return in_a_second(rate, digits)
     return events(kind, 1e9 * rate) if unit == "count" else quantity(1e9 * rate, unit, digits)
@@ -34,7 +34,7 @@ def amount(kind: ProfileKind, rate: float, digits: int = 3) -> str:
 
 def total(kind: ProfileKind, value: float, digits: int = 3) -> str:
     """Of the kind's last value so much in all."""
-    return quantity(value, kind.sample_types[-1].unit, digits)
+    return quantity(value, kind.unit, digits)
 
 
 def error(relative: float, safe: Callable[[str], str] = str) -> str:

@@ -140,7 +140,7 @@ def _snapshot(view: View, target: LiveTarget, reports: Sequence[Report]) -> Snap
     profiles = [p for report in reports for p in report.profiles if p.kind == view.kind.name]
     locks = [lock for report in reports for lock in report.locks] if view.rows == "locks" else ()
     recorded_ns = profiles[0].duration_ns if profiles else 0
-    profile = profiles[0] if profiles else None
+    profile = view.kind.in_tables(profiles[0]) if profiles else None
     return Snapshot(target.pid, recorded_ns, profile, locks, is_over=target.ending is not None)
 
 

@@ -324,10 +324,10 @@ class FlameTree {
   }
 
   /* Each function that is shown, once: {number, name, kind, flat, cum, count, base, baseFlat}.
-     `count` is the sum of the profile's first value; `base` is the cum in the base. */
+     `count` is the sum of the numbers of events; `base` is the cum in the base. */
   functions() {
     const { starts, ends, functions, ofProfile } = this.stacks;
-    const [{ values }] = this.stacks.profiles;
+    const [{ values, count: countIndex = 0 }] = this.stacks.profiles;
     const { names, kinds } = this.names;
     const column = () => new Float64Array(names.length);
     const [later, laterFlat, base, baseFlat, count] = [1, 2, 3, 4, 5].map(column);
@@ -336,7 +336,7 @@ class FlameTree {
     for (const stack of this.shown) {
       const [sums, flats] = stack < ofProfile ? [later, laterFlat] : [base, baseFlat];
       const value = this.values[stack];
-      const times = stack < ofProfile ? values[stack][0] : 0;
+      const times = stack < ofProfile ? values[stack][countIndex] : 0;
       for (let at = starts[stack]; at < ends[stack]; at++) {
         const name = functions[at];
         if (seen[name] === stack) continue;

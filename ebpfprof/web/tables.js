@@ -31,7 +31,7 @@ function idleRows(profile, valueIndex) {
   profile.idle.forEach((rule, index) => {
     if (rule < 0) return;
     rows[rule].value += profile.values[index][valueIndex];
-    rows[rule].count += profile.values[index][0];
+    rows[rule].count += profile.values[index][profile.count ?? 0];
   });
   rows.sort((one, other) => other.value - one.value);
   return { rows: rows.filter((row) => row.count), sum: rows.reduce((sum, row) => sum + row.value, 0) };
@@ -68,7 +68,7 @@ const headline = remembering((profile, kind, valueIndex, hideIdle) => {
       sums.set(key, known);
     }
     known.value += value;
-    known.count += values[index][0];
+    known.count += values[index][profile.count ?? 0];
   });
   let worst = null;
   for (const each of sums.values()) if (!worst || each.value > worst.value) worst = each;

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _FLUSH_LOCKED: Final = "runtime.mProf_FlushLocked"
 _FLUSH: Final = "runtime.mProf_Flush"
 _FREE: Final = "runtime.mProf_Free"
+_SWEEP_ONE: Final = "runtime.sweepone"
 _NEW_CACHE: Final = "runtime.allocmcache"
 _NEXT_SAMPLE: Final = "runtime.nextSample"  # inlined, as a rule
 _WORD_BYTES: Final = 8
@@ -31,13 +32,15 @@ class HeapGlobals:
 
     `buckets` is runtime.mbuckets, the first bucket; `rate` runtime.MemProfileRate, an int;
     `cycle` runtime.mProfCycle, 4 bytes: the number of the cycle, and in bit 0 whether it has been
-    flushed; `active_lock` runtime.profMemActiveLock, a word that is 0 while it is free.
+    flushed; `active_lock` runtime.profMemActiveLock, a word that is 0 while it is free; `sweep`
+    runtime.sweep.active.state, 4 bytes: how many sweep, and in bit 31 whether all is taken.
     """
 
     buckets: int
     rate: int
     cycle: int
     active_lock: int
+    sweep: int
 
 
 def heap_globals(binary: GoBinary) -> HeapGlobals:
@@ -51,6 +54,7 @@ def heap_globals(binary: GoBinary) -> HeapGlobals:
         _checked(binary, draws, rates[:1] if draws == _NEXT_SAMPLE else rates[-1:]),
         _checked(binary, _FREE, _operands(binary, _FREE)[:1], 4),
         _checked(binary, _FLUSH, locks[-1:]),
+        _checked(binary, _SWEEP_ONE, _operands(binary, _SWEEP_ONE)[:1], 4),
     )
 
 

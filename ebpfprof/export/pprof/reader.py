@@ -195,8 +195,9 @@ class _Decoder:
         )
         if not sample_types:
             raise InvalidProfile("The profile has no sample types.")
+        default = self._string(message.default_sample_type)
         return Profile(
-            kind=_name_of_kind(sample_types, samples) if kind is None else kind,
+            kind=_name_of_kind(sample_types, samples, default) if kind is None else kind,
             sample_types=sample_types,
             period_type=self._value_type(message.period_type),
             period=message.period,
@@ -205,6 +206,7 @@ class _Decoder:
             time_ns=message.time_nanos,
             duration_ns=message.duration_nanos,
             comments=tuple(self._string(index) for index in message.comment),
+            default_sample_type=default,
         )
 
     def _mappings(self) -> dict[int, Mapping]:
@@ -342,6 +344,8 @@ def _check_id(what: str, number: int, table: dict[int, Any]) -> None:
         raise InvalidProfile(f"The profile has a {what} whose id, {number}, is 0 or not unique.")
 
 
-def _name_of_kind(sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...]) -> str:
-    found = kind_of(sample_types, samples)
+def _name_of_kind(
+    sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...], default: str
+) -> str:
+    found = kind_of(sample_types, samples, default)
     return found.name if found else ""

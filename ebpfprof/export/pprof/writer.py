@@ -23,7 +23,7 @@ def encode(profile: Profile) -> bytes:
 
     As in Go (runtime/pprof/proto.go), samples are sorted by their last value, descending; ids
     count from 1 in the order of first use; mappings whose addresses all have names have
-    has_functions; there is no default_sample_type. Unlike Go, it writes comments, and the duration
+    has_functions. Unlike Go, it writes comments, and the duration
     for every kind of profile.
     """
     message = _Encoder().encode(profile)
@@ -62,6 +62,8 @@ class _Encoder:
         for field, value in self._value_type(profile.period_type).items():
             setattr(message.period_type, field, value)
         message.period = profile.period
+        if profile.default_sample_type:
+            message.default_sample_type = self._string(profile.default_sample_type)
         message.comment.extend([self._string(comment) for comment in profile.comments])
         # Strict readers refuse a whole profile because of one name that is not UTF-8.
         message.string_table.extend([s.encode("utf-8", "backslashreplace") for s in self._strings])

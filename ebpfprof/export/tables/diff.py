@@ -6,7 +6,7 @@ from functools import partial
 
 from ebpfprof.console.text import counted, duration, printable
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.kinds import has_operations, place_heading, title
+from ebpfprof.export.kinds import default_index, has_operations, place_heading, title
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.export.tables.quantities import amount
@@ -50,7 +50,9 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
     return sorted(changed, key=lambda each: (-each.difference, each.function, each.operation))
 
 
-def encode(profile: Profile, base: Profile, *, index: int = -1, hide_idle: bool = False) -> bytes:
+def encode(
+    profile: Profile, base: Profile, *, index: int | None = None, hide_idle: bool = False
+) -> bytes:
     """The text of render() for a file: ASCII, of unlimited width."""
     text = render(profile, base, index=index, hide_idle=hide_idle, width=None, color=False)
     return text.encode()
@@ -60,7 +62,7 @@ def render(
     profile: Profile,
     base: Profile,
     *,
-    index: int = -1,
+    index: int | None = None,
     hide_idle: bool = False,
     limit: int = 10,
     width: int | None,
@@ -71,6 +73,8 @@ def render(
     Shares are parts of the total of `base`. No text of the files reaches the terminal as a control
     character. Ends with a newline.
     """
+    if index is None:
+        index = default_index(profile)
     hidden = ""
     if hide_idle:
         (base, in_base), (profile, in_profile) = split(base), split(profile)

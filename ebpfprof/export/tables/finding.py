@@ -33,7 +33,7 @@ def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
     kind = find_kind(profile.kind)
     if kind is None or kind.is_moment or not profile.samples or not profile.duration_ns:
         return ""
-    busy, _ = split(profile)
+    busy, _ = split(kind.in_tables(profile))
     if locks and (sentence := _of_lock(busy, locks[0])):
         return sentence
     if kind.table.rows == "functions":

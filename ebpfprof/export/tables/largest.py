@@ -1,5 +1,6 @@
 """The largest rows of any profile, in the table of its kind."""
 
+from ebpfprof.export.kinds import default_index
 from ebpfprof.export.tables import functions, operations
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.profile.idle import split
@@ -25,13 +26,15 @@ def render(
     newline.
     """
     hidden, kind = "", find_kind(profile.kind)
+    if kind and index is None:
+        profile = kind.in_tables(profile)
     if hide_idle:
         profile, idle = split(profile)
         hidden = hidden_line(profile, idle)
         if hidden and not profile.samples:
             return f"All that was recorded is idle.\n{hidden}"
     if kind is None or index is not None:
-        shown = -1 if index is None else index
+        shown = default_index(profile) if index is None else index
         return functions.render(profile, index=shown, width=width, color=color) + hidden
     return _of_kind(profile, kind, width=width, color=color) + hidden
 

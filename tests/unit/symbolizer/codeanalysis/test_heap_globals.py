@@ -12,7 +12,9 @@ from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
+SWEEP_STATE = {"1.19": 28, "1.21": 28}  # where sweepdata has active.state (runtime/mgcsweep.go)
 FUNCTIONS = [
+    "runtime.sweepone",
     "runtime.mProf_FlushLocked",
     "runtime.mProf_Flush",
     "runtime.mProf_Free",
@@ -29,6 +31,7 @@ def test_the_addresses_equal_the_symbols(build: tuple[str, str]) -> None:
         assert found.rate == symbol(data, "runtime.MemProfileRate")
         assert found.cycle == symbol(data, "runtime.mProfCycle")
         assert found.active_lock == symbol(data, "runtime.profMemActiveLock")
+        assert found.sweep == symbol(data, "runtime.sweep") + SWEEP_STATE.get(build[0], 20)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -1,0 +1,84 @@
+"""The heap and allocs profiles, which have the same samples."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ebpfprof.profile.kind import Endpoint, Option, ProfileKind, Table, Values
+from ebpfprof.profile.model import ValueType
+
+_TYPES: Final = (
+    ValueType("alloc_objects", "count"),
+    ValueType("alloc_space", "bytes"),
+    ValueType("inuse_objects", "count"),
+    ValueType("inuse_space", "bytes"),
+)
+_SPACE: Final = ValueType("space", "bytes")
+_PROFILER: Final = "ebpfprof.profilers.heap.profiler"
+
+
+def _sampling(values: Values) -> str:
+    until = "now" if values["fresh_heap"] else "the latest garbage collection"
+    return f"allocations that the program sampled itself, until {until}"
+
+
+HEAP = ProfileKind(
+    name="heap",
+    title="heap",
+    subject="Memory in use",
+    summary="which allocations hold the memory that is in use",
+    heading="Memory in use by {process} after {length}",
+    events="objects",
+    nothing="the program has not sampled an allocation yet",
+    headline="of the memory in use:",
+    # As in Go's own heap profile (runtime/pprof/protomem.go).
+    sample_types=_TYPES,
+    shown=(2, 3),
+    period_type=_SPACE,
+    table=Table("functions", "In use", "", ("Function",)),
+    profiler=_PROFILER,
+    key="e",
+    endpoint=Endpoint(
+        "heap",
+        "A sampling of memory allocations of live objects. You can specify the gc GET parameter to "
+        "run GC before taking the heap sample.",
+        is_read=True,
+    ),
+    options=(
+        Option(
+            "fresh_heap",
+            "--fresh-heap/--no-fresh-heap",
+            False,
+            "In heap and allocs, count allocations until now, which Go shows after the next "
+            "garbage collection, and frees until the latest.",
+        ),
+    ),
+    sampling=_sampling,
+    is_moment=True,
+    uses_probes=False,
+    needs_bpf=False,
+    is_default=False,
+)
+ALLOCS = ProfileKind(
+    name="allocs",
+    title="allocs",
+    subject="Allocated memory",
+    summary="what has allocated memory since the program started, in use or not",
+    heading="Memory that {process} has allocated, after {length}",
+    events="objects",
+    nothing="the program has not sampled an allocation yet",
+    headline="of the allocated memory:",
+    sample_types=_TYPES,
+    shown=(0, 1),
+    default_sample_type="alloc_space",
+    period_type=_SPACE,
+    table=Table("functions", "Allocated", "", ("Function",)),
+    profiler=_PROFILER,
+    key="a",
+    endpoint=Endpoint("allocs", "A sampling of all past memory allocations", is_read=True),
+    sampling=_sampling,
+    is_moment=True,
+    uses_probes=False,
+    needs_bpf=False,
+    is_default=False,
+)
