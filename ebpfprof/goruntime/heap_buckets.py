@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.console.text import printable
+from ebpfprof.errors import UnsupportedTarget
 from ebpfprof.goruntime.bucket_list import BucketList
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.process.memory import Memory
+    from ebpfprof.process.process import Target
     from symbolizer.codeanalysis.heap_globals import HeapGlobals
     from symbolizer.go.runtime_layout import RuntimeLayout
 
@@ -61,6 +64,16 @@ class HeapCounts:
     is_collected: bool
     beyond: bool
     corrupt: int
+
+
+def require_profile(target: Target, found: HeapBuckets) -> None:
+    """Raise UnsupportedTarget if the program keeps no memory profile."""
+    if found.rate() <= 0:
+        raise UnsupportedTarget(
+            f"Process {target.pid} ({printable(target.name)}) keeps no memory profile: its "
+            "MemProfileRate is 0. The linker sets that where nothing in the program reads the "
+            "profile; a blank import of net/http/pprof changes it."
+        )
 
 
 class HeapBuckets:

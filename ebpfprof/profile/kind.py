@@ -43,9 +43,9 @@ class Endpoint:
     With `seconds`, a request records for so long unless it sets its own time, as `profile` does.
     Without, a request gets the sums since the first recording of the process, as `block` does.
     `delta` is the name of the endpoint in godeltaprof, "" for none. `text` has the first lines of
-    the legacy format (?debug=1), () if there is no such format. If it `is_read`, each request reads
-    the goroutines of the process, whether or not the kind is recorded: it has Go's own ?debug=1
-    and 2.
+    the legacy format (?debug=1), () if there is no such format. With a `reader`, a module as
+    ebpfprof.server.read_endpoint describes it, each request reads the process, whether or not the
+    kind is recorded: it has Go's own ?debug=1 and 2.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Endpoint:
     seconds: int | None = None
     delta: str = ""
     text: tuple[str, ...] = ()
-    is_read: bool = False
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True)

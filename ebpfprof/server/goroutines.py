@@ -1,33 +1,37 @@
 """The goroutines of a process in the forms of net/http/pprof, and how many there are.
 
-The process runs on meanwhile, and needs no recording: each call opens it, as symbols does.
+The process runs on meanwhile, and needs no recording: each call opens it, as symbols does. The
+goroutine that would answer the request is none of the process's. Goroutines that run when they are
+read have no stack: Go stops them first.
 Functions raise NoSuchProcess, TargetGone, PermissionDenied, UnreadableMemory, CorruptBinary or
 UnsupportedTarget.
 """
 
 from __future__ import annotations
 
-import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import GoroutineCount, counted, samples
 from ebpfprof.goruntime.godebug import shows_labels
-from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.tracebacks import TracebackReader
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.tracebacks import TracebackStyle
 from ebpfprof.server import goroutine_text
-from symbolizer import ElfFile, GoBinary, SymbolizerError
+from ebpfprof.server.opened import opened
+from symbolizer import GoBinary
+
+
+def written(pid: int, debug: int) -> bytes:
+    """The text of ?debug=N."""
+    return traceback(pid) if debug > 1 else text(pid)
 
 
 def traceback(pid: int) -> bytes:
     """All goroutines as in a crash, as ?debug=2 and higher of the process's Go version."""
-    with _opened(pid) as (target, binary):
+    with opened(pid) as (target, binary):
         style = _style(binary, has_labels=shows_labels(binary, pid))
         with _reader(target, binary, style, has_arguments=True) as reader:
             return traceback_text.text(reader.read(), style)
@@ -35,7 +39,7 @@ def traceback(pid: int) -> bytes:
 
 def text(pid: int) -> bytes:
     """Goroutines by stack, as ?debug=1 of the process's Go version."""
-    with _opened(pid) as (target, binary):
+    with opened(pid) as (target, binary):
         style = _style(binary, has_labels=True)
         counts = _counted(target, binary, style)
         found = goroutine_text.text(counts, style.rules, style.most_profiled)
@@ -44,7 +48,7 @@ def text(pid: int) -> bytes:
 
 def profile(pid: int, kind: ProfileKind) -> Profile:
     """The same as a profile of this kind, at the present time."""
-    with _opened(pid) as (target, binary):
+    with opened(pid) as (target, binary):
         counts = _counted(target, binary, _style(binary, has_labels=True))
         mappings = target.executable_mappings(binary.elf.build_id)
         running = sum(each.count for each in counts if not each.has_stack)
@@ -60,7 +64,7 @@ def profile(pid: int, kind: ProfileKind) -> Profile:
 
 def count(pid: int) -> int:
     """How many goroutines the process has, without the runtime's own (runtime.NumGoroutine)."""
-    with _opened(pid) as (target, binary):
+    with opened(pid) as (target, binary):
         style = _style(binary, has_labels=False)
         with _reader(target, binary, style, has_arguments=False) as reader:
             return reader.count()
@@ -81,14 +85,3 @@ def _reader(
 ) -> TracebackReader:
     bias, has_labels = target.load_bias(binary.elf.entry), style.shows_labels
     return TracebackReader(target, binary, bias, has_arguments=has_arguments, has_labels=has_labels)
-
-
-@contextmanager
-def _opened(pid: int) -> Iterator[tuple[Target, GoBinary]]:
-    """A process and its program, opened for a moment; translates errors of its file."""
-    with Target(pid) as target:
-        try:
-            with ElfFile.open(target.exe_fd, target.allowance) as elf:
-                yield target, GoBinary.open(elf, allow_unknown_version=True)
-        except (SymbolizerError, struct.error) as error:
-            raise for_user(target, error) from error

@@ -24,13 +24,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from ebpfprof.console.text import printable
-from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
+from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import folded
 from ebpfprof.profile.lock_labels import LOCK, without_locks
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.server import pprof_text
 from ebpfprof.server.go_forms import parse_int
-from ebpfprof.server.goroutine_endpoint import GoroutineEndpoint
 from ebpfprof.server.pprof_answers import (
     NOSNIFF,
     TEXT,
@@ -42,6 +41,7 @@ from ebpfprof.server.pprof_answers import (
     hang_up,
     parameter,
 )
+from ebpfprof.server.read_endpoint import ReadEndpoint
 from ebpfprof.server.symbol_endpoint import symbol
 from ebpfprof.server.symbols import Symbols
 
@@ -62,7 +62,7 @@ _SECONDS = 5  # how long a kind that keeps no sums is recorded if its endpoint d
 _MAX_CMDLINE = 1 << 22
 
 # Those of Go 1.27 that are unknown here, unless a kind of profile has such an endpoint.
-_GOS_OWN = frozenset({"allocs", "goroutineleak", "heap", "threadcreate", "trace"})
+_GOS_OWN = frozenset({"goroutineleak", "threadcreate", "trace"})
 # net/http/pprof, profileDescriptions: those of endpoints that are no profiles.
 _DESCRIPTIONS = {
     "cmdline": "The command line invocation of the current program",
@@ -99,7 +99,7 @@ class PprofEndpoints:
         """With `lock_labels`, samples have labels of locks also where no request asks for them."""
         self._manager = manager
         self._lock_labels = lock_labels
-        self._goroutines = GoroutineEndpoint(manager)
+        self._read = ReadEndpoint(manager)
 
     async def __call__(self, request: Request) -> Response:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
@@ -108,7 +108,7 @@ class PprofEndpoints:
             return await self._answer(request, process, request.path_params["name"])
         except BadParameterError as refusal:
             return error(request, 400, str(refusal))
-        except (TargetGone, NoSuchProcess) as refusal:
+        except (TargetGone, NoSuchProcess, UnsupportedTarget) as refusal:
             return error(request, 404, printable(str(refusal)))
         except EbpfprofError as refusal:
             return error(request, 500, printable(str(refusal)))
@@ -165,8 +165,8 @@ class PprofEndpoints:
                 return await symbol(request, process)
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
-            if name == endpoint.name and endpoint.is_read:
-                return await self._goroutines.answer(request, process, kind, endpoint)
+            if name == endpoint.name and endpoint.reader:
+                return await self._read.answer(request, process, kind, endpoint)
             if name == endpoint.name:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
             if name == endpoint.delta and kind.keeps_sums:
@@ -256,8 +256,8 @@ class PprofEndpoints:
             known = process.history.sums.get(kind.name)
             stacks = await asyncio.to_thread(without_locks, known) if known else None
             counts[endpoint.name] = len(stacks.samples) if stacks else 0
-            if endpoint.is_read:
-                counts[endpoint.name] = await self._goroutines.count(process)
+            if endpoint.reader:
+                counts[endpoint.name] = await self._read.count(process, endpoint)
             descriptions[endpoint.name] = endpoint.description
             if _is_of_sums(kind, endpoint) and not kind.is_moment:
                 of_sums.append(endpoint.name)
@@ -286,7 +286,7 @@ def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     read = [kind for kind in kinds() if is_go and kind.name not in process.kinds]
     return [
         *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
-        *((kind, kind.endpoint) for kind in read if kind.endpoint and kind.endpoint.is_read),
+        *((kind, kind.endpoint) for kind in read if kind.endpoint and kind.endpoint.reader),
     ]
 
 
@@ -351,7 +351,7 @@ Profile Descriptions:
 </p>
 <p>{process}, seen from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
 {sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines
-are read when they are asked for, and need no recording.</p>
+and the memory profile are read when they are asked for, and need no recording.</p>
 </body>
 </html>"""
 _SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least

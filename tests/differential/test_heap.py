@@ -39,7 +39,9 @@ def rows(profile: Profile) -> Counter[tuple[Row, int]]:
 
 
 @contextmanager
-def running(version: str, mode: str = "plain", rate: int = GOS_RATE, **env: str) -> Iterator[Target]:
+def running(
+    version: str, mode: str = "plain", rate: int = GOS_RATE, **env: str
+) -> Iterator[Target]:
     with Target.start(program("heap", version, mode), str(rate), env=env) as target:
         yield target
 

@@ -22,7 +22,7 @@ GOROUTINE = ProfileKind(
         "goroutine",
         "Stack traces of all current goroutines. Use debug=2 as a query parameter to export in the "
         "same format as an unrecovered panic.",
-        is_read=True,
+        reader="ebpfprof.server.goroutines",
     ),
     sampling=lambda _: "every goroutine",
     is_moment=True,

@@ -50,7 +50,7 @@ def samples(counts: HeapCounts, stacks: HeapStacks, *, fresh: bool) -> Iterator[
     )
     for stack, size, allocated, in_use in rows:
         values = (*scaled(allocated, size, counts.rate), *scaled(in_use, size, counts.rate))
-        labels = (Label(_BYTES, size),) if size and allocated else ()
+        labels: tuple[Label, ...] = (Label(_BYTES, size),) if size and allocated else ()
         if not any(values):  # all that Go will publish of it lies ahead
             continue
         total = sums.setdefault((stacks.of(stack), labels), [0, 0, 0, 0])

@@ -14,6 +14,7 @@ _TYPES: Final = (
     ValueType("inuse_space", "bytes"),
 )
 _SPACE: Final = ValueType("space", "bytes")
+_READER: Final = "ebpfprof.server.heap"
 _PROFILER: Final = "ebpfprof.profilers.heap.profiler"
 
 
@@ -42,7 +43,7 @@ HEAP = ProfileKind(
         "heap",
         "A sampling of memory allocations of live objects. You can specify the gc GET parameter to "
         "run GC before taking the heap sample.",
-        is_read=True,
+        reader=_READER,
     ),
     options=(
         Option(
@@ -75,7 +76,7 @@ ALLOCS = ProfileKind(
     table=Table("functions", "Allocated", "", ("Function",)),
     profiler=_PROFILER,
     key="a",
-    endpoint=Endpoint("allocs", "A sampling of all past memory allocations", is_read=True),
+    endpoint=Endpoint("allocs", "A sampling of all past memory allocations", reader=_READER),
     sampling=_sampling,
     is_moment=True,
     uses_probes=False,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.errors import EbpfprofError, TargetGone, UnsupportedTarget
+from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
@@ -161,23 +161,16 @@ class HeapProfiler:
         """The processes' own stacks of contexts close their memory."""
 
     def _read(self, number: int) -> None:
+        from ebpfprof.goruntime.heap_buckets import require_profile
+
         buckets = self._buckets.get(number)
         if buckets is None:
             return
         try:
-            if not buckets.rate():
-                raise UnsupportedTarget(self._is_off(number))
+            require_profile(self._targets[number].target, buckets)
             self._last[number] = buckets.read()
             self._failures.pop(number, None)
         except TargetGone:
             pass  # it has no memory any more
         except EbpfprofError as error:  # go on without it
             self._failures[number] = error
-
-    def _is_off(self, number: int) -> str:
-        target = self._targets[number].target
-        return (
-            f"Process {target.pid} ({target.name}) keeps no memory profile: its MemProfileRate is "
-            "0. The linker sets that where nothing in the program reads the profile; a blank "
-            "import of net/http/pprof changes it."
-        )

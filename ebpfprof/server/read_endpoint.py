@@ -1,16 +1,16 @@
-"""The endpoint of goroutines, which are read for each request, whether or not they are recorded.
+"""Endpoints of what is read from memory for each request, whether or not it is recorded.
 
-As net/http/pprof of the process's own Go version answers. What differs: the goroutine that would
-answer the request is none of the process's. Goroutines that run when they are read have no stack:
-Go stops them first.
+As net/http/pprof of the process's own Go version answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.export import pprof
 from ebpfprof.profile.delta import difference
-from ebpfprof.server import goroutines
+from ebpfprof.server.go_forms import parse_int
 from ebpfprof.server.pprof_answers import (
     NOSNIFF,
     TEXT,
@@ -26,7 +26,14 @@ from ebpfprof.server.pprof_answers import (
     debug_and_seconds,
     file,
     hang_up,
+    parameter,
 )
+
+NO_COLLECTION: Final = (
+    "gc=1 asks for a garbage collection first: ebpfprof makes the process do nothing, so this is "
+    "as of the latest one"
+)
+"""A comment for those who ask for one."""
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -35,7 +42,22 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
 
 
-class GoroutineEndpoint:
+class Reader(Protocol):
+    """A module that reads a process: what Endpoint.reader names.
+
+    Its functions take a pid, and raise NoSuchProcess, TargetGone, PermissionDenied,
+    UnreadableMemory, CorruptBinary or UnsupportedTarget.
+    """
+
+    profile: Callable[[int, ProfileKind], Profile]
+    """The profile now, of the given kind."""
+    written: Callable[[int, int], bytes]
+    """The text of ?debug=N, which is 1 at least."""
+    count: Callable[[int], int]
+    """What the index of /debug/pprof/ says how many there are."""
+
+
+class ReadEndpoint:
     """Answers for all processes of a manager; one at a time, since answers may be large."""
 
     def __init__(self, manager: Manager) -> None:
@@ -45,7 +67,7 @@ class GoroutineEndpoint:
     async def answer(
         self, request: Request, process: RecordedProcess, kind: ProfileKind, endpoint: Endpoint
     ) -> Response:
-        """One request. Raises BadParameterError, and what server.goroutines raises."""
+        """One request. Raises BadParameterError, and what the endpoint's reader raises."""
         debug, seconds = debug_and_seconds(request)
         wants_body = request.method != "HEAD"
         if seconds is not None:
@@ -53,27 +75,28 @@ class GoroutineEndpoint:
             return await file(delta, attachment(f"{endpoint.name}-delta"))
         if debug == 0:
             profile = await self._profile(process, kind) if wants_body else None
-            return await file(profile, attachment(endpoint.name))
+            return await file(_explained(request, profile), attachment(endpoint.name))
         body = await self._text(process, kind, debug) if wants_body else None
         return Response(body, 200, NOSNIFF, TEXT)
 
-    async def count(self, process: RecordedProcess) -> int:
-        """How many goroutines the process has; 0 if that can't be read."""
+    async def count(self, process: RecordedProcess, endpoint: Endpoint) -> int:
+        """How many there are of the process; 0 if that can't be read."""
         try:
-            return await asyncio.to_thread(goroutines.count, process.pid)
+            return await asyncio.to_thread(_reader(endpoint).count, process.pid)
         except EbpfprofError:
             return 0
 
     async def _text(self, process: RecordedProcess, kind: ProfileKind, debug: int) -> bytes:
         if debug < 0:  # so does Go, with the headers of a text
             return pprof.encode(await self._profile(process, kind))
-        read = goroutines.traceback if debug > 1 else goroutines.text
+        reader = _reader(kind.endpoint)
         async with self._turn:
-            return await asyncio.to_thread(read, process.pid)
+            return await asyncio.to_thread(reader.written, process.pid, debug)
 
     async def _profile(self, process: RecordedProcess, kind: ProfileKind) -> Profile:
+        reader = _reader(kind.endpoint)
         async with self._turn:
-            return await asyncio.to_thread(goroutines.profile, process.pid, kind)
+            return await asyncio.to_thread(reader.profile, process.pid, kind)
 
     async def _delta(
         self, request: Request, process: RecordedProcess, kind: ProfileKind, seconds: int
@@ -91,3 +114,15 @@ class GoroutineEndpoint:
         duration_ns = after.time_ns - before.time_ns
         changes = await asyncio.to_thread(difference, after, before)
         return replace(changes, time_ns=time.time_ns(), duration_ns=duration_ns)
+
+
+def _reader(endpoint: Endpoint | None) -> Reader:
+    assert endpoint is not None
+    return cast("Reader", import_module(endpoint.reader))
+
+
+def _explained(request: Request, profile: Profile | None) -> Profile | None:
+    """The profile, which says what ?gc=1 can't do: the process runs on as it would."""
+    if profile is None or parse_int(parameter(request, "gc"))[0] <= 0:
+        return profile
+    return replace(profile, comments=(*profile.comments, NO_COLLECTION))

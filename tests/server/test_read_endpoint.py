@@ -1,10 +1,10 @@
-"""The endpoint of goroutines: over HTTP, for a program that stands still, and its deltas."""
+"""The endpoint of what is read, here goroutines: over HTTP, of a still program, and its deltas."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from unittest import mock
 
 import pytest
@@ -84,7 +84,9 @@ def total(profile: Profile) -> int:
     return sum(sample.values[0] for sample in profile.samples)
 
 
-async def delta(service: Service, commands: str, target: Target) -> Answer:
+async def delta(
+    service: Service, commands: Sequence[str], target: Target, name: str = "goroutine"
+) -> Answer:
     """What ?seconds=3600 answers for the time of these commands."""
     waited: list[float] = []
 
@@ -92,13 +94,14 @@ async def delta(service: Service, commands: str, target: Target) -> Answer:
         _process: RecordedProcess, seconds: float, until: Awaitable[object] | None = None
     ) -> bool:
         waited.append(seconds)
-        await asyncio.to_thread(target.ask, commands, "done")
+        for command in commands:
+            await asyncio.to_thread(target.ask, command, "done")
         assert until is not None
         asyncio.ensure_future(until).cancel()
         return True
 
     with mock.patch.object(service.manager, "wait", wait):
-        answer = await service.client.ask("/debug/pprof/goroutine?seconds=3600")
+        answer = await service.client.ask(f"/debug/pprof/{name}?seconds=3600")
     assert waited == [3600]
     return answer
 
@@ -109,7 +112,7 @@ def test_seconds_give_what_came_and_what_went() -> None:
     async def work(target: Target) -> None:
         service = await Service.of(FakeTarget(target.pid, kinds=("cpu",)))
         for command, change in (("more", 3), ("fewer", -3)):
-            answer = await delta(service, command, target)
+            answer = await delta(service, [command], target)
             assert answer.status == 200
             disposition = 'attachment; filename="goroutine-delta"'
             assert answer.headers["content-disposition"] == disposition

@@ -1,0 +1,25 @@
+"""A process and its program, opened for one request."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.process.process import Target
+from symbolizer import ElfFile, GoBinary, SymbolizerError
+
+
+@contextmanager
+def opened(pid: int) -> Iterator[tuple[Target, GoBinary]]:
+    """A process and its program; errors of its file come out as those of ebpfprof.errors.
+
+    Raises NoSuchProcess, TargetGone, PermissionDenied, CorruptBinary or UnsupportedTarget.
+    """
+    with Target(pid) as target:
+        try:
+            with ElfFile.open(target.exe_fd, target.allowance) as elf:
+                yield target, GoBinary.open(elf, allow_unknown_version=True)
+        except (SymbolizerError, struct.error) as error:
+            raise for_user(target, error) from error

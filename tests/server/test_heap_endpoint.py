@@ -1,0 +1,116 @@
+"""The endpoints heap and allocs: read at each request, as the program itself would answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.export import pprof
+from ebpfprof.profilers.registry import kind_named
+from ebpfprof.server import heap
+from tests.builds import VERSIONS
+from tests.continuous.fakes import FakeTarget
+from tests.continuous.loops import run
+from tests.differential.test_heap import EVERY_ALLOCATION, order, rows, running
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.server.fakes import Service
+from tests.server.serving import Server
+from tests.server.test_read_endpoint import delta
+from tests.targets_run import Target
+
+KIND = kind_named("heap")
+STATISTICS = b"# runtime.MemStats"  # only in Go's text
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+        order(target, "make 20")
+        order(target, "gc")
+        yield target
+
+
+@pytest.fixture(scope="module")
+def server(target: Target) -> Iterator[Server]:
+    with Server("--pid", str(target.pid), "--profile", "goroutine") as server:
+        assert server.ready
+        yield server
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_answers_as_the_program_itself_would(version: str, tmp_path: Path) -> None:
+    with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:
+        order(target, "make 20")
+        order(target, "gc")
+        with Server("--pid", str(target.pid), "--profile", "goroutine") as server:
+            assert server.ready
+            text = server.get("/debug/pprof/heap?debug=1")
+            profiles = {
+                kind: server.get(f"/debug/pprof/{kind}").profile(kind)
+                for kind in ("heap", "allocs")
+            }
+            assert not has_probes(target.pid)
+        order(target, f"own {tmp_path}")
+    for kind, ours in profiles.items():
+        theirs = pprof.decode((tmp_path / f"{kind}.pb.gz").read_bytes())
+        assert rows(ours) == rows(theirs)
+        assert ours.default_sample_type == theirs.default_sample_type
+        assert ours.duration_ns == 0
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    expected, _, _ = (tmp_path / "heap.txt").read_bytes().partition(STATISTICS)
+    (head, expected_records), (own_head, records) = (
+        body.rstrip().split(b"\n", 1) for body in (expected, text.body)
+    )
+    assert own_head == head
+    sorted_records, found = (
+        sorted(each for each in body.split(b"\n\n") if not each.startswith(b"0: 0 [0: 0]"))
+        for body in (expected_records, records)
+    )
+    assert len(found) > 40
+    assert found == sorted_records
+
+
+def test_a_difference_has_what_came_and_what_went() -> None:
+    async def work(target: Target) -> None:
+        service = await Service.of(FakeTarget(target.pid, kinds=("cpu",)))
+        before = heap.profile(target.pid, KIND)
+        answer = await delta(service, ["make 10", "gc"], target, "heap")
+        assert answer.status == 200
+        assert answer.headers["content-disposition"] == 'attachment; filename="heap-delta"'
+        more = pprof.decode(answer.body)
+        grown = rows(heap.profile(target.pid, KIND))
+        grown.subtract(rows(before))
+        assert rows(more) == +grown
+        assert {index for _, index in rows(more)} == {0, 1, 2, 3}
+        fewer = pprof.decode((await delta(service, ["drop", "gc"], target, "heap")).body)
+        assert min(sample.values[3] for sample in fewer.samples) < 0
+
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+        order(target, "make 20")
+        order(target, "gc")
+        run(work(target))
+
+
+def test_a_collection_is_not_made_and_the_answer_says_so(target: Target, server: Server) -> None:
+    order(target, "make 5")
+    plain = server.get("/debug/pprof/heap").profile("heap")
+    asked = server.get("/debug/pprof/heap?gc=1").profile("heap")
+    assert rows(asked) == rows(plain)
+    assert [each for each in asked.comments if each not in plain.comments] == [
+        "gc=1 asks for a garbage collection first: ebpfprof makes the process do nothing, so this "
+        "is as of the latest one"
+    ]
+
+
+def test_a_program_without_a_memory_profile_is_told() -> None:
+    with (
+        Target.start(program("nopprof")) as target,
+        Server("--pid", str(target.pid), "--profile", "goroutine") as server,
+    ):
+        assert server.ready
+        answer = server.get("/debug/pprof/heap")
+    assert answer.status == 404
+    assert b"keeps no memory profile: its MemProfileRate is 0" in answer.body
