@@ -9,7 +9,7 @@ An object with these fields (most strings are an index into "strings"):
     title          a few words
     time_s         its begin, in seconds of Unix time; duration_s: its duration, in seconds
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first;
-                   count: index of the number of events
+                   count: index of the number of events, 0 if it is not there
     period         the amount of period_type {"type", "unit"} per sample
     strings        [text ...]
     frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
@@ -102,7 +102,7 @@ class _Document:
             "duration_s": profile.duration_ns / 1e9,
             "sample_types": [_value_type(each) for each in profile.sample_types],
             "default": range(len(profile.sample_types))[default],
-            "count": range(len(profile.sample_types))[count_index(profile)],
+            **({"count": count} if (count := count_index(profile)) else {}),
             "period": profile.period,
             "period_type": _value_type(profile.period_type),
             "strings": list(self._strings),

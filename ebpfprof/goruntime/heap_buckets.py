@@ -35,7 +35,7 @@ _ATTEMPTS: Final = 12
 _PAUSE_S: Final = 0.001
 _AT_ONCE: Final = 1024
 _ALL_TAKEN: Final = 1 << 31  # sweepDrainedMask (runtime/mgcsweep.go)
-_MOST: Final = 1 << 62  # bytes
+_MOST_BYTES: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class HeapBuckets:
     def _piecewise(self) -> HeapCounts:
         """The same where collections come too fast: each piece within one cycle."""
         found, cycles = [], []
-        for first in range(0, len(self._list.records), _AT_ONCE):
+        for first in range(0, max(1, len(self._list.records)), _AT_ONCE):
             addresses = self._list.records[first : first + _AT_ONCE]
             for _ in range(_ATTEMPTS):
                 cycle = self._cycle_now()
@@ -151,8 +151,11 @@ class HeapBuckets:
                 _published(records, name, cycles) + _future(records, name, cycles + 1)
                 for name in ("allocs", "frees")
             ]
-        sizes = self._list.sizes
-        good = _are_sound(sizes, new["allocs"]) & _are_sound(sizes, new["frees"])
+        sizes, rate = self._list.sizes, self.rate()
+        each_stands_for = np.maximum(sizes, max(1, min(rate, _MOST_BYTES)))  # bytes
+        good = np.ones(len(sizes), np.bool_)
+        for counts in (allocs, frees, *new.values(), *(each for each in swept if each is not None)):
+            good &= (counts >= 0) & (counts <= _MOST_BYTES // each_stands_for)
         stacks = [stack for stack, kept in zip(self._list.stacks, good, strict=True) if kept]
         kept_swept = [None if each is None else each[good] for each in swept]
         return HeapCounts(
@@ -163,7 +166,7 @@ class HeapBuckets:
             new_allocs=new["allocs"][good],
             swept_allocs=kept_swept[0],
             swept_frees=kept_swept[1],
-            rate=self.rate(),
+            rate=rate,
             cycle=cycle,
             first_cycle=int(cycles.min(initial=cycle)),
             is_collected=is_collected,
@@ -216,9 +219,4 @@ def _published(
     records: npt.NDArray[Any], name: str, cycles: npt.NDArray[np.int64] | int
 ) -> npt.NDArray[np.int64]:
     found: npt.NDArray[np.int64] = records["active"][name] + _future(records, name, cycles)
-    return found
-
-
-def _are_sound(sizes: Counts, counts: Counts) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = (counts >= 0) & (counts <= _MOST // np.maximum(sizes, 1))
     return found

@@ -7,6 +7,7 @@ from typing import Final
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways.go import GO
 from tests.fuzz.ways.heap import HEAP
+from tests.fuzz.ways.heap_buckets import HEAP_BUCKETS
 from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
@@ -22,6 +23,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *MEMORY,
     *LOCKS,
     *HEAP,
+    *HEAP_BUCKETS,
     *WAIT_CAUSES,
     *WAITING,
     *TRACEBACKS,

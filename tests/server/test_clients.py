@@ -122,7 +122,7 @@ def test_go_tool_pprof_prints_our_errors(pair: Pair, tmp_path: Path) -> None:
     command = [str(go.goroot / "bin" / "go"), "tool", "pprof", "-top"]
     env = {**go.environment(), "PPROF_TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
     for path, sentence in (
-        ("debug/pprof/heap", "Unknown profile"),
+        ("debug/pprof/nonsense", "Unknown profile"),
         ("proc/1/debug/pprof/block", "Process 1 is not served here"),
     ):
         url = f"http://{pair.ours.address}/{path}"

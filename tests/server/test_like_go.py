@@ -66,7 +66,9 @@ def test_an_unknown_profile_is_refused_in_gos_words_with_what_there_is(
     assert (ours.status, headers(ours)) == (go.status, headers(go))
     gos = go.body.decode().removesuffix("\n")
     assert ours.body.decode().startswith(f"{gos}. Process ")
-    assert ours.body.decode().endswith("block, cmdline, goroutine, mutex, profile, symbol.\n")
+    assert ours.body.decode().endswith(
+        "allocs, block, cmdline, goroutine, heap, mutex, profile, symbol.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,9 @@ def test_the_index_has_the_shape_of_gos(pair: Pair) -> None:
     assert set(row.findall(ours)) - {("symbol", "symbol")} <= set(row.findall(go))
     described = re.compile(r"<li><div class=profile-name>(\w+): </div> (.*)</li>")
     texts, gos = dict(described.findall(ours)), dict(described.findall(go))
-    assert set(texts) == {"block", "cmdline", "goroutine", "mutex", "profile", "symbol"}
+    assert set(texts) == {
+        *("allocs", "block", "cmdline", "goroutine", "heap", "mutex", "profile", "symbol")
+    }
     # Go 1.19 knows ?debug=2, but does not say so here.
     assert texts.pop("goroutine").startswith(gos["goroutine"])
     for name, text in texts.items():

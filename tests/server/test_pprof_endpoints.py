@@ -24,7 +24,7 @@ from tests.server.fakes import Answer, Service
 pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
-HAS = b"Process %d has block, cmdline, goroutine, mutex, profile, symbol.\n" % PID
+HAS = b"Process %d has allocs, block, cmdline, goroutine, heap, mutex, profile, symbol.\n" % PID
 UNKNOWN = b"Unknown profile. " + HAS
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
 
@@ -210,8 +210,6 @@ def test_the_end_of_the_server_ends_the_waiting() -> None:
 # The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go); where Go only
 # says that it is unknown, we also say what there is.
 REFUSALS = {
-    "heap": (404, b"Unknown profile. ebpfprof can't record heap. " + HAS),
-    "allocs": (404, b"Unknown profile. ebpfprof can't record allocs. " + HAS),
     "threadcreate": (404, b"Unknown profile. ebpfprof can't record threadcreate. " + HAS),
     "goroutineleak": (404, b"Unknown profile. ebpfprof can't record goroutineleak. " + HAS),
     "nonsense?seconds=x": (404, UNKNOWN),
@@ -271,7 +269,8 @@ def test_only_recorded_kinds_have_endpoints() -> None:
             answer = await service.client.ask(f"/debug/pprof/{name}")
             assert answer.body.decode() == (
                 f"Unknown profile. {name} is not recorded of this process: serve --profile says "
-                f"what is. Process {PID} has cmdline, goroutine, profile, symbol.\n"
+                f"what is. Process {PID} has allocs, cmdline, goroutine, heap, "
+                "profile, symbol.\n"
             )
         page = (await service.client.ask("/debug/pprof/")).body
         assert b">profile<" in page

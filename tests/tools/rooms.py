@@ -21,8 +21,9 @@ from pathlib import Path
 from ebpfprof.profilers.registry import kinds
 
 ROOT = Path(__file__).parents[2]
-# It imports the modules that kinds name as their profilers.
+# They import the modules that kinds name: as their profilers, as readers for their endpoints.
 BY_KIND = "ebpfprof.recording.profiler_set"
+READS = "ebpfprof.server.read_endpoint"
 REGISTRY = "ebpfprof.profilers.registry"
 # What kinds of profile are is declared in the folders of what records them, and imports no more
 # than the registry does: these modules are one room.
@@ -55,6 +56,8 @@ def _imported(argument: ast.expr, module: str) -> Iterable[str]:
     """What an import by name imports: of "package.{name}", the package."""
     if module == BY_KIND:
         return [kind.profiler for kind in kinds()]
+    if module == READS:
+        return [each.endpoint.reader for each in kinds() if each.endpoint and each.endpoint.reader]
     if isinstance(argument, ast.JoinedStr):
         argument, *_ = argument.values
         assert isinstance(argument, ast.Constant), f"{module}: a computed import"

@@ -12,7 +12,7 @@ from ebpfprof.profile.model import ValueType
 from ebpfprof.profilers import registry
 
 ALLOCS = ProfileKind(
-    name="allocs",
+    name="mallocs",
     title="allocation",
     subject="Allocations",
     summary="where memory was allocated",
@@ -23,7 +23,7 @@ ALLOCS = ProfileKind(
     sample_types=(ValueType("alloc_objects", "count"), ValueType("alloc_space", "bytes")),
     table=Table("functions", "Memory", "Objects", ("Function",)),
     profiler="tests.nowhere",
-    key="a",
+    key="z",
     options=(
         Option(
             "alloc_bytes",

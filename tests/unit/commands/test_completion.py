@@ -64,6 +64,8 @@ def test_bash_completes_options_and_their_values(folder: Path) -> None:
         "block,cpu",
         "block,wall",
         "block,goroutine",
+        "block,heap",
+        "block,allocs",
     ]
     assert completed("ebpfprof completion ", folder) == ["bash", "zsh", "fish"]
 

@@ -96,9 +96,9 @@ def test_programs_that_are_not_go_need_the_option_all(listing: Listing) -> None:
 def test_other_programs_have_every_kind_that_needs_no_go(
     listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry._kinds, "allocs", replace(ALLOCS, needs_go=False))
+    monkeypatch.setitem(registry._kinds, "mallocs", replace(ALLOCS, needs_go=False))
     shown = listing("--all", there=(NATIVE,)).stdout
-    assert " cpu,allocs  [nginx]\n" in shown
+    assert " cpu,mallocs  [nginx]\n" in shown
     assert "Other programs can only have the CPU and allocation profiles: " in shown
 
 

@@ -98,23 +98,24 @@ def test_open_waits_need_no_certain_kind() -> None:
 def test_the_command_line_has_the_options_of_every_kind() -> None:
     _, result = recorded(["--help-all"])
     shown = " ".join(result.output.split())
-    assert "What to record: block, mutex, cpu, wall, goroutine, allocs, crowd. all: " in shown
+    known = "block, mutex, cpu, wall, goroutine, heap, allocs, mallocs, crowd"
+    assert f"What to record: {known}. all: " in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512]" in (shown)
     assert "--stacks / --no-stacks" in shown
     assert shown.index("--no-kernel") < shown.index("--alloc-bytes") < shown.index("--max-overhead")
 
-    options = options_of(["--profile", "allocs", "--alloc-bytes", "9", "--no-stacks"])
-    assert (options.kinds, options.kinds_given) == (("allocs",), True)
+    options = options_of(["--profile", "mallocs", "--alloc-bytes", "9", "--no-stacks"])
+    assert (options.kinds, options.kinds_given) == (("mallocs",), True)
     assert (options["alloc_bytes"], options["with_stacks"]) == (9, False)
     assert options.max_overhead == 0.0
-    assert options.sampling("allocs") == "one in 9 bytes"
+    assert options.sampling("mallocs") == "one in 9 bytes"
 
 
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--profile", "block", "--no-stacks"], "--no-stacks is about the allocs profile"),
+        (["--profile", "block", "--no-stacks"], "--no-stacks is about the mallocs profile"),
         (
             ["--alloc-bytes", "9", "--max-overhead", "2"],
             "--alloc-bytes and --max-overhead both say which allocations to record: choose one.",

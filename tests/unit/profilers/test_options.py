@@ -66,14 +66,18 @@ def test_recorded_kinds_follow_from_the_chosen_ones(
 
 def test_each_kind_says_which_events_are_recorded() -> None:
     options = Options(block_rate_ns=1000, mutex_fraction=5, hz=50)
+    sampled = "allocations that the program sampled itself, until"
     assert {kind.name: options.sampling(kind.name) for kind in kinds()} == {
         "block": "sampled at a rate of 1000 ns",
         "mutex": "one release in 5, scaled",
         "cpu": "50 samples per second of CPU time",
         "wall": "looks at all goroutines, 100 a second at most",
         "goroutine": "every goroutine",
+        "heap": f"{sampled} the latest garbage collection",
+        "allocs": f"{sampled} the latest garbage collection",
         "open": "every goroutine",
     }
+    assert Options(fresh_heap=True).sampling("heap") == f"{sampled} now"
     assert Options().sampling("block") == Options().sampling("mutex") == "every event"
 
 

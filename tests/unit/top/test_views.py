@@ -49,6 +49,8 @@ def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
         ("x", "cpu", "functions"),
         ("t", "wall", "operations"),
         ("o", "goroutine", "operations"),
+        ("e", "heap", "functions"),
+        ("a", "allocs", "functions"),
         ("l", "locks", "locks"),
     ]
 
@@ -71,7 +73,7 @@ def test_recorded_kinds_have_views(kinds: list[str], by_lock: bool, expected: li
 def test_a_kind_can_not_have_a_key_in_use(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
     registry.register(replace(ALLOCS, key=key))
-    with pytest.raises(ValueError, match=f"Key '{key}' of profile kind 'allocs'"):
+    with pytest.raises(ValueError, match=f"Key '{key}' of profile kind 'mallocs'"):
         views()
 
 
@@ -81,12 +83,12 @@ def test_a_new_kind_has_its_key_and_its_line_in_the_help() -> None:
     top.views = ["block", "crowd"]
     text = after(top, "h", height=50)
     assert "g  crowd: where goroutines are" in text
-    assert "a  allocation: where memory was allocated" in text
+    assert "z  allocation: where memory was allocated" in text
     assert "Home, End, j, k, G, the wheel" in text
     assert top.switch("g") == ""
     assert top.view == "crowd"
-    assert top.switch("a") == (
-        "The allocation profile is not recorded: start again with --profile allocs."
+    assert top.switch("z") == (
+        "The allocation profile is not recorded: start again with --profile mallocs."
     )
     assert top.view == "crowd"
 
@@ -96,7 +98,7 @@ def test_a_kind_of_bytes_is_shown_in_bytes() -> None:
     leaf, caller = calling(1, "main.leaf"), calling(2, "main.caller")
     first = [Sample((leaf, caller), (1, MIB))]
     last = [Sample((leaf, caller), (5, 5 * MIB)), Sample((caller,), (2, 2 * MIB))]
-    top = TopView(seen(ALLOCS, first, last), ["allocs"], "allocs")
+    top = TopView(seen(ALLOCS, first, last), ["mallocs"], "mallocs")
     text = after(top)
     assert "ebpfprof top  allocation  shop 7 go1.27.3" in text
     assert "3.0 allocations/s  memory 3.00 MiB/s  last 2.00 s" in text
@@ -107,7 +109,7 @@ def test_a_kind_of_bytes_is_shown_in_bytes() -> None:
     assert "no mean" in top.sort_by("mean")
     text = after(top, "enter")
     assert "2.00 MiB/s (100.0%)  2.0/s  since the start: 5.00 MiB, 5 times" in text
-    empty = TopView(seen(ALLOCS, ()), ["allocs"], "allocs")
+    empty = TopView(seen(ALLOCS, ()), ["mallocs"], "mallocs")
     assert "Nothing was allocated." in after(empty)
 
 

@@ -1,0 +1,156 @@
+"""Reading the buckets of Go's memory profile while the program allocates and collects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.goruntime.bucket_list import BucketList
+from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.process.memory import Memory
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.heap.stacks import HeapStacks
+from symbolizer.codeanalysis.heap_globals import heap_globals
+from tests.builds import VERSIONS
+from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
+from tests.kernel.programs import program
+from tests.recorder import run
+from tests.targets_run import Target
+
+# Functions of the target that allocate once in each round, from one stack.
+ONCE_A_ROUND = ("main.inlined", "main.work.func1", "main.square.make")
+CYCLES = 30
+
+
+@contextmanager
+def buckets_of(pid: int) -> Iterator[tuple[HeapBuckets, GoTarget]]:
+    with Process(pid) as process:
+        go = inspect(process)
+        with Memory(process) as memory:
+            found = heap_globals(go.binary)
+            yield HeapBuckets(memory, go.binary.layout, found, go.load_bias), go
+        go.binary.elf.close()
+
+
+def objects(found: HeapCounts, stacks: HeapStacks) -> dict[str, tuple[int, int]]:
+    """How many objects each function allocated, and how many of them are in use."""
+    stacks.look_up(found.stacks)
+    sums: dict[str, tuple[int, int]] = {}
+    for stack, allocs, frees in zip(found.stacks, found.allocs, found.frees, strict=True):
+        leaf = next((each.frame.function for each in stacks.shown(stack) if each.frame), "")
+        before = sums.get(leaf, (0, 0))
+        sums[leaf] = before[0] + int(allocs), before[1] + int(allocs - frees)
+    return sums
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_read_is_torn_while_collections_follow_each_other(version: str) -> None:
+    """The program collects between rounds, and only then: so Go publishes whole rounds."""
+    with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:
+        order(target, "gc")
+        order(target, "churn on")
+        with buckets_of(target.pid) as (buckets, go):
+            found: list[HeapCounts] = []
+            while len({each.cycle for each in found}) < CYCLES:
+                found.append(buckets.read())
+            stacks = HeapStacks(go.binary, go.load_bias, go.mappings)
+            shown = [objects(each, stacks) for each in found if each.first_cycle == each.cycle]
+        order(target, "churn off")
+    full = [each for each in shown if ONCE_A_ROUND[0] in each]
+    assert len(full) > CYCLES / 2
+    for each in full:
+        rounds, _ = each[ONCE_A_ROUND[0]]
+        assert rounds % 3 == 0
+        assert {name: each[name] for name in ONCE_A_ROUND} == dict.fromkeys(
+            ONCE_A_ROUND, (rounds, 0)
+        )
+
+
+def test_fresh_sums_have_what_go_does_not_show_yet(tmp_path: Path) -> None:
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+        order(target, "make 30")
+        order(target, "gc")
+        order(target, "make 12")
+        gos = recorded(target, tmp_path / "gos")
+        fresh = recorded(target, tmp_path / "fresh", "--fresh-heap")
+        order(target, "gc")
+        after = recorded(target, tmp_path / "after")
+
+    def rounds(profile: Profile) -> int:
+        return sum(
+            sample.values[0]
+            for sample in profile.samples
+            if sample.frames[0].function == ONCE_A_ROUND[0]
+        )
+
+    assert [rounds(each["allocs"]) for each in (gos, fresh, after)] == [30, 42, 42]
+    assert any("allocations until now" in comment for comment in fresh["heap"].comments)
+
+
+def test_a_hundred_thousand_buckets(tmp_path: Path) -> None:
+    number = 100_000
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+        order(target, f"buckets {number}")
+        order(target, "gc")
+        with buckets_of(target.pid) as (buckets, _):
+            found = buckets.read()
+            again = buckets.read()
+    assert len(found.stacks) > number
+    assert int(found.allocs.sum()) >= number
+    assert (found.beyond, found.corrupt) == (False, 0)
+    assert len(again.stacks) == len(found.stacks)
+
+
+def test_buckets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ebpfprof.goruntime.bucket_list.MAX_BUCKETS", 20)
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
+        order(target, "make 3")
+        order(target, "gc")
+        with buckets_of(target.pid) as (buckets, _):
+            found = buckets.read()
+    assert len(found.stacks) == 20
+    assert found.beyond
+
+
+def test_a_program_without_a_memory_profile(tmp_path: Path) -> None:
+    with Target.start(program("nopprof")) as target:
+        finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "0.1", folder=tmp_path)
+    assert finished.code == ExitCode.UNSUPPORTED_TARGET
+    assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
+
+
+def test_what_a_program_had_allocated_when_it_ended(tmp_path: Path) -> None:
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
+        order(target, "make 3")
+        target.close_input()
+        target.wait()
+        finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "5", folder=tmp_path)
+    assert finished.code == ExitCode.NO_SUCH_PROCESS
+
+
+def test_the_list_is_read_once() -> None:
+    """Later reads take what is new from the front."""
+    with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
+        order(target, "make 3")
+        with Process(target.pid) as process:
+            go = inspect(process)
+            with Memory(process) as memory:
+                found = heap_globals(go.binary)
+                known = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
+                known.update()
+                before = list(known.stacks)
+                order(target, "buckets 500")
+                known.update()
+                fresh = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
+                fresh.update()
+            go.binary.elf.close()
+    assert len(known.stacks) >= len(before) + 500
+    assert known.stacks[: len(before)] == before
+    assert known.stacks == fresh.stacks
+    assert known.records.tolist() == fresh.records.tolist()
