@@ -20,7 +20,7 @@ from symbolizer.codeanalysis.heap_globals import heap_globals
 from tests.builds import VERSIONS
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
 from tests.kernel.programs import program
-from tests.recorder import run
+from tests.recorder import names_in, run
 from tests.targets_run import Target
 
 # Functions of the target that allocate once in each round, from one stack.
@@ -123,6 +123,14 @@ def test_a_program_without_a_memory_profile(tmp_path: Path) -> None:
         finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "0.1", folder=tmp_path)
     assert finished.code == ExitCode.UNSUPPORTED_TARGET
     assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
+
+
+def test_all_profiles_of_such_a_program_are_written(tmp_path: Path) -> None:
+    with Target.start(program("nopprof")) as target:
+        finished = run("--pid", str(target.pid), "--profile", "all", "-d", "0.1", folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
+    assert {name.split(".")[-3] for name in names_in(tmp_path)} >= {"block", "heap", "allocs"}
 
 
 def test_what_a_program_had_allocated_when_it_ended(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ HEAP = ProfileKind(
     summary="which allocations hold the memory that is in use",
     heading="Memory in use by {process} after {length}",
     events="objects",
-    nothing="the program has not sampled an allocation yet",
+    nothing="the program has sampled no allocation",
     headline="of the memory in use:",
     # As in Go's own heap profile (runtime/pprof/protomem.go).
     sample_types=_TYPES,
@@ -67,7 +67,7 @@ ALLOCS = ProfileKind(
     summary="what has allocated memory since the program started, in use or not",
     heading="Memory that {process} has allocated, after {length}",
     events="objects",
-    nothing="the program has not sampled an allocation yet",
+    nothing="the program has sampled no allocation",
     headline="of the allocated memory:",
     sample_types=_TYPES,
     shown=(0, 1),

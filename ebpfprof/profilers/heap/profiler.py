@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.errors import EbpfprofError, TargetGone, UnsupportedTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
@@ -54,11 +54,14 @@ class HeapProfiler:
 
     def __init__(self, options: Options) -> None:
         self._fresh = bool(options["fresh_heap"])
+        # Of kinds that nobody named, that a program lacks them is no error.
+        self._is_asked = options.kinds_given
         self._buckets: dict[int, HeapBuckets] = {}
         self._targets: dict[int, GoTarget] = {}
         self._stacks: dict[int, HeapStacks] = {}
         self._last: dict[int, HeapCounts] = {}
         self._failures: dict[int, Exception] = {}
+        self._refusals: dict[int, UnsupportedTarget] = {}
         self._is_over = False
 
     def load(self, goroutines: int) -> None:
@@ -106,8 +109,10 @@ class HeapProfiler:
 
     def forget(self, number: int) -> None:
         """Delete all data of a process."""
-        for kept in (self._buckets, self._targets, self._stacks, self._last, self._failures):
+        for kept in (self._buckets, self._targets, self._stacks, self._last):
             kept.pop(number, None)
+        self._failures.pop(number, None)
+        self._refusals.pop(number, None)
 
     def poll(self) -> None:
         """Nothing to do."""
@@ -129,7 +134,8 @@ class HeapProfiler:
 
     def failures(self) -> Sequence[Exception]:
         """Why buckets could not be read."""
-        return list(self._failures.values())
+        refusals = self._refusals.values() if self._is_asked else ()
+        return [*self._failures.values(), *refusals]
 
     def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
         """The buckets now, or at the end of the recording."""
@@ -155,7 +161,10 @@ class HeapProfiler:
         go = self._targets[number]
         if number not in self._stacks:
             self._stacks[number] = HeapStacks(go.binary, go.load_bias, go.mappings)
-        report(found.counts, self._stacks[number], builder, fresh=self._fresh)
+        refusal = self._refusals.get(number)
+        if refusal and not self._is_asked:
+            builder.report.hints.append(str(refusal))
+        report(found.counts, self._stacks[number], builder, fresh=self._fresh, why_not=refusal)
 
     def close(self) -> None:
         """The processes' own stacks of contexts close their memory."""
@@ -172,5 +181,7 @@ class HeapProfiler:
             self._failures.pop(number, None)
         except TargetGone:
             pass  # it has no memory any more
+        except UnsupportedTarget as error:
+            self._refusals[number] = error
         except EbpfprofError as error:  # go on without it
             self._failures[number] = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ebpfprof.console.text import printable
 from ebpfprof.profilers.heap import buckets
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
 
 
 def report(
-    counts: HeapCounts | None, stacks: HeapStacks, builder: ReportBuilder, *, fresh: bool
+    counts: HeapCounts | None,
+    stacks: HeapStacks,
+    builder: ReportBuilder,
+    *,
+    fresh: bool,
+    why_not: Exception | None,
 ) -> None:
-    """Add a profile of each chosen kind; without `counts` it has no samples."""
+    """Add a profile of each chosen kind; without `counts` it has no samples, and says why not."""
     found: list[Sample] = []
-    remarks: list[str] = []
+    remarks = [printable(str(why_not))] if why_not else []
     rate = 0
     if counts is not None:
         remarks, rate = buckets.remarks(counts, fresh=fresh), counts.rate

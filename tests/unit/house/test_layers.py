@@ -29,7 +29,8 @@ ROOMS = {
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
     "profile",
     "profilers.goroutines": "profilers profilers.registry goruntime overhead kernel profile",
-    "profilers.heap": "profilers profilers.registry goruntime overhead process kernel profile",
+    "profilers.heap": "profilers profilers.registry goruntime overhead process kernel profile "
+    "console",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console system",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",
