@@ -179,14 +179,15 @@ class ProfileKind:
 
     def in_tables(self, profile: Profile) -> Profile:
         """A profile of this kind with no more values than tables show: how many, and how much."""
-        if len(profile.sample_types) <= 2:
+        types = profile.sample_types
+        kept = list(dict.fromkeys(index % len(types) for index in self.shown))
+        if kept == list(range(len(types))):
             return profile
-        count, value = self.shown
         return replace(
             profile,
-            sample_types=(profile.sample_types[count], profile.sample_types[value]),
+            sample_types=tuple(types[index] for index in kept),
             samples=tuple(
-                replace(each, values=(each.values[count], each.values[value]))
+                replace(each, values=tuple(each.values[index] for index in kept))
                 for each in profile.samples
             ),
         )

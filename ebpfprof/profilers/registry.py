@@ -10,6 +10,7 @@ from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
+from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.wall.kind import WALL
 
@@ -86,5 +87,5 @@ def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
     return {option.field: (option, kind) for kind in kinds() for option in kind.options}
 
 
-for _kind in (BLOCK, MUTEX, CPU, WALL, GOROUTINE, HEAP, ALLOCS, OPEN):
+for _kind in (BLOCK, MUTEX, CPU, WALL, GOROUTINE, HEAP, ALLOCS, THREADS, THREADCREATE, OPEN):
     register(_kind)

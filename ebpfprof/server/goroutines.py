@@ -24,7 +24,7 @@ from ebpfprof.server.opened import opened
 from symbolizer import GoBinary
 
 
-def written(pid: int, debug: int) -> bytes:
+def written(pid: int, _kind: ProfileKind, debug: int) -> bytes:
     """The text of ?debug=N."""
     return traceback(pid) if debug > 1 else text(pid)
 

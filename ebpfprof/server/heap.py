@@ -47,7 +47,7 @@ def profile(pid: int, kind: ProfileKind) -> Profile:
         )
 
 
-def written(pid: int, _debug: int) -> bytes:
+def written(pid: int, _kind: ProfileKind, _debug: int) -> bytes:
     """The text of ?debug=1 and higher."""
     with _read(pid) as (counts, _, binary, bias):
         return heap_text.text(counts, binary, bias).encode("utf-8", "backslashreplace")

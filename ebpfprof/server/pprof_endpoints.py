@@ -62,7 +62,7 @@ _SECONDS = 5  # how long a kind that keeps no sums is recorded if its endpoint d
 _MAX_CMDLINE = 1 << 22
 
 # Those of Go 1.27 that are unknown here, unless a kind of profile has such an endpoint.
-_GOS_OWN = frozenset({"goroutineleak", "threadcreate", "trace"})
+_GOS_OWN = frozenset({"goroutineleak", "trace"})
 # net/http/pprof, profileDescriptions: those of endpoints that are no profiles.
 _DESCRIPTIONS = {
     "cmdline": "The command line invocation of the current program",
@@ -350,8 +350,8 @@ Profile Descriptions:
 {descriptions}</ul>
 </p>
 <p>{process}, seen from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
-{sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines
-and the memory profile are read when they are asked for, and need no recording.</p>
+{sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines,
+threads and the memory profile are read when they are asked for, and need no recording.</p>
 </body>
 </html>"""
 _SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least

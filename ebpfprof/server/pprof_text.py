@@ -29,7 +29,7 @@ def text(
         values = " ".join(str(value) for value in reversed(sample.values))
         pcs = "".join(f" {location.address + 1:#x}" for location in sample.locations)
         lines.append(f"{values} @{pcs}")
-        lines += aligned(_frames(sample, offset_of, type_argument_lists))
+        lines += aligned(frame_rows(sample, offset_of, type_argument_lists))
         lines.append("")
     return "\n".join(lines) + "\n"
 
@@ -68,7 +68,10 @@ def _runs(rows: Sequence[Sequence[str]], column: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _frames(sample: Sample, offset_of: Callable[[int], int | None], lists: int) -> list[list[str]]:
+def frame_rows(
+    sample: Sample, offset_of: Callable[[int], int | None], lists: int
+) -> list[list[str]]:
+    """The cells of a line for each frame: see text()."""
     rows = []
     for location in sample.locations:
         pc = f"{location.address:#x}"

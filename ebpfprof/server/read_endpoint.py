@@ -51,7 +51,7 @@ class Reader(Protocol):
 
     profile: Callable[[int, ProfileKind], Profile]
     """The profile now, of the given kind."""
-    written: Callable[[int, int], bytes]
+    written: Callable[[int, ProfileKind, int], bytes]
     """The text of ?debug=N, which is 1 at least."""
     count: Callable[[int], int]
     """What the index of /debug/pprof/ says how many there are."""
@@ -91,7 +91,7 @@ class ReadEndpoint:
             return pprof.encode(await self._profile(process, kind))
         reader = _reader(kind.endpoint)
         async with self._turn:
-            return await asyncio.to_thread(reader.written, process.pid, debug)
+            return await asyncio.to_thread(reader.written, process.pid, kind, debug)
 
     async def _profile(self, process: RecordedProcess, kind: ProfileKind) -> Profile:
         reader = _reader(kind.endpoint)

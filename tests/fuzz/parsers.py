@@ -13,6 +13,7 @@ from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.text import TEXT
+from tests.fuzz.ways.threads import THREADS
 from tests.fuzz.ways.tracebacks import TRACEBACKS
 from tests.fuzz.ways.wait_causes import WAIT_CAUSES
 from tests.fuzz.ways.waiting import WAITING
@@ -26,6 +27,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *HEAP_BUCKETS,
     *WAIT_CAUSES,
     *WAITING,
+    *THREADS,
     *TRACEBACKS,
     *TEXT,
     *PROFILES,

@@ -24,7 +24,8 @@ from tests.server.fakes import Answer, Service
 pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
-HAS = b"Process %d has allocs, block, cmdline, goroutine, heap, mutex, profile, symbol.\n" % PID
+KNOWN = b"allocs, block, cmdline, goroutine, heap, mutex, profile, symbol, threadcreate, threads"
+HAS = b"Process %d has %s.\n" % (PID, KNOWN)
 UNKNOWN = b"Unknown profile. " + HAS
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
 
@@ -210,7 +211,6 @@ def test_the_end_of_the_server_ends_the_waiting() -> None:
 # The path, and what Go answers (net/http/pprof of 1.27, checked in test_like_go); where Go only
 # says that it is unknown, we also say what there is.
 REFUSALS = {
-    "threadcreate": (404, b"Unknown profile. ebpfprof can't record threadcreate. " + HAS),
     "goroutineleak": (404, b"Unknown profile. ebpfprof can't record goroutineleak. " + HAS),
     "nonsense?seconds=x": (404, UNKNOWN),
     "block/": (404, UNKNOWN),
@@ -270,7 +270,7 @@ def test_only_recorded_kinds_have_endpoints() -> None:
             assert answer.body.decode() == (
                 f"Unknown profile. {name} is not recorded of this process: serve --profile says "
                 f"what is. Process {PID} has allocs, cmdline, goroutine, heap, "
-                "profile, symbol.\n"
+                "profile, symbol, threadcreate, threads.\n"
             )
         page = (await service.client.ask("/debug/pprof/")).body
         assert b">profile<" in page

@@ -20,7 +20,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "m": (
         *("g0", "procid", "gsignal", "tls", "curg", "p", "nextp", "id", "mallocing", "locks"),
         *("profilehz", "spinning", "incgo", "ncgo", "alllink", "lockedg", "createstack"),
-        *("waitunlockf", "waitlock", "waitTraceBlockReason", "waitTraceSkip"),
+        *("mstartfn", "waitunlockf", "waitlock", "waitTraceBlockReason", "waitTraceSkip"),
         *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
         *("vdsoSP", "vdsoPC", "mOS.waitsema", "mWaitList.startTicks"),
     ),

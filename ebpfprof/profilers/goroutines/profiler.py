@@ -1,29 +1,21 @@
-"""The profiler of goroutines: reads them from the target's memory when it is asked.
-
-It loads no BPF program and attaches no probe.
-"""
+"""The profiler of goroutines: reads them from the target's memory when it is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ebpfprof.errors import EbpfprofError, TargetGone
-from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.profiler import RecordedData, Rights
+from ebpfprof.profilers.reading_profiler import ReadingProfiler
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.goruntime.all_goroutines import AllGoroutines, GoroutineScanner
-    from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder
-
-_TICK_S: Final = 0.1
 
 
 def open_profiler(_targets: int, options: Options) -> GoroutineProfiler:
@@ -43,23 +35,14 @@ class RecordedGoroutines(RecordedData):
     found: AllGoroutines | None
 
 
-class GoroutineProfiler:
-    """Reads goroutines at each snapshot, and at the end of a recording."""
-
-    tick_s = _TICK_S
-    hit_ns = None
+class GoroutineProfiler(ReadingProfiler["AllGoroutines"]):
+    """Reads all goroutines of processes."""
 
     def __init__(self, options: Options) -> None:
+        super().__init__()
         self._has_labels = options.labels != ()
         self._scanners: dict[int, GoroutineScanner] = {}
-        self._targets: dict[int, GoTarget] = {}
         self._stacks: dict[int, GoroutineStacks] = {}
-        self._last: dict[int, AllGoroutines] = {}
-        self._is_over = False
-        self._failures: dict[int, Exception] = {}
-
-    def load(self, goroutines: int) -> None:
-        """Nothing to load."""
 
     def open(self, number: int, opened: OpenedProcess) -> None:
         """Open the memory of a Go process.
@@ -77,43 +60,19 @@ class GoroutineProfiler:
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
         self._scanners[number] = opened.held.enter_context(scanner)
-        self._targets[number] = opened.go
-
-    def start(self, _number: int) -> int:
-        """Nothing to start. Returns now (CLOCK_MONOTONIC, ns)."""
-        return kernel_now_ns()
-
-    def stop(self, number: int) -> None:
-        """Nothing to stop."""
-
-    def note_end(self, number: int) -> None:
-        """Read the goroutines before the recording ends."""
-        self._scan(number)
-
-    def end(self) -> None:
-        """From now on snapshots have what note_end() read."""
-        self._is_over = True
-
-    def detach(self) -> None:
-        """Nothing to detach."""
+        self.targets[number] = opened.go
 
     def forget(self, number: int) -> None:
         """Delete all data of a process."""
-        for kept in (self._scanners, self._targets, self._stacks, self._last, self._failures):
-            kept.pop(number, None)
-
-    def poll(self) -> None:
-        """Nothing to do."""
-
-    def runs(self, _number: int) -> tuple[Runs, Runs]:
-        """No BPF program runs."""
-        return Runs(), Runs()
+        super().forget(number)
+        self._scanners.pop(number, None)
+        self._stacks.pop(number, None)
 
     def losses(self) -> Sequence[Loss]:
         """Goroutines without a stack, and those that were not read."""
-        moved = sum(each.moved for each in self._last.values())
-        beyond = sum(each.beyond for each in self._last.values())
-        everyone = [each for found in self._last.values() for each in found.goroutines]
+        moved = sum(each.moved for each in self.last.values())
+        beyond = sum(each.beyond for each in self.last.values())
+        everyone = [each for found in self.last.values() for each in found.goroutines]
         unlabelled = sum(each.labels is None for each in everyone)
         counts = (
             ("goroutines_moving", "goroutines without a stack: they moved at each attempt", moved),
@@ -126,24 +85,13 @@ class GoroutineProfiler:
         )
         return [Loss(name, text, count) for name, text, count in counts if count]
 
-    def failures(self) -> Sequence[Exception]:
-        """Why goroutines could not be read."""
-        return list(self._failures.values())
+    def look(self, number: int) -> AllGoroutines:
+        """The goroutines now."""
+        return self._scanners[number].scan()
 
-    def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
-        """The goroutines now, or at the end of the recording."""
-        if number not in self._targets:
-            return None
-        if not self._is_over:
-            self._scan(number)
-        return RecordedGoroutines(found=self._last.get(number))
-
-    def begin(self, _number: int) -> None:
-        """No mark: a snapshot has all there is."""
-
-    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
-        """Never called, since begin() returns no mark."""
-        raise NotImplementedError
+    def recorded(self, number: int) -> RecordedData:
+        """The goroutines of the last look."""
+        return RecordedGoroutines(found=self.last.get(number))
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the goroutine profile."""
@@ -151,19 +99,5 @@ class GoroutineProfiler:
 
         assert isinstance(found, RecordedGoroutines)
         if number not in self._stacks:
-            self._stacks[number] = GoroutineStacks(self._targets[number])
+            self._stacks[number] = GoroutineStacks(self.targets[number])
         report(found.found, self._stacks[number], builder)
-
-    def close(self) -> None:
-        """The processes' own stacks of contexts close their memory."""
-
-    def _scan(self, number: int) -> None:
-        if number not in self._scanners:
-            return
-        try:
-            self._last[number] = self._scanners[number].scan()
-            self._failures.pop(number, None)
-        except TargetGone:
-            pass  # it has no goroutines any more
-        except EbpfprofError as error:  # go on without them
-            self._failures[number] = error

@@ -66,6 +66,8 @@ def test_bash_completes_options_and_their_values(folder: Path) -> None:
         "block,goroutine",
         "block,heap",
         "block,allocs",
+        "block,threads",
+        "block,threadcreate",
     ]
     assert completed("ebpfprof completion ", folder) == ["bash", "zsh", "fish"]
 

@@ -98,8 +98,8 @@ def test_open_waits_need_no_certain_kind() -> None:
 def test_the_command_line_has_the_options_of_every_kind() -> None:
     _, result = recorded(["--help-all"])
     shown = " ".join(result.output.split())
-    known = "block, mutex, cpu, wall, goroutine, heap, allocs, mallocs, crowd"
-    assert f"What to record: {known}. all: " in shown
+    known = "goroutine, heap, allocs, threads, threadcreate, mallocs, crowd"
+    assert f"What to record: block, mutex, cpu, wall, {known}. all: " in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512]" in (shown)
     assert "--stacks / --no-stacks" in shown
     assert shown.index("--no-kernel") < shown.index("--alloc-bytes") < shown.index("--max-overhead")

@@ -17,20 +17,21 @@ ROOMS = {
     "__main__": "commands console system",
     "commands": "server top continuous recording profilers goruntime discovery process kernel "
     "export profilers.registry overhead privileges profile console system",
-    "server": "continuous profilers.heap goruntime discovery process kernel export "
-    "profilers.registry overhead profile console system",
+    "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
+    "discovery process kernel export profilers.registry overhead profile console system",
     "top": "recording profilers kernel export profilers.registry profile console",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
-    "recording": "profilers.waits profilers.wall profilers.goroutines profilers.heap "
-    "profilers.cpu profilers profilers.registry goruntime overhead process kernel privileges "
-    "console system",
+    "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
+    "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
+    "privileges console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
     "profile",
-    "profilers.goroutines": "profilers profilers.registry goruntime overhead kernel profile",
-    "profilers.heap": "profilers profilers.registry goruntime overhead process kernel profile "
-    "console",
+    "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime kernel "
+    "profile",
+    "profilers.goroutines": "profilers profilers.registry goruntime kernel profile",
+    "profilers.heap": "profilers profilers.registry goruntime process kernel profile console",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console system",
     "profilers": "profilers.registry goruntime overhead process kernel profile console",

@@ -75,6 +75,8 @@ def test_each_kind_says_which_events_are_recorded() -> None:
         "goroutine": "every goroutine",
         "heap": f"{sampled} the latest garbage collection",
         "allocs": f"{sampled} the latest garbage collection",
+        "threads": "every thread",
+        "threadcreate": "every thread of Go's list",
         "open": "every goroutine",
     }
     assert Options(fresh_heap=True).sampling("heap") == f"{sampled} now"

@@ -51,6 +51,7 @@ def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
         ("o", "goroutine", "operations"),
         ("e", "heap", "functions"),
         ("a", "allocs", "functions"),
+        ("s", "threads", "operations"),
         ("l", "locks", "locks"),
     ]
 

@@ -1,0 +1,112 @@
+"""What profilers have in common that read a process's memory when they are asked.
+
+They load no BPF program and attach no probe.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.overhead.cost import Runs
+from ebpfprof.profilers.profiler import RecordedData
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+
+_TICK_S: Final = 0.1
+Found = TypeVar("Found")
+
+
+class ReadingProfiler(ABC, Generic[Found]):
+    """Reads at each snapshot, and at the end of a recording. See profilers.profiler.Profiler.
+
+    A subclass opens processes in open(), puts them into `targets`, and reads them in look().
+    `last` has what was read last of each process, by its number, `problems` why it could not be.
+    """
+
+    tick_s = _TICK_S
+    hit_ns = None
+
+    def __init__(self) -> None:
+        self.targets: dict[int, GoTarget] = {}
+        self.last: dict[int, Found] = {}
+        self.problems: dict[int, Exception] = {}
+        self._is_over = False
+
+    @abstractmethod
+    def look(self, number: int) -> Found:
+        """Read a process now. Raises any of ebpfprof.errors."""
+
+    @abstractmethod
+    def recorded(self, number: int) -> RecordedData:
+        """What a report needs of what was read last."""
+
+    def load(self, goroutines: int) -> None:
+        """Nothing to load."""
+
+    def start(self, _number: int) -> int:
+        """Nothing to start. Returns now (CLOCK_MONOTONIC, ns)."""
+        return kernel_now_ns()
+
+    def stop(self, number: int) -> None:
+        """Nothing to stop."""
+
+    def note_end(self, number: int) -> None:
+        """Read before the recording ends."""
+        self._look(number)
+
+    def end(self) -> None:
+        """From now on snapshots have what note_end() read."""
+        self._is_over = True
+
+    def detach(self) -> None:
+        """Nothing to detach."""
+
+    def forget(self, number: int) -> None:
+        """Delete all data of a process."""
+        for kept in (self.targets, self.last, self.problems):
+            kept.pop(number, None)
+
+    def poll(self) -> None:
+        """Nothing to do."""
+
+    def runs(self, _number: int) -> tuple[Runs, Runs]:
+        """No BPF program runs."""
+        return Runs(), Runs()
+
+    def failures(self) -> Sequence[Exception]:
+        """Why processes could not be read."""
+        return list(self.problems.values())
+
+    def snapshot(self, number: int, *, settled: bool) -> RecordedData | None:
+        """What there is now, or at the end of the recording."""
+        if number not in self.targets:
+            return None
+        if not self._is_over:
+            self._look(number)
+        return self.recorded(number)
+
+    def begin(self, _number: int) -> None:
+        """No mark: a snapshot has all there is."""
+
+    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
+        """Never called, since begin() returns no mark."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The processes' own stacks of contexts close their memory."""
+
+    def _look(self, number: int) -> None:
+        if number not in self.targets:
+            return
+        try:
+            self.last[number] = self.look(number)
+            self.problems.pop(number, None)
+        except TargetGone:
+            pass  # it has no memory any more
+        except EbpfprofError as error:  # go on without it
+            self.problems[number] = error

@@ -1,0 +1,5 @@
+//go:build !withcgo
+
+package main
+
+func sleepInC() { panic("built without C") }
