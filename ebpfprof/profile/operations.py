@@ -54,8 +54,10 @@ _LOCKS_OF_OTHERS = ("Cond", "rlocker")
 _INSIDE_GO = ("runtime", "internal", "sync", "reflect")
 STATE = "state"
 """The key of the label that says what the goroutines of a sample of a wall profile do."""
-# States in which a goroutine waits for no operation, or no longer.
-_NO_OPERATION = frozenset({"running", "runnable", "preempted", "copystack"})
+# States in which a goroutine waits for no operation, or no longer; and those of threads.
+_NO_OPERATION = frozenset(
+    {"running", "runnable", "preempted", "copystack", "locked", "in C", "idle", "scheduling"}
+)
 _SYSCALLS = ("syscall.", "internal/runtime/syscall.", "runtime/internal/syscall.")
 # Operations that Go's own library calls for the program, a few frames below it.
 _IO = ("IO wait", "syscall")

@@ -108,6 +108,8 @@ class RuntimeLayout:
     left: that is the address of its runtime.pollDesc (runtime/tagptr_64bit.go)."""
     size_classes: tuple[int, ...]
     """The sizes of small objects (bytes), by size class; class 0 is that of large ones, 0 here."""
+    memory_limit_headroom_percent: int
+    """How far the heap's goal stays below a memory limit, 1 MiB at least (runtime/mgcpacer.go)."""
     pclntab_magic: int
     """The first four bytes of a program's pclntab, as a number."""
 
@@ -194,6 +196,7 @@ def _layout(version: str) -> RuntimeLayout:
         labels_in_slice=entry["labels_in_slice"],
         poll_data_shifts=tuple(entry["poll_data_shifts"]),
         size_classes=tuple(entry["size_classes"]),
+        memory_limit_headroom_percent=entry["memory_limit_headroom_percent"],
         pclntab_magic=int(entry["pclntab_magic"], 16),
     )
 

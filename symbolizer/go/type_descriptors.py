@@ -83,6 +83,19 @@ class TypeDescriptors:
                 self._known[address] = None
         return self._known[address]
 
+    def text(self, address: int) -> str:
+        """The type as Go code writes it, with the name of its package: "[]main.node".
+
+        "" where there is none that makes sense.
+        """
+        try:
+            at = self._offset(address, _TYPE.size)
+            _, _, _, flags, _, _, _, _, _, text, _ = _TYPE.unpack_from(self._data, at)
+            _, shown = self._name(self._start + text)
+        except (GoTableError, struct.error):
+            return ""
+        return shown.removeprefix("*") if flags & _EXTRA_STAR else shown
+
     def structs(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """The addresses of all that may be struct types, and their sizes in bytes."""
         first = -self._start % _WORD

@@ -67,6 +67,8 @@ SIZE_CLASS_FILES: Final = (
     "src/internal/runtime/gc/sizeclasses.go",
     "src/runtime/sizeclasses.go",
 )
+PACER_FILE: Final = "src/runtime/mgcpacer.go"
+HEADROOM: Final = re.compile(r"^\tmemoryLimitHeapGoalHeadroomPercent = (\d+)$", re.MULTILINE)
 SIZE_CLASSES: Final = re.compile(r"^var (?:SizeClassToSize|class_to_size) = .*\{(.*)\}$", re.M)
 INLINE_CONSTANTS: Final = {
     "pcdata_inl_tree_index": re.compile(r"^\s*_?PCDATA_InlTreeIndex\s*=\s*(\d+)", re.MULTILINE),
@@ -93,6 +95,8 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
     entry["poll_data_shifts"] = poll_data_shifts(goroot)
     entry["size_classes"] = size_classes(goroot)
+    headroom = HEADROOM.search((goroot / PACER_FILE).read_text())
+    entry["memory_limit_headroom_percent"] = int(headroom[1]) if headroom else 0
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)

@@ -64,7 +64,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("other_sys", "last_gc_unix", "last_gc_nanotime", "pause_total_ns", "pause_ns"),
         *("numgc", "numforcedgc", "gc_cpu_fraction", "lastHeapInUse"),
     ),
-    "consistentHeapStats": ("stats",),
+    "consistentHeapStats": ("stats", "gen"),
     "heapStatsDelta": (
         *("committed", "released", "inHeap", "inStacks", "inWorkBufs", "inPtrScalarBits"),
         *("tinyAllocCount", "largeAlloc", "largeAllocCount", "smallAllocCount"),
@@ -73,7 +73,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "gcControllerState": (
         *("gcPercent", "memoryLimit", "gcPercentHeapGoal", "lastHeapGoal", "heapLive"),
         *("heapMarked", "heapInUse", "heapReleased", "heapFree", "totalAlloc", "totalFree"),
-        *("mappedReady", "triggered"),
+        *("mappedReady", "triggered", "sweepDistMinTrigger"),
     ),
     "_func": (
         *("entryOff", "nameOff", "args", "deferreturn", "pcsp", "pcfile", "pcln", "npcdata"),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.threads import HELD, LOCKED, NOT_GOS, RUNNING
+from ebpfprof.goruntime.threads import HELD, NOT_GOS, RUNNING
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profile.operations import STATE
 
@@ -66,8 +66,6 @@ class ThreadStacks:
             labels.append(Label(_CALL, thread.call))
         state = RUNNING if thread.state == RUNNING else goroutine.state
         stack = self._stacks.of(state, goroutine.pcs, goroutine.start_pc)
-        if thread.state == LOCKED:
-            stack = (self._location("locked: waits for its goroutine"), *stack)
         return stack, tuple(labels)
 
     def _without_goroutine(self, state: str, function: str = "") -> Key:

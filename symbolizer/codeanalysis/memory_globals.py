@@ -1,0 +1,62 @@
+"""The heap, its statistics and its pacer: variables of the runtime, found in code that uses them.
+
+runtime.(*mcache).refill (runtime/mcache.go, Go 1.19 to 1.27) loads mheap_.sweepgen, takes the
+address of mheap_.central, then twice that of memstats.heapStats, which is at its beginning, then
+that of gcController.totalAlloc, and last that of gcController itself. How far these lie behind the
+beginnings of their structs is known, so that each address is told twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from symbolizer.codeanalysis.operands import is_variable, operands
+from symbolizer.errors import GoTableError
+
+if TYPE_CHECKING:
+    from symbolizer.go.binary import GoBinary
+
+_REFILL: Final = "runtime.(*mcache).refill"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGlobals:
+    """Linked addresses of runtime.mheap_, runtime.memstats and runtime.gcController."""
+
+    heap: int
+    statistics: int
+    controller: int
+
+
+def memory_globals(binary: GoBinary) -> MemoryGlobals:
+    """Find the variables. Raises GoTableError if the code is not as known."""
+    layout = binary.layout
+    sweepgen, central = (layout.offset("mheap", name) for name in ("sweepgen", "central"))
+    total = layout.offset("gcControllerState", "totalAlloc")
+    for function in binary.functions_named(_REFILL):
+        used = operands(binary.elf, function)
+        generations = [each.address for each in used if each.loads and each.size == 4]
+        named = [each.address for each in used if each.is_address]
+        if not generations:
+            continue
+        heap = generations[0] - sweepgen
+        at = named.index(heap + central) if heap + central in named else len(named)
+        statistics, again, alloc, *rest = [*named[at + 1 :], 0, 0, 0]
+        controller = alloc - total
+        found = MemoryGlobals(heap, statistics, controller)
+        if statistics == again and controller in rest and _are_variables(binary, found):
+            return found
+    raise GoTableError(
+        f"{_REFILL} does not use the heap as in known versions of Go: this program was compiled in "
+        "an unknown way"
+    )
+
+
+def _are_variables(binary: GoBinary, found: MemoryGlobals) -> bool:
+    sizes = ("mheap", "mstats", "gcControllerState")
+    addresses = (found.heap, found.statistics, found.controller)
+    return all(
+        is_variable(binary.elf, address, binary.layout.size(name))
+        for address, name in zip(addresses, sizes, strict=True)
+    )
