@@ -19,7 +19,10 @@ from ebpfprof.commands.short_help import fits, short_help
 from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
 
-VERBS = ("attach", "run", "list", "dump", "top", "serve", "report", "diff", "doctor", "completion")
+VERBS = (
+    *("attach", "run", "list", "dump", "memory", "top", "serve", "report", "diff", "doctor"),
+    "completion",
+)
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
 _ALTERNATIVES: Final = (

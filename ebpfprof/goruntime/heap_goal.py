@@ -8,14 +8,20 @@ from typing import Final
 _LEAST_HEADROOM: Final = 1 << 20  # memoryLimitMinHeapGoalHeadroom
 _RUNWAY: Final = 64 << 10  # minRunway
 _NEVER: Final = (1 << 64) - 1
+_BEYOND_MEMORY: Final = 1 << 56
 
 
-def heap_goal(word: Callable[[str], int], headroom_percent: int) -> int:
+def heap_goal(word: Callable[[str], int], headroom_percent: int) -> int | None:
     """The goal in bytes, of words of runtime.gcController by their names.
 
-    As heapGoalInternal and memoryLimitHeapGoal, Go 1.19 to 1.27. 2**64 - 1 without a goal: with
-    GOGC=off and no memory limit.
+    As heapGoalInternal and memoryLimitHeapGoal, Go 1.19 to 1.27. None with GOGC=off and no memory
+    limit: then it is beyond any memory.
     """
+    goal = _goal(word, headroom_percent)
+    return goal if goal < _BEYOND_MEMORY else None
+
+
+def _goal(word: Callable[[str], int], headroom_percent: int) -> int:
     goal = word("gcPercentHeapGoal")
     limited = _below_limit(word, headroom_percent)
     if limited < goal:

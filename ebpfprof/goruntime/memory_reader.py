@@ -11,8 +11,7 @@ from ebpfprof.goruntime.heap_types import HeapTypes
 from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.spans import all_spans
 from ebpfprof.process.memory import Memory
-from ebpfprof.profile.memory import LargeObject, MemoryStatistics, TypeBytes
-from ebpfprof.profile.memory import Memory as MemoryParts
+from ebpfprof.profile.memory import LargeObject, MemoryParts, MemoryStatistics, TypeBytes
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ _FIELDS: Final = (
 )
 
 
-class Machine(NamedTuple):
+class RuntimeThread(NamedTuple):
     """A runtime.m: words of it, as numbers.
 
     `thread` is its number in the target's own pid namespace. `goroutine` is m.curg, `processor`
@@ -52,7 +52,7 @@ class ThreadList:
         self._pid = pid
         self._record = record(binary.layout, "m", _FIELDS)
 
-    def read(self, memory: Memory) -> list[Machine]:
+    def read(self, memory: Memory) -> list[RuntimeThread]:
         """All of them, the newest first. Raises TargetGone or UnreadableMemory."""
         for attempt in range(_ATTEMPTS):
             try:
@@ -62,8 +62,8 @@ class ThreadList:
                     raise
         raise AssertionError
 
-    def _walk(self, memory: Memory) -> list[Machine]:
-        found: list[Machine] = []
+    def _walk(self, memory: Memory) -> list[RuntimeThread]:
+        found: list[RuntimeThread] = []
         seen = set[int]()
         at = self._word(memory, self._head)
         while at:
@@ -78,11 +78,11 @@ class ThreadList:
             at = int(row["following"])
         return found
 
-    def _machine(self, memory: Memory, at: int, row: Any) -> Machine:  # noqa: ANN401 - of numpy
+    def _machine(self, memory: Memory, at: int, row: Any) -> RuntimeThread:  # noqa: ANN401 - of numpy
         creation = row["creation"].tolist()
         end = creation.index(0) if 0 in creation else len(creation)
         closure = int(row["start"])
-        return Machine(
+        return RuntimeThread(
             address=at,
             thread=int(row["thread"]),
             goroutine=int(row["goroutine"]),

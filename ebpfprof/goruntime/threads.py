@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.thread_list import Machine, ThreadList
+from ebpfprof.goruntime.thread_list import RuntimeThread, ThreadList
 from ebpfprof.process.system_calls import name_of
 from ebpfprof.process.threads import Threads
 from ebpfprof.system.closing import Closing
@@ -81,7 +81,7 @@ class ThreadScanner(Closing):
             for function in go.binary.functions_named(name)
         }
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[RuntimeThread]:
         """Go's list of threads alone. Raises TargetGone or UnreadableMemory."""
         return self._list.read(self._goroutines.memory)
 
@@ -104,8 +104,8 @@ class ThreadScanner(Closing):
 
     def _thread(
         self,
-        now: Machine,
-        before: Machine | None,
+        now: RuntimeThread,
+        before: RuntimeThread | None,
         goroutines: Mapping[int, Goroutine],
         numbers: Mapping[int, int],
     ) -> GoThread:
@@ -123,7 +123,7 @@ class ThreadScanner(Closing):
         call = self._call(numbers[now.thread]) if state in (IN_CALL, IN_C) else ""
         return GoThread(state, call, goroutine, now.creation)
 
-    def _state(self, machine: Machine) -> str:
+    def _state(self, machine: RuntimeThread) -> str:
         if machine.start in self._own:
             return RUNTIME
         if machine.in_c and machine.goroutine:

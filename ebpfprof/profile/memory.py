@@ -36,8 +36,9 @@ class Collector:
     `cycles` counts collections, `forced` those that the program asked for. `paused_ns` is the sum
     of all pauses, `last_pause_ns` the last one; `last_unix_ns` when the last collection ended, 0 if
     there was none. `percent` is GOGC, -1 for off; `limit` GOMEMLIMIT, None without one. The next
-    collection ends at about `goal` of heap; `live` is what the last one found, with what was
-    allocated since; `marked` what it found. `cpu_fraction` is its part of the CPU time, 0 to 1.
+    collection ends at about `goal` of heap, None if none is due. `marked` is what the last one
+    found, `live` that with what was allocated since. `cpu_fraction` is its part of the CPU time, 0
+    to 1.
     """
 
     cycles: int
@@ -47,7 +48,7 @@ class Collector:
     last_unix_ns: int
     percent: int
     limit: int | None
-    goal: int
+    goal: int | None
     live: int
     marked: int
     cpu_fraction: float
@@ -113,7 +114,7 @@ class LargeObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryParts:
     """What the memory of a process consists of.
 
     `types` are the largest ones of objects whose type the heap tells, `typed` is what all of these

@@ -26,6 +26,7 @@ import ebpfprof
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.profilers.registry import kinds
+from ebpfprof.server.memory_metrics import MemoryMetrics
 from ebpfprof.server.pprof_endpoints import endpoint_names
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Metrics:
         self._registry.register(self._sums)
         self._registry.register(_Goroutines(manager, watches))
         self._registry.register(_Build())
+        self._memory = MemoryMetrics(manager)
+        self._registry.register(self._memory)
         ProcessCollector(registry=self._registry)  # process_cpu_seconds_total and so on
 
     async def __call__(self, request: Request) -> Response:
@@ -59,6 +62,7 @@ class Metrics:
         A request for them starts no recording.
         """
         await asyncio.to_thread(self._sums.read, list(self._manager.processes))
+        await asyncio.to_thread(self._memory.read)
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         headers = {"X-Content-Type-Options": "nosniff", "Vary": "Accept"}
         return Response(encoder(self._registry), 200, headers, content_type)

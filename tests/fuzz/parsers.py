@@ -10,6 +10,7 @@ from tests.fuzz.ways.heap import HEAP
 from tests.fuzz.ways.heap_buckets import HEAP_BUCKETS
 from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
+from tests.fuzz.ways.memory_parts import MEMORY_PARTS
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.text import TEXT
@@ -28,6 +29,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *WAIT_CAUSES,
     *WAITING,
     *THREADS,
+    *MEMORY_PARTS,
     *TRACEBACKS,
     *TEXT,
     *PROFILES,

@@ -55,6 +55,8 @@ OUR_OWN = {
     "ebpfprof.privileges.checks": "the kernel's",
     "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
     "ebpfprof.server.goroutines": "turns errors into sentences; its parts have parsers",
+    "ebpfprof.commands.memory_reports": "turns errors into sentences",
+    "ebpfprof.server.memory_metrics": "leaves out what can't be read",
     "ebpfprof.server.opened": "turns errors into sentences",
     "ebpfprof.server.go_forms": "our own profiles",
     "ebpfprof.server.listener": "requests, not targets: tests/server/test_listener.py",

@@ -38,12 +38,16 @@ _OF_FILES = {
     ExitCode.OUTPUT_ERROR,
     ExitCode.ABORTED,
 }
+_OF_READING = (
+    set(ExitCode)
+    - _ONLY_OF_RUN
+    - {ExitCode.BCC_MISSING, ExitCode.ATTACH_FAILED, ExitCode.KERNEL_UNSUPPORTED}
+)
 _EXIT_CODES = {
     "run": set(ExitCode),
     "list": _OF_FILES | {ExitCode.KERNEL_UNSUPPORTED},
-    "dump": set(ExitCode)
-    - _ONLY_OF_RUN
-    - {ExitCode.BCC_MISSING, ExitCode.ATTACH_FAILED, ExitCode.KERNEL_UNSUPPORTED},
+    "dump": _OF_READING,
+    "memory": _OF_READING,
     "report": _OF_FILES,
     "diff": _OF_FILES,
     "doctor": _OF_FILES

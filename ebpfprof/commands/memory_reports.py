@@ -1,0 +1,67 @@
+"""How `ebpfprof memory` reads processes and shows what it finds."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ebpfprof.console.terminal import has_color, say, width
+from ebpfprof.console.text import printable
+from ebpfprof.errors import EbpfprofError
+from ebpfprof.export import memory_json
+from ebpfprof.export.tables import memory
+from ebpfprof.goruntime.memory_reader import read_memory
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.process.process import Target
+from symbolizer import ElfFile, GoBinary, SymbolizerError
+
+if TYPE_CHECKING:
+    from ebpfprof.process.file_opener import FileOpener
+
+
+class MemoryReports:
+    """Shows processes. One that fails is told of, and does not end the work on the others."""
+
+    def __init__(
+        self, files: FileOpener, *, as_json: bool, show_all: bool, allow_unknown_go: bool
+    ) -> None:
+        self._files, self._as_json, self._show_all = files, as_json, show_all
+        self._allow_unknown_go = allow_unknown_go
+        self.failures: list[EbpfprofError] = []
+        """In their order."""
+
+    def show(self, pids: Sequence[int]) -> None:
+        """Show the processes one after the other. Raises OutputError."""
+        for number, pid in enumerate(pids):
+            try:
+                text = self._text(pid)
+            except EbpfprofError as error:
+                self.failures.append(error)
+                said = "\n".join(map(printable, str(error).splitlines()))
+                say(f"ebpfprof: {said}", err=True)
+                text = memory_json.failed(pid, error) if self._as_json and len(pids) > 1 else ""
+            blank = "\n" if number and text and not self._as_json else ""
+            say(blank + text, end="")
+
+    def _text(self, pid: int) -> str:
+        with Target(pid, self._files) as target:
+            try:
+                with target.allowance, ElfFile.open(target.exe_fd, target.allowance) as elf:
+                    binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
+                    found, now_s = read_memory(target, binary), time.time()
+            except (SymbolizerError, struct.error) as error:
+                raise for_user(target, error) from error
+            version = printable(binary.version.text)
+            if self._as_json:
+                return memory_json.encode(found, pid, target.name, version, now_s)
+            return memory.render(
+                found,
+                f"process {pid} ({printable(target.name)}, {version})",
+                now_s,
+                show_all=self._show_all,
+                width=width(sys.stdout),
+                color=has_color(sys.stdout),
+            )

@@ -1,0 +1,125 @@
+"""What a program's memory consists of, as text for 80 columns and 24 lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import counted, duration, percent, printable, quantity
+from ebpfprof.export.tables import columns
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.memory import MemoryParts, SizeClass
+
+_SIZES: Final = 5
+_TYPES: Final = 3
+_HEADINGS: Final = ("Used", "Share", "Objects", "Free", "No pointers", "Size of an object")
+
+
+def render(
+    memory: MemoryParts,
+    of_what: str,
+    now_s: float,
+    *,
+    show_all: bool = False,
+    width: int | None,
+    color: bool,
+) -> str:
+    """The parts of the memory, then the sizes and the types that take most; all if `show_all`.
+
+    `of_what` names the process, printable. At most `width` columns; None: no limit.
+    """
+    limit = (1 << 20) if show_all else None
+    parts = [f"Memory of {of_what}:\n", *_lines(memory, now_s), "\n"]
+    parts.append(_sizes(memory, limit or _SIZES, width=width, color=color))
+    parts += ["\n", _types(memory, limit or _TYPES, width=width, color=color)]
+    return "".join(parts)
+
+
+def _lines(memory: MemoryParts, now_s: float) -> list[str]:
+    found = memory.statistics
+    held = sum(each.held for each in found.classes)
+    waste = sum(each.waste for each in found.classes)
+    runtime = found.mapped - found.heap_mapped - found.stacks_mapped
+    free = f"{_bytes(waste)} of it free slots" if held else "no spans"
+    rows = [
+        ("Objects", f"{_bytes(found.allocated)}, {found.objects:,} of them"),
+        ("Heap", f"{_bytes(found.heap_in_use)} in use, {free}; {_bytes(found.idle)} idle"),
+        ("Besides", f"stacks {_bytes(found.stacks_in_use)}, the runtime {_bytes(runtime)}"),
+        (
+            "In all",
+            f"{_bytes(found.mapped)}, of which the kernel has {_bytes(found.released)} back",
+        ),
+        ("GC", _collections(memory, now_s)),
+        ("Next GC", _pace(memory)),
+    ]
+    if not found.is_settled:
+        rows.append(("", "read while collections began and ended: sums may be off by one of them"))
+    return [f"  {name:<8} {text}\n" for name, text in rows]
+
+
+def _collections(memory: MemoryParts, now_s: float) -> str:
+    gc = memory.statistics.collector
+    if not gc.cycles:
+        return "no collection yet"
+    ago = max(0.0, now_s * 1e9 - gc.last_unix_ns)
+    forced = f" ({gc.forced} forced)" if gc.forced else ""
+    return (
+        f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago; pauses "
+        f"{duration(gc.paused_ns)}; {percent(gc.cpu_fraction)} of CPU"
+    )
+
+
+def _pace(memory: MemoryParts) -> str:
+    gc = memory.statistics.collector
+    gogc = "off" if gc.percent < 0 else f"{gc.percent}"
+    limit = f", limit {_bytes(gc.limit)}" if gc.limit is not None else ""
+    at = f"at {_bytes(gc.goal)}" if gc.goal is not None else "none due"
+    return f"{at}; {_bytes(gc.live)} now, {_bytes(gc.marked)} at the last; GOGC={gogc}{limit}"
+
+
+def _sizes(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -> str:
+    classes = [each for each in memory.statistics.classes if each.objects or each.held]
+    classes.sort(key=lambda each: -each.used)
+    whole = sum(each.used for each in classes)
+    rows = [
+        columns.Row(
+            (
+                _bytes(each.used),
+                percent(each.used / whole) if whole else "",
+                f"{each.objects:,}",
+                _bytes(each.waste),
+                percent(each.pointerless / each.held) if each.held else "",
+            ),
+            _size(each),
+        )
+        for each in classes[:limit]
+    ]
+    text = columns.table(_HEADINGS, rows, width=width, color=color)
+    rest = classes[limit:]
+    used = sum(each.used for each in rest)
+    more = f"and {counted(len(rest), 'more size')}, {_bytes(used)}\n" if rest else ""
+    return text + more
+
+
+def _size(each: SizeClass) -> str:
+    return f"{each.size} B" if each.size else "large: a span each"
+
+
+def _types(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -> str:
+    if memory.types is None:
+        return "Go tells the types of objects from 1.22 on.\n"
+    whole = memory.statistics.allocated
+    share = percent(min(1.0, memory.typed / whole)) if whole > 0 else "none"
+    part = "" if memory.typed_share == 1 else f", from {percent(memory.typed_share)} of them"
+    title = f"By type, where the heap tells it: {share} of the bytes{part}.\n"
+    if not memory.types:
+        return title
+    rows = [
+        columns.Row((_bytes(each.used), f"{each.objects:,}"), printable(each.name))
+        for each in memory.types[:limit]
+    ]
+    return title + columns.table(("Used", "Objects", "Type"), rows, width=width, color=color)
+
+
+def _bytes(value: float) -> str:
+    return quantity(value, "bytes")
