@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ebpfprof.commands.watching import look_again
 from ebpfprof.console.terminal import has_color, say, width
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ebpfprof.process.file_opener import FileOpener
-
-_TICK_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,7 @@ class Dumping:
             signals = held.enter_context(Signals())
             watched = interruptible(lambda: self._watched(pids, held))
             signals.end_recording_only()
-            began_s = next_s = time.monotonic()
-            end_s = float("inf") if duration_s is None else began_s + duration_s
-            while watched and not signals.came:
-                watched = [each for each in watched if self._look(each)]
-                next_s = max(next_s + every_s, time.monotonic())
-                if next_s > end_s:
-                    break
-                while time.monotonic() < next_s and not signals.came:
-                    time.sleep(min(_TICK_S, every_s))  # in ticks: a signal ends the watch
+            look_again(watched, self._look, signals, every_s=every_s, duration_s=duration_s)
 
     def _watched(self, pids: Sequence[int], held: ExitStack) -> list[_Watched]:
         found = []

@@ -9,6 +9,8 @@
 //	own FOLDER    write heap.pb.gz, allocs.pb.gz and heap.txt
 //	churn on|off  allocate and collect without end, in the background
 //	buckets N     allocate from N different stacks, each once
+//	leak N        keep N objects of 4,096 bytes, each time from the same stack
+//	turn          replace what a cache of 64 objects keeps
 package main
 
 import (
@@ -33,6 +35,8 @@ var (
 	kept   []any
 	bytes  []byte
 	churns atomic.Int32
+	leaked = make([]*[512]int, 0, 1<<16)
+	cache  [64]*[512]int
 )
 
 func keep(round int, object any) {
@@ -97,6 +101,16 @@ func deep(levels, round int) {
 		return
 	}
 	deep(levels-1, round)
+}
+
+//go:noinline
+func leak() { leaked = append(leaked, new([512]int)) }
+
+//go:noinline
+func turn() {
+	for i := range cache {
+		cache[i] = new([512]int)
+	}
 }
 
 //go:noinline
@@ -184,6 +198,12 @@ func main() {
 			if words[1] == "off" {
 				churns.Store(0)
 			}
+		case "leak":
+			for i := 0; i < harness.Number(words[1]); i++ {
+				leak()
+			}
+		case "turn":
+			turn()
 		case "buckets":
 			for i := 0; i < harness.Number(words[1]); i++ {
 				distinct(i, 20)

@@ -15,8 +15,8 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
     "__main__": "commands console system",
-    "commands": "server top continuous recording profilers goruntime discovery process kernel "
-    "export profilers.registry overhead privileges profile console system",
+    "commands": "server top continuous recording profilers.heap profilers goruntime discovery "
+    "process kernel export profilers.registry overhead privileges profile console system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
     "discovery process kernel export profilers.registry overhead profile console system",
     "top": "recording profilers kernel export profilers.registry profile console",

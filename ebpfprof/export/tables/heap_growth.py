@@ -1,0 +1,105 @@
+"""Stacks whose memory only grows, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import counted, duration, printable, quantity, well_formed
+from ebpfprof.export.go_quotes import readable
+from ebpfprof.export.tables.goroutines import fitting
+from ebpfprof.export.tables.quantities import error_cell
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.heap_growth import GrowingStack
+
+_TOO_FEW_LOOKS: Final = 3
+_MAX_STACKS: Final = 5
+_MAX_FRAMES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look tells of process `pid`, `gone_s` seconds after the first one.
+
+    `collections` is how many of the collections of garbage were looked at, `in_use` the memory in
+    use in all (bytes), `growing` the stacks that only grow.
+    """
+
+    pid: int
+    name: str
+    gone_s: float
+    collections: int
+    in_use: int
+    growing: Sequence[GrowingStack]
+
+    def render(self, width: int | None) -> str:
+        """The text, at most `width` columns wide; None: no limit. Ends with a newline."""
+        title = f"process {self.pid} ({self.name}), {duration(1e9 * self.gone_s)}: "
+        title += f"{_bytes(self.in_use)} in use, {counted(self.collections, 'collection')} seen"
+        if self.collections < _TOO_FEW_LOOKS:
+            title += f"; {_TOO_FEW_LOOKS} are needed"
+        elif not self.growing:
+            title += "; no stack only grows"
+        else:
+            verb = "grows" if len(self.growing) == 1 else "grow"
+            title += f"; {counted(len(self.growing), 'stack')} only {verb}"
+        text = fitting(printable(title), width)
+        for each in self.growing[:_MAX_STACKS]:
+            text += "\n" + fitting(_head(each), width)
+            text += "".join(fitting(line, width) for line in _frames(each))
+        rest = len(self.growing) - _MAX_STACKS
+        return text + (f"\nand {counted(rest, 'more stack')}\n" if rest > 0 else "")
+
+    def encode(self) -> str:
+        """A line of JSON."""
+        return json.dumps(
+            {
+                "pid": self.pid,
+                "name": well_formed(self.name),
+                "seconds": self.gone_s,
+                "collections": self.collections,
+                "in_use_bytes": self.in_use,
+                "growing": [
+                    {
+                        "in_use_bytes": each.now,
+                        "grown_bytes": each.grown,
+                        "error_bytes": round(each.error),
+                        "growth_bytes_per_minute": round(each.per_minute),
+                        "stack": [
+                            {
+                                "function": well_formed(frame.function),
+                                "file": well_formed(frame.file),
+                                "line": frame.line,
+                            }
+                            for location in each.locations
+                            for frame in location.frames
+                        ],
+                    }
+                    for each in self.growing
+                ],
+            }
+        )
+
+
+def _head(each: GrowingStack) -> str:
+    error = error_cell(each.error / each.grown, color=False)
+    told = f" ({error})" if error else ""
+    rate = f"+{_bytes(each.per_minute)} a minute"
+    return f"{rate}, +{_bytes(each.grown)}{told} so far, {_bytes(each.now)} in use:"
+
+
+def _frames(each: GrowingStack) -> list[str]:
+    frames = [frame for location in each.locations for frame in location.frames]
+    lines = [
+        printable(f"    {readable(f.function)}  {f.file.rpartition('/')[2]}:{f.line}")
+        for f in frames[:_MAX_FRAMES]
+    ]
+    rest = len(frames) - _MAX_FRAMES
+    return [*lines, *([f"    and {counted(rest, 'more caller')}"] if rest > 0 else [])]
+
+
+def _bytes(value: float) -> str:
+    return quantity(value, "bytes")

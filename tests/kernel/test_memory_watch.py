@@ -1,0 +1,94 @@
+"""`ebpfprof memory --watch`: which stacks hold more and more memory."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from tests.builds import VERSIONS
+from tests.differential.test_heap import EVERY_ALLOCATION, order, running
+from tests.kernel.programs import program
+from tests.targets_run import Target
+
+COMMAND = (sys.executable, "-m", "ebpfprof", "memory", "--watch", "--every", "0.2")
+OBJECT_BYTES = 4096
+
+
+@contextmanager
+def watching(target: Target, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*COMMAND, "--pid", str(target.pid), *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
+    """The first look with so many collections."""
+    assert process.stdout
+    for line in process.stdout:
+        found: dict[str, Any] = json.loads(line)
+        if found["collections"] >= collections:
+            return found
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+def test_a_stack_that_leaks_is_told_and_no_other(version: str) -> None:
+    with (
+        running(version, rate=EVERY_ALLOCATION, GOGC="off") as target,
+        watching(target, "--json") as process,
+    ):
+        for look in range(1, 5):
+            for command in ("leak 10", "turn", "make 3", "drop", "gc"):
+                order(target, command)
+            found = after(process, look)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.OK
+    growing = {each["stack"][0]["function"]: each for each in found["growing"]}
+    leak = growing.pop("main.leak")
+    assert leak["in_use_bytes"] == 40 * OBJECT_BYTES
+    assert leak["grown_bytes"] == 30 * OBJECT_BYTES
+    assert leak["error_bytes"] == 0
+    assert "main.turn" not in growing
+    assert "main.slices" not in growing
+
+
+def test_the_text_says_how_fast() -> None:
+    with (
+        running(VERSIONS[-1], rate=4 * OBJECT_BYTES, GOGC="off") as target,
+        watching(target) as process,
+    ):
+        assert process.stdout
+        said: list[str] = []
+        for _ in range(4):
+            for command in ("leak 100", "turn", "gc"):
+                order(target, command)
+            seen = len(said)
+            while not any("collection" in line for line in said[seen:]):
+                said.append(process.stdout.readline())
+            said.append(process.stdout.readline())
+        while not any("main.leak" in line for line in said):
+            said.append(process.stdout.readline())
+    text = "".join(said)
+    assert "in use" in text
+    assert "a minute" in text
+    assert "1 stack only grows" in text
+
+
+def test_a_program_without_a_memory_profile_is_refused() -> None:
+    with Target.start(program("nopprof")) as target, watching(target) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.UNSUPPORTED_TARGET
+    assert "keeps no memory profile" in said
