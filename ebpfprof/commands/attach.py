@@ -50,7 +50,7 @@ def command(
       sudo ebpfprof attach --pid 1234 --profile block -f html --hide-idle
     """
     from ebpfprof.commands.results import allow_many_files, say_what_is_assumed
-    from ebpfprof.console.terminal import progress
+    from ebpfprof.console.terminal import progress, working
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.session import Session
@@ -64,10 +64,12 @@ def command(
     try:
         with ExitStack() as held:
             signals = held.enter_context(Signals())
-            session = held.enter_context(interruptible(lambda: Session(pids, options)))
+            with working("Reading the program ...", is_shown=not writing.is_quiet):
+                session = held.enter_context(interruptible(lambda: Session(pids, options)))
             files = writing.prepare(session, output, held)
             say_what_is_assumed(session)
-            session.start()
+            with working("Attaching ...", is_shown=not writing.is_quiet):
+                session.start()
             give_up_probing(options)
             signals.end_recording_only()
             writing.say_recording(session, options, duration_s)

@@ -70,7 +70,9 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from ebpfprof.commands.results import Writing
 
         name = format_for(values.pop("format_name"), values["output"], default="pprof")
-        chosen = {field: values.pop(field) for field in ("hide_idle", "force", "is_quiet")}
+        chosen = {
+            field: values.pop(field) for field in ("hide_idle", "force", "is_quiet", "is_long")
+        }
         writing = Writing(name, **chosen)
         return command(*args, writing=writing, **values)
 
@@ -324,5 +326,11 @@ _WRITING_OPTIONS = (
         "is_quiet",
         is_flag=True,
         help="Say only where the files are, and what is wrong: no progress, no tables.",
+    ),
+    click.option(
+        "--long",
+        "is_long",
+        is_flag=True,
+        help="Show more rows than fit the terminal, and all about cost and errors.",
     ),
 )

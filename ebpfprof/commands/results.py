@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from ebpfprof.commands import short_form
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
-from ebpfprof.console.terminal import has_color, say, width
+from ebpfprof.console.terminal import has_color, say, width, working
 from ebpfprof.console.text import duration, listed, printable
 from ebpfprof.overhead.busy import ProcessorTime, on_busy_processors
 from ebpfprof.process.process import Target
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
-    `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs.
+    `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs. Unless
+    it `is_long`, what is shown of one process fits the height of a terminal.
     `began` is the processors' time when the command began. Tables and messages go to stdout, unless
     stdout holds the profile itself; with `to_stderr` to stderr.
     """
@@ -44,6 +46,7 @@ class Writing:
     force: bool = False
     to_stderr: bool = False
     is_quiet: bool = False
+    is_long: bool = False
     began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
@@ -81,7 +84,8 @@ class Writing:
         Adds the names of the files to `written`. Raises all errors as one group.
         """
         errors: list[Exception] = []
-        reports = session.finish()
+        with working("Looking up names ...", is_shown=not self.is_quiet):
+            reports = session.finish()
         written_to = iter(files)
         shown = [(report, [(p, next(written_to)) for p in report.profiles]) for report in reports]
         for _, profiles in shown:
@@ -98,18 +102,20 @@ class Writing:
         accounts = [each.account for report in reports for each in report.profiles if each.account]
         for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
             say(f"ebpfprof: {line}", err=True)
+        rows = self._rows(reports, written)
         if not self.is_quiet:
-            self._show_findings(reports)
+            self._show_findings(reports, is_short=rows is not None)
         for report, profiles in () if self.is_quiet else shown:
             for profile, file in profiles:
                 with _kept(errors):
-                    self._show(report.target, profile, file.name)
+                    self._show(report.target, profile, file.name, rows)
                 if report.locks and profile.kind == kind_with_option("by_lock").name:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
-        self._show_next(written)
+        self._show_next(written, is_short=rows is not None)
         if not self.is_quiet:
-            self._show_cost(reports, to_stderr=any(file.name == "-" for file in files))
+            to_stderr = any(file.name == "-" for file in files)
+            self._show_cost(reports, to_stderr=to_stderr, is_short=rows is not None)
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -125,48 +131,59 @@ class Writing:
         encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle)
         file.commit(interruptible(encode))
 
-    def _show_findings(self, reports: Sequence[Report]) -> None:
+    def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:
+        """How many rows of each table there is room for; None if that does not matter."""
+        stream = self._stream(next(iter(written), "-"))
+        lines, columns = short_form.height(stream), width(stream)
+        if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
+            return None
+        texts = [*_findings(reports[0]), *self._next(written, is_short=True)]
+        texts.append(short_form.cost(reports[0]))
+        return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
+
+    def _show_findings(self, reports: Sequence[Report], *, is_short: bool) -> None:
         """What stands out, before all else: of each process, one sentence a profile."""
-        from ebpfprof.export.tables.finding import finding
-
-        has_locks = kind_with_option("by_lock").name
         for report in reports:
-            found = [
-                finding(profile, report.locks if profile.kind == has_locks else ())
-                for profile in report.profiles
-            ]
-            if any(found):
-                say(
-                    "\n".join([f"\nProcess {report.target.pid}:", *filter(None, found)]),
-                    err=self.to_stderr,
-                )
+            if found := _findings(report):
+                heading = [] if is_short else [f"\nProcess {report.target.pid}:"]
+                say("\n".join([*heading, *found]), err=self.to_stderr)
 
-    def _show(self, target: Target, profile: Profile, name: str) -> None:
+    def _show(self, target: Target, profile: Profile, name: str, rows: int | None) -> None:
         from ebpfprof.export.tables import largest
 
         to_stderr = self.to_stderr or name == "-"
         stream = self._stream(name)
         table = largest.render(
-            profile, hide_idle=self.hide_idle, width=width(stream), color=has_color(stream)
+            profile,
+            hide_idle=self.hide_idle,
+            limit=rows,
+            width=width(stream),
+            color=has_color(stream),
         )
         heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        say(f"\n{heading}:\n{table}", err=to_stderr)
+        say(f"\n{heading}:\n{table}", err=to_stderr, end="\n" if rows is None else "")
 
-    def _show_next(self, written: Sequence[str]) -> None:
+    def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
         """Where the files are, and how to look at the first of them."""
+        for number, text in enumerate(self._next(written, is_short=is_short)):
+            blank = "" if number or self.is_quiet else "\n"
+            say(blank + text, err=self.to_stderr)
+
+    def _next(self, written: Sequence[str], *, is_short: bool) -> list[str]:
+        """The same as lines."""
         names = [name for name in written if name != "-"]
-        said = "\n".join(f"Written: {printable(each)}" for each in names)
-        if said:
-            say(said if self.is_quiet else f"\n{said}", err=self.to_stderr)
-        if names and self.format == "pprof" and not self.is_quiet:
+        if not names:
+            return []
+        shown = short_form.written(names).splitlines() if is_short else names
+        said = [f"Written: {printable(each)}" for each in shown]
+        if self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
-            say(
-                f"Next: go tool pprof -http=: {name}\nOr: ebpfprof report {name} -o profile.html",
-                err=self.to_stderr,
-            )
+            said.append(f"Next: go tool pprof -http=: {name}")
+            said.append(f"Or: ebpfprof report {name} -o profile.html")
+        return said
 
     def _show_locks(self, report: Report, *, to_stdout: bool) -> None:
         from ebpfprof.export.tables import locks
@@ -177,11 +194,11 @@ class Writing:
         heading = f"\nLocks of process {target.pid} ({target.name})"
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
-    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
+    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool, is_short: bool) -> None:
         from ebpfprof.overhead.cost import own_cost, own_cpu_s
 
         lines = []
-        for each in reports:
+        for each in () if is_short else reports:
             lines.append(f"Process {each.target.pid} lost {each.cost}.")
             if each.coverage and each.coverage.is_scaled:
                 lines.append(f"Process {each.target.pid} was {each.coverage} 0 records every wait.")
@@ -189,16 +206,31 @@ class Writing:
                     error = each.coverage.error(profile.kind)
                     title = kind_named(profile.kind).title
                     lines += [f"{title[:1].upper()}{title[1:]} profile: {error}."] if error else []
-        own = f"ebpfprof itself took {own_cost()}."
+        own = "" if is_short else f"ebpfprof itself took {own_cost()}."
         taken = (ProcessorTime.now() - self.began).taken(own_cpu_s())
         if taken is not None:
             lost = {each.target.pid: each.lost for each in reports}
             own += f" {on_busy_processors(taken, lost)}"
-        text = "\n".join(["", *lines, own])
+        if is_short:
+            lines += map(short_form.cost, reports)
+        blank = [] if is_short else [""]
+        text = "\n".join([*blank, *lines, *filter(None, [own.strip()])])
         say(text, err=self.to_stderr or to_stderr)
 
     def _stream(self, name: str) -> TextIO:
         return sys.stderr if self.to_stderr or name == "-" else sys.stdout
+
+
+def _findings(report: Report) -> list[str]:
+    """The sentences about what stands out in the profiles of a process."""
+    from ebpfprof.export.tables.finding import finding
+
+    has_locks = kind_with_option("by_lock").name
+    found = (
+        finding(profile, report.locks if profile.kind == has_locks else ())
+        for profile in report.profiles
+    )
+    return [each for each in found if each]
 
 
 @contextmanager

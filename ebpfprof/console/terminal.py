@@ -101,6 +101,19 @@ def progress(duration_s: float, *, is_shown: bool = True) -> Iterator[Callable[[
         say(_ERASE_LINE, err=True, end="")
 
 
+@contextmanager
+def working(text: str, *, is_shown: bool = True) -> Iterator[None]:
+    """Show what takes a while, in a line that goes when it is done, if stderr is a terminal."""
+    if not is_shown or not is_terminal(sys.stderr):
+        yield
+        return
+    say(_ERASE_LINE + text[: (width(sys.stderr) or _MAX_BAR) - 1], err=True, end="")
+    try:
+        yield
+    finally:
+        say(_ERASE_LINE, err=True, end="")
+
+
 def _bar(gone_s: float, duration_s: float, columns: int) -> str:
     left_s = max(math.ceil(duration_s - gone_s), 0)
     times = f" {int(gone_s)} of {duration_s:g} s, {left_s} s left"

@@ -14,16 +14,17 @@ def render(
     *,
     index: int | None = None,
     hide_idle: bool = False,
+    limit: int | None = None,
     width: int | None,
     color: bool,
 ) -> str:
     """The largest rows in at most `width` columns; None: no limit.
 
     The profile's kind decides whether rows are operations or functions. A profile of an unknown
-    kind has functions, and so has any profile with an `index`, which selects the value. `hide_idle`
-    leaves out idle waits, and adds a line that says how much that is. Without `color` the text is
-    plain ASCII. No text of the file reaches the terminal as a control character. Ends with a
-    newline.
+    kind has functions, and so has any profile with an `index`, which selects the value. With a
+    `limit` there are no more rows, of one line each. `hide_idle` leaves out idle waits, and adds a
+    line that says how much that is. Without `color` the text is plain ASCII. No text of the file
+    reaches the terminal as a control character. Ends with a newline.
     """
     hidden, kind = "", find_kind(profile.kind)
     if kind and index is None:
@@ -36,14 +37,26 @@ def render(
     if kind is None or index is not None:
         shown = default_index(profile) if index is None else index
         return functions.render(profile, index=shown, width=width, color=color) + hidden
-    return _of_kind(profile, kind, width=width, color=color) + hidden
+    return _of_kind(profile, kind, limit=limit, width=width, color=color) + hidden
 
 
-def _of_kind(profile: Profile, kind: ProfileKind, *, width: int | None, color: bool) -> str:
+def _of_kind(
+    profile: Profile, kind: ProfileKind, *, limit: int | None, width: int | None, color: bool
+) -> str:
     if kind.table.rows == "functions":
         if any(sample.values[-1] for sample in profile.samples):
             heading = kind.table.value
-            return functions.render(profile, value_heading=heading, width=width, color=color)
+            most = {} if limit is None else {"limit": limit}
+            return functions.render(
+                profile, value_heading=heading, width=width, color=color, **most
+            )
     elif profile.samples:
-        return operations.render(profile, table=kind.table, width=width, color=color)
+        return operations.render(
+            profile,
+            table=kind.table,
+            limit=limit or 10,
+            is_short=limit is not None,
+            width=width,
+            color=color,
+        )
     return f"Nothing was recorded: {kind.nothing}.\n"

@@ -83,13 +83,15 @@ def render(
     *,
     table: Table,
     limit: int = 10,
+    is_short: bool = False,
     width: int | None,
     color: bool,
 ) -> str:
     """The first rows as a table (see columns.table()), with the headings of `table`.
 
     A profile of a single value has no column for its count, and no mean; one whose count says
-    nothing has neither, too. Estimates have their standard errors beside them.
+    nothing has neither, too. Each row has one line if it `is_short`. Estimates have their standard
+    errors beside them.
     """
     found = operation_sums(profile.samples, profile.module)[:limit]
     unit = profile.sample_types[-1].unit
@@ -109,6 +111,10 @@ def render(
         if not is_single:
             cells += [str(each.count), amount(each.mean, unit, color=color)]
         cells.append(columns.operation_cell(each.operation, color=color))
+        if is_short:
+            place = f"  {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""
+            rows.append(columns.Row(cells, each.function, after=place))
+            continue
         below = f"{each.file}:{each.line}" if each.file else ""
         rows.append(columns.Row(cells, each.function, below=below, origin=_origin(each)))
     return columns.table(names, rows, left=2, width=width, color=color)
