@@ -1,37 +1,30 @@
-"""`ebpfprof memory --watch`: which stacks hold more and more memory."""
+"""`ebpfprof memory --watch`: what holds more and more memory."""
 
 from __future__ import annotations
 
 import struct
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ebpfprof.commands.growth_readers import StackGrowth, TypeGrowth
 from ebpfprof.commands.watching import look_again
 from ebpfprof.console.terminal import say, width
 from ebpfprof.console.text import printable
-from ebpfprof.errors import EbpfprofError
+from ebpfprof.errors import EbpfprofError, UnsupportedTarget
 from ebpfprof.export.tables import heap_growth
-from ebpfprof.goruntime.heap_buckets import HeapBuckets, require_profile
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
-from ebpfprof.profile.heap_growth import HeapGrowth
-from ebpfprof.profilers.heap import buckets
-from ebpfprof.profilers.heap.kind import HEAP
-from ebpfprof.profilers.heap.stacks import HeapStacks
 from ebpfprof.system.signals import Signals, interruptible
 from symbolizer import ElfFile, GoBinary, SymbolizerError
-from symbolizer.codeanalysis.heap_globals import heap_globals
 
 if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
-    from ebpfprof.profile.heap_growth import GrowingStack
 
 
 @dataclass
@@ -39,13 +32,8 @@ class _Watched:
     """A process that is looked at again and again."""
 
     target: Target
-    buckets: HeapBuckets
-    stacks: HeapStacks
-    growth: HeapGrowth = field(default_factory=HeapGrowth)
+    reader: StackGrowth | TypeGrowth
     first_ns: int = 0
-    cycle: int = -1
-    found: list[GrowingStack] = field(default_factory=list)
-    in_use: int = 0
 
 
 class MemoryWatch:
@@ -77,40 +65,37 @@ class MemoryWatch:
         try:
             elf = held.enter_context(ElfFile.open(target.exe_fd, target.allowance))
             binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
-            found, bias = heap_globals(binary), target.load_bias(elf.entry)
+            memory = held.enter_context(Memory(target))
+            try:
+                return _Watched(target, StackGrowth(target, binary, memory))
+            except UnsupportedTarget:  # it samples no stacks: what it tells of any heap is left
+                say(
+                    f"ebpfprof: Process {pid} ({printable(target.name)}) keeps no memory profile, "
+                    "so it has no stacks: types and sizes of objects are shown.",
+                    err=True,
+                )
+                return _Watched(target, TypeGrowth(target, binary, memory))
         except (SymbolizerError, struct.error) as error:
             raise for_user(target, error) from error
-        memory = held.enter_context(Memory(target))
-        reader = HeapBuckets(memory, binary.layout, found, bias)
-        require_profile(target, reader)
-        mappings = target.executable_mappings(elf.build_id)
-        return _Watched(target, reader, HeapStacks(binary, bias, mappings))
 
     def _look(self, each: _Watched) -> bool:
         """Look at a process and show what is found; False if it can't be looked at any more."""
         return self._told(lambda: self._show(each))
 
     def _show(self, each: _Watched) -> None:
-        counts, now_ns = each.buckets.read(), kernel_now_ns()
+        now_ns = kernel_now_ns()
         each.first_ns = each.first_ns or now_ns
-        if counts.cycle != each.cycle and counts.is_collected:
-            each.cycle = counts.cycle
-            try:
-                samples = list(buckets.samples(counts, each.stacks, fresh=False))
-            except SymbolizerError as error:
-                raise for_user(each.target, error) from error
-            profile = HEAP.make_profile(
-                samples, (), period=counts.rate, time_ns=time.time_ns(), duration_ns=0
-            )
-            each.in_use = sum(sample.values[-1] for sample in samples)
-            each.found = each.growth.add(profile, now_ns)
+        try:
+            each.reader.look(now_ns)
+        except SymbolizerError as error:
+            raise for_user(each.target, error) from error
         seen = heap_growth.Seen(
             each.target.pid,
             each.target.name,
             (now_ns - each.first_ns) / 1e9,
-            each.growth.looks,
-            each.in_use,
-            each.found,
+            each.reader.looks,
+            each.reader.in_use,
+            each.reader.growing,
         )
         say(seen.encode() if self._as_json else seen.render(width(sys.stdout)))
 

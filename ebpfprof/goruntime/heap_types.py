@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.spans import PAGE_BYTES
+from ebpfprof.goruntime.mark_bits import marked, marks, slots_of
 from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _LARGEST_WITHOUT: Final = 512
 _MAX_OBJECTS: Final = 1 << 18
-_MAX_SLOTS: Final = 1024  # of a span with types: fewer than 16 of its 8 KiB
 
 
 class TypedObjects(NamedTuple):
@@ -53,21 +52,26 @@ class HeapTypes:
             self._names[address] = self._types.text(address)
         return self._names[address]
 
-    def of(self, spans: Spans) -> TypedObjects:
-        """The objects in spans that tell types, large ones too. Raises TargetGone."""
+    def of(self, spans: Spans, *, only_marked: bool = False) -> TypedObjects:
+        """The objects in spans that tell types, large ones too. Raises TargetGone.
+
+        With `only_marked`, those that survived the last collection: see mark_bits.
+        """
         large = spans.size_classes == 0
         rows = spans.rows[spans.has_pointers & ~large & (spans.rows["slot"] > _LARGEST_WITHOUT)]
-        slots = (rows["pages"] * np.uint64(PAGE_BYTES) // rows["slot"]).astype(np.int64)
+        slots = slots_of(rows)
         share = min(1.0, _MAX_OBJECTS / max(1, int(slots.sum())))
         if share < 1:
             kept = np.linspace(0, len(rows) - 1, max(1, int(share * len(rows)))).astype(np.int64)
             rows, slots = rows[kept], slots[kept]
         objects, used = Counter[str](), Counter[str]()
-        for address, size, count in self._headers(rows, slots):
+        for address, size, count in self._headers(rows, slots, only_marked=only_marked):
             if name := self.name(address):
                 objects[name] += round(count / share)
                 used[name] += round(count * size / share)
         big = spans.rows[large & spans.has_pointers]
+        if only_marked:
+            big = big[marked(self._memory, big) > 0]
         for address, size in zip(big["type"].tolist(), big["slot"].tolist(), strict=True):
             if address and (name := self.name(address)):
                 objects[name] += 1
@@ -75,25 +79,19 @@ class HeapTypes:
         return TypedObjects(objects, used, share)
 
     def _headers(
-        self, rows: npt.NDArray[Any], slots: npt.NDArray[np.int64]
+        self, rows: npt.NDArray[Any], slots: npt.NDArray[np.int64], *, only_marked: bool
     ) -> list[tuple[int, int, int]]:
         """Of objects that are there: type, size of the slot, and how many have both."""
-        places, sizes = [], []
-        bits = self._memory.read_records(rows["bits"], np.dtype((np.void, _MAX_SLOTS // 8)))
-        for row, count, marks in zip(rows, slots.tolist(), bits, strict=True):
-            number = min(count, _MAX_SLOTS)
-            marked = np.unpackbits(np.frombuffer(marks.tobytes(), np.uint8), bitorder="little")
+        is_there = marks(self._memory, rows, slots)
+        if not only_marked:
             # What lies before the first free slot is in use, or waits to be swept.
-            is_there = marked[:number].astype(np.bool_) | (
-                np.arange(number) < int(row["free_from"])
-            )
-            at = np.flatnonzero(is_there).astype(np.uint64)
-            places.append(row["start"] + at * row["slot"])
-            sizes.append(np.full(len(at), row["slot"], np.int64))
-        if not places:
-            return []
-        words = self._memory.read_records(np.concatenate(places), np.dtype("<u8"))
-        pairs = np.stack([words.astype(np.int64), np.concatenate(sizes)], axis=1)
+            number = np.arange(is_there.shape[1])
+            is_there |= number < np.minimum(rows["free_from"].astype(np.int64), slots)[:, None]
+        span, slot = np.nonzero(is_there)
+        sizes = rows["slot"][span]
+        places = rows["start"][span] + slot.astype(np.uint64) * sizes
+        words = self._memory.read_records(places, np.dtype("<u8"))
+        pairs = np.stack([words.astype(np.int64), sizes.astype(np.int64)], axis=1)
         found, counts = np.unique(pairs, axis=0, return_counts=True)
         return [
             (address, size, count)

@@ -87,8 +87,26 @@ def test_the_text_says_how_fast() -> None:
     assert "1 stack only grows" in text
 
 
-def test_a_program_without_a_memory_profile_is_refused() -> None:
-    with Target.start(program("nopprof")) as target, watching(target) as process:
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.UNSUPPORTED_TARGET
-    assert "keeps no memory profile" in said
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_program_without_a_memory_profile_tells_types_and_sizes(version: str) -> None:
+    with (
+        Target.start(program("memory", version), env={"GOGC": "off"}) as target,
+        watching(target, "--json") as process,
+    ):
+        for look in range(1, 5):
+            for command in ("keep 100", "gc"):
+                order(target, command)
+            found = after(process, look)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.OK
+        assert process.stderr
+        assert "keeps no memory profile, so it has no stacks" in process.stderr.read()
+    growing = {each["what"]: each for each in found["growing"]}
+    assert growing["objects of 96 bytes, of any type"]["grown_bytes"] >= 300 * 96
+    record = growing.get("main.record")
+    assert (record is None) == (version in ("1.19", "1.21"))
+    if record is not None:
+        assert record["in_use_bytes"] == 400 * 2048
+        assert record["grown_bytes"] == 300 * 2048
+    giants = growing["large objects, of any type"]
+    assert giants["grown_bytes"] >= 30 * (100 << 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import counted, duration, printable, quantity, well_formed
 from ebpfprof.export.go_quotes import readable
@@ -13,11 +13,19 @@ from ebpfprof.export.tables.goroutines import fitting
 from ebpfprof.export.tables.quantities import error_cell
 
 if TYPE_CHECKING:
-    from ebpfprof.profile.heap_growth import GrowingStack
+    from ebpfprof.profile.growth import Growing
+    from ebpfprof.profile.model import Location
 
 _TOO_FEW_LOOKS: Final = 3
 _MAX_STACKS: Final = 5
 _MAX_FRAMES: Final = 6
+
+
+class Place(NamedTuple):
+    """What holds memory: a stack; without one, objects that `name` tells, printable."""
+
+    locations: tuple[Location, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Seen:
     """What a look tells of process `pid`, `gone_s` seconds after the first one.
 
     `collections` is how many of the collections of garbage were looked at, `in_use` the memory in
-    use in all (bytes), `growing` the stacks that only grow.
+    use in all (bytes), `growing` what of it only grows.
     """
 
     pid: int
@@ -33,7 +41,7 @@ class Seen:
     gone_s: float
     collections: int
     in_use: int
-    growing: Sequence[GrowingStack]
+    growing: Sequence[Growing[Place]]
 
     def render(self, width: int | None) -> str:
         """The text, at most `width` columns wide; None: no limit. Ends with a newline."""
@@ -42,16 +50,17 @@ class Seen:
         if self.collections < _TOO_FEW_LOOKS:
             title += f"; {_TOO_FEW_LOOKS} are needed"
         elif not self.growing:
-            title += "; no stack only grows"
+            title += "; nothing only grows"
         else:
             verb = "grows" if len(self.growing) == 1 else "grow"
-            title += f"; {counted(len(self.growing), 'stack')} only {verb}"
+            noun = "stack" if self.growing[0].key.locations else "kind"
+            title += f"; {counted(len(self.growing), noun)} only {verb}"
         text = fitting(printable(title), width)
         for each in self.growing[:_MAX_STACKS]:
             text += "\n" + fitting(_head(each), width)
             text += "".join(fitting(line, width) for line in _frames(each))
         rest = len(self.growing) - _MAX_STACKS
-        return text + (f"\nand {counted(rest, 'more stack')}\n" if rest > 0 else "")
+        return text + (f"\nand {rest} more\n" if rest > 0 else "")
 
     def encode(self) -> str:
         """A line of JSON."""
@@ -68,13 +77,14 @@ class Seen:
                         "grown_bytes": each.grown,
                         "error_bytes": round(each.error),
                         "growth_bytes_per_minute": round(each.per_minute),
+                        "what": well_formed(each.key.name),
                         "stack": [
                             {
                                 "function": well_formed(frame.function),
                                 "file": well_formed(frame.file),
                                 "line": frame.line,
                             }
-                            for location in each.locations
+                            for location in each.key.locations
                             for frame in location.frames
                         ],
                     }
@@ -84,15 +94,17 @@ class Seen:
         )
 
 
-def _head(each: GrowingStack) -> str:
+def _head(each: Growing[Place]) -> str:
     error = error_cell(each.error / each.grown, color=False)
     told = f" ({error})" if error else ""
     rate = f"+{_bytes(each.per_minute)} a minute"
     return f"{rate}, +{_bytes(each.grown)}{told} so far, {_bytes(each.now)} in use:"
 
 
-def _frames(each: GrowingStack) -> list[str]:
-    frames = [frame for location in each.locations for frame in location.frames]
+def _frames(each: Growing[Place]) -> list[str]:
+    if not each.key.locations:
+        return [f"    {each.key.name}"]
+    frames = [frame for location in each.key.locations for frame in location.frames]
     lines = [
         printable(f"    {readable(f.function)}  {f.file.rpartition('/')[2]}:{f.line}")
         for f in frames[:_MAX_FRAMES]

@@ -12,6 +12,7 @@ import numpy as np
 from ebpfprof.export import memory_json
 from ebpfprof.export.tables import memory as memory_table
 from ebpfprof.goruntime.heap_types import HeapTypes
+from ebpfprof.goruntime.mark_bits import marked, slots_of
 from ebpfprof.goruntime.memory_reader import _large, _with_spans
 from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.spans import all_spans
@@ -74,6 +75,9 @@ def ask_parts(data: bytes) -> None:
     assert np.all(spans.sizes > 0)
     types = HeapTypes(stub, binary, bias)
     typed = types.of(spans)
+    survived = types.of(spans, only_marked=True)
+    assert survived.used.total() <= typed.used.total()
+    assert np.all(marked(stub, spans.rows) <= slots_of(spans.rows))
     rows = tuple(TypeBytes(name, typed.objects[name], typed.used[name]) for name in typed.used)
     parts = MemoryParts(
         _with_spans(statistics, spans), _large(spans, types), rows, typed.used.total(), typed.share
@@ -100,6 +104,7 @@ MEMORY_PARTS: Final = (
         "memory-parts",
         (
             "ebpfprof.goruntime.memory_stats",
+            "ebpfprof.goruntime.mark_bits",
             "ebpfprof.goruntime.heap_goal",
             "ebpfprof.goruntime.heap_types",
             "ebpfprof.goruntime.memory_reader",

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from ebpfprof.profile.heap_growth import GrowingStack, HeapGrowth
+from ebpfprof.profile.growth import Growing, Growth
+from ebpfprof.profile.heap_growth import in_use
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profilers.registry import kind_named
 
@@ -22,18 +23,19 @@ def sample(stack: tuple[Location, ...], objects: int, size: int = KIB) -> Sample
     return Sample(stack, values, (Label("bytes", size),))
 
 
-def looks(*samples: list[Sample], period: int = 1) -> list[GrowingStack]:
+def looks(*samples: list[Sample], period: int = 1) -> list[Growing[tuple[Location, ...]]]:
     """What the last of several looks tells, a minute apart."""
-    growth, found = HeapGrowth(), []
+    growth = Growth[tuple[Location, ...]]()
+    found: list[Growing[tuple[Location, ...]]] = []
     for number, some in enumerate(samples):
         profile = kind_named("heap").make_profile(some, (), period=period, time_ns=0, duration_ns=0)
-        found = growth.add(profile, number * MINUTE_NS)
+        found = growth.add(in_use(profile), number * MINUTE_NS)
     return found
 
 
 def test_a_stack_that_grows_is_told_with_its_rate() -> None:
     (found,) = looks(*([sample(LEAK, n), sample(OTHER, 7)] for n in (10, 20, 30)))
-    assert found == GrowingStack(LEAK, 30 * KIB, 20 * KIB, 10 * KIB, 0.0)
+    assert found == Growing(LEAK, 30 * KIB, 20 * KIB, 10 * KIB, 0.0)
 
 
 def test_one_that_came_later_began_with_nothing() -> None:
