@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ebpfprof.commands.recording_options import (
     require_one_file_for,
     writing_options,
 )
+from ebpfprof.commands.source_option import opened_sources, require_html_for, source_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
     default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
 )
 @writing_options
+@source_option
 def command(
     pids: list[int],
     duration_s: float,
     output: Path | None,
     writing: Writing,
     options: Options,
+    source: tuple[str, ...],
 ) -> None:
     """Record running processes and write pprof files.
 
@@ -57,12 +61,14 @@ def command(
     from ebpfprof.system.signals import Signals, interruptible
 
     require_one_file_for(output, len(pids), options)
+    require_html_for(source, writing.format)
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
-    give_up_before_recording(options, writes=True)
     written: list[str] = []
     try:
         with ExitStack() as held:
+            writing = replace(writing, sources=held.enter_context(opened_sources(source)))
+            give_up_before_recording(options, writes=True)
             signals = held.enter_context(Signals())
             with working("Reading the program ...", is_shown=not writing.is_quiet):
                 session = held.enter_context(interruptible(lambda: Session(pids, options)))

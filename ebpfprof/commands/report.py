@@ -14,7 +14,7 @@ from ebpfprof.commands.recording_options import (
     format_option,
     output_option,
 )
-from ebpfprof.commands.source_option import opened_sources, source_option
+from ebpfprof.commands.source_option import opened_sources, require_html_for, source_option
 from ebpfprof.commands.verb import Verb
 
 
@@ -74,8 +74,7 @@ def command(
 
     format_name = format_for(format_name, output, default="text")
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
-    if source and format_name != "html":
-        raise click.UsageError("--source is for HTML files: add -f html, or leave it out.")
+    require_html_for(source, format_name)
     with opened_sources(source) as sources:
         profile = read_profile(file)
         texts = texts_of(profile, sources) if sources else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from ebpfprof.commands import short_form
+from ebpfprof.commands.source_option import texts_of
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, say, width, working
@@ -26,6 +27,7 @@ from ebpfprof.profilers.registry import kind_named, kind_with_option
 from ebpfprof.system.signals import interruptible
 
 if TYPE_CHECKING:
+    from ebpfprof.process.source_files import SourceFiles
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.report_builder import Report
     from ebpfprof.recording.session import Session
@@ -36,7 +38,8 @@ class Writing:
     """How to write profiles: in which format, and whether without idle waits where people read it.
 
     `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs. Unless
-    it `is_long`, what is shown of one process fits the height of a terminal.
+    it `is_long`, what is shown of one process fits the height of a terminal. HTML files have lines
+    of `sources`.
     `began` is the processors' time when the command began. Tables and messages go to stdout, unless
     stdout holds the profile itself; with `to_stderr` to stderr.
     """
@@ -47,6 +50,7 @@ class Writing:
     to_stderr: bool = False
     is_quiet: bool = False
     is_long: bool = False
+    sources: SourceFiles | None = None
     began: ProcessorTime = field(default_factory=ProcessorTime.now)
 
     def prepare(self, session: Session, output: Path | None, held: ExitStack) -> list[OutputFile]:
@@ -128,7 +132,8 @@ class Writing:
         from ebpfprof.export import formats
 
         hide_idle = self.hide_idle and self.format != "pprof"
-        encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle)
+        texts = texts_of(profile, self.sources) if self.sources else None
+        encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle, sources=texts)
         file.commit(interruptible(encode))
 
     def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:

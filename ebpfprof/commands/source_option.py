@@ -25,6 +25,12 @@ source_option = click.option(
 )
 
 
+def require_html_for(folders: tuple[str, ...], format_name: str) -> None:
+    """Raise click.UsageError for --source without an HTML file to put the lines into."""
+    if folders and format_name != "html":
+        raise click.UsageError("--source is for HTML files: add -f html, or leave it out.")
+
+
 @contextmanager
 def opened_sources(folders: tuple[str, ...]) -> Iterator[SourceFiles | None]:
     """The files below the folders of --source, None without any. Raises click.UsageError."""

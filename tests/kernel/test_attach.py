@@ -19,9 +19,10 @@ from time import monotonic
 
 import pytest
 
+from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from tests.kernel.kernel_state import bpf_objects, has_probes
-from tests.kernel.programs import program
+from tests.kernel.programs import TARGETS, program
 from tests.recorder import (
     BLOCK_ONLY,
     COMMAND,
@@ -304,3 +305,23 @@ def test_dumb_terminals_and_no_color_are_respected(target: Target, tmp_path: Pat
         assert process.wait(60) == 0
     assert "\x1b" not in text
     assert "[" not in text.partition("Waits of")[0]
+
+
+def test_an_html_file_has_lines_of_source_where_asked(tmp_path: Path) -> None:
+    with Target.start(program("demo")) as target:
+        for name, more in (("with", ("--source", str(TARGETS / "demo"))), ("without", ())):
+            folder = tmp_path / name
+            folder.mkdir()
+            arguments = ("--pid", str(target.pid), "-d", "1", "-f", "html", *more)
+            finished = run(*arguments, folder=folder)
+            assert finished.code == ExitCode.OK, finished.stderr
+        refused = run(
+            *("--pid", str(target.pid), "-d", "1", "--source", str(TARGETS)), folder=tmp_path
+        )
+    assert refused.code == ExitCode.USAGE
+    assert "--source is for HTML files" in refused.stderr
+    pages = {each.parent.name: each.read_text() for each in tmp_path.glob("*/*.html")}
+    line = "c.mu.Lock()"
+    assert line in (TARGETS / "demo" / "shop.go").read_text()
+    assert line in pages["with"]
+    assert line not in pages["without"]
