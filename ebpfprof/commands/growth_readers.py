@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import printable
-from ebpfprof.export.tables.heap_growth import Place
+from ebpfprof.export.tables.heap_growth import MemoryPlace
 from ebpfprof.goruntime.heap_buckets import HeapBuckets, require_profile
 from ebpfprof.goruntime.live_memory import LiveMemoryReader
 from ebpfprof.profile.growth import Growing, Growth
@@ -28,9 +28,9 @@ class _Looks:
     """What was seen so far: `in_use` bytes in all, and what of it only grows."""
 
     def __init__(self) -> None:
-        self._growth = Growth[Place]()
+        self._growth = Growth[MemoryPlace]()
         self._collections = -1
-        self.growing: list[Growing[Place]] = []
+        self.growing: list[Growing[MemoryPlace]] = []
         self.in_use = 0
 
     @property
@@ -44,7 +44,7 @@ class _Looks:
         self._collections = collections
         return is_new
 
-    def add(self, found: Mapping[Place, tuple[int, float]], in_use: int, now_ns: int) -> None:
+    def add(self, found: Mapping[MemoryPlace, tuple[int, float]], in_use: int, now_ns: int) -> None:
         """Add what a look after another collection has found."""
         self.in_use, self.growing = in_use, self._growth.add(found, now_ns)
 
@@ -70,7 +70,7 @@ class StackGrowth(_Looks):
         profile = HEAP.make_profile(
             samples, (), period=counts.rate, time_ns=time.time_ns(), duration_ns=0
         )
-        found = {Place(stack): number for stack, number in in_use(profile).items()}
+        found = {MemoryPlace(stack): number for stack, number in in_use(profile).items()}
         self.add(found, sum(sample.values[-1] for sample in samples), now_ns)
 
 
@@ -88,8 +88,8 @@ class TypeGrowth(_Looks):
         if not self.is_new(self._live.collections()):
             return
         live = self._live.read()
-        found = {Place((), printable(name)): (used, 0.0) for name, used in live.types.items()}
+        found = {MemoryPlace((), printable(name)): (used, 0.0) for name, used in live.types.items()}
         for size, used in live.sizes.items():
             name = f"objects of {size} bytes, of any type" if size else "large objects, of any type"
-            found[Place((), name)] = (used, 0.0)
+            found[MemoryPlace((), name)] = (used, 0.0)
         self.add(found, live.in_use, now_ns)

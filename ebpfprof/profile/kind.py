@@ -11,8 +11,10 @@ from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ebpfprof.profile.model import Mapping, Profile, Sample, ValueType
+from ebpfprof.profile.model import Location, Mapping, Profile, Sample, ValueType
 
+ByStack = AbstractMapping[tuple[Location, ...], tuple[int, float]]
+"""A number of each stack, and its variance."""
 Values = AbstractMapping[str, Any]
 """Values of recording options, by Option.field."""
 
@@ -123,6 +125,8 @@ class ProfileKind:
     """Which events these options record, in words."""
     is_of: Callable[[Sequence[Sample]], bool] | None = None
     """Whether samples are of this kind, where several kinds have the same sample types."""
+    growth: Callable[[Profile], ByStack] | None = None
+    """Of a profile, by stack, bytes whose growth may be a leak, and their variance."""
     enabled_by: str = ""
     """The option (Option.field) that adds this kind; "" if --profile selects it."""
     is_moment: bool = False

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import counted, duration, printable, quantity
 from ebpfprof.export.tables import leaks
 from ebpfprof.export.tables.goroutines import deadlock_lines, frame_as_json, shown_frames
+from ebpfprof.export.tables.quantities import error_cell
 from ebpfprof.profile.operations import caller
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.model import Frame
+    from ebpfprof.server.growths import GrowingStack
 
 _MAX_FRAMES: Final = 100
 _MAX_LINES: Final = 64
@@ -64,6 +66,29 @@ def _leak(suspects: Suspects, count: int) -> dict[str, Any]:
         "growth_per_minute": round(suspects.per_minute, 3),
         "only_grows": suspects.only_grows,
     }
+
+
+def growth_as_json(each: GrowingStack) -> dict[str, Any]:
+    """A stack whose memory in use only grows, in the same form: `count` is bytes in use."""
+    frames = [frame for location in each.key for frame in location.frames]
+    place = caller(frames)
+    error = error_cell(each.error / each.grown, color=False)
+    told = f" ({error})" if error else ""
+    title = (
+        f"Perhaps a leak: memory in use by {place.function} ({_place(place)}) only grows, by "
+        f"{_bytes(each.per_minute)} a minute{told}; {_bytes(each.now)} now."
+    )
+    lines = [f"It grew by {_bytes(each.grown)} since it was first looked at."]
+    return {
+        **_finding("growth", title, lines, each.now, frames),
+        "growth_bytes_per_minute": round(each.per_minute),
+        "grown_bytes": each.grown,
+        "error_bytes": round(each.error),
+    }
+
+
+def _bytes(value: float) -> str:
+    return quantity(value, "bytes")
 
 
 def _finding(

@@ -20,6 +20,7 @@ from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings, states
+from ebpfprof.server.growths import Growths
 from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class PageApi:
         self._manager = manager
         self._follower = follower
         self._watches = watches
+        self._growths = Growths()
 
     async def targets(self, request: Request) -> Response:
         """All processes that are served, those that can't be and why, and the kinds of profiles."""
@@ -141,7 +143,10 @@ class PageApi:
             "looks": found.looks if found else 0,
             "not_read": found.beyond if found else 0,
             "problem": problem or (_not_read(found.beyond) if found else ""),
-            "findings": findings.as_json(found) if found else [],
+            "findings": [
+                *(findings.as_json(found) if found else []),
+                *(findings.growth_as_json(each) for each in self._growths.of(process)),
+            ],
         }
         return JSONResponse(body, headers=_HEADERS)
 

@@ -21,7 +21,7 @@ _MAX_STACKS: Final = 5
 _MAX_FRAMES: Final = 6
 
 
-class Place(NamedTuple):
+class MemoryPlace(NamedTuple):
     """What holds memory: a stack; without one, objects that `name` tells, printable."""
 
     locations: tuple[Location, ...]
@@ -41,7 +41,7 @@ class Seen:
     gone_s: float
     collections: int
     in_use: int
-    growing: Sequence[Growing[Place]]
+    growing: Sequence[Growing[MemoryPlace]]
 
     def render(self, width: int | None) -> str:
         """The text, at most `width` columns wide; None: no limit. Ends with a newline."""
@@ -94,14 +94,14 @@ class Seen:
         )
 
 
-def _head(each: Growing[Place]) -> str:
+def _head(each: Growing[MemoryPlace]) -> str:
     error = error_cell(each.error / each.grown, color=False)
     told = f" ({error})" if error else ""
     rate = f"+{_bytes(each.per_minute)} a minute"
     return f"{rate}, +{_bytes(each.grown)}{told} so far, {_bytes(each.now)} in use:"
 
 
-def _frames(each: Growing[Place]) -> list[str]:
+def _frames(each: Growing[MemoryPlace]) -> list[str]:
     if not each.key.locations:
         return [f"    {each.key.name}"]
     frames = [frame for location in each.key.locations for frame in location.frames]

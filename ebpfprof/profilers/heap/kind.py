@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ebpfprof.profile.heap_growth import in_use
 from ebpfprof.profile.kind import Endpoint, Option, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
 
@@ -36,6 +37,7 @@ HEAP = ProfileKind(
     sample_types=_TYPES,
     shown=(2, 3),
     period_type=_SPACE,
+    growth=in_use,
     table=Table("functions", "In use", "", ("Function",)),
     profiler=_PROFILER,
     key="e",

@@ -1,0 +1,75 @@
+"""Memory that only grows is told by `serve`: from windows, and of a program that leaks."""
+
+from __future__ import annotations
+
+import json
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from ebpfprof.continuous.history import Window
+from ebpfprof.continuous.process import RecordedProcess
+from ebpfprof.profile.model import Location, Profile
+from ebpfprof.profilers.registry import kind_named
+from ebpfprof.server.growths import Growths
+from tests.continuous.fakes import PID
+from tests.differential.test_heap import EVERY_ALLOCATION, order, running
+from tests.server.serving import DEADLINE_S, Server
+from tests.unit.profile.test_heap_growth import KIB, LEAK, OTHER, sample
+
+HEAP = kind_named("heap")
+
+
+def heap(leaked: int, other: int = 100) -> Profile:
+    samples = [sample(LEAK, leaked), sample(OTHER, other)]
+    return HEAP.make_profile(samples, (), period=1, time_ns=0, duration_ns=0)
+
+
+def told(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
+    """What is told of windows of ten seconds with these profiles."""
+    process = RecordedProcess(PID, ("heap",))
+    growths = Growths()
+    for number, profile in enumerate(profiles):
+        process.history.windows.append(Window(10.0 * number, 10.0 * number + 10, {"heap": profile}))
+    return [(each.key, each.grown) for each in growths.of(process)]
+
+
+def test_a_stack_that_grows_is_told() -> None:
+    assert told(*(heap(10 * look) for look in range(1, 8))) == [(LEAK, 60 * KIB)]
+
+
+@pytest.mark.parametrize(
+    "leaked", [[10, 20, 30], [10, 10, 10, 20, 20, 20, 20], [70, 60, 50, 40, 30, 20, 10]]
+)
+def test_too_few_collections_and_what_shrinks_are_not(leaked: list[int]) -> None:
+    """Windows without another collection have the same values."""
+    assert told(*map(heap, leaked)) == []
+
+
+def test_growth_of_next_to_nothing_is_not() -> None:
+    assert told(*(heap(10 + look, other=100_000) for look in range(8))) == []
+
+
+def test_a_program_that_leaks() -> None:
+    with (
+        running("1.27", rate=EVERY_ALLOCATION, GOGC="off") as target,
+        Server(
+            *("--pid", str(target.pid), "--profile", "heap", "--continuous", "--window", "1s")
+        ) as server,
+    ):
+        assert server.ready
+        until = monotonic() + DEADLINE_S
+        found: list[dict[str, Any]] = []
+        while not found:
+            assert monotonic() < until
+            for command in ("leak 20", "turn", "make 2", "drop", "gc"):
+                order(target, command)
+            sleep(1.05)  # one window at least
+            body = server.get(f"/api/targets/{target.pid}/goroutines").body
+            found = [each for each in json.loads(body)["findings"] if each["kind"] == "growth"]
+    first = found[0]
+    assert first["stack"][0]["function"] == "main.leak"
+    assert first["title"].startswith("Perhaps a leak: memory in use by main.leak (main.go:")
+    assert first["growth_bytes_per_minute"] > 0
+    assert first["error_bytes"] == 0
