@@ -56,6 +56,8 @@ OUR_OWN = {
     "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
     "ebpfprof.server.goroutines": "turns errors into sentences; its parts have parsers",
     "ebpfprof.commands.memory_reports": "turns errors into sentences",
+    "ebpfprof.commands.memory_watch": "turns errors into sentences",
+    "ebpfprof.commands.short_form": "names of our own files",
     "ebpfprof.server.memory_metrics": "leaves out what can't be read",
     "ebpfprof.server.opened": "turns errors into sentences",
     "ebpfprof.server.go_forms": "our own profiles",

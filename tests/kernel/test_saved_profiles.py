@@ -80,18 +80,20 @@ def test_every_profile_of_gos_own_is_shown(minor: str, own_profiles: dict[str, P
         profile = pprof.decode(path.read_bytes())
         assert formats.encode(profile, "speedscope")
         assert formats.encode(profile, "json")
-    names = ("block", "cpu", "goroutine", "heap", "mutex")
+    names = ("allocs", "block", "cpu", "goroutine", "heap", "mutex")
     shown = {f"{name}.pb.gz": output("report", folder / f"{name}.pb.gz") for name in names}
     first = {name: text.splitlines()[0] for name, text in shown.items()}
     assert first["block.pb.gz"] == "Waits of ownprofiles:"
     assert first["mutex.pb.gz"] == "Releases of contended locks of ownprofiles:"
     assert first["cpu.pb.gz"].startswith("CPU time of ownprofiles in ")
-    assert first["heap.pb.gz"] == "Profile of ownprofiles:"
+    assert first["heap.pb.gz"] == "Memory in use of ownprofiles:"
+    assert first["allocs.pb.gz"] == "Allocated memory of ownprofiles:"
     assert "Mutex.Lock" in shown["block.pb.gz"]
     assert "Mutex.Unlock" in shown["mutex.pb.gz"]
     assert "main.compute" in shown["cpu.pb.gz"]
     assert "main.allocate" in shown["heap.pb.gz"]
-    assert "Inuse space" in shown["heap.pb.gz"]
+    assert "In use" in shown["heap.pb.gz"]
+    assert "Allocated" in shown["allocs.pb.gz"]
     assert "Goroutine" in shown["goroutine.pb.gz"]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ebpfprof.export import memory_json
 from ebpfprof.export.tables import memory as memory_table
 from ebpfprof.goruntime.heap_types import HeapTypes
+from ebpfprof.goruntime.live_memory import LiveMemoryReader
 from ebpfprof.goruntime.mark_bits import marked, slots_of
 from ebpfprof.goruntime.memory_reader import _large, _with_spans
 from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
@@ -78,6 +79,8 @@ def ask_parts(data: bytes) -> None:
     survived = types.of(spans, only_marked=True)
     assert survived.used.total() <= typed.used.total()
     assert np.all(marked(stub, spans.rows) <= slots_of(spans.rows))
+    live = LiveMemoryReader(stub, binary, found, bias).read()
+    assert live.in_use >= 0
     rows = tuple(TypeBytes(name, typed.objects[name], typed.used[name]) for name in typed.used)
     parts = MemoryParts(
         _with_spans(statistics, spans), _large(spans, types), rows, typed.used.total(), typed.share
@@ -107,6 +110,7 @@ MEMORY_PARTS: Final = (
             "ebpfprof.goruntime.mark_bits",
             "ebpfprof.goruntime.heap_goal",
             "ebpfprof.goruntime.heap_types",
+            "ebpfprof.goruntime.live_memory",
             "ebpfprof.goruntime.memory_reader",
             "ebpfprof.goruntime.processor_caches",
             "ebpfprof.goruntime.spans",
