@@ -177,6 +177,11 @@ class ProfileKind:
         )
 
     @property
+    def has_amount(self) -> bool:
+        """Whether tables show an amount, and not only how many events there were."""
+        return len({index % len(self.sample_types) for index in self.shown}) > 1
+
+    @property
     def unit(self) -> str:
         """The unit of the value that tables show."""
         return self.sample_types[self.shown[1]].unit

@@ -13,6 +13,7 @@ from rich.text import Text
 from ebpfprof.console.text import duration
 from ebpfprof.export.tables.columns import fit
 from ebpfprof.export.tables.quantities import known_digits
+from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.top.lines import first_fitting
 from ebpfprof.top.numbers import amount, error, events, of_processor, per, share, total
 from ebpfprof.top.rows import Sort, TopRow
@@ -52,7 +53,13 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
         rate = of_processor if kind.table.rate == "processors" else partial(amount, kind)
         per_s = "" if kind.table.rate == "processors" else per(kind)
         found = [
-            _column(kind.table.value + per_s, 7, 9, lambda row, _: rate(row.rate), "delay"),
+            _column(
+                kind.table.value + per_s,
+                _wide(kind),
+                9,
+                lambda row, _: rate(row.rate),
+                "delay",
+            ),
             _column("Share", 6, 5, lambda row, all_rates: share(row.rate, all_rates)),
             _column("+Callees", 8, 6, lambda row, _: rate(row.callees_rate), "count"),
         ]
@@ -71,7 +78,7 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
         *([_ERROR] if is_estimate else []),
         _column("Share", 6, 4, lambda row, all_rates: share(row.rate, all_rates)),
     ]
-    if len(kind.sample_types) > 1 and kind.table.count:
+    if kind.has_amount and kind.table.count:
         heading = kind.table.count + per(kind)
         found += [
             _column(heading, 8, 6, lambda row, _: events(kind, row.count_per_s), "count"),
@@ -80,6 +87,11 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     if is_sum:
         found.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
     return [*found, _HELD] if view.rows == "locks" else found
+
+
+def _wide(kind: ProfileKind) -> int:
+    """How wide amounts are: percents, or sizes such as 63.3 KiB."""
+    return 7 if kind.table.rate == "processors" else 8
 
 
 def _column(

@@ -83,7 +83,7 @@ def _sums(view: TopView) -> list[Part]:
     if kind.table.rate == "processors":
         of_value = f"{of_processor(rate)} of a CPU"
     parts = [f"{events(kind, reading.count_per_s)} {kind.events}{per(kind)}"]
-    if len(kind.sample_types) > 1:
+    if kind.has_amount:
         parts.append(of_value)
     if not kind.is_moment and reading.window_ns > 0:
         parts.append(f"last {duration(reading.window_ns)}")

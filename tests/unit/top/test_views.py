@@ -140,3 +140,15 @@ def test_profiles_of_open_waits_have_counts_and_means() -> None:
     assert re.search(r"^ +Waiting +Share Goroutines +Mean Operation +Called from", text, re.M)
     assert re.search(r"^ *8\.00 min +100\.0% +4 +2\.00 min Mutex\.Lock +main\.waiting", text, re.M)
     assert "8.00 min (100.0%)  4" in after(top, "enter").splitlines()
+
+
+def test_sizes_have_room_for_their_unit() -> None:
+    """Of a heap profile, whose four values are narrowed to two: 63.3 KiB takes eight columns."""
+    heap = registry.kind_named("heap")
+    samples = [Sample((calling(1, "main.leaf"),), (9, 90 << 10, 3, 64819))]
+    profile = heap.make_profile(samples, (), time_ns=0, duration_ns=1)
+    narrow = heap.in_tables(profile)
+    top = TopView(seen(heap, narrow.samples), ["heap"], "heap")
+    text = after(top)
+    assert "3 objects  in use 63.3 KiB" in text
+    assert re.search(r"^ 63\.3 KiB +100\.0% 63\.3 KiB main\.leaf", text, re.M)
