@@ -11,7 +11,7 @@ it, in one cycle, were not torn.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -49,6 +49,7 @@ class HeapCounts:
     None while the runtime has not swept all after it. `rate` is runtime.MemProfileRate (bytes).
     `is_collected` says that there was a collection: before, Go publishes all it has. `beyond` says
     that there are more buckets than we read, `corrupt` counts those that contradict themselves.
+    `is_torn`: some changed at each attempt to read them, so that counts may be off.
     """
 
     stacks: list[tuple[int, ...]]
@@ -64,6 +65,7 @@ class HeapCounts:
     is_collected: bool
     beyond: bool
     corrupt: int
+    is_torn: bool = False
 
 
 def require_profile(target: Target, found: HeapBuckets) -> None:
@@ -109,7 +111,7 @@ class HeapBuckets:
 
     def _piecewise(self) -> HeapCounts:
         """The same where collections come too fast: each piece within one cycle."""
-        found, cycles = [], []
+        found, cycles, is_torn = [], [], False
         for first in range(0, max(1, len(self._list.records)), _AT_ONCE):
             addresses = self._list.records[first : first + _AT_ONCE]
             for _ in range(_ATTEMPTS):
@@ -117,9 +119,11 @@ class HeapBuckets:
                 records, is_settled = self._settled(addresses, cycle)
                 if is_settled:
                     break
+            is_torn |= not is_settled
             found.append(records)
             cycles.append(np.full(len(addresses), cycle))
-        return self._counts(np.concatenate(found), np.concatenate(cycles), cycle)
+        counts = self._counts(np.concatenate(found), np.concatenate(cycles), cycle)
+        return replace(counts, is_torn=is_torn)
 
     def _settled(
         self, addresses: npt.NDArray[np.uint64], cycle: int

@@ -5,6 +5,7 @@ They load no BPF program and attach no probe.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -30,12 +31,15 @@ class ReadingProfiler(ABC, Generic[Found]):
 
     tick_s = _TICK_S
     hit_ns = None
+    look_every_s: float | None = None
+    """How often to look while it records, so that something is left of a process that ends."""
 
     def __init__(self) -> None:
         self.targets: dict[int, GoTarget] = {}
         self.last: dict[int, Found] = {}
         self.problems: dict[int, Exception] = {}
         self._is_over = False
+        self._looked_s: dict[int, float] = {}  # time.monotonic(), of those that are recorded
 
     @abstractmethod
     def look(self, number: int) -> Found:
@@ -48,12 +52,14 @@ class ReadingProfiler(ABC, Generic[Found]):
     def load(self, goroutines: int) -> None:
         """Nothing to load."""
 
-    def start(self, _number: int) -> int:
-        """Nothing to start. Returns now (CLOCK_MONOTONIC, ns)."""
+    def start(self, number: int) -> int:
+        """Look now and then. Returns now (CLOCK_MONOTONIC, ns)."""
+        self._looked_s[number] = time.monotonic()
         return kernel_now_ns()
 
     def stop(self, number: int) -> None:
-        """Nothing to stop."""
+        """Look no longer."""
+        self._looked_s.pop(number, None)
 
     def note_end(self, number: int) -> None:
         """Read before the recording ends."""
@@ -72,7 +78,14 @@ class ReadingProfiler(ABC, Generic[Found]):
             kept.pop(number, None)
 
     def poll(self) -> None:
-        """Nothing to do."""
+        """Look at processes whose time has come."""
+        if self.look_every_s is None:
+            return
+        now_s = time.monotonic()
+        for number, looked_s in list(self._looked_s.items()):
+            if now_s - looked_s >= self.look_every_s:
+                self._looked_s[number] = now_s
+                self._look(number)
 
     def runs(self, _number: int) -> tuple[Runs, Runs]:
         """No BPF program runs."""

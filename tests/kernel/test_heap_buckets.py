@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
 from ebpfprof.goruntime.bucket_list import BucketList
 from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.heap.buckets import remarks
 from ebpfprof.profilers.heap.stacks import HeapStacks
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from tests.builds import VERSIONS
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
 from tests.kernel.programs import program
-from tests.recorder import names_in, run
+from tests.recorder import names_in, recording, run
 from tests.targets_run import Target
 
 # Functions of the target that allocate once in each round, from one stack.
@@ -133,13 +136,36 @@ def test_all_profiles_of_such_a_program_are_written(tmp_path: Path) -> None:
     assert {name.split(".")[-3] for name in names_in(tmp_path)} >= {"block", "heap", "allocs"}
 
 
-def test_what_a_program_had_allocated_when_it_ended(tmp_path: Path) -> None:
+def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> None:
+    with (
+        running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target,
+        recording(target.pid, tmp_path, "--profile", "heap,threads") as recorder,
+    ):
+        order(target, "make 3")
+        order(target, "gc")
+        sleep(1.5)  # a look is due after a second
+        target.kill()
+        finished = recorder.finish()
+    assert finished.code == ExitCode.OK, finished.stderr
+    (file,) = tmp_path.glob("*.heap.pb.gz")
+    profile = pprof.decode(file.read_bytes())
+    leaves = {sample.frames[0].function for sample in profile.samples}
+    assert {*ONCE_A_ROUND} <= leaves
+    assert any("ended early" in comment for comment in profile.comments)
+
+
+def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
-        target.close_input()
-        target.wait()
-        finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "5", folder=tmp_path)
-    assert finished.code == ExitCode.NO_SUCH_PROCESS
+        order(target, "gc")
+        with buckets_of(target.pid) as (buckets, _):
+            whole = buckets.read()
+            monkeypatch.setattr(buckets, "_is_free", lambda: False)
+            found = buckets.read()
+    assert not whole.is_torn
+    assert found.is_torn
+    assert found.allocs.tolist() == whole.allocs.tolist()
+    assert any("they may be off" in each for each in remarks(found, fresh=False))
 
 
 def test_the_list_is_read_once() -> None:

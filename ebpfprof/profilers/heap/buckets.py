@@ -72,6 +72,8 @@ def remarks(counts: HeapCounts, *, fresh: bool) -> list[str]:
         found.append(f"allocations until now; memory in use as of {until}")
     else:
         found.append(f"as Go publishes it after {counts.cycle} garbage collections")
+    if counts.is_torn:
+        found.append("some counts changed each time they were read: they may be off")
     if counts.first_cycle != counts.cycle:
         found.append(
             f"collections came too fast to read all within one: parts are as of collection "

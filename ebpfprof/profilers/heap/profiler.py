@@ -42,6 +42,8 @@ class RecordedHeap(RecordedData):
 class HeapProfiler(ReadingProfiler["HeapCounts"]):
     """Reads the buckets of processes."""
 
+    look_every_s = 1.0
+
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._fresh = bool(options["fresh_heap"])

@@ -87,6 +87,7 @@ class ThreadProfiler(ReadingProfiler["AllThreads"]):
         """Count no longer."""
         self._notice(number)
         self._numbers.pop(number, None)
+        super().stop(number)
 
     def poll(self) -> None:
         """Notice new threads."""
