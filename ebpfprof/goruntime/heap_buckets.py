@@ -74,7 +74,8 @@ def require_profile(target: Target, found: HeapBuckets) -> None:
         raise UnsupportedTarget(
             f"Process {target.pid} ({printable(target.name)}) keeps no memory profile: its "
             "MemProfileRate is 0. The linker sets that where nothing in the program reads the "
-            "profile; a blank import of net/http/pprof changes it."
+            "profile; a blank import of net/http/pprof changes it. `ebpfprof memory --pid "
+            f"{target.pid}` shows types and sizes of objects without it."
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
 
 _TICK_S: Final = 0.1
+_MOST_CPU: Final = 0.02  # of a processor, for looks of one process
 Found = TypeVar("Found")
 
 
@@ -32,14 +33,17 @@ class ReadingProfiler(ABC, Generic[Found]):
     tick_s = _TICK_S
     hit_ns = None
     look_every_s: float | None = None
-    """How often to look while it records, so that something is left of a process that ends."""
+    """How often to look while it records, so that something is left of a process that ends.
+
+    Less often where that would take more than 2 % of a processor.
+    """
 
     def __init__(self) -> None:
         self.targets: dict[int, GoTarget] = {}
         self.last: dict[int, Found] = {}
         self.problems: dict[int, Exception] = {}
         self._is_over = False
-        self._looked_s: dict[int, float] = {}  # time.monotonic(), of those that are recorded
+        self._due_s: dict[int, float] = {}  # time.monotonic(), of those that are recorded
 
     @abstractmethod
     def look(self, number: int) -> Found:
@@ -54,12 +58,12 @@ class ReadingProfiler(ABC, Generic[Found]):
 
     def start(self, number: int) -> int:
         """Look now and then. Returns now (CLOCK_MONOTONIC, ns)."""
-        self._looked_s[number] = time.monotonic()
+        self._due_s[number] = time.monotonic() + (self.look_every_s or 0.0)
         return kernel_now_ns()
 
     def stop(self, number: int) -> None:
         """Look no longer."""
-        self._looked_s.pop(number, None)
+        self._due_s.pop(number, None)
 
     def note_end(self, number: int) -> None:
         """Read before the recording ends."""
@@ -81,11 +85,12 @@ class ReadingProfiler(ABC, Generic[Found]):
         """Look at processes whose time has come."""
         if self.look_every_s is None:
             return
-        now_s = time.monotonic()
-        for number, looked_s in list(self._looked_s.items()):
-            if now_s - looked_s >= self.look_every_s:
-                self._looked_s[number] = now_s
+        for number, due_s in list(self._due_s.items()):
+            began_s = time.monotonic()
+            if began_s >= due_s:
                 self._look(number)
+                took_s = time.monotonic() - began_s
+                self._due_s[number] = began_s + max(self.look_every_s, took_s / _MOST_CPU)
 
     def runs(self, _number: int) -> tuple[Runs, Runs]:
         """No BPF program runs."""
