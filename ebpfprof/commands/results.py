@@ -17,7 +17,7 @@ from ebpfprof.commands import short_form
 from ebpfprof.commands.source_option import texts_of
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
-from ebpfprof.console.terminal import has_color, say, width, working
+from ebpfprof.console.terminal import has_color, height, say, width, working
 from ebpfprof.console.text import duration, listed, printable
 from ebpfprof.overhead.busy import ProcessorTime, on_busy_processors
 from ebpfprof.process.process import Target
@@ -139,7 +139,7 @@ class Writing:
     def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:
         """How many rows of each table there is room for; None if that does not matter."""
         stream = self._stream(next(iter(written), "-"))
-        lines, columns = short_form.height(stream), width(stream)
+        lines, columns = height(stream), width(stream)
         if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
             return None
         texts = [*_findings(reports[0]), *self._next(written, is_short=True)]

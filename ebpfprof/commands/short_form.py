@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
 
@@ -17,16 +16,6 @@ _MOST_ROWS: Final = 10
 _NAME: Final = re.compile(r"([\w.+-]+-\d{8}-\d{6})\.(\w+)\.([\w.]+)")  # without quotes
 _OF_A_TABLE: Final = 3  # an empty line, the heading, the headings of columns
 _OF_A_SCREEN: Final = 4  # the command, that it records, an empty line, the next prompt
-
-
-def height(stream: TextIO | None) -> int | None:
-    """Lines of the terminal behind the stream; None if it is none, or has no size."""
-    if stream is None or not stream.isatty():
-        return None
-    try:
-        return os.get_terminal_size(stream.fileno()).lines or None
-    except OSError:
-        return None
 
 
 def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -> int:

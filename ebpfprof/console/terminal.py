@@ -69,12 +69,22 @@ def has_color(stream: TextIO | None) -> bool:
 
 def width(stream: TextIO | None) -> int | None:
     """Columns of the terminal behind the stream; None if it is none, or has no size."""
+    return _size(stream).columns or None
+
+
+def height(stream: TextIO | None) -> int | None:
+    """Lines of the terminal behind the stream; None if it is none, or has no size."""
+    return _size(stream).lines or None
+
+
+def _size(stream: TextIO | None) -> os.terminal_size:
+    """That of the terminal behind the stream, in zeros if it is none, or has no size."""
     if stream is None or not stream.isatty():
-        return None
+        return os.terminal_size((0, 0))
     try:
-        return os.get_terminal_size(stream.fileno()).columns or None
+        return os.get_terminal_size(stream.fileno())
     except OSError:
-        return None
+        return os.terminal_size((0, 0))
 
 
 @contextmanager

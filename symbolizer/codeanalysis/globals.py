@@ -5,12 +5,11 @@ Stripped programs have no symbol table, but pclntab still names every function.
 
 from typing import Final
 
-from capstone import x86_const
-
+from symbolizer.codeanalysis.operands import is_variable, operands
 from symbolizer.elf.file import ElfFile
-from symbolizer.errors import ElfError, GoTableError
+from symbolizer.errors import GoTableError
 from symbolizer.go.binary import Function, GoBinary
-from symbolizer.x86.disasm import decode, detailed_decoder
+from symbolizer.x86.disasm import decode
 
 _FOR_EACH_G: Final = "runtime.forEachG"
 _FIND_OBJECT: Final = "runtime.findObject"
@@ -33,7 +32,7 @@ def allgs_address(binary: GoBinary) -> int:
         if (
             len(loads) == 2
             and loads[1] == loads[0] + _WORD_BYTES
-            and _is_variable(binary.elf, loads[0], _SLICE_BYTES)
+            and is_variable(binary.elf, loads[0], _SLICE_BYTES)
         ):
             return loads[0]
     raise GoTableError(
@@ -50,7 +49,7 @@ def arenas_address(binary: GoBinary) -> int:
     """
     for function in binary.functions_named(_FIND_OBJECT):
         loads = _loaded_words(binary.elf, function)[:1]
-        if loads and _is_variable(binary.elf, loads[0], _WORD_BYTES):
+        if loads and is_variable(binary.elf, loads[0], _WORD_BYTES):
             return loads[0]
     raise GoTableError(
         f"{_FIND_OBJECT} does not load the table of arenas first: this program was compiled in an "
@@ -67,7 +66,7 @@ def allp_address(binary: GoBinary) -> int | None:
     for function in binary.functions_named(_CHECK_DEAD):
         loads = set(_loaded_words(binary.elf, function))
         slices = [each for each in loads if each + _WORD_BYTES in loads]
-        if len(slices) == 1 and _is_variable(binary.elf, slices[0], _SLICE_BYTES):
+        if len(slices) == 1 and is_variable(binary.elf, slices[0], _SLICE_BYTES):
             return slices[0]
     return None
 
@@ -94,35 +93,13 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
                 break
         else:
             found = [start for start in found if start + size - _WORD_BYTES in found]
-        if len(found) == 1 and _is_variable(binary.elf, found[0], size):
+        if len(found) == 1 and is_variable(binary.elf, found[0], size):
             return found[0]
     return None
 
 
 def _loaded_words(elf: ElfFile, function: Function) -> list[int]:
     """Return the addresses of the 8-byte variables that the function loads, in code order."""
-    try:
-        code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
-    except ElfError as error:
-        raise GoTableError(f"the program's text is not in the file: {error}") from error
-    found = []
-    for each in detailed_decoder().disasm(code, function.entry):
-        if each.id != x86_const.X86_INS_MOV:
-            continue
-        target, source = each.operands
-        if (
-            target.type == x86_const.X86_OP_REG
-            and source.type == x86_const.X86_OP_MEM
-            and source.size == _WORD_BYTES
-            and source.mem.base == x86_const.X86_REG_RIP
-        ):
-            found.append(each.address + each.size + source.mem.disp)
-    return found
-
-
-def _is_variable(elf: ElfFile, vaddr: int, size: int) -> bool:
-    """Whether those bytes are aligned and in writable memory."""
-    return vaddr % _WORD_BYTES == 0 and any(
-        segment.writable and segment.vaddr <= vaddr <= segment.vaddr + segment.memsz - size
-        for segment in elf.segments
-    )
+    return [
+        each.address for each in operands(elf, function) if each.loads and each.size == _WORD_BYTES
+    ]
