@@ -177,10 +177,10 @@ def _added_to(raw: capstone.CsInsn) -> tuple[str, int] | None:
 def _written(raw: capstone.CsInsn) -> frozenset[str]:
     """Names of the 64-bit registers that the instruction changes, wholly or in part."""
     _, written = raw.regs_access()
-    return frozenset(_WIDE.get(name, name) for name in map(raw.reg_name, written))
+    return frozenset(WIDE_REGISTERS.get(name, name) for name in map(raw.reg_name, written))
 
 
-_WIDE = {
+WIDE_REGISTERS = {
     **{f"{letter}{end}": f"r{letter}x" for letter in "abcd" for end in "lhx"},
     **{f"e{letter}x": f"r{letter}x" for letter in "abcd"},
     **{f"{start}{name}": f"r{name}" for name in ("si", "di", "bp", "sp") for start in ("e", "")},
