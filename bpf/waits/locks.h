@@ -21,8 +21,8 @@
 #define EBPFPROF_LOCKS_H
 
 #include "common/loss.h"
-#include "waits/goroutine_stack.h"
-#include "waits/target.h"
+#include "probes/goroutine_stack.h"
+#include "probes/target.h"
 #include "waits/window.h"
 
 #define UNIT_SHIFT 8

@@ -18,10 +18,10 @@
 #include "waits/locks.h"
 #include "common/loss.h"
 #include "common/memory.h"
-#include "waits/goroutine_stack.h"
-#include "waits/run.h"
-#include "waits/target.h"
-#include "waits/totals.h"
+#include "probes/goroutine_stack.h"
+#include "probes/run.h"
+#include "probes/target.h"
+#include "probes/totals.h"
 #include "waits/window.h"
 
 /* The bits of runtime.mutex.key beside the list's head: mutexMMask. */

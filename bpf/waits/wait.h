@@ -5,7 +5,7 @@
 #ifndef EBPFPROF_WAIT_H
 #define EBPFPROF_WAIT_H
 
-#include "waits/totals.h"
+#include "probes/totals.h"
 
 #define EVERY_EVENT (BLOCK_RATE_NS == 1)
 

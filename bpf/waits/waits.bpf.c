@@ -17,10 +17,10 @@
  */
 #include "common/loss.h"
 #include "waits/locks.h"
-#include "waits/goroutine_stack.h"
-#include "waits/run.h"
-#include "waits/target.h"
-#include "waits/totals.h"
+#include "probes/goroutine_stack.h"
+#include "probes/run.h"
+#include "probes/target.h"
+#include "probes/totals.h"
 #include "waits/wait.h"
 #include "waits/window.h"
 #if WITH_RUNTIME_LOCKS

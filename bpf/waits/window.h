@@ -10,7 +10,7 @@
 #ifndef EBPFPROF_WINDOW_H
 #define EBPFPROF_WINDOW_H
 
-#include "waits/target.h"
+#include "probes/target.h"
 
 /* The time now, but at least begin_ns; 0 after the window. */
 static __always_inline u64 window_time(const struct target *target) {

@@ -1,7 +1,7 @@
 """The goroutines of a target that are parked now, including those parked before the recording.
 
 We read them from the target's memory while the target runs. A goroutine may wake while we read it,
-and the garbage collector may move its stack (bpf/waits/goroutine_stack.h tells in which order). So
+and the garbage collector may move its stack (bpf/probes/goroutine_stack.h tells in which order). So
 we read the whole runtime.g before and after the stack. Waking, parking or moving a goroutine
 changes its runtime.g: runtime.casgstatus, for example, counts in g.trackingSeq how often the
 goroutine stopped running (runtime/proc.go, Go 1.19 to 1.27).
@@ -309,7 +309,7 @@ class GoroutineReader:
     def _start(self, g: _G, stack: _Stack) -> tuple[int, _Frame] | None:
         """The frame that returns to the hooked operation, and its address; None without one.
 
-        As start_parked of bpf/waits/goroutine_stack.h: usually the frame of gopark, else that of
+        As start_parked of bpf/probes/goroutine_stack.h: usually the frame of gopark, else that of
         goparkunlock. Where both were inlined there is no frame, and the address is 0.
         """
         first = stack.frame_at(g.bp)

@@ -87,7 +87,7 @@ def _sums(view: TopView) -> list[Part]:
         parts.append(of_value)
     if not kind.is_moment and reading.window_ns > 0:
         parts.append(f"last {duration(reading.window_ns)}")
-    parts.append(f"ebpfprof itself {_share(max(moment.own_cpu, 0.0))} CPU")
+    parts.append(f"ebpfprof itself {_share(max(0.0, moment.own_cpu))} CPU")
     if moment.lost_share > 0:
         each = "target loses" if len(moment.targets) == 1 else "targets lose"
         about = "~" if moment.lost_share >= _LEAST_SHARE else ""

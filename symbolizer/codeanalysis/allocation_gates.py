@@ -25,7 +25,6 @@ _PUBLISH: Final = "runtime.publicationBarrier"
 _NEVER_BACK: Final = ("runtime.throw", "runtime.fatal", "runtime.morestack_noctxt")
 # The second and third argument of profilealloc(mp, x, size): cmd/compile/abi-internal.md.
 _OBJECT, _SIZE = "rbx", "rcx"
-_LARGE: Final = "runtime.mallocgcLarge"
 _MOST_BYTES: Final = 256  # between a gate and its call
 MAX_GATES: Final = 32
 """Go 1.27 has 21, all others at most 5."""
@@ -36,13 +35,11 @@ class AllocationGate:
     """A jump that each allocation passes once, by its linked address.
 
     Before the jump, `object` is the address of what was allocated, `size` what it takes, in bytes.
-    `is_large` if only objects pass that have a span of their own.
     """
 
     pc: int
     object: Source
     size: Source
-    is_large: bool
 
 
 def allocation_gates(binary: GoBinary) -> tuple[AllocationGate, ...]:
@@ -97,7 +94,7 @@ def _gates(
         arguments = told(raw, flow, jump, call, (_OBJECT, _SIZE))
         if arguments is None:
             raise unknown_code(f"{function.name} does not tell the object that it has allocated")
-        found.append(AllocationGate(jump, *arguments, _LARGE in code.names_at(jump)))
+        found.append(AllocationGate(jump, arguments[0], arguments[1]))
     return found
 
 
@@ -125,4 +122,3 @@ def _gate_of(
 
 def _returns(instruction: Instruction) -> bool:
     return not (instruction.falls_through or instruction.is_jump or instruction.is_call)
-

@@ -37,7 +37,7 @@ OUR_OWN = {
     "ebpfprof.commands.config_file": "the user's own files: tests/unit/commands/test_defaults.py",
     "ebpfprof.commands.parameter_types": "what the user types",
     "ebpfprof.commands.short_help": "our own help",
-    "ebpfprof.profilers.waits.alarms": "rows of our own maps",
+    "ebpfprof.profilers.alarms": "rows of our own maps",
     "ebpfprof.goruntime.process": "turns errors into sentences; tests/kernel/test_bad_target.py",
     "ebpfprof.system.file_worker": "output of our own process",
     "ebpfprof.profile.idle": "rules that the user gives; names are matched in the parser profiles",

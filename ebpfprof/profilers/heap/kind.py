@@ -55,6 +55,15 @@ HEAP = ProfileKind(
             "In heap and allocs, count allocations until now, which Go shows after the next "
             "garbage collection, and frees until the latest.",
         ),
+        Option(
+            "alloc_rate",
+            "--alloc-rate",
+            512 << 10,
+            "In heap and allocs of a program that keeps no memory profile itself, sample one "
+            "object in so many bytes, on average; 1: each.",
+            metavar="BYTES",
+            least=1,
+        ),
     ),
     sampling=_sampling,
     is_moment=True,

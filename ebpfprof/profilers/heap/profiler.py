@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.errors import UnsupportedTarget
+from ebpfprof.errors import EbpfprofError, UnsupportedTarget
+from ebpfprof.kernel import uprobe_links
 from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.profiler import RecordedData, Rights
 from ebpfprof.profilers.reading_profiler import ReadingProfiler
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.memory import Memory
+    from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
+    from ebpfprof.profilers.heap.gate_recorder import GateRecorder
     from ebpfprof.profilers.heap.stacks import HeapStacks
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import OpenedProcess
@@ -22,30 +28,32 @@ if TYPE_CHECKING:  # importing them takes time, and not every recording needs th
 _KINDS: Final = (HEAP, ALLOCS)
 
 
-def open_profiler(_targets: int, options: Options) -> HeapProfiler:
-    """A profiler for any number of processes."""
-    return HeapProfiler(options)
+def open_profiler(targets: int, options: Options) -> HeapProfiler:
+    """A profiler for so many processes."""
+    return HeapProfiler(targets, options)
 
 
 def rights(_options: Options) -> Rights:
-    """Reading memory needs no CAP_SYS_ADMIN."""
-    return Rights()
+    """Where the program keeps no profile: kernels without uprobe links require CAP_SYS_ADMIN."""
+    return Rights(to_attach=not uprobe_links.is_offered())
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordedHeap(RecordedData):
-    """The buckets of a process at a moment; None if they could not be read."""
+    """The buckets of a process at a moment, or what probes have counted; None without both."""
 
-    counts: HeapCounts | None
+    counts: HeapCounts | AllocationCounts | None
 
 
-class HeapProfiler(ReadingProfiler["HeapCounts"]):
-    """Reads the buckets of processes."""
+class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
+    """Reads the buckets of processes; counts the allocations of those that have none."""
 
     look_every_s = 1.0
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, targets: int, options: Options) -> None:
         super().__init__()
+        self._capacity, self._options = targets, options
+        self._gates: GateRecorder | None = None
         self._fresh = bool(options["fresh_heap"])
         # Of kinds that nobody named, that a program lacks them is no error.
         self._is_asked = options.kinds_given
@@ -72,39 +80,114 @@ class HeapProfiler(ReadingProfiler["HeapCounts"]):
             raise for_user(opened.process, error) from error
         memory = opened.held.enter_context(Memory(opened.process))
         self._buckets[number] = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
+        if self._buckets[number].rate() <= 0:
+            self._open_gates(number, go, memory, lambda: opened.others_ns(self))
         self.targets[number] = go
+
+    def _open_gates(
+        self, number: int, go: GoTarget, memory: Memory, others_ns: Callable[[], float]
+    ) -> None:
+        from ebpfprof.profilers.heap.gate_recorder import GateRecorder
+
+        try:
+            if self._gates is None:
+                self._gates = GateRecorder(
+                    self._capacity,
+                    rate_bytes=self._options["alloc_rate"],
+                    share=self._options.max_overhead / 100,
+                )
+            self._gates.open(number, go, memory, others_ns)
+        except EbpfprofError:
+            if self._is_asked:
+                raise
+
+    @property
+    def hit_ns(self) -> float | None:  # type: ignore[override]
+        """What a probe hit costs a thread, in ns, without our program; None without probes."""
+        return self._gates.hit_ns if self._gates else None
+
+    def start(self, number: int) -> int:
+        """Attach the probes of a process without a profile. Raises as Profiler."""
+        began_ns = super().start(number)
+        gates = self._gates_of(number)
+        return gates.start(number) if gates else began_ns
+
+    def stop(self, number: int) -> None:
+        """Detach the probes; what was counted stays."""
+        super().stop(number)
+        if gates := self._gates_of(number):
+            gates.stop(number)
+
+    def end(self) -> None:
+        """End the recording of all processes at once."""
+        if self._gates:
+            self._gates.end()
+        for number in self.targets:
+            if self._gates_of(number):
+                self._look(number)
+        super().end()
+
+    def detach(self) -> None:
+        """Detach all probes."""
+        if self._gates:
+            self._gates.detach()
+
+    def poll(self) -> None:
+        """Look at processes whose time has come, and after collections."""
+        super().poll()
+        if self._gates:
+            self._gates.poll()
+
+    def runs(self, number: int) -> tuple[Runs, Runs]:
+        """The runs at probes; no runs at CPU samples."""
+        return (self._gates.runs(number) if self._gates else Runs()), Runs()
+
+    def close(self) -> None:
+        """Detach the probes and free their maps."""
+        if self._gates:
+            self._gates.close()
+        super().close()
 
     def forget(self, number: int) -> None:
         """Delete all data of a process."""
         super().forget(number)
+        if self._gates:
+            self._gates.forget(number)
         self._buckets.pop(number, None)
         self._stacks.pop(number, None)
+
+    def _gates_of(self, number: int) -> GateRecorder | None:
+        return self._gates if self._gates and number in self._gates else None
 
     def losses(self) -> Sequence[Loss]:
         """Buckets that were not read."""
         kinds = tuple(each.name for each in _KINDS)
-        corrupt = sum(each.corrupt for each in self.last.values())
-        beyond = sum(each.beyond for each in self.last.values())
+        read = [each for n, each in self.last.items() if self._gates_of(n) is None]
+        corrupt = sum(getattr(each, "corrupt", 0) for each in read)
+        beyond = sum(getattr(each, "beyond", 0) for each in read)
         counts = (
             ("heap_buckets_corrupt", "buckets of the memory profile that are corrupt", corrupt),
             ("heap_buckets_beyond", "processes with too many buckets to read them all", beyond),
         )
-        return [Loss(name, text, count, kinds) for name, text, count in counts if count]
+        found = [Loss(name, text, count, kinds) for name, text, count in counts if count]
+        return [*found, *(self._gates.losses() if self._gates else ())]
 
     def failures(self) -> Sequence[Exception]:
         """Why buckets could not be read."""
-        found = super().failures()
+        found = [*super().failures(), *(self._gates.failures() if self._gates else ())]
         return [e for e in found if self._is_asked or not isinstance(e, UnsupportedTarget)]
 
-    def look(self, number: int) -> HeapCounts:
-        """The buckets now. Raises UnsupportedTarget if the program has none."""
+    def look(self, number: int) -> HeapCounts | AllocationCounts:
+        """The buckets now, or what was counted. Raises UnsupportedTarget without both."""
         from ebpfprof.goruntime.heap_buckets import require_profile
 
+        if gates := self._gates_of(number):
+            return gates.look(number)
         require_profile(self.targets[number].target, self._buckets[number])
         return self._buckets[number].read()
 
     def recorded(self, number: int) -> RecordedData:
-        """The buckets of the last look."""
+        """What the last look found."""
         return RecordedHeap(counts=self.last.get(number))
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import printable
-from ebpfprof.profilers.heap import buckets
+from ebpfprof.profilers.heap import allocation_samples, buckets
+from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.heap_buckets import HeapCounts
+    from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Sample
     from ebpfprof.profilers.heap.stacks import HeapStacks
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 
 def report(
-    counts: HeapCounts | None,
+    counts: HeapCounts | AllocationCounts | None,
     stacks: HeapStacks,
     builder: ReportBuilder,
     *,
@@ -24,25 +27,47 @@ def report(
     why_not: Exception | None,
 ) -> None:
     """Add a profile of each chosen kind; without `counts` it has no samples, and says why not."""
-    found: list[Sample] = []
-    remarks = [printable(str(why_not))] if why_not else []
-    rate = 0
-    if counts is not None:
-        remarks, rate = buckets.remarks(counts, fresh=fresh), counts.rate
+    for kind in (HEAP, ALLOCS):
+        if kind.name not in builder.recording.kinds:
+            continue
+        found: list[Sample] = []
+        remarks = [printable(str(why_not))] if why_not else []
         try:
-            found = list(buckets.samples(counts, stacks, fresh=fresh))
+            if isinstance(counts, AllocationCounts):
+                found = allocation_samples.samples(counts, stacks, of_use=kind is HEAP)
+                remarks = allocation_samples.remarks(counts)
+            elif counts is not None:
+                remarks = buckets.remarks(counts, fresh=fresh)
+                found = list(buckets.samples(counts, stacks, fresh=fresh))
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
+        _add(kind, found, counts, remarks, builder)
+
+
+def _add(
+    kind: ProfileKind,
+    samples: list[Sample],
+    counts: HeapCounts | AllocationCounts | None,
+    remarks: list[str],
+    builder: ReportBuilder,
+) -> None:
     recording = builder.recording
-    for kind in (HEAP, ALLOCS):
-        if kind.name not in recording.kinds:
-            continue
-        account = builder.account(kind, f"{kind.title} profile", remarks)
-        profile = kind.make_profile(
-            found,
-            recording.go.mappings if recording.go else (),
-            period=rate,
-            time_ns=recording.started_unix_ns,
-            duration_ns=account.length_ns,
+    account = builder.account(kind, f"{kind.title} profile", remarks)
+    rate = 0
+    if isinstance(counts, AllocationCounts):
+        rate = counts.rate_bytes
+        account = replace(
+            account,
+            sampling="allocations while it was recorded",
+            coverage=allocation_samples.coverage(counts, HEAP.name, ALLOCS.name),
         )
-        builder.add(profile, account)
+    elif counts is not None:
+        rate = counts.rate
+    profile = kind.make_profile(
+        samples,
+        recording.go.mappings if recording.go else (),
+        period=rate,
+        time_ns=recording.started_unix_ns,
+        duration_ns=account.length_ns,
+    )
+    builder.add(profile, account)

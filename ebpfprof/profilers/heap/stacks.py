@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.profile.model import Frame, Location, Mapping
 from symbolizer.frames import Frame as GoFrame
@@ -17,6 +17,8 @@ from symbolizer.frames import FuncRole
 
 if TYPE_CHECKING:
     from symbolizer import GoBinary
+
+_ALLOCATORS: Final = "runtime.mallocgc"
 
 
 class LoggedCall(NamedTuple):
@@ -55,6 +57,14 @@ class HeapStacks:
             known = tuple(self._location(tuple(group)) for _, group in physical)
             self._known[stack] = known
         return known
+
+    def allocators(self, stack: tuple[int, ...]) -> int:
+        """How many of the innermost frames are of runtime.mallocgc and what it is made of."""
+        for number, pc in enumerate(stack):
+            frames = self._at(pc - 1)
+            if not frames or not frames[-1].function.startswith(_ALLOCATORS):
+                return number
+        return len(stack)
 
     def shown(self, stack: tuple[int, ...]) -> Sequence[LoggedCall]:
         """The calls that Go shows, innermost first: without the runtime's innermost ones.

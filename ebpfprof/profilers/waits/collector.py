@@ -11,16 +11,16 @@ from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
+from ebpfprof.profilers.alarms import BudgetAlarms
 from ebpfprof.profilers.label_pages import AbsentLabels
+from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import runtime_locks
-from ebpfprof.profilers.waits.alarms import BudgetAlarms
 from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, SiteTable
 from ebpfprof.profilers.waits.rows import (
     KnownStack,
     WaitsConfig,
 )
 from ebpfprof.profilers.waits.tables import COUNT_SHIFT, WaitTables
-from ebpfprof.profilers.waits.target_layout import target_fields
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles

@@ -12,12 +12,12 @@ from ebpfprof.profilers.labels import delete_sets, label_sets
 from ebpfprof.profilers.waits.rows import KnownStack, Waiting
 
 _KINDS: dict[int, Waiting] = {
-    c_facts.number("waits/totals.h", "KIND_BLOCK"): "block",
-    c_facts.number("waits/totals.h", "KIND_MUTEX"): "mutex",
+    c_facts.number("probes/totals.h", "KIND_BLOCK"): "block",
+    c_facts.number("probes/totals.h", "KIND_MUTEX"): "mutex",
 }
 
 
-OTHER_LOCKS: Final = c_facts.number("waits/totals.h", "OTHER_LOCKS")
+OTHER_LOCKS: Final = c_facts.number("probes/totals.h", "OTHER_LOCKS")
 """Stands for a semaphore where there is no room to tell one more lock apart."""
 
 

@@ -22,11 +22,11 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.slowdown import ActivityCounters, ActivityEstimator
 from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profilers.recording_end import RecordingEnd
+from ebpfprof.profilers.spending import SHORTEST_TICK_S, Spending
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
 from ebpfprof.profilers.waits.exact_sums import ExactSums, Sums
-from ebpfprof.profilers.waits.recording_end import RecordingEnd
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
-from ebpfprof.profilers.waits.spending import SHORTEST_TICK_S, Spending
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.window_sums import WindowCoverage, WindowSums
 from ebpfprof.system.priority import run_as_others, run_promptly

@@ -23,11 +23,11 @@ from ebpfprof.profilers.cpu import collector as cpu
 from ebpfprof.profilers.cpu.bound import SampleBound
 from ebpfprof.profilers.cpu.learner import Learner
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleNumbers
+from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.probe_sites import SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
-from ebpfprof.profilers.waits.target_layout import target_fields
 from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
@@ -88,7 +88,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
         ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "ASTRAY"),
         ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "MAX_CFA_BYTES"),
         ("waits/waits.bpf.c", "waits/wait.h", "WOKEN"),
-        ("waits/waits.bpf.c", "waits/totals.h", "KIND_MUTEX"),
+        ("waits/waits.bpf.c", "probes/totals.h", "KIND_MUTEX"),
         ("waits/waits.bpf.c", "common/keys.h", "HASH_FACTOR"),
     ],
 )
@@ -134,14 +134,14 @@ def test_goruntime_reads_labels_by_the_numbers_of_the_c(name: str, value: int) -
 
 def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
     assert goroutines._MAX_DEPTH == waits._MAX_DEPTH
-    assert c_facts.number("waits/goroutine_stack.h", "G_SCAN") == goroutines._SCAN
+    assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == goroutines._SCAN
 
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_runtime_g_offsets_in_c_hold_for_every_go_version(minor: str) -> None:
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     for path, name, field in (
-        ("waits/goroutine_stack.h", "G_SCHED_PC", "sched.pc"),
+        ("probes/goroutine_stack.h", "G_SCHED_PC", "sched.pc"),
         ("waits/runtime_locks.h", "G_SCHED_SP", "sched.sp"),
     ):
         assert c_facts.number(path, name) == layout.offset("g", field)
@@ -194,11 +194,11 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     collector._attached = {3: go}
     collector._fields = {3: target_fields(go, has_labels=True)}
     collector.open_window(3, 1, 2)
-    assert told.told.keys() == names("waits/target.h", "target")
-    assert told.told["callback"].keys() == names("waits/target.h", "callback", "none")
+    assert told.told.keys() == names("probes/target.h", "target")
+    assert told.told["callback"].keys() == names("probes/target.h", "callback", "none")
     sites = SiteTable(cast("BpfProgram", told), collector._config)
     sites._probe(3, go, "on_wait", go.sites.wake_pc)
-    assert told.told.keys() == names("waits/target.h", "site")
+    assert told.told.keys() == names("probes/target.h", "site")
     fields = runtime_locks.layout_fields(go)
     assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
 

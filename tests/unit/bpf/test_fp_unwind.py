@@ -17,7 +17,7 @@ from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from tests.unit.bpf.native import Native, PiecesMemory, build
 
 PROGRAM = """
-#include "waits/fp_unwind.h"
+#include "probes/fp_unwind.h"
 u64 walk(const struct target *target, const struct start *start, u64 *pcs, u64 *is_whole) {
     struct group group = {};
     struct walker *walker = take_walker(&group);
@@ -54,10 +54,10 @@ MACROS = {
     "MAX_DEPTH": collector._MAX_DEPTH,
     "LOCK_CALLERS": 1,
 }
-TARGET = c_facts.struct("waits/target.h", "target", MACROS)
-SITE = c_facts.struct("waits/target.h", "site", MACROS)
-START = c_facts.struct("waits/goroutine_stack.h", "start", MACROS)
-G_SCHED_PC = c_facts.number("waits/goroutine_stack.h", "G_SCHED_PC")
+TARGET = c_facts.struct("probes/target.h", "target", MACROS)
+SITE = c_facts.struct("probes/target.h", "site", MACROS)
+START = c_facts.struct("probes/goroutine_stack.h", "start", MACROS)
+G_SCHED_PC = c_facts.number("probes/goroutine_stack.h", "G_SCHED_PC")
 
 LO, G = 0xC000_0100_00, 0xC000_0001_00
 CALLBACK_PC, SWITCH_PC, PARK_PC = 0x40_1000, 0x40_2000, 0x40_3000

@@ -31,10 +31,11 @@ ROOMS = {
     "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime kernel "
     "profile",
     "profilers.goroutines": "profilers profilers.registry goruntime kernel profile",
-    "profilers.heap": "profilers profilers.registry goruntime process kernel profile console",
+    "profilers.heap": "profilers profilers.registry goruntime overhead process kernel profile "
+    "console system",
     "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
     "profile console system",
-    "profilers": "profilers.registry goruntime overhead process kernel profile console",
+    "profilers": "profilers.registry goruntime overhead process kernel profile console system",
     "goruntime": "process kernel profile console system",
     "overhead": "console",
     "process": "kernel privileges profile console system",

@@ -12,8 +12,8 @@ from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.cost import Runs
+from ebpfprof.profilers.spending import Spending
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.spending import Spending
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.windows import Windows
 from symbolizer import GoTableError

@@ -160,7 +160,7 @@ def test_the_nearest_layout_is_used_if_allowed(text: str, nearest: str) -> None:
 @pytest.mark.parametrize("minor", MINORS)
 def test_one_read_of_a_goroutine_includes_its_labels(minor: str) -> None:
     """goroutine_stack.h, start_here: one read of up to G_WORDS words, taken modulo that."""
-    words = c_facts.number("waits/goroutine_stack.h", "G_WORDS")
+    words = c_facts.number("probes/goroutine_stack.h", "G_WORDS")
     layout = layout_for(GoVersion.parse(f"go{minor}"))
     assert layout.offset("g", "stack.lo") == 0
     assert layout.offset("g", "labels") + 8 < 8 * words

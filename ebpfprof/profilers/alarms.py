@@ -1,4 +1,4 @@
-"""Wakes the thread that records a process when its budget may be used up (bpf/waits/alarm.h)."""
+"""Wakes the thread that records a process when its budget may be used up (bpf/probes/alarm.h)."""
 
 from __future__ import annotations
 

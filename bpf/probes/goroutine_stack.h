@@ -18,7 +18,7 @@
 
 #include "common/loss.h"
 #include "common/memory.h"
-#include "waits/target.h"
+#include "probes/target.h"
 
 #define G_SCAN 0x1000 /* runtime._Gscan */
 #define G_SCHED_PC 64 /* offset of runtime.g.sched.pc, Go 1.19 to 1.27 */

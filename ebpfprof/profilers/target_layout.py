@@ -1,4 +1,4 @@
-"""The layout of a target for the BPF programs: the fields of bpf/waits/target.h."""
+"""The layout of a target for the BPF programs: the fields of bpf/probes/target.h."""
 
 from __future__ import annotations
 

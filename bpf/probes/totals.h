@@ -4,8 +4,8 @@
 #define EBPFPROF_TOTALS_H
 
 #include "common/loss.h"
-#include "waits/target.h"
-#include "waits/fp_unwind.h"
+#include "probes/target.h"
+#include "probes/fp_unwind.h"
 #if WITH_LABELS
 #include "common/labels.h"
 #endif
@@ -14,6 +14,7 @@
 
 #define KIND_BLOCK 0
 #define KIND_MUTEX 1
+#define KIND_ALLOCATION 2
 
 /* Sums of one stack since the start. */
 struct total {

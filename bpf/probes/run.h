@@ -3,9 +3,9 @@
 #define EBPFPROF_RUN_H
 
 #include "common/cost.h"
-#include "waits/target.h"
+#include "probes/target.h"
 #if WITH_WINDOWS
-#include "waits/alarm.h"
+#include "probes/alarm.h"
 #endif
 
 /* A run at a probe. */

@@ -1,16 +1,19 @@
-"""Compares what recording its waits has cost a process with its budget."""
+"""Compares what probes in a process have cost it with its budget."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.budget import Budget
-from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.recording_end import RecordingEnd
+from ebpfprof.profilers.recording_end import RecordingEnd
+
+if TYPE_CHECKING:
+    from ebpfprof.overhead.cost import Runs
+    from ebpfprof.profilers.alarms import BudgetAlarms
 
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two looks at what was spent, in seconds."""
@@ -18,12 +21,25 @@ _LONGEST_TICK_S: Final = 0.1  # an alarm tells of a burst
 _USUAL_RUN_NS: Final = 500.0
 
 
+class BoundedProbes(Protocol):
+    """A loaded program with probes in targets, each with a number."""
+
+    alarms: BudgetAlarms | None
+
+    @property
+    def hit_ns(self) -> float | None:
+        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
+
+    def runs(self, index: int) -> Runs:
+        """What the probes of a target cost so far."""
+
+
 class Spending:
     """The budget of one process, and what was spent of it since the constructor."""
 
     def __init__(
         self,
-        waits: WaitsCollector,
+        probes: BoundedProbes,
         index: int,
         go: GoTarget,
         share: float,
@@ -31,11 +47,11 @@ class Spending:
     ) -> None:
         """`share` is the part of the process's CPU time that we may take, 0 to 1.
 
-        `index` is its number in `waits`. `others_ns` returns the CPU time (ns) that other profilers
-        took of it until now.
+        `index` is its number in `probes`. `others_ns` returns the CPU time (ns) that other
+        profilers took of it until now.
         """
         self.budget = Budget(share)
-        self._waits, self._index, self._process = waits, index, go.target
+        self._probes, self._index, self._process = probes, index, go.target
         self._others_ns = others_ns
         self._spent_before_ns = self.spent_ns()
         self._used_before_ns = self.used_ns()
@@ -44,8 +60,8 @@ class Spending:
 
     def spent_ns(self) -> float:
         """The CPU time that the process lost so far, to earlier recordings, too."""
-        runs = self._waits.runs(self._index)
-        return runs.ns + runs.count * (self._waits.hit_ns or 0.0) + self._others_ns()
+        runs = self._probes.runs(self._index)
+        return runs.ns + runs.count * (self._probes.hit_ns or 0.0) + self._others_ns()
 
     def used_ns(self) -> int:
         """The CPU time of the process; 0 if it has ended."""
@@ -75,8 +91,8 @@ class Spending:
 
     def _arm(self, left_ns: float, wake: Callable[[], None]) -> None:
         """Call `wake` when hits of the probes may have cost `left_ns` more."""
-        runs, alarms = self._waits.runs(self._index), self._waits.alarms
-        each_ns = (runs.each_ns or _USUAL_RUN_NS) + (self._waits.hit_ns or 0.0)
+        runs, alarms = self._probes.runs(self._index), self._probes.alarms
+        each_ns = (runs.each_ns or _USUAL_RUN_NS) + (self._probes.hit_ns or 0.0)
         if alarms:
             alarms.arm(self._index, left_ns / each_ns, wake)
 

@@ -9,8 +9,12 @@
 #include "common/keys.h"
 #include "common/loss.h"
 #include "common/memory.h"
-#include "waits/goroutine_stack.h"
-#include "waits/target.h"
+#include "probes/goroutine_stack.h"
+#include "probes/target.h"
+
+#ifndef BY_SIZE
+#define BY_SIZE 0
+#endif
 
 #define WALKERS 4
 /*
@@ -26,6 +30,7 @@ struct group {
     u32 target; /* index into targets */
     u32 kind;
     u64 sema;   /* BY_LOCK: the semaphore of the wait or release, or OTHER_LOCKS; else 0 */
+                /* BY_SIZE: the size of allocated objects in bytes */
     u64 labels; /* WITH_LABELS: key of the goroutine's labels in label_sets; 0: none */
 };
 
@@ -59,7 +64,7 @@ static __always_inline u64 group_seed(const struct group *group) {
 /* The key of the walked stack. The lock and the labels come last: stack_key may change them. */
 static __always_inline u64 stack_hash(const struct walker *walker) {
     u64 hash = walker->hash;
-    if (BY_LOCK)
+    if (BY_LOCK || BY_SIZE)
         hash = mix(hash, walker->stack.group.sema);
     return WITH_LABELS ? mix(hash, walker->stack.group.labels) : hash;
 }
@@ -144,18 +149,20 @@ static __always_inline bool read_piece(struct walker *walker, u64 bp, u64 end) {
 static __always_inline void start_unbounded(struct walker *walker, u64 g, const struct pt_regs *ctx,
                                             const struct target *target, const struct site *site) {
     struct start *start = &walker->start;
+    u64 bp = ctx->bp; /* once: verifiers want no pointer into the registers */
+    OWN_REGISTER(bp);
     start->bounds.lo = start->bounds.hi = 0;
     start->bp = target->callback.none;
-    start->frame.bp = ctx->bp;
+    start->frame.bp = bp;
     start->frame.return_pc = site->return_pc;
     walker->g = g;
     u64 size_bytes = FIRST_PIECE_BYTES + site->deeper_bytes;
     OWN_REGISTER(size_bytes);
     if (size_bytes > PIECE_BYTES)
         size_bytes = PIECE_BYTES;
-    if ((ctx->bp & 7) || read_user(walker->piece, size_bytes, (void *)ctx->bp))
+    if ((bp & 7) || read_user(walker->piece, size_bytes, (void *)bp))
         return; /* perhaps the stack ends before: the walk asks for its bounds */
-    walker->piece_base = ctx->bp;
+    walker->piece_base = bp;
     walker->piece_last = size_bytes - sizeof(struct frame);
 }
 
@@ -170,6 +177,19 @@ static __always_inline bool bounds_known(struct walker *walker) {
     return walker->start.bounds.hi ||
            read_user(&walker->start.bounds, sizeof(struct bounds), (void *)walker->g) == 0;
 }
+
+#if CROSSES_STACKS
+/*
+ * Where the stack of a thread's g0 ends, that of the goroutine goes on which the thread runs:
+ * runtime.systemstack keeps the frame pointer. Reads its bounds; false if there is none.
+ */
+static __always_inline bool cross_stacks(struct walker *walker, const struct target *target) {
+    u64 g0 = walker->g, g = g0 ? running_goroutine(g0, target) : 0;
+    walker->g = 0;
+    return g && g != g0 &&
+           read_user(&walker->start.bounds, sizeof(struct bounds), (void *)g) == 0;
+}
+#endif
 
 /* Walks the stack from walker->start on. */
 static __always_inline void walk_stack(struct walker *walker, const struct target *target) {
@@ -189,6 +209,11 @@ static __always_inline void walk_stack(struct walker *walker, const struct targe
                 walker->loss = LOSS_stack_unreadable;
                 break;
             }
+#if CROSSES_STACKS
+            if ((next < start->bounds.lo || next >= start->bounds.hi) &&
+                cross_stacks(walker, target))
+                bp = target->callback.none;
+#endif
             if (next < start->bounds.lo || next >= start->bounds.hi) {
                 walker->loss = LOSS_stack_left;
                 break;

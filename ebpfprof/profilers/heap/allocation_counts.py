@@ -1,0 +1,109 @@
+"""What the gates and the followed objects say of one process at a moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ebpfprof.profilers.heap.allocation_sums import AllocationSums, Estimated, size_class
+from ebpfprof.profilers.heap.followed import FollowedObjects
+from ebpfprof.profilers.heap.gate_program import chance
+from ebpfprof.profilers.heap.gate_tables import AllocatingStack
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """Objects of one size class that nobody followed; large ones have the size 0."""
+
+    size_bytes: int
+    objects: float
+    used_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationCounts:
+    """Allocations since the recording began, and what is left of them.
+
+    `allocated` and `in_use` have objects by stack and size. `unseen_bytes` were allocated in
+    objects of sizes that no window saw. `remainder` is what else the program has in use, which was
+    allocated before; None if its own counters can't be read. `following` is None if nothing was
+    followed. `share` is the part of the time that was recorded (0 to 1), in `windows` windows.
+    """
+
+    allocated: dict[AllocatingStack, Estimated]
+    in_use: dict[AllocatingStack, Estimated]
+    remainder: tuple[Remainder, ...] | None
+    unseen_bytes: float
+    following: FollowedObjects | None
+    rate_bytes: int
+    share: float
+    windows: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each allocation was counted."""
+        return self.rate_bytes <= 1 and not self.windows
+
+
+def allocation_counts(
+    sums: AllocationSums,
+    missed: dict[int, float],
+    following: FollowedObjects | None,
+    in_use_bytes: dict[int, tuple[int, int]] | None,
+    stack_of: Callable[[int], AllocatingStack | None],
+) -> AllocationCounts:
+    """Put it together.
+
+    `missed` and `in_use_bytes` are what the program's own counters say, by size class: bytes
+    allocated since the first pause, and objects and bytes in use. `stack_of` finds a stack by the
+    key that `following` has.
+    """
+    in_use = _in_use(following, sums.scales(missed), stack_of) if following else {}
+    return AllocationCounts(
+        allocated=sums.estimates(missed),
+        in_use=in_use,
+        remainder=None if in_use_bytes is None else _remainder(in_use_bytes, in_use.items()),
+        unseen_bytes=sums.unseen(missed),
+        following=following,
+        rate_bytes=sums.rate_bytes,
+        share=sums.share,
+        windows=len(sums.windows),
+    )
+
+
+def _in_use(
+    following: FollowedObjects,
+    scales: dict[int, float],
+    stack_of: Callable[[int], AllocatingStack | None],
+) -> dict[AllocatingStack, Estimated]:
+    found: dict[AllocatingStack, Estimated] = {}
+    for key, weighted in following.weighted.items():
+        stack = stack_of(key)
+        if stack is None:
+            continue
+        part = chance(stack.size_bytes, following.told_rate)
+        scale = scales.get(size_class(stack.size_bytes), 1.0) if following.squares[key] else 1.0
+        variance = weighted * (1 - part) / part**2 + following.squares[key] / part**2
+        before = found.get(stack, Estimated(0.0, 0.0))
+        found[stack] = Estimated(
+            before.objects + weighted * scale / part, before.variance + variance * scale**2
+        )
+    return found
+
+
+def _remainder(
+    in_use: dict[int, tuple[int, int]], known: Iterable[tuple[AllocatingStack, Estimated]]
+) -> tuple[Remainder, ...]:
+    """What is in use beyond what is known; estimates that are too high leave nothing."""
+    objects: dict[int, float] = defaultdict(float)
+    used: dict[int, float] = defaultdict(float)
+    for stack, estimate in known:
+        kind = size_class(stack.size_bytes)
+        objects[kind] += estimate.objects
+        used[kind] += estimate.objects * stack.size_bytes
+    rest = (
+        Remainder(kind, count - objects[kind], in_bytes - used[kind])
+        for kind, (count, in_bytes) in sorted(in_use.items())
+    )
+    return tuple(each for each in rest if each.objects >= 1 and each.used_bytes >= 1)

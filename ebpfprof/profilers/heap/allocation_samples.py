@@ -1,0 +1,184 @@
+"""Samples of what was counted at the gates: objects and bytes, allocated and still in use."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import counted, percent, quantity
+from ebpfprof.profile.model import Frame, Label, Location, Sample
+from ebpfprof.profilers.heap.allocation_sums import Estimated
+
+if TYPE_CHECKING:
+    from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
+    from ebpfprof.profilers.heap.gate_tables import AllocatingStack
+    from ebpfprof.profilers.heap.stacks import HeapStacks
+
+EARLIER: Final = "[allocated before the recording]"
+"""In place of a stack: memory in use of which nobody saw the allocation."""
+_BYTES: Final = "bytes"
+_LARGEST: Final = 10
+_Key = tuple[tuple[Location, ...], int]
+
+
+@dataclass(slots=True)
+class _Sum:
+    allocated: float = 0.0
+    variance: float = 0.0
+    in_use: float = 0.0
+    in_use_variance: float = 0.0
+
+
+def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> list[Sample]:
+    """A sample for each stack and size, with the four values of Go's heap profile.
+
+    The variance is that of the bytes in use if `of_use`, else of the allocated bytes. Raises
+    GoTableError.
+    """
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    both = (*counts.allocated, *counts.in_use)
+    stacks.look_up(stack.return_pcs for stack in both)
+    for stack, estimate in counts.allocated.items():
+        each = sums[_key(stack, stacks)]
+        each.allocated += estimate.objects
+        each.variance += estimate.variance
+    for stack, estimate in counts.in_use.items():
+        each = sums[_key(stack, stacks)]
+        each.in_use += estimate.objects
+        each.in_use_variance += estimate.variance
+    found = []
+    for (shown, size), each in sums.items():
+        variance = each.in_use_variance if of_use else each.variance
+        values = (
+            *(round(each.allocated), round(each.allocated * size)),
+            *(round(each.in_use), round(each.in_use * size)),
+        )
+        finite = variance * size * size if math.isfinite(variance) else 0.0
+        found.append(Sample(shown, values, (Label(_BYTES, size),), finite))
+    return [*found, *_remainder(counts)]
+
+
+def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
+    stack = (Location(0, None, (Frame(EARLIER, "", 0, 0),)),)
+    for each in counts.remainder or ():
+        values = (0, 0, round(each.objects), round(each.used_bytes))
+        labels = (Label(_BYTES, each.size_bytes),) if each.size_bytes else ()
+        yield Sample(stack, values, labels)
+
+
+def _key(stack: AllocatingStack, stacks: HeapStacks) -> _Key:
+    """As Go's profile begins: with the caller of the function that allocates (mProf_Malloc)."""
+    pcs = stack.return_pcs
+    return stacks.of(pcs[stacks.allocators(pcs) :] or pcs), stack.size_bytes
+
+
+def remarks(counts: AllocationCounts) -> list[str]:
+    """What the numbers are, and what they are not, a sentence each."""
+    found = [
+        "the program keeps no memory profile: probes counted its allocations from the beginning of "
+        "the recording on"
+    ]
+    if counts.unseen_bytes >= 1:
+        unseen = quantity(counts.unseen_bytes, _BYTES)
+        found.append(f"not in it: {unseen} in objects of sizes that no window saw")
+    following = counts.following
+    if following is None:
+        return [*found, "memory in use is not known: this program was compiled in an unknown way"]
+    if following.told_rate > counts.rate_bytes:
+        found.append(f"memory in use: of one object in {following.told_rate} bytes, on average")
+    if not following.collections:
+        found.append("no garbage collection during the recording: all of it counts as in use")
+    if following.missed:
+        found.append(
+            f"{counted(following.missed, 'collection')} came too fast to look after each: of "
+            f"{counted(following.followed, 'followed object')} "
+            f"{following.unsure} may be gone, and others in their place"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationCoverage:
+    """The errors of an estimate: see profilers.account.Coverage.
+
+    `errors` has, by the name of a kind, the standard error of all its bytes and the largest of the
+    ten largest stacks, as parts of them.
+    """
+
+    share: float
+    windows: int
+    rate_bytes: int
+    errors: dict[str, tuple[float, float]]
+
+    def __sub__(self, earlier: AllocationCoverage) -> AllocationCoverage:
+        return self  # of this moment
+
+    def __add__(self, later: AllocationCoverage) -> AllocationCoverage:
+        return later
+
+    def __str__(self) -> str:
+        found = []
+        if self.rate_bytes > 1:
+            found.append(f"one object in {self.rate_bytes} bytes was sampled, on average")
+        if self.windows:
+            windows = counted(self.windows, "window")
+            found.append(
+                f"recorded {percent(self.share)} of the time, in {windows} at random times, and "
+                "scaled to what the program's own counters say: --max-overhead"
+            )
+        return "; ".join(found)
+
+    @property
+    def sampling(self) -> str:
+        """How it was recorded, as a suffix."""
+        return " in windows" if self.windows else ""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether sums are scaled."""
+        return self.windows > 0 or self.rate_bytes > 1
+
+    @property
+    def knows_errors(self) -> bool:
+        """False: error() tells also those of the largest stacks."""
+        return False
+
+    def error(self, kind: str) -> str:
+        """In words, the standard errors of a kind's bytes."""
+        if kind not in self.errors:
+            return ""
+        of_all, of_largest = self.errors[kind]
+        if not math.isfinite(of_all):
+            return "standard error not known, from a single window"
+        return (
+            f"standard error of all bytes {percent(of_all)}, of the ten largest stacks "
+            f"{percent(of_largest)} at most"
+        )
+
+    def missing(self, _kind: str) -> list[str]:
+        """Nothing: remarks() say it."""
+        return []
+
+
+def coverage(counts: AllocationCounts, heap: str, allocs: str) -> AllocationCoverage:
+    """How much was recorded, and the errors; by the names of both kinds."""
+    of = {heap: counts.in_use, allocs: counts.allocated}
+    errors = {name: _errors(found) for name, found in of.items() if found}
+    return AllocationCoverage(counts.share, counts.windows, counts.rate_bytes, errors)
+
+
+def _errors(found: dict[AllocatingStack, Estimated]) -> tuple[float, float]:
+    """The standard errors of all bytes, and the largest of the largest stacks."""
+    sizes = [
+        (each.objects * stack.size_bytes, each.variance * stack.size_bytes**2)
+        for stack, each in found.items()
+    ]
+    total = sum(used for used, _ in sizes)
+    largest = sorted(sizes, reverse=True)[:_LARGEST]
+    return (
+        math.sqrt(sum(variance for _, variance in sizes)) / max(total, 1.0),
+        max(math.sqrt(variance) / max(used, 1.0) for used, variance in largest),
+    )

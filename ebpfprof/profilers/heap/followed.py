@@ -1,0 +1,138 @@
+"""Follows sampled objects of one process: which of them are still there.
+
+Each collection says so of the objects that were allocated before it (goruntime.survivors). If we
+look after each, no object is taken for another one that got its slot later. We can't look at each
+collection of a program that collects all the time: then a slot may have changed its owner between
+two looks, and we count for how many objects that may be so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.survivors import ALIVE, GONE
+from ebpfprof.profilers.heap.gate_program import SMALL_BYTES, chance
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.survivors import Survivors
+
+MOST_FOLLOWED: Final = 1 << 16
+_STEP: Final = 2  # sweepgen grows by that with each collection
+_UNENDED: Final = -1
+_ROW: Final = np.dtype(
+    [
+        *(("object", "<u8"), ("stack", "<u8"), ("size", "<u8"), ("drawn", "<u4")),
+        *(("born", "<u4"), ("seen", "<u4"), ("window", "<i4"), ("is_unsure", "?")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedObjects:
+    """What is still there, in objects: by the key of the stack, of those that were followed.
+
+    `weighted` counts each for the time that its window stands for, and `squares` adds up the
+    squares of that, by window, for windows after a pause. `told_rate`: one object in so many bytes
+    was followed. `unsure` objects may be gone: `missed` collections came too fast. `collections`
+    says how many there were.
+    """
+
+    weighted: dict[int, float]
+    squares: dict[int, float]
+    told_rate: int
+    unsure: int
+    missed: int
+    collections: int
+    followed: int
+
+
+class Followed:
+    """The objects of one process. One thread at a time may use it."""
+
+    def __init__(self, survivors: Survivors) -> None:
+        """Raises TargetGone or UnreadableMemory."""
+        self._survivors = survivors
+        self._rows = np.zeros(0, _ROW)
+        self._weights: list[float] = []
+        self._generation = survivors.generation()
+        self.missed = 0
+        self.collections = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, births: npt.NDArray[Any]) -> None:
+        """Follow new objects, oldest first, as GateProgram.births() tells them."""
+        rows = np.zeros(len(births), _ROW)
+        for to, of in (("object", "object"), ("stack", "stack"), ("size", "size_bytes")):
+            rows[to] = births[of]
+        rows["drawn"] = births["drawn"]
+        rows["born"] = rows["seen"] = births["sweepgen"]
+        rows["window"] = _UNENDED
+        both = np.concatenate([self._rows, rows])
+        # The newest at each address: its slot was free, so what was there before is gone.
+        _, last = np.unique(both["object"][::-1], return_index=True)
+        self._rows = both[np.sort(len(both) - 1 - last)]
+
+    def note_window(self, weight: float) -> None:
+        """A window has ended: each object since the last one stands for so many."""
+        self._rows["window"][self._rows["window"] == _UNENDED] = len(self._weights)
+        self._weights.append(weight)
+
+    def thin(self, rate_bytes: int) -> None:
+        """Follow only those that a sampling of one in so many bytes has."""
+        sizes, which = np.unique(self._rows["size"], return_inverse=True)
+        limits = np.array([2.0**32 * chance(int(size), rate_bytes) for size in sizes])
+        is_kept = self._rows["drawn"] < limits[which]
+        self._rows = self._rows[is_kept | (self._rows["size"] > SMALL_BYTES)]
+
+    def look(self) -> None:
+        """Drop those that the latest collection has found gone. Raises TargetGone."""
+        generation = self._survivors.generation()
+        passed = (generation - self._generation) % (1 << 32) // _STEP
+        self._generation = generation
+        self.collections += passed
+        self.missed += max(0, passed - 1)
+        rows = self._rows
+        behind = (np.uint32(generation) - rows["seen"]).astype(np.uint32)
+        due = np.flatnonzero((behind >= _STEP) & (behind < 1 << 31))
+        if not len(due):
+            return
+        answers = self._survivors.ask(rows["object"][due], rows["size"][due], generation)
+        if self._survivors.generation() != generation:
+            return  # bits may be of the next one: the next look asks again
+        rows["is_unsure"][due[(answers == ALIVE) & (behind[due] > _STEP)]] = True
+        rows["seen"][due[answers == ALIVE]] = generation
+        is_kept = np.ones(len(rows), np.bool_)
+        is_kept[due[answers == GONE]] = False
+        self._rows = rows[is_kept]
+
+    def found(self, told_rate: int) -> FollowedObjects:
+        """What is still there now."""
+        by_window: dict[int, Counter[int]] = defaultdict(Counter)
+        keys = zip(self._rows["stack"].tolist(), self._rows["window"].tolist(), strict=True)
+        for (stack, window), count in Counter(keys).items():
+            by_window[stack][window] += count
+        weighted, squares = {}, {}
+        for stack, counts in by_window.items():
+            each = [(self._weight(window), count) for window, count in counts.items()]
+            weighted[stack] = sum(weight * count for weight, count in each)
+            squares[stack] = sum((weight * count) ** 2 for weight, count in each if weight > 1)
+        return FollowedObjects(
+            weighted,
+            squares,
+            told_rate,
+            int(self._rows["is_unsure"].sum()),
+            self.missed,
+            self.collections,
+            len(self._rows),
+        )
+
+    def _weight(self, window: int) -> float:
+        return self._weights[window] if window >= 0 else 1.0

@@ -1,0 +1,223 @@
+"""Loads the program of allocations, and attaches its probes: at the gates of the memory profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ebpfprof.kernel import c_facts
+from ebpfprof.kernel.losses import Loss, losses
+from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.overhead.cost import Runs, runs
+from ebpfprof.profilers.alarms import BudgetAlarms
+from ebpfprof.profilers.heap.gate_tables import AllocationTables
+from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.system.closing import Closing
+from symbolizer.codeanalysis.allocation_gates import MAX_GATES
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+    from symbolizer.codeanalysis.allocation_gates import AllocationGate
+    from symbolizer.x86.values import Source
+
+SMALL_BYTES: Final = c_facts.number("heap/allocations.bpf.c", "SMALL_BYTES")
+"""The size of the largest objects that share a span."""
+_ORIGINS: Final = c_facts.enum("heap/allocations.bpf.c", "origin")
+_CERTAIN: Final = 1 << 32
+_MAX_STACKS: Final = 1 << 15
+_BIRTH_PAGES: Final = 1 << 10
+_MAX_DEPTH: Final = 136  # as for waits: more than Go's 128 logical frames
+
+
+def chance(size_bytes: int, rate_bytes: int) -> float:
+    """With which probability an object of that size is sampled.
+
+    On average one in `rate_bytes` bytes is (runtime/pprof/protomem.go, scaleHeapSample); objects
+    with a span of their own always are.
+    """
+    if rate_bytes <= 1 or size_bytes > SMALL_BYTES:
+        return 1.0
+    return -math.expm1(-size_bytes / rate_bytes)
+
+
+class GateProgram(Closing):
+    """The BPF program, loaded once, with the probes of any number of targets."""
+
+    def __init__(self, targets: int, rate_bytes: int) -> None:
+        """Start to compile for up to `targets` targets. Raises what BpfProgram raises.
+
+        On average, one object in `rate_bytes` bytes is sampled; 1: each.
+        """
+        self._rate = self._told_rate = rate_bytes
+        self._is_loaded = False
+        self._go: dict[int, GoTarget] = {}
+        self._probes: dict[int, list[Uprobe]] = {}
+        self._fields: dict[int, dict[str, Any]] = {}
+        self._places: dict[int, tuple[Sequence[AllocationGate], int | None]] = {}
+        self.alarms: BudgetAlarms | None = None  # once it is loaded
+        self._program = BpfProgram(
+            "heap/allocations.bpf.c",
+            {
+                **dict.fromkeys(("WITH_LABELS", "BY_LOCK", "WITH_RUNTIME_LOCKS", "COUNT_SHIFT"), 0),
+                **dict.fromkeys(("BY_SIZE", "CROSSES_STACKS", "WITH_WINDOWS"), 1),
+                "MAX_TARGETS": targets,
+                "MAX_SITES": targets * MAX_GATES,
+                "MAX_STACKS": 1,
+                "MAX_DEPTH": _MAX_DEPTH,
+                "LOCK_CALLERS": 1,
+                "BIRTH_PAGES": _BIRTH_PAGES,
+            },
+            functions=("on_gate",),
+        )
+        self.tables = AllocationTables(self._program)
+
+    def load(self) -> None:
+        """Make the maps and load the program, if that is not done. Raises as BpfProgram."""
+        if self._is_loaded:
+            return
+        rows = {"stacks": _MAX_STACKS, "totals": _MAX_STACKS}
+        self._program.load(rows, grows=frozenset(rows))
+        self.alarms = BudgetAlarms(self._program)
+        self._set_chances()
+        self._is_loaded = True
+        for index in self._go:
+            self._describe(index)
+
+    def open(
+        self,
+        index: int,
+        go: GoTarget,
+        gates: Sequence[AllocationGate],
+        sweepgen: int | None,
+    ) -> None:
+        """Give a target the number `index`.
+
+        `sweepgen` is the runtime address of runtime.mheap_.sweepgen; None: don't tell objects.
+        """
+        self._go[index] = go
+        self._fields[index] = target_fields(go, has_labels=False)
+        self._fields[index].pop("lock_callers", None)
+        first = index * MAX_GATES
+        self._probes[index] = [
+            Uprobe(
+                "on_gate", go.file_offset(gate.pc), gate.pc + go.load_bias, cookie=first + number
+            )
+            for number, gate in enumerate(gates)
+        ]
+        self._places[index] = tuple(gates), sweepgen
+        if self._is_loaded:
+            self._describe(index)
+
+    def attach(self, index: int) -> None:
+        """Attach the probes; record() begins to count. Raises AttachFailed and the like."""
+        go = self._go[index]
+        self._program.attach_uprobes(
+            go.target.exe_fd,
+            go.target.pid,
+            self._probes[index],
+            anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),
+            group=index,
+        )
+
+    def record(self, index: int, *, is_on: bool) -> None:
+        """Begin or end to count at attached probes."""
+        self._program.maps["targets"].set_struct(
+            index, {**self._fields[index], "active": int(is_on)}
+        )
+
+    def detach_target(self, index: int, *, for_a_while: bool = False) -> None:
+        """Detach the probes of a target; sums stay."""
+        if index in self._go:
+            self.record(index, is_on=False)
+            self._program.detach_uprobes([index], for_a_while=for_a_while)
+
+    def detach(self) -> None:
+        """Detach all probes; sums stay readable."""
+        self._program.detach()
+
+    @property
+    def told_rate(self) -> int:
+        """On average, one object in so many bytes is told by births()."""
+        return self._told_rate
+
+    def tell_fewer(self, rate_bytes: int) -> None:
+        """Tell fewer objects from now on: one in so many bytes, and not what was told before."""
+        self._told_rate = max(rate_bytes, self._told_rate)
+        self._set_chances()
+
+    def forget(self, index: int) -> None:
+        """Delete all data of a target without attached probes."""
+        if self._go.pop(index, None) is None:
+            return
+        del self._probes[index], self._fields[index], self._places[index]
+        if self.alarms:
+            self.alarms.forget(index)
+        if self._is_loaded:
+            self.tables.forget(index)
+
+    @property
+    def hit_ns(self) -> float | None:
+        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
+        return self._program.hit_ns
+
+    def runs(self, index: int) -> Runs:
+        """What the probes of a target cost so far."""
+        if not self._is_loaded:
+            return Runs()
+        cost = self._program.maps["costs"].sum_at(index)
+        return runs(cost["runs"], cost["timed"], cost["timed_ns"])
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why probes were removed early; None without an error."""
+        return self._program.failure
+
+    def losses(self) -> Sequence[Loss]:
+        """What it lost so far, of all targets together."""
+        if not self._is_loaded:
+            return ()
+        found = losses(self._program.maps["losses"].numbers())
+        return [replace(each, text=each.text.replace("waits", "allocations")) for each in found]
+
+    def close(self) -> None:
+        """Detach the probes and free the maps."""
+        if self.alarms:
+            self.alarms.close()
+        self._is_loaded = False
+        self._program.close()
+
+    def _describe(self, index: int) -> None:
+        gates, sweepgen = self._places[index]
+        bias = self._go[index].load_bias
+        maps = self._program.maps
+        self.record(index, is_on=False)
+        maps["heaps"].set_struct(
+            index, {"sweepgen": sweepgen or 0, "follows": int(sweepgen is not None)}
+        )
+        for number, gate in enumerate(gates):
+            site = index * MAX_GATES + number
+            # One behind the gate, as a return address is one behind its call at least.
+            maps["sites"].set_struct(site, {"return_pc": gate.pc + 1 + bias, "target": index})
+            maps["gates"].set_struct(
+                site, {"object": _source_fields(gate.object), "size": _source_fields(gate.size)}
+            )
+
+    def _set_chances(self) -> None:
+        chances = self._program.maps["chances"]
+        keys, values = (np.zeros(chances.max_entries, kind) for kind in chances.types)
+        keys[:] = np.arange(chances.max_entries)
+        for name, rate in (("sampled", self._rate), ("told", self._told_rate)):
+            values[name] = [round(_CERTAIN * chance(8 * int(eighths), rate)) for eighths in keys]
+        chances.update(keys, values)
+
+
+def _source_fields(source: Source) -> dict[str, int]:
+    """The fields of struct source."""
+    name = source.register if source.register[1:].isdigit() else source.register[1:]
+    of = _ORIGINS[name.upper() or "NONE"]
+    return {"of": of, "reads": int(source.reads), "offset": source.offset}

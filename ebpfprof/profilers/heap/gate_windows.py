@@ -1,0 +1,234 @@
+"""Counts the allocations of one process, for as much of the time as its budget allows.
+
+As profilers.waits.windows does for waits, but simpler: an allocation begins and ends at one moment,
+so a window needs to know nothing of what was before it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.errors import TargetGone
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profilers.heap.allocation_sums import AllocationSums
+from ebpfprof.profilers.recording_end import RecordingEnd
+from ebpfprof.profilers.spending import SHORTEST_TICK_S, Spending
+from ebpfprof.system.priority import run_as_others, run_promptly
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profilers.heap.gate_program import GateProgram
+    from ebpfprof.profilers.heap.gate_tables import AllocatingStack
+
+_PAUSES: Final = (0.5, 1.5)  # times the mean pause
+ClassBytes = dict[int, float]
+"""How many bytes a program has allocated, by size class: see allocation_sums.size_class()."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """The window that is open, or a time without pauses. Times are CLOCK_MONOTONIC, in ns."""
+
+    begin_ns: int
+    attached_ns: int
+    spent_before_ns: float
+    stands_since_ns: int
+
+
+class GateWindows:
+    """The recording of one process. Any thread may use it."""
+
+    def __init__(
+        self,
+        program: GateProgram,
+        index: int,
+        go: GoTarget,
+        *,
+        rate_bytes: int,
+        share: float,
+        others_ns: Callable[[], float],
+        allocated: Callable[[], ClassBytes],
+        note_window: Callable[[float], None],
+    ) -> None:
+        """`share` is the part of the target's CPU time that we may take, 0 to 1; 0: all.
+
+        `index` is its number in `program`. `others_ns` returns the CPU time (ns) that other
+        profilers took of it until now, `allocated` what the program has allocated until now.
+        `note_window` is called with the weight of each window when it has ended.
+        """
+        self.failure: Exception | None = None
+        """The error that ended the recording early; None without one."""
+        self.sums = AllocationSums(rate_bytes)
+        self._program, self._index, self._go = program, index, go
+        self._share, self._others_ns = share, others_ns
+        self._allocated, self._note_window = allocated, note_window
+        self._lock = threading.Lock()  # of the sums
+        self._before: Counter[AllocatingStack] = Counter()  # what the kernel had counted
+        self._paused_at: ClassBytes | None = None
+        self._until: ClassBytes = {}
+        self._ending = RecordingEnd()
+        self._thread: threading.Thread | None = None
+        self._open: _Open | None = None
+        self._ended_ns = 0
+
+    def start(self) -> int:
+        """Attach the probes and count. Returns the start time (CLOCK_MONOTONIC, ns).
+
+        Earlier sums go on. Raises AttachFailed, PermissionDenied or TargetGone.
+        """
+        self._ending.put_off()
+        self.failure = None
+        spending = Spending(self._program, self._index, self._go, self._share, self._others_ns)
+        now_ns = kernel_now_ns()
+        begin_ns = self._begin(self._ended_ns if self.sums.has_paused else now_ns, spending)
+        spending.started_ns = begin_ns
+        if self._share:
+            self._thread = threading.Thread(
+                target=self._run, args=(spending,), name="ebpfprof-gates", daemon=True
+            )
+            self._thread.start()
+        return begin_ns
+
+    def end(self) -> None:
+        """End the recording now, without waiting for the thread: stop() does that."""
+        if not self._ending.has_come:
+            if self._open:
+                self._program.record(self._index, is_on=False)
+            self._ended_ns = kernel_now_ns()
+            self._ending.come()
+
+    def stop(self) -> None:
+        """End the recording, if it is not over, and detach the probes."""
+        self.end()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            self._add(self._ended_ns)
+        self._program.detach_target(self._index)
+
+    def found(self) -> tuple[AllocationSums, ClassBytes]:
+        """A copy of the sums until now, and what was allocated since the first pause."""
+        with self._lock:
+            sums = AllocationSums(
+                self.sums.rate_bytes,
+                Counter(self.sums.whole),
+                list(self.sums.windows),
+                self.sums.recorded_ns,
+                self.sums.stood_for_ns,
+            )
+            if self._open:
+                self._add_to(sums, self._new_counts(), self._ended_ns or kernel_now_ns())
+            elif self.sums.has_paused:
+                sums.stood_for_ns += kernel_now_ns() - self._ended_ns
+            if not self._ending.has_come:
+                self._look_at_counters()
+            since = self._paused_at
+            if since is None:
+                return sums, {}
+            return sums, {kind: used - since.get(kind, 0.0) for kind, used in self._until.items()}
+
+    def _begin(self, stands_since_ns: int, spending: Spending) -> int:
+        """Attach the probes and begin to count; returns when."""
+        before = self._program.tables.counts(self._index)  # nothing changes it until record()
+        spent_ns, attached_ns = spending.budget.spent_ns, kernel_now_ns()
+        self._program.attach(self._index)
+        with self._lock:
+            self._before = before
+            begin_ns = kernel_now_ns()
+            self._program.record(self._index, is_on=True)
+            since_ns = stands_since_ns if self.sums.has_paused or self._paused_at else begin_ns
+            self._open = _Open(begin_ns, attached_ns, spent_ns, since_ns)
+        return begin_ns
+
+    def _new_counts(self) -> Counter[AllocatingStack]:
+        return self._program.tables.counts(self._index) - self._before
+
+    def _add(self, end_ns: int) -> None:
+        """Add the open window, which has ended."""
+        if self._open is None or end_ns <= self._open.begin_ns:  # it had not begun
+            self._open = None
+            return
+        weight = self._add_to(self.sums, self._new_counts(), end_ns)
+        self._open = None
+        self._note_window(weight)
+
+    def _add_to(self, sums: AllocationSums, counts: Counter[AllocatingStack], end_ns: int) -> float:
+        assert self._open
+        length_ns = max(1, end_ns - self._open.begin_ns)
+        if self._paused_at is None:
+            sums.add_whole(counts, length_ns)
+            return 1.0
+        return sums.add_window(
+            counts, length_ns, max(length_ns, end_ns - self._open.stands_since_ns)
+        )
+
+    def _run(self, spending: Spending) -> None:
+        run_promptly()  # while probes are attached: they cost something all the time
+        try:
+            self._record(spending)
+        except Exception as error:
+            if not isinstance(error, TargetGone) and not self._go.target.ending():
+                self.failure = error
+
+    def _record(self, spending: Spending) -> None:
+        """Count without a pause while the budget lasts, else in windows, until the end."""
+        tick_s = SHORTEST_TICK_S
+        while not spending.wait(self._ending, tick_s):
+            spending.look()
+            if spending.budget.is_overdrawn:
+                self._close(spending)
+                if not self._record_windows(spending):
+                    return
+            window = self._open
+            assert window
+            tick_s = spending.tick_s(window.begin_ns, window.spent_before_ns)
+
+    def _record_windows(self, spending: Spending) -> bool:
+        """Count in windows until the budget allows one without an end; False at the end of all."""
+        while True:
+            turn = spending.budget.next_turn()
+            since_ns = self._ended_ns
+            if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
+                return False
+            spending.look()
+            run_promptly()
+            begin_ns = self._begin(since_ns, spending)
+            if turn.window_ns is None:
+                return True
+            spending.wait_for_end(self._ending, begin_ns + turn.window_ns)
+            if self._ending.has_come:
+                return False
+            self._close(spending)
+
+    def _close(self, spending: Spending) -> None:
+        """End the window, detach the probes, and add what it counted to the sums."""
+        window = self._open
+        assert window
+        self._program.record(self._index, is_on=False)
+        end_ns = kernel_now_ns()
+        self._program.detach_target(self._index, for_a_while=True)
+        run_as_others()
+        with self._lock:
+            self._add(end_ns)
+            self._ended_ns = end_ns
+            self._look_at_counters()
+            if self._paused_at is None:
+                self._paused_at = self._until
+        spending.look()
+        spending.budget.note_window(
+            spending.budget.spent_ns - window.spent_before_ns,
+            end_ns - window.begin_ns,
+            window.begin_ns - window.attached_ns,
+        )
+
+    def _look_at_counters(self) -> None:
+        with suppress(TargetGone, UnreadableMemory):  # then as of the last look
+            self._until = self._allocated()
