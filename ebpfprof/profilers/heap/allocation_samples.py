@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EARLIER: Final = "[allocated before the recording]"
 """In place of a stack: memory in use of which nobody saw the allocation."""
+_NOWHERE: Final = 1  # no code has that address; readers tell locations apart by it
 _BYTES: Final = "bytes"
 _LARGEST: Final = 10
 _Key = tuple[tuple[Location, ...], int]
@@ -62,7 +63,7 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
 
 
 def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
-    stack = (Location(0, None, (Frame(EARLIER, "", 0, 0),)),)
+    stack = (Location(_NOWHERE, None, (Frame(EARLIER, "", 0, 0),)),)
     for each in counts.remainder or ():
         values = (0, 0, round(each.objects), round(each.used_bytes))
         labels = (Label(_BYTES, each.size_bytes),) if each.size_bytes else ()
