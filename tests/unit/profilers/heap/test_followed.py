@@ -1,0 +1,129 @@
+"""Following sampled objects, with the answers of a made-up heap."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN, Survivors
+from ebpfprof.profilers.heap.followed import Followed
+from ebpfprof.profilers.heap.gate_program import chance
+from ebpfprof.profilers.heap.gate_tables import _BIRTH
+
+
+class Heap:
+    """Its objects, by address: what a collection says of each; and the latest collection."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, int] = {}
+        self.now = 4
+        self.asked = list[list[int]]()
+        self.ends_meanwhile = False
+
+    def generation(self) -> int:
+        return self.now
+
+    def ask(self, addresses: Any, _sizes: Any, _generation: int) -> Any:  # noqa: ANN401
+        self.asked.append(addresses.tolist())
+        self.now += 2 * self.ends_meanwhile
+        return np.array([self.answers.get(int(each), GONE) for each in addresses], np.uint8)
+
+
+def births(*objects: int, at: int = 4, stack: int = 7, size: int = 64, drawn: int = 0) -> Any:  # noqa: ANN401
+    rows = np.zeros(len(objects), _BIRTH)
+    rows["object"], rows["stack"], rows["sweepgen"] = objects, stack, at
+    rows["size_bytes"], rows["drawn"] = size, drawn
+    return rows
+
+
+def following() -> tuple[Heap, Followed]:
+    heap = Heap()
+    return heap, Followed(cast("Survivors", heap))
+
+
+def count(followed: Followed) -> float:
+    return sum(followed.found(1).weighted.values())
+
+
+def test_an_object_is_judged_by_the_next_collection() -> None:
+    heap, followed = following()
+    followed.add(births(8, 16))
+    followed.look()
+    assert heap.asked == []  # no collection since
+    heap.now = 6
+    heap.answers = {8: ALIVE}
+    followed.add(births(24, at=6))  # allocated after that collection
+    followed.look()
+    assert heap.asked == [[8, 16]]
+    assert count(followed) == 2
+    found = followed.found(1)
+    assert (found.collections, found.missed, found.unsure) == (1, 0, 0)
+
+
+def test_a_span_that_is_not_swept_is_asked_again() -> None:
+    heap, followed = following()
+    followed.add(births(8))
+    heap.now, heap.answers = 6, {8: UNKNOWN}
+    followed.look()
+    assert count(followed) == 1
+    heap.answers = {}
+    followed.look()
+    assert count(followed) == 0
+
+
+def test_answers_of_two_collections_at_once_are_dropped() -> None:
+    heap, followed = following()
+    followed.add(births(8))
+    heap.now, heap.ends_meanwhile = 6, True
+    followed.look()
+    assert count(followed) == 1
+
+
+def test_a_missed_collection_is_counted_and_its_survivors_are_unsure() -> None:
+    heap, followed = following()
+    followed.add(births(8, 16))
+    heap.now, heap.answers = 10, {8: ALIVE}
+    followed.look()
+    found = followed.found(1)
+    assert (found.collections, found.missed, found.unsure) == (3, 2, 1)
+
+
+def test_generations_wrap_around() -> None:
+    heap, followed = following()
+    heap.now = (1 << 32) - 2
+    followed.look()
+    followed.add(births(8, at=(1 << 32) - 2))
+    heap.now, heap.answers = 0, {8: ALIVE}
+    followed.look()
+    assert heap.asked == [[8]]
+    assert followed.found(1).missed == ((1 << 32) - 2 - 4) // 2 - 1  # before
+
+
+def test_a_new_object_at_an_address_replaces_the_old_one() -> None:
+    _, followed = following()
+    followed.add(births(8, stack=1))
+    followed.add(births(8, stack=2))
+    assert followed.found(1).weighted == {2: 1}
+
+
+def test_fewer_are_followed_by_what_was_drawn_for_each() -> None:
+    _, followed = following()
+    limit = int(2**32 * chance(64, 512 << 10))
+    followed.add(births(8, drawn=limit - 1))
+    followed.add(births(16, drawn=limit + 1))
+    followed.add(births(24, drawn=1 << 31, size=1 << 20))  # large ones always
+    followed.thin(512 << 10)
+    assert len(followed) == 2
+
+
+def test_objects_of_a_window_stand_for_its_pause_too() -> None:
+    _, followed = following()
+    followed.add(births(8))
+    followed.note_window(1.0)
+    followed.add(births(16, 24))
+    followed.note_window(5.0)
+    followed.add(births(32))
+    found = followed.found(1)
+    assert found.weighted == {7: 1 + 10 + 1}
+    assert found.squares == {7: 100}
