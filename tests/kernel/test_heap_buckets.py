@@ -19,10 +19,12 @@ from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap.buckets import remarks
 from ebpfprof.profilers.heap.stacks import HeapStacks
+from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.heap_globals import heap_globals
+from symbolizer.x86.disasm import decode
 from tests.builds import VERSIONS
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
-from tests.kernel.programs import program
+from tests.kernel.programs import changed, program
 from tests.recorder import names_in, recording, run
 from tests.targets_run import Target
 
@@ -121,19 +123,46 @@ def test_buckets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -
     assert found.beyond
 
 
-def test_a_program_without_a_memory_profile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("profiles", ["heap,allocs", "all"])
+def test_a_program_without_a_memory_profile_is_probed(profiles: str, tmp_path: Path) -> None:
     with Target.start(program("nopprof")) as target:
-        finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "0.1", folder=tmp_path)
-    assert finished.code == ExitCode.UNSUPPORTED_TARGET
-    assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
+        finished = run(
+            "--pid", str(target.pid), "--profile", profiles, "-d", "0.1", folder=tmp_path
+        )
+    assert finished.code == ExitCode.OK, finished.stderr
+    found = {p.kind: p for p in (pprof.decode(f.read_bytes()) for f in tmp_path.iterdir())}
+    for kind in ("heap", "allocs"):
+        assert any("keeps no memory profile: probes" in each for each in found[kind].comments)
+        assert found[kind].period == 512 << 10
+    (rest,) = {s.frames[0].function for s in found["heap"].samples if not s.values[0]}
+    assert rest == "[allocated before the recording]"
 
 
-def test_all_profiles_of_such_a_program_are_written(tmp_path: Path) -> None:
-    with Target.start(program("nopprof")) as target:
-        finished = run("--pid", str(target.pid), "--profile", "all", "-d", "0.1", folder=tmp_path)
+def without_gates(folder: Path) -> Path:
+    """A program in which one place does not tell the object: the code there never runs."""
+    original = program("nopprof")
+    with ElfFile.open(original) as elf:
+        binary = GoBinary.open(elf)
+        (large,) = binary.functions_named("runtime.mallocgcLarge")
+        (profile,) = binary.functions_named("runtime.profilealloc")
+        code = decode(elf.read(large.entry, large.end - large.entry), large.entry)
+        call = next(each for each in code if each.target == profile.entry)
+        moves = [each for each in code if each.address < call.address and "rbx" in each.written]
+        xor_rbx = b"\x48\x31\xdb".ljust(moves[-1].size, b"\x90")
+        return changed(original, folder, (elf.vaddr_to_offset(moves[-1].address), xor_rbx))
+
+
+def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    with Target.start(without_gates(tmp_path)) as target:
+        finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "0.1", folder=folder)
+        assert finished.code == ExitCode.CORRUPT_BINARY, finished.stderr
+        assert "does not tell the object that it has allocated" in finished.stderr
+        finished = run("--pid", str(target.pid), "--profile", "all", "-d", "0.1", folder=folder)
     assert finished.code == ExitCode.OK, finished.stderr
     assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
-    assert {name.split(".")[-3] for name in names_in(tmp_path)} >= {"block", "heap", "allocs"}
+    assert {name.split(".")[-3] for name in names_in(folder)} >= {"block", "heap", "allocs"}
 
 
 def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> None:

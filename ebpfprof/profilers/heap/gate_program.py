@@ -54,7 +54,8 @@ class GateProgram(Closing):
         On average, one object in `rate_bytes` bytes is sampled; 1: each.
         """
         self._rate = self._told_rate = rate_bytes
-        self._is_loaded = False
+        self.is_loaded = False
+        """Whether load() was called."""
         self._go: dict[int, GoTarget] = {}
         self._probes: dict[int, list[Uprobe]] = {}
         self._fields: dict[int, dict[str, Any]] = {}
@@ -78,13 +79,13 @@ class GateProgram(Closing):
 
     def load(self) -> None:
         """Make the maps and load the program, if that is not done. Raises as BpfProgram."""
-        if self._is_loaded:
+        if self.is_loaded:
             return
         rows = {"stacks": _MAX_STACKS, "totals": _MAX_STACKS}
         self._program.load(rows, grows=frozenset(rows))
         self.alarms = BudgetAlarms(self._program)
         self._set_chances()
-        self._is_loaded = True
+        self.is_loaded = True
         for index in self._go:
             self._describe(index)
 
@@ -110,7 +111,7 @@ class GateProgram(Closing):
             for number, gate in enumerate(gates)
         ]
         self._places[index] = tuple(gates), sweepgen
-        if self._is_loaded:
+        if self.is_loaded:
             self._describe(index)
 
     def attach(self, index: int) -> None:
@@ -157,7 +158,7 @@ class GateProgram(Closing):
         del self._probes[index], self._fields[index], self._places[index]
         if self.alarms:
             self.alarms.forget(index)
-        if self._is_loaded:
+        if self.is_loaded:
             self.tables.forget(index)
 
     @property
@@ -167,7 +168,7 @@ class GateProgram(Closing):
 
     def runs(self, index: int) -> Runs:
         """What the probes of a target cost so far."""
-        if not self._is_loaded:
+        if not self.is_loaded:
             return Runs()
         cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
@@ -179,7 +180,7 @@ class GateProgram(Closing):
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, of all targets together."""
-        if not self._is_loaded:
+        if not self.is_loaded:
             return ()
         found = losses(self._program.maps["losses"].numbers())
         return [replace(each, text=each.text.replace("waits", "allocations")) for each in found]
@@ -188,7 +189,7 @@ class GateProgram(Closing):
         """Detach the probes and free the maps."""
         if self.alarms:
             self.alarms.close()
-        self._is_loaded = False
+        self.is_loaded = False
         self._program.close()
 
     def _describe(self, index: int) -> None:

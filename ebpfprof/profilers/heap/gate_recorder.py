@@ -175,6 +175,8 @@ class GateRecorder(Closing):
                 followed.thin(self._program.told_rate)
 
     def _take_births(self) -> None:
+        if not self._program.is_loaded:
+            return  # nothing was started yet
         births = self._program.tables.births()
         for number, each in self._recorded.items():
             ours = births[births["target"] == number]

@@ -17,10 +17,12 @@ from ebpfprof.goruntime.mark_bits import marked, slots_of
 from ebpfprof.goruntime.memory_reader import _large, _with_spans
 from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.spans import all_spans
+from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN, Survivors
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.memory import MemoryParts, TypeBytes
 from symbolizer import GoBinary, SymbolizerError
-from symbolizer.codeanalysis.globals import allp_address
+from symbolizer.codeanalysis.allocation_gates import allocation_gates
+from symbolizer.codeanalysis.globals import allp_address, arenas_address
 from symbolizer.codeanalysis.memory_globals import memory_globals
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
@@ -29,6 +31,7 @@ from tests.fuzz.ways import memory
 from tests.fuzz.ways.fake_memory import FakeMemory
 
 _HEAP: Final = 0xC000_0000_00
+_ARENAS: Final = 0x7000_0000_0000
 _PIECE: Final = 4096
 
 
@@ -64,6 +67,8 @@ def ask_parts(data: bytes) -> None:
                 (found.heap + bias + layout.offset("mheap", name), data[24:40].ljust(16, b"\0"))
                 for name in ("allspans", "sweepgen", "spanalloc.inuse", "cachealloc.inuse")
             ),
+            (arenas_address(binary) + bias, struct.pack("<Q", _ARENAS)),
+            (_ARENAS + 8 * (1 << 21), (data[:8] * 8).ljust(64, b"\0")),
             (_HEAP, whole[48 : 1 << 14]),
             (
                 binary.types[0] + bias,
@@ -81,6 +86,10 @@ def ask_parts(data: bytes) -> None:
     assert np.all(marked(stub, spans.rows) <= slots_of(spans.rows))
     live = LiveMemoryReader(stub, binary, found, bias).read()
     assert live.in_use >= 0
+    survivors = Survivors(stub, binary, found.heap + bias, bias)
+    objects = np.frombuffer(whole[: 1 << 10], "<u8")
+    answers = survivors.ask(objects, np.full(len(objects), 1024, np.uint64), data[0] if data else 0)
+    assert set(answers.tolist()) <= {ALIVE, GONE, UNKNOWN}
     rows = tuple(TypeBytes(name, typed.objects[name], typed.used[name]) for name in typed.used)
     parts = MemoryParts(
         _with_spans(statistics, spans), _large(spans, types), rows, typed.used.total(), typed.share
@@ -102,7 +111,30 @@ def ask_code(data: bytes) -> None:
     assert memory_globals(GoBinary.open(open_elf(data))).heap > 0
 
 
+_GATE_NAMES: Final = {"runtime.profilealloc", "runtime.publicationBarrier", "runtime.throw"}
+
+
+@cache
+def gate_seeds() -> Sequence[bytes]:
+    of_versions = (("1.19", "mallocgc"), ("1.24", "mallocgcTiny"), ("1.27", "mallocgcTinySC2"))
+    return [mini(real("memory", v), _GATE_NAMES | {f"runtime.{name}"}) for v, name in of_versions]
+
+
+def ask_gates(data: bytes) -> None:
+    for gate in allocation_gates(GoBinary.open(open_elf(data))):
+        assert gate.object.register
+        assert gate.pc > 0
+
+
 MEMORY_PARTS: Final = (
+    Parser(
+        "allocation-gates",
+        ("symbolizer.codeanalysis.allocation_gates", "symbolizer.x86.values"),
+        ask_gates,
+        gate_seeds,
+        share=20,
+        frozen=head_bytes,
+    ),
     Parser(
         "memory-parts",
         (
@@ -114,6 +146,7 @@ MEMORY_PARTS: Final = (
             "ebpfprof.goruntime.memory_reader",
             "ebpfprof.goruntime.processor_caches",
             "ebpfprof.goruntime.spans",
+            "ebpfprof.goruntime.survivors",
         ),
         ask_parts,
         part_seeds,
