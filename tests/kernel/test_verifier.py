@@ -37,6 +37,7 @@ RECORDINGS = {
         kinds=("block", "mutex"), by_lock=True, runtime_locks=True, max_overhead=1
     ),
     "cpu": Options(kinds=("cpu",)),
+    "allocations": Options(kinds=("heap", "allocs"), max_overhead=1),
     "cpu, labels with some keys": Options(kinds=("cpu",), labels=("tenant", "tier")),
 }
 

@@ -86,6 +86,10 @@ class GateRecorder(Closing):
         )
         self._recorded[number] = each
 
+    def load(self) -> None:
+        """Load the program, if that is not done. Raises what GateProgram.load() raises."""
+        self._program.load()
+
     def start(self, number: int) -> int:
         """Attach the probes and count. Returns when (CLOCK_MONOTONIC, ns). Raises as Profiler."""
         self._program.load()

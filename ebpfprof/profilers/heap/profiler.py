@@ -106,6 +106,12 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
         """What a probe hit costs a thread, in ns, without our program; None without probes."""
         return self._gates.hit_ns if self._gates else None
 
+    def load(self, goroutines: int) -> None:
+        """Load the program, where a process that is open already needs it. Raises as Profiler."""
+        super().load(goroutines)
+        if self._gates and any(map(self._gates_of, self.targets)):
+            self._gates.load()
+
     def start(self, number: int) -> int:
         """Attach the probes of a process without a profile. Raises as Profiler."""
         began_ns = super().start(number)
