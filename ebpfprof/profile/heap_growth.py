@@ -22,7 +22,13 @@ def in_use(profile: Profile) -> dict[tuple[Location, ...], tuple[int, float]]:
         objects, used = sample.values[-2], sample.values[-1]
         size = next((int(e.value) for e in sample.labels if e.key == _BYTES), 0)
         missed = math.exp(-size / profile.period) if profile.period > 1 else 0.0
-        variance = max(0, objects) * size * size * missed / (1 - missed) if missed < 1 else 0.0
+        if not sample.values[0]:  # nobody saw its allocation: no stack
+            continue
+        variance = (
+            sample.variance or max(0, objects) * size * size * missed / (1 - missed)
+            if missed < 1
+            else 0.0
+        )
         before, variance_before = found.get(sample.locations, (0, 0.0))
         found[sample.locations] = before + used, variance_before + variance
     return found

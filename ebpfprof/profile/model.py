@@ -81,7 +81,8 @@ class Label:
 class Sample:
     """One stack, leaf first, with one value for each sample type of the profile.
 
-    `variance` is that of the last value where it is an estimate, in its unit squared; else 0.
+    `variance` is that of the value that tables show (ProfileKind.shown) where it is an estimate, in
+    its unit squared; else 0.
     `behaviour` says why its goroutines are idle by what they do; None if they are not.
     """
 

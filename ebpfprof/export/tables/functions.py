@@ -1,12 +1,20 @@
 """A profile as a table of functions: its own value (flat), and that with all it called (cum)."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ebpfprof.console.text import counted
 from ebpfprof.export.go_quotes import readable
+from ebpfprof.export.kinds import default_index
 from ebpfprof.export.tables import columns
-from ebpfprof.export.tables.quantities import amount, heading, share
+from ebpfprof.export.tables.quantities import (
+    amount,
+    error_cell,
+    heading,
+    known_digits,
+    share,
+)
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
 
 _HEADINGS = ("Share", "Cum", "Share", "Function")
@@ -23,11 +31,19 @@ class FunctionSums:
     file: str
     own: int
     total: int
+    variance: float = 0.0
+    """That of `own`, where it is an estimate (Sample.variance)."""
+
+    @property
+    def error(self) -> float:
+        """The standard error of `own`, as a part of it."""
+        return math.sqrt(self.variance) / self.own if self.own > 0 else 0.0
 
 
 def function_sums(samples: Iterable[Sample], index: int = -1) -> list[FunctionSums]:
     """All functions with their values at `index`, largest own value first."""
     sums: dict[tuple[str, str], list[int]] = {}
+    variances: dict[tuple[str, str], float] = {}
     for sample in samples:
         value = sample.values[index]
         keys = [(readable(frame.function), frame.file) for frame in sample.frames] or [
@@ -36,7 +52,11 @@ def function_sums(samples: Iterable[Sample], index: int = -1) -> list[FunctionSu
         for key in dict.fromkeys(keys):  # once for a recursive function, too
             sums.setdefault(key, [0, 0])[1] += value
         sums[keys[0]][0] += value
-    rows = [FunctionSums(*key, own=own, total=total) for key, (own, total) in sums.items()]
+        variances[keys[0]] = variances.get(keys[0], 0.0) + sample.variance
+    rows = [
+        FunctionSums(*key, own=own, total=total, variance=variances.get(key, 0.0))
+        for key, (own, total) in sums.items()
+    ]
     return sorted(rows, key=lambda row: (-row.own, -row.total, row.function, row.file))
 
 
@@ -51,19 +71,32 @@ def render(
 ) -> str:
     """The functions with the largest values at `index`, as a table (see columns.table()).
 
-    Without `value_heading`, the heading of the column is the sample type.
+    Without `value_heading`, the heading of the column is the sample type. Estimates of the value
+    that is shown first have their standard errors beside them.
     """
     found = function_sums(profile.samples, index)
     whole = sum(sample.values[index] for sample in profile.samples)
     shown = [each for each in found[:limit] if each.own]
     value_type = profile.sample_types[index]
 
-    def cells(value: int) -> tuple[str, str]:
-        return amount(value, value_type.unit, color=color), share(value, whole)
+    is_first = index % len(profile.sample_types) == default_index(profile)
+    is_estimate = is_first and any(each.variance for each in shown)
 
-    first = value_heading or heading(value_type.type)
-    rows = [columns.Row((*cells(each.own), *cells(each.total)), each.function) for each in shown]
-    text = columns.table((first, *_HEADINGS), rows, width=width, color=color)
+    def cells(value: int, error: float = 0) -> tuple[str, str]:
+        digits = known_digits(error)
+        text = amount(value, value_type.unit, color=color, digits=digits)
+        return text, share(value, whole)
+
+    names = [value_heading or heading(value_type.type), *_HEADINGS]
+    rows = []
+    for each in shown:
+        row = [*cells(each.own, each.error if is_estimate else 0), *cells(each.total)]
+        if is_estimate:
+            row.insert(1, error_cell(each.error, color=color))
+        rows.append(columns.Row(row, each.function))
+    if is_estimate:
+        names.insert(1, "Error")
+    text = columns.table(names, rows, width=width, color=color)
     rest = sum(1 for each in found if each.own) - len(shown)
     more = f"; {counted(rest, 'more function')}" if rest else ""
     return f"{text}{amount(whole, value_type.unit, color=color)} in all{more}\n"

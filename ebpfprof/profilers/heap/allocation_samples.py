@@ -36,8 +36,8 @@ class _Sum:
 def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> list[Sample]:
     """A sample for each stack and size, with the four values of Go's heap profile.
 
-    The variance is that of the bytes in use if `of_use`, else of the allocated bytes. Raises
-    GoTableError.
+    The variance is that of the bytes in use if `of_use`, else of the allocated bytes: of what
+    tables show. Raises GoTableError.
     """
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     both = (*counts.allocated, *counts.in_use)
@@ -57,8 +57,9 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
             *(round(each.allocated), round(each.allocated * size)),
             *(round(each.in_use), round(each.in_use * size)),
         )
-        finite = variance * size * size if math.isfinite(variance) else 0.0
-        found.append(Sample(shown, values, (Label(_BYTES, size),), finite))
+        # An error that nobody knows counts as one of all of it.
+        known = variance if math.isfinite(variance) else max(each.allocated, each.in_use) ** 2
+        found.append(Sample(shown, values, (Label(_BYTES, size),), known * size * size))
     return [*found, *_remainder(counts)]
 
 

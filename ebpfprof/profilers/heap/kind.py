@@ -58,9 +58,9 @@ HEAP = ProfileKind(
         Option(
             "alloc_rate",
             "--alloc-rate",
-            512 << 10,
-            "In heap and allocs of a program that keeps no memory profile itself, sample one "
-            "object in so many bytes, on average; 1: each.",
+            1,
+            "In heap and allocs of a program that keeps no memory profile itself, count one object "
+            "in so many bytes, on average: 524288 as Go does; 1: each, while probes are attached.",
             metavar="BYTES",
             least=1,
         ),
