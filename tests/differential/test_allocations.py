@@ -18,7 +18,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
-from ebpfprof.profilers.heap.allocation_samples import EARLIER
+from ebpfprof.profilers.heap.allocation_samples import OTHERS
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.programs import program
 from tests.recorder import Recorder, recording
@@ -241,7 +241,7 @@ def test_what_was_there_before_is_one_rest_for_each_size(tmp_path: Path) -> None
             order(target, f"keep {later}")
     heap = found["heap"]
     assert in_use(heap)["keepMedium"] == later
-    rest = [s for s in heap.samples if s.frames[0].function == EARLIER]
+    rest = [s for s in heap.samples if s.frames[0].function == OTHERS]
     sizes = {next((int(e.value) for e in s.labels), 0): s for s in rest}
     assert before <= sizes[1152].values[2] <= before + 50  # some are the runtime's
     assert sizes[0].values[3] >= 20 * 106496

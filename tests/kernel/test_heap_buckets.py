@@ -135,7 +135,7 @@ def test_a_program_without_a_memory_profile_is_probed(profiles: str, tmp_path: P
         assert any("keeps no memory profile: probes" in each for each in found[kind].comments)
         assert found[kind].period == 1
     (rest,) = {s.frames[0].function for s in found["heap"].samples if not s.values[0]}
-    assert rest == "[allocated before the recording]"
+    assert rest == "[other objects in use]"
 
 
 def without_gates(folder: Path) -> Path:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.heap.gate_tables import AllocatingStack
     from ebpfprof.profilers.heap.stacks import HeapStacks
 
-EARLIER: Final = "[allocated before the recording]"
-"""In place of a stack: memory in use of which nobody saw the allocation."""
+OTHERS: Final = "[other objects in use]"
+"""In place of a stack: objects whose allocation nobody saw, or that no collection has judged."""
 _NOWHERE: Final = 1  # no code has that address; readers tell locations apart by it
 _BYTES: Final = "bytes"
 _LARGEST: Final = 10
@@ -64,7 +64,7 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
 
 
 def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
-    stack = (Location(_NOWHERE, None, (Frame(EARLIER, "", 0, 0),)),)
+    stack = (Location(_NOWHERE, None, (Frame(OTHERS, "", 0, 0),)),)
     for each in counts.remainder or ():
         values = (0, 0, round(each.objects), round(each.used_bytes))
         labels = (Label(_BYTES, each.size_bytes),) if each.size_bytes else ()
@@ -91,7 +91,12 @@ def remarks(counts: AllocationCounts) -> list[str]:
         return [*found, "memory in use is not known: this program was compiled in an unknown way"]
     if following.told_rate > counts.rate_bytes:
         found.append(f"memory in use: of one object in {following.told_rate} bytes, on average")
-    if not following.collections:
+    if following.collections:
+        found.append(
+            "memory in use as of the latest garbage collection; other objects were allocated "
+            "before the recording or after that collection, or are not swept yet"
+        )
+    else:
         found.append("no garbage collection during the recording: all of it counts as in use")
     if following.missed:
         found.append(

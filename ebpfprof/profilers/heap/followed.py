@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.survivors import ALIVE, GONE
+from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN
 from ebpfprof.profilers.heap.gate_program import SMALL_BYTES, chance
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_FOLLOWED: Final = 1 << 16
 _STEP: Final = 2  # sweepgen grows by that with each collection
+_AT_ONCE: Final = 512
+_ATTEMPTS: Final = 3
 _UNENDED: Final = -1
 _ROW: Final = np.dtype(
     [
@@ -104,19 +106,41 @@ class Followed:
         due = np.flatnonzero((behind >= _STEP) & (behind < 1 << 31))
         if not len(due):
             return
-        answers = self._survivors.ask(rows["object"][due], rows["size"][due], generation)
-        if self._survivors.generation() != generation:
-            return  # bits may be of the next one: the next look asks again
+        answers = np.full(len(due), UNKNOWN, np.uint8)
+        for first in range(0, len(due), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            answers[part] = self._answers(rows[due[part]])
         rows["is_unsure"][due[(answers == ALIVE) & (behind[due] > _STEP)]] = True
         rows["seen"][due[answers == ALIVE]] = generation
         is_kept = np.ones(len(rows), np.bool_)
         is_kept[due[answers == GONE]] = False
         self._rows = rows[is_kept]
 
+    def _answers(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """What a collection says; UNKNOWN where others follow too fast.
+
+        Bits that were read are of the collection that swept the span, also if one more ends
+        meanwhile: the runtime uses their memory again only after the next (runtime/mheap.go,
+        nextMarkBitsArenaEpoch, Go 1.19 to 1.27).
+        """
+        for _ in range(_ATTEMPTS):
+            before = self._survivors.generation()
+            found = self._survivors.ask(rows["object"], rows["size"], before)
+            if (self._survivors.generation() - before) % (1 << 32) <= _STEP:
+                return found
+        return np.full(len(rows), UNKNOWN, np.uint8)
+
     def found(self, told_rate: int) -> FollowedObjects:
-        """What is still there now."""
+        """What is still there: as of the latest collection, or all if there was none.
+
+        As in Go's own profile, objects count that a collection has found alive. Those of the last
+        moment would be many: each stands for the pause before its window, too.
+        """
         by_window: dict[int, Counter[int]] = defaultdict(Counter)
-        keys = zip(self._rows["stack"].tolist(), self._rows["window"].tolist(), strict=True)
+        rows = self._rows
+        if self.collections:
+            rows = rows[rows["seen"] != rows["born"]]
+        keys = zip(rows["stack"].tolist(), rows["window"].tolist(), strict=True)
         for (stack, window), count in Counter(keys).items():
             by_window[stack][window] += count
         weighted, squares = {}, {}
@@ -128,10 +152,10 @@ class Followed:
             weighted,
             squares,
             told_rate,
-            int(self._rows["is_unsure"].sum()),
+            int(rows["is_unsure"].sum()),
             self.missed,
             self.collections,
-            len(self._rows),
+            len(rows),
         )
 
     def _weight(self, window: int) -> float:

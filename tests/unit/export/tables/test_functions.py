@@ -44,6 +44,22 @@ def test_the_table_leaves_out_functions_without_time_of_their_own() -> None:
     )
 
 
+def test_estimates_have_their_errors_beside_them() -> None:
+    """Of the value that is shown first; with a tenth of error, the third digit is not known."""
+    estimates = [
+        Sample((LEAF,), (1, 1_234_000), variance=123_400.0**2),
+        Sample((ROOT,), (1, 1_000_000)),
+    ]
+    assert render(profile(*estimates), width=80, color=False) == (
+        "    CPU  Error  Share      Cum  Share  Function\n"
+        " 1.2 ms  +-10%  55.2%  1.23 ms  55.2%  leaf\n"
+        "1.00 ms         44.8%  1.00 ms  44.8%  root\n"
+        "2.23 ms in all\n"
+    )
+    counts = functions.render(profile(*estimates), index=0, width=80, color=False)
+    assert "Error" not in counts
+
+
 def test_functions_beyond_the_limit_are_counted() -> None:
     text = functions.render(profile(*SAMPLES), limit=1, width=80, color=False)
     assert text.splitlines()[-1] == "40.0 ms in all; 2 more functions"
