@@ -166,7 +166,12 @@ class PprofEndpoints:
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
             if name == endpoint.name and endpoint.reader:
-                return await self._read.answer(request, process, kind, endpoint)
+                try:
+                    return await self._read.answer(request, process, kind, endpoint)
+                except UnsupportedTarget:
+                    if kind.name not in process.kinds:
+                        raise
+                    return await self._sums(asked)  # nothing to read, but it is recorded
             if name == endpoint.name:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
             if name == endpoint.delta and kind.keeps_sums:

@@ -36,8 +36,13 @@ uprobe:{program}:runtime.ready /@came[reg("ax")]/ {{
 
 
 @contextmanager
-def attached(pid: int, program: Path, script: str = BLOCK) -> Iterator[float]:
-    """bpftrace on process `pid`, a static build of `program`; yields the seconds it took."""
+def attached(
+    pid: int, program: Path, script: str = BLOCK, *, probed: str = "runtime.ready"
+) -> Iterator[float]:
+    """bpftrace on process `pid`, a static build of `program`; yields the seconds it took.
+
+    `probed` is a function on whose first instruction the script has a probe.
+    """
     started = time.monotonic()
     process = subprocess.Popen(
         ["bpftrace", "-p", str(pid), "-e", script.format(program=program)],
@@ -46,17 +51,17 @@ def attached(pid: int, program: Path, script: str = BLOCK) -> Iterator[float]:
         text=True,
     )
     try:
-        _await_probe(process, pid, program)
+        _await_probe(process, pid, program, probed)
         yield time.monotonic() - started
     finally:
         process.kill()
         process.communicate()
 
 
-def _await_probe(process: subprocess.Popen[str], pid: int, program: Path) -> None:
+def _await_probe(process: subprocess.Popen[str], pid: int, program: Path, probed: str) -> None:
     """Wait until the breakpoint stands in the target's memory."""
     with ElfFile.open(program) as elf:
-        (ready,) = GoBinary.open(elf).functions_named("runtime.ready")
+        (ready,) = GoBinary.open(elf).functions_named(probed)
     until = time.monotonic() + DEADLINE_S
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:

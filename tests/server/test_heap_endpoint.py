@@ -114,3 +114,20 @@ def test_a_program_without_a_memory_profile_is_told() -> None:
         answer = server.get("/debug/pprof/heap")
     assert answer.status == 404
     assert b"keeps no memory profile: its MemProfileRate is 0" in answer.body
+
+
+def test_such_a_program_answers_with_what_was_recorded() -> None:
+    recorded = ("--profile", "heap,allocs", "--continuous", "--max-overhead", "0")
+    with (
+        Target.start(program("allocations"), env={"GOGC": "off"}) as target,
+        Server("--pid", str(target.pid), *recorded) as server,
+    ):
+        assert server.ready
+        server.get("/debug/pprof/allocs")
+        order(target, "mix 100")
+        allocs = server.get("/debug/pprof/allocs").profile("allocs")
+        heap = server.get("/debug/pprof/heap").profile("heap")
+    counts = {sample.frames[0].function: sample.values[0] for sample in allocs.samples}
+    assert counts["main.first"] == 100
+    assert counts["main.large"] == 10
+    assert any(sample.values[3] for sample in heap.samples)
