@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * The allocs profile of a program whose own memory profile is off: on_gate runs where the runtime
- * decides whether that profile samples an object (symbolizer/codeanalysis/allocation_gates.py), once
- * for each. Objects are counted by the stack that allocates them and their size.
+ * decides whether that profile samples an object (symbolizer/codeanalysis/allocation_gates.py),
+ * once for each. Objects are counted by the stack that allocates them and their size.
  *
  * Like Go, we sample: an object of `size` bytes with the probability 1 - exp(-size / rate), each
  * for itself. What was decided for one object says nothing of the next, so no pattern of a program
@@ -70,10 +70,10 @@ BPF_RINGBUF_OUTPUT(births, BIRTH_PAGES);
  * Different asm for each register: else the compiler loads from a pointer into the registers that
  * it has chosen before, which verifiers reject.
  */
-#define FROM(origin, name) \
-    case origin: \
-        value = ctx->name; \
-        asm volatile("" : "+r"(value) : "i"(origin)); \
+#define FROM(origin, name)                                                                         \
+    case origin:                                                                                   \
+        value = ctx->name;                                                                         \
+        asm volatile("" : "+r"(value) : "i"(origin));                                              \
         break;
 
 static __always_inline u64 value_of(const struct pt_regs *ctx, const struct source *source) {
@@ -125,8 +125,7 @@ static __always_inline void tell(struct pt_regs *ctx, const struct gate *gate, u
 /* The key of the stack of g, which allocates; 0 if it is lost. */
 static __always_inline u64 stack_here(struct pt_regs *ctx, struct site *site,
                                       const struct target *target, u64 size_bytes) {
-    struct group group = {
-        .target = site->target, .kind = KIND_ALLOCATION, .sema = size_bytes};
+    struct group group = {.target = site->target, .kind = KIND_ALLOCATION, .sema = size_bytes};
     struct walker *walker = take_walker(&group);
     if (!walker)
         return 0;

@@ -186,8 +186,7 @@ static __always_inline bool bounds_known(struct walker *walker) {
 static __always_inline bool cross_stacks(struct walker *walker, const struct target *target) {
     u64 g0 = walker->g, g = g0 ? running_goroutine(g0, target) : 0;
     walker->g = 0;
-    return g && g != g0 &&
-           read_user(&walker->start.bounds, sizeof(struct bounds), (void *)g) == 0;
+    return g && g != g0 && read_user(&walker->start.bounds, sizeof(struct bounds), (void *)g) == 0;
 }
 #endif
 
