@@ -23,4 +23,5 @@ LOSS(label_cut, "events with a label cut short: the key has over 64 bytes, or th
 LOSS(samples_full, "CPU samples not counted: no room for one more distinct stack")
 LOSS(unlearned_full, "CPU samples with a stack cut short: it was not learnt yet how to unwind it")
 LOSS(locks_many, "waits and releases told as of other locks: half of the table of stacks had locks")
+LOSS(object_size_unreadable, "allocations not counted: the size of the object could not be read")
 LOSS(births_full, "sampled objects not followed: they came faster than they could be read")

@@ -18,7 +18,8 @@
 #include "probes/target.h"
 #include "probes/totals.h"
 
-#define SMALL_BYTES 32768 /* larger objects have spans of their own */
+#define SMALL_BYTES 32768       /* larger objects have spans of their own */
+#define MOST_BYTES (1ULL << 47) /* all that user space can address */
 #define SIZES (SMALL_BYTES / 8 + 1)
 #define CERTAIN (1ULL << 32)
 
@@ -144,6 +145,10 @@ static __always_inline void allocated(struct pt_regs *ctx, struct site *site,
     if (!gate)
         return;
     u64 size_bytes = value_of(ctx, &gate->size);
+    if (size_bytes == 0 || size_bytes > MOST_BYTES) {
+        count_loss(LOSS_object_size_unreadable);
+        return;
+    }
     u64 eighths = (size_bytes + 7) / 8;
     int size_index = eighths < SIZES ? eighths : SIZES - 1;
     struct chance *chance = chances.lookup(&size_index);

@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.goruntime.arenas import PAGE_SHIFT, Arenas
 from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import Memory
 from symbolizer import GoTableError, SymbolizerError
-from symbolizer.codeanalysis.globals import arenas_address
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
 from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
 from symbolizer.locks.heap import HeapLockNames, HeapObject, owner_of
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from symbolizer.go.runtime_layout import RuntimeLayout
     from symbolizer.locks.names import Caller
 
-# runtime/malloc.go and mheap.go, linux/amd64, Go 1.19 to 1.27: one table of arenas of 64 MiB,
-# which begins at the address -2**47; pages of 8 KiB.
-_ARENA_BASE: Final = 1 << 47
-_ARENA_SHIFT: Final = 26
-_PAGE_SHIFT: Final = 13
-_ARENA_PAGES: Final = 1 << (_ARENA_SHIFT - _PAGE_SHIFT)
 _MAX_PAGES: Final = 1 << 35
 _IN_USE: Final = 1  # mSpanInUse
 # Go 1.22 and later: an object with pointers of more than 512 bytes has its type before it
@@ -87,16 +81,8 @@ def object_at(go: GoTarget, memory: Memory, address: int) -> HeapObject | None:
 
     Raises UnreadableMemory, TargetGone, or GoTableError (the table of arenas was not found).
     """
-    if not 0 < address < _ARENA_BASE:
-        return None
-    layout = go.binary.layout
-    table = _word(memory, arenas_address(go.binary) + go.load_bias)
-    arena = _word(memory, table + 8 * ((address + _ARENA_BASE) >> _ARENA_SHIFT))
-    if not arena:
-        return None
-    page = (address >> _PAGE_SHIFT) % _ARENA_PAGES
-    span = _word(memory, arena + layout.offset("heapArena", "spans") + 8 * page)
-    return _object_in(layout, memory, span, address) if span else None
+    (span,) = Arenas(memory, go.binary, go.load_bias).spans_at(np.array([address], np.uint64))
+    return _object_in(go.binary.layout, memory, int(span), address) if span else None
 
 
 def _object_in(layout: RuntimeLayout, memory: Memory, span: int, address: int) -> HeapObject | None:
@@ -105,10 +91,10 @@ def _object_in(layout: RuntimeLayout, memory: Memory, span: int, address: int) -
     start, pages, slot = int(found["start"]), int(found["pages"]), int(found["slot"])
     if int(found["state"]) != _IN_USE or not 0 < pages < _MAX_PAGES or slot < _HEADER_BYTES:
         return None
-    if not start <= address < start + (pages << _PAGE_SHIFT):
+    if not start <= address < start + (pages << PAGE_SHIFT):
         return None
     base = address - (address - start) % slot
-    if base + slot > start + (pages << _PAGE_SHIFT):
+    if base + slot > start + (pages << PAGE_SHIFT):
         return None  # behind the last object
     size_class, has_pointers = int(found["class"]) >> 1, not int(found["class"]) & 1
     kind, header_bytes = 0, 0

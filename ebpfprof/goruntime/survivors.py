@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.arenas import Arenas
 from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.spans import PAGE_BYTES
-from symbolizer.codeanalysis.globals import arenas_address
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory
     from symbolizer import GoBinary
 
-# runtime/malloc.go and mheap.go, linux/amd64: see ebpfprof.goruntime.heap_locks.
-_ARENA_BASE: Final = 1 << 47
-_ARENA_SHIFT: Final = 26
-_ARENA_PAGES: Final = 1 << (_ARENA_SHIFT - 13)
 _MAX_PAGES: Final = 1 << 35
 _IN_USE: Final = 1  # mSpanInUse
 _SWEPT: Final = (0, 3)  # mspan.sweepgen less mheap.sweepgen: swept, or swept and cached
@@ -48,7 +44,7 @@ class Survivors:
         Raises GoTableError if the code does not tell where the arenas are.
         """
         self._memory, self._layout = memory, binary.layout
-        self._arenas = arenas_address(binary) + load_bias
+        self._arenas = Arenas(memory, binary, load_bias)
         self.generation_address = heap + binary.layout.offset("mheap", "sweepgen")
         """Of runtime.mheap_.sweepgen, which grows by two with each collection."""
         self._span = record(binary.layout, "mspan", _SPAN)
@@ -62,16 +58,13 @@ class Survivors:
     ) -> npt.NDArray[np.uint8]:
         """GONE, ALIVE or UNKNOWN for each object, after the collection `generation`.
 
-        All must have been allocated before its sweep, and no other collection may have ended until
-        the call returns: see generation(). Raises TargetGone or UnreadableMemory.
+        All must have been allocated before its sweep, and no more than one other collection may end
+        until the call returns: see generation(). Raises TargetGone or UnreadableMemory.
         """
         found = np.full(len(addresses), GONE, np.uint8)
-        pages = (addresses >> np.uint64(13)) % np.uint64(_ARENA_PAGES)
-        arenas = self._arenas_of(addresses)
-        known = np.flatnonzero(arenas)
-        at = arenas[known] + np.uint64(self._layout.offset("heapArena", "spans"))
-        spans = self._memory.read_records(at + np.uint64(8) * pages[known], np.dtype("<u8"))
-        known, spans = known[spans != 0], spans[spans != 0]
+        spans = self._arenas.spans_at(addresses)
+        known = np.flatnonzero(spans)
+        spans = spans[known]
         unique, which = np.unique(spans, return_inverse=True)
         rows = self._memory.read_records(unique, self._span)[which]
         offset = addresses[known] - rows["start"]
@@ -92,17 +85,3 @@ class Survivors:
         octets = self._memory.read_records(rows["bits"] + (slots >> np.uint64(3)), np.dtype("u1"))
         found[known] = (octets >> (slots & np.uint64(7)).astype(np.uint8)) & 1
         return found
-
-    def _arenas_of(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """The address of each object's runtime.heapArena; 0 if it has none."""
-        table = int.from_bytes(self._memory.read(self._arenas, 8), "little")
-        if not table:
-            return np.zeros(len(addresses), np.uint64)
-        numbers = (addresses + np.uint64(_ARENA_BASE)) >> np.uint64(_ARENA_SHIFT)
-        unique, which = np.unique(numbers, return_inverse=True)
-        is_sound = unique < np.uint64(1 << 22)
-        found = np.zeros(len(unique), np.uint64)
-        found[is_sound] = self._memory.read_records(
-            np.uint64(table) + np.uint64(8) * unique[is_sound], np.dtype("<u8")
-        )
-        return found[which]

@@ -31,12 +31,16 @@ class ReadingProfiler(ABC, Generic[Found]):
     """
 
     tick_s = _TICK_S
-    hit_ns = None
     look_every_s: float | None = None
     """How often to look while it records, so that something is left of a process that ends.
 
     Less often where that would take more than 2 % of a processor.
     """
+
+    @property
+    def hit_ns(self) -> float | None:
+        """None: there are no probes."""
+        return None
 
     def __init__(self) -> None:
         self.targets: dict[int, GoTarget] = {}

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.budget import Budget
+from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.recording_end import RecordingEnd
-
-if TYPE_CHECKING:
-    from ebpfprof.overhead.cost import Runs
-    from ebpfprof.profilers.alarms import BudgetAlarms
 
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two looks at what was spent, in seconds."""
 _LONGEST_TICK_S: Final = 0.1  # an alarm tells of a burst
 _USUAL_RUN_NS: Final = 500.0
-
-
-class BoundedProbes(Protocol):
-    """A loaded program with probes in targets, each with a number."""
-
-    alarms: BudgetAlarms | None
-
-    @property
-    def hit_ns(self) -> float | None:
-        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
-
-    def runs(self, index: int) -> Runs:
-        """What the probes of a target cost so far."""
 
 
 class Spending:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ EACH = ("--alloc-rate", "1")
 NO_BOUND = ("--max-overhead", "0")
 FEW_COLLECTIONS = {"GOGC": "off"}
 TINY = 16  # bytes of a block of tiny objects
-A_LOOK_S = 1.0  # until it has looked for certain: it does so ten times a second
+MANY = 30_000_000  # objects: enough for some windows
 SURE = 5.0  # standard errors
 
 
@@ -79,8 +78,8 @@ def test_each_object_is_counted(version: str, mode: str, tmp_path: Path) -> None
     assert {name: counts[name] for name in objects} == objects
     sizes = {"first": 64, "withPointers": 64, "withHeader": 1152, "medium": 3072, "large": 106496}
     assert {name: used[name] for name in sizes} == {n: sizes[n] * objects[n] for n in sizes}
-    # Two of eight bytes share a block, which others may have begun.
-    assert 250 <= counts["tiny"] <= 253
+    # Two of eight bytes share a block; others may have begun the first, and end some.
+    assert 249 <= counts["tiny"] <= 253
     # The channel, the closure, and some runtime.g, which are allocated on another stack.
     assert sum(s.values[0] for s in under(allocs, "main.goroutine")) >= 100
     assert allocs.period == 1
@@ -168,9 +167,7 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     with Target.start(program("allocations")) as target:
         bounded = ("--alloc-rate", "1", "--max-overhead", "5")
         with recorded(target, tmp_path / "own", *bounded) as (_, found):
-            order(target, "go")
-            time.sleep(8)
-            counts = [int(word) for word in target.ask("stop", "counts").split()[1:]]
+            counts = [int(word) for word in target.ask(f"work {MANY}", "counts").split()[1:]]
     allocs = found["allocs"]
     comments = " ".join(allocs.comments)
     share = re.search(r"recorded ([\d.]+) % of the time, in (\d+) windows", comments)
@@ -213,7 +210,6 @@ def test_what_is_left_is_known_after_each_collection(version: str, tmp_path: Pat
         recorded(target, tmp_path / "dropped", *EACH, *NO_BOUND) as (_, dropped),
     ):
         order(target, f"keep {objects}", "drop", "gc")
-        time.sleep(A_LOOK_S)
         order(target, f"reuse {2 * objects}")  # in the slots of those that are gone
     left = {"keepSmall": 2000, "keepMedium": 2000, "keepLarge": 20}
     assert in_use(dropped["heap"]) == left
@@ -226,8 +222,7 @@ def test_collections_without_end_lose_nothing_that_is_there(tmp_path: Path) -> N
         Target.start(program("allocations")) as target,
         recorded(target, tmp_path / "own", *EACH, *NO_BOUND) as (_, found),
     ):
-        order(target, "collect on", f"keep {objects}", f"reuse {objects}")
-        time.sleep(A_LOOK_S)
+        order(target, "collect on", f"keep {objects}", f"reuse {objects}", "await 500")
     kept = in_use(found["heap"])
     assert kept["keepSmall"] == kept["keepMedium"] == objects
     assert any("came too fast to look after each" in each for each in found["heap"].comments)
@@ -256,7 +251,6 @@ def test_a_program_that_dies_leaves_what_was_counted(tmp_path: Path) -> None:
         arguments = ("--profile", "heap,allocs", *EACH, *NO_BOUND)
         with recording(target.pid, folder, *arguments) as recorder:
             order(target, "mix 100")
-            time.sleep(A_LOOK_S)
             target.kill()
             finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr

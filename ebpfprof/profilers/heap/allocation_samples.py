@@ -22,6 +22,7 @@ OTHERS: Final = "[other objects in use]"
 _NOWHERE: Final = 1  # no code has that address; readers tell locations apart by it
 _BYTES: Final = "bytes"
 _LARGEST: Final = 10
+_MOST: Final = (1 << 63) - 1  # of a value in a file; sizes are what the target says
 _Key = tuple[tuple[Location, ...], int]
 
 
@@ -53,10 +54,8 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
     found = []
     for (shown, size), each in sums.items():
         variance = each.in_use_variance if of_use else each.variance
-        values = (
-            *(round(each.allocated), round(each.allocated * size)),
-            *(round(each.in_use), round(each.in_use * size)),
-        )
+        amounts = each.allocated, each.allocated * size, each.in_use, each.in_use * size
+        values = tuple(min(round(amount), _MOST) for amount in amounts)
         # An error that nobody knows counts as one of all of it.
         known = variance if math.isfinite(variance) else max(each.allocated, each.in_use) ** 2
         found.append(Sample(shown, values, (Label(_BYTES, size),), known * size * size))

@@ -75,11 +75,6 @@ class AllocationSums:
         return weight
 
     @property
-    def has_paused(self) -> bool:
-        """Whether probes were detached at some time."""
-        return bool(self.windows)
-
-    @property
     def share(self) -> float:
         """The part of the time that was recorded, 0 to 1."""
         return self.recorded_ns / self.stood_for_ns if self.stood_for_ns else 1.0

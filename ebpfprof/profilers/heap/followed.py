@@ -66,6 +66,11 @@ class Followed:
         self.missed = 0
         self.collections = 0
 
+    def begin(self) -> None:
+        """Count collections from now on, unless objects are followed already."""
+        if not len(self._rows):
+            self._generation = self._survivors.generation()
+
     def __len__(self) -> int:
         return len(self._rows)
 

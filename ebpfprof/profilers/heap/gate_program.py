@@ -13,12 +13,12 @@ from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
-from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers.alarms import BudgetAlarms
+from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.heap.gate_tables import AllocationTables
 from ebpfprof.profilers.target_layout import target_fields
-from ebpfprof.system.closing import Closing
 from symbolizer.codeanalysis.allocation_gates import MAX_GATES
+from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
@@ -45,7 +45,7 @@ def chance(size_bytes: int, rate_bytes: int) -> float:
     return -math.expm1(-size_bytes / rate_bytes)
 
 
-class GateProgram(Closing):
+class GateProgram(BoundedProbes):
     """The BPF program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, rate_bytes: int) -> None:
@@ -60,7 +60,6 @@ class GateProgram(Closing):
         self._probes: dict[int, list[Uprobe]] = {}
         self._fields: dict[int, dict[str, Any]] = {}
         self._places: dict[int, tuple[Sequence[AllocationGate], int | None]] = {}
-        self.alarms: BudgetAlarms | None = None  # once it is loaded
         self._program = BpfProgram(
             "heap/allocations.bpf.c",
             {
@@ -70,7 +69,7 @@ class GateProgram(Closing):
                 "MAX_SITES": targets * MAX_GATES,
                 "MAX_STACKS": 1,
                 "MAX_DEPTH": _MAX_DEPTH,
-                "LOCK_CALLERS": 1,
+                "LOCK_CALLERS": MAX_LOCK_CALLERS,
                 "BIRTH_PAGES": _BIRTH_PAGES,
             },
             functions=("on_gate",),
@@ -102,7 +101,6 @@ class GateProgram(Closing):
         """
         self._go[index] = go
         self._fields[index] = target_fields(go, has_labels=False)
-        self._fields[index].pop("lock_callers", None)
         first = index * MAX_GATES
         self._probes[index] = [
             Uprobe(
@@ -160,23 +158,6 @@ class GateProgram(Closing):
             self.alarms.forget(index)
         if self.is_loaded:
             self.tables.forget(index)
-
-    @property
-    def hit_ns(self) -> float | None:
-        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
-        return self._program.hit_ns
-
-    def runs(self, index: int) -> Runs:
-        """What the probes of a target cost so far."""
-        if not self.is_loaded:
-            return Runs()
-        cost = self._program.maps["costs"].sum_at(index)
-        return runs(cost["runs"], cost["timed"], cost["timed_ns"])
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why probes were removed early; None without an error."""
-        return self._program.failure
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, of all targets together."""

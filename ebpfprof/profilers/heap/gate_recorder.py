@@ -93,7 +93,11 @@ class GateRecorder(Closing):
     def start(self, number: int) -> int:
         """Attach the probes and count. Returns when (CLOCK_MONOTONIC, ns). Raises as Profiler."""
         self._program.load()
-        return self._recorded[number].windows.start()
+        each = self._recorded[number]
+        with self._lock:
+            if each.followed is not None:
+                each.followed.begin()
+        return each.windows.start()
 
     def stop(self, number: int) -> None:
         """Detach the probes; sums stay."""

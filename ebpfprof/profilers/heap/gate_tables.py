@@ -67,7 +67,7 @@ class AllocationTables:
             ours = keys[stacks["group"]["target"] == index]
             for table in ("totals", "stacks"):
                 self._program.maps[table].delete(ours)
-        self._stacks = {k: each for k, each in self._stacks.items() if each[0] != index}
+        self._stacks = {k: each for k, each in dict(self._stacks).items() if each[0] != index}
 
     def _read(self, wanted: set[int]) -> None:
         if wanted <= self._stacks.keys():

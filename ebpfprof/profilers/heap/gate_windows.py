@@ -76,7 +76,8 @@ class GateWindows:
         self._ending = RecordingEnd()
         self._thread: threading.Thread | None = None
         self._open: _Open | None = None
-        self._ended_ns = 0
+        self._closed_ns = 0  # the end of the last window
+        self._stopped_ns = 0  # the end of the recording, once that has come
 
     def start(self) -> int:
         """Attach the probes and count. Returns the start time (CLOCK_MONOTONIC, ns).
@@ -86,8 +87,14 @@ class GateWindows:
         self._ending.put_off()
         self.failure = None
         spending = Spending(self._program, self._index, self._go, self._share, self._others_ns)
-        now_ns = kernel_now_ns()
-        begin_ns = self._begin(self._ended_ns if self.sums.has_paused else now_ns, spending)
+        if self._paused_at is not None:  # what was allocated since stop() does not count
+            before = self._until
+            self._look_at_counters()
+            self._paused_at = {
+                kind: self._paused_at.get(kind, 0.0) + used - before.get(kind, 0.0)
+                for kind, used in self._until.items()
+            }
+        begin_ns = self._begin(None, spending)
         spending.started_ns = begin_ns
         if self._share:
             self._thread = threading.Thread(
@@ -101,7 +108,8 @@ class GateWindows:
         if not self._ending.has_come:
             if self._open:
                 self._program.record(self._index, is_on=False)
-            self._ended_ns = kernel_now_ns()
+            self._stopped_ns = kernel_now_ns()
+            self._look_at_counters()
             self._ending.come()
 
     def stop(self) -> None:
@@ -111,7 +119,9 @@ class GateWindows:
             self._thread.join()
             self._thread = None
         with self._lock:
-            self._add(self._ended_ns)
+            self._add(self._stopped_ns)
+            self._stand_for_pause(self.sums, self._stopped_ns)
+            self._closed_ns = self._stopped_ns
         self._program.detach_target(self._index)
 
     def found(self) -> tuple[AllocationSums, ClassBytes]:
@@ -124,10 +134,10 @@ class GateWindows:
                 self.sums.recorded_ns,
                 self.sums.stood_for_ns,
             )
+            until_ns = self._stopped_ns if self._ending.has_come else kernel_now_ns()
             if self._open:
-                self._add_to(sums, self._new_counts(), self._ended_ns or kernel_now_ns())
-            elif self.sums.has_paused:
-                sums.stood_for_ns += kernel_now_ns() - self._ended_ns
+                self._add_to(sums, self._new_counts(), until_ns)
+            self._stand_for_pause(sums, until_ns)
             if not self._ending.has_come:
                 self._look_at_counters()
             since = self._paused_at
@@ -135,8 +145,16 @@ class GateWindows:
                 return sums, {}
             return sums, {kind: used - since.get(kind, 0.0) for kind, used in self._until.items()}
 
-    def _begin(self, stands_since_ns: int, spending: Spending) -> int:
-        """Attach the probes and begin to count; returns when."""
+    def _stand_for_pause(self, sums: AllocationSums, until_ns: int) -> None:
+        """Add the pause since the last window: the program's counters tell of it, too."""
+        if self._paused_at is not None and self._open is None:
+            sums.stood_for_ns += max(0, until_ns - self._closed_ns)
+
+    def _begin(self, stands_since_ns: int | None, spending: Spending) -> int:
+        """Attach the probes and begin to count; returns when.
+
+        What comes stands for the time since `stands_since_ns`, too; None: for itself.
+        """
         before = self._program.tables.counts(self._index)  # nothing changes it until record()
         spent_ns, attached_ns = spending.budget.spent_ns, kernel_now_ns()
         self._program.attach(self._index)
@@ -144,8 +162,7 @@ class GateWindows:
             self._before = before
             begin_ns = kernel_now_ns()
             self._program.record(self._index, is_on=True)
-            since_ns = stands_since_ns if self.sums.has_paused or self._paused_at else begin_ns
-            self._open = _Open(begin_ns, attached_ns, spent_ns, since_ns)
+            self._open = _Open(begin_ns, attached_ns, spent_ns, stands_since_ns or begin_ns)
         return begin_ns
 
     def _new_counts(self) -> Counter[AllocatingStack]:
@@ -157,7 +174,7 @@ class GateWindows:
             self._open = None
             return
         weight = self._add_to(self.sums, self._new_counts(), end_ns)
-        self._open = None
+        self._open, self._closed_ns = None, end_ns
         self._note_window(weight)
 
     def _add_to(self, sums: AllocationSums, counts: Counter[AllocatingStack], end_ns: int) -> float:
@@ -195,7 +212,7 @@ class GateWindows:
         """Count in windows until the budget allows one without an end; False at the end of all."""
         while True:
             turn = spending.budget.next_turn()
-            since_ns = self._ended_ns
+            since_ns = self._closed_ns
             if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             spending.look()
@@ -218,7 +235,6 @@ class GateWindows:
         run_as_others()
         with self._lock:
             self._add(end_ns)
-            self._ended_ns = end_ns
             self._look_at_counters()
             if self._paused_at is None:
                 self._paused_at = self._until

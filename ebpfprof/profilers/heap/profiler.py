@@ -63,7 +63,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
     def open(self, number: int, opened: OpenedProcess) -> None:
         """Open the memory of a Go process.
 
-        Raises TargetGone or PermissionDenied, and CorruptBinary without a memory profile.
+        Raises TargetGone or PermissionDenied, and CorruptBinary if its code is unknown.
         """
         from ebpfprof.goruntime.heap_buckets import HeapBuckets
         from ebpfprof.goruntime.process import for_user
@@ -100,9 +100,10 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
         except EbpfprofError:
             if self._is_asked:
                 raise
+            # Else look() says that the program keeps no profile, and the other kinds go on.
 
     @property
-    def hit_ns(self) -> float | None:  # type: ignore[override]
+    def hit_ns(self) -> float | None:
         """What a probe hit costs a thread, in ns, without our program; None without probes."""
         return self._gates.hit_ns if self._gates else None
 

@@ -9,9 +9,9 @@ from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
-from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.alarms import BudgetAlarms
+from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import runtime_locks
@@ -21,7 +21,6 @@ from ebpfprof.profilers.waits.rows import (
     WaitsConfig,
 )
 from ebpfprof.profilers.waits.tables import COUNT_SHIFT, WaitTables
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
@@ -43,7 +42,7 @@ FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window without an end."""
 
 
-class WaitsCollector(Closing):
+class WaitsCollector(BoundedProbes):
     """The BPF program, loaded once, with the probes of any number of targets."""
 
     def __init__(self, targets: int, config: WaitsConfig) -> None:
@@ -86,7 +85,6 @@ class WaitsCollector(Closing):
         self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
         self._unlabelled = 0
-        self.alarms: BudgetAlarms | None = None  # once it is loaded, with windows
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, without probes.
@@ -214,21 +212,6 @@ class WaitsCollector(Closing):
             self._sites.forget(index)
             if self.alarms:
                 self.alarms.forget(index)
-
-    @property
-    def hit_ns(self) -> float | None:
-        """What a probe hit costs a thread, in ns, without our program; None if unknown."""
-        return self._program.hit_ns
-
-    def runs(self, index: int) -> Runs:
-        """What the probes of a target cost so far."""
-        cost = self._program.maps["costs"].sum_at(index)
-        return runs(cost["runs"], cost["timed"], cost["timed_ns"])
-
-    @property
-    def failure(self) -> Exception | None:
-        """The error that ended the recording early; None without one."""
-        return self._program.failure
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, of all targets together."""

@@ -146,6 +146,7 @@ MEMORY_PARTS: Final = (
             "ebpfprof.goruntime.memory_reader",
             "ebpfprof.goruntime.processor_caches",
             "ebpfprof.goruntime.spans",
+            "ebpfprof.goruntime.arenas",
             "ebpfprof.goruntime.survivors",
         ),
         ask_parts,

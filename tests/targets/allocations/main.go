@@ -11,9 +11,9 @@
 //	drop        drops every third of these, "done"
 //	reuse N     N objects that nobody keeps, of the sizes of those; "done"
 //	gc          collects garbage, until all is swept; "done"
-//	go          allocates without end, from four stacks by chance; "done"
-//	stop        ends that; how many objects of each: "counts A B C D"
+//	work N      N objects from four stacks, by chance; how many of each: "counts A B C D"
 //	collect on  collects garbage all the time; "done"
+//	await N     waits until N more collections have ended; "done"
 package main
 
 import (
@@ -44,8 +44,7 @@ var (
 	mediums = make([]*header, 0, 1<<17)
 	larges  = make([][]byte, 0, 1<<10)
 	counts  [4]int64
-	running atomic.Bool
-	stopped = make(chan bool)
+	cycles  atomic.Int64
 )
 
 //go:noinline
@@ -100,10 +99,10 @@ func keepMedium() { mediums = append(mediums, new(header)) }
 //go:noinline
 func keepLarge() { larges = append(larges, make([]byte, 100<<10)) }
 
-// work allocates without end; which of the four stacks comes next, chance decides.
-func work() {
+// work allocates; which of the four stacks comes next, chance decides.
+func work(objects int) {
 	state := uint64(88172645463325252)
-	for i := 0; running.Load(); i++ {
+	for i := 0; i < objects; i++ {
 		state ^= state << 13
 		state ^= state >> 7
 		state ^= state << 17
@@ -122,12 +121,12 @@ func work() {
 			medium(i)
 		}
 	}
-	stopped <- true
 }
 
 func collect() {
 	for {
 		runtime.GC()
+		cycles.Add(1)
 	}
 }
 
@@ -200,14 +199,13 @@ func main() {
 			}
 		case "gc":
 			runtime.GC()
-		case "go":
-			running.Store(true)
-			go work()
-		case "stop":
-			running.Store(false)
-			<-stopped
+		case "work":
+			work(count)
 			fmt.Println("counts", counts[0], counts[1], counts[2], counts[3])
 			continue
+		case "await":
+			until := cycles.Load() + int64(count)
+			harness.Poll(func() bool { return cycles.Load() >= until })
 		case "collect":
 			go collect()
 		}

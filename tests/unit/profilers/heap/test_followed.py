@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN, Survivors
 from ebpfprof.profilers.heap.followed import Followed
 from ebpfprof.profilers.heap.gate_program import chance
 from ebpfprof.profilers.heap.gate_tables import _BIRTH
+
+Addresses = npt.NDArray[np.uint64]
+Answers = npt.NDArray[np.uint8]
+Births = npt.NDArray[Any]  # records
 
 
 class Heap:
@@ -24,13 +29,13 @@ class Heap:
     def generation(self) -> int:
         return self.now
 
-    def ask(self, addresses: Any, _sizes: Any, _generation: int) -> Any:  # noqa: ANN401
+    def ask(self, addresses: Addresses, _sizes: Addresses, _generation: int) -> Answers:
         self.asked.append(addresses.tolist())
         self.now += 2 * self.end_meanwhile
         return np.array([self.answers.get(int(each), GONE) for each in addresses], np.uint8)
 
 
-def births(*objects: int, at: int = 4, stack: int = 7, size: int = 64, drawn: int = 0) -> Any:  # noqa: ANN401
+def births(*objects: int, at: int = 4, stack: int = 7, size: int = 64, drawn: int = 0) -> Births:
     rows = np.zeros(len(objects), _BIRTH)
     rows["object"], rows["stack"], rows["sweepgen"] = objects, stack, at
     rows["size_bytes"], rows["drawn"] = size, drawn
@@ -132,3 +137,18 @@ def test_objects_of_a_window_stand_for_its_pause_too() -> None:
     found = followed.found(1)
     assert found.weighted == {7: 1 + 10 + 1}
     assert found.squares == {7: 100}
+
+
+def test_collections_before_the_recording_do_not_count() -> None:
+    heap, followed = following()
+    heap.now = 100  # it was opened long before
+    followed.begin()
+    followed.add(births(8, at=100))
+    followed.look()
+    found = followed.found(1)
+    assert (found.collections, found.missed) == (0, 0)
+    assert found.weighted == {7: 1}
+    heap.now, heap.answers = 102, {8: ALIVE}
+    followed.begin()  # again, while an object is followed: that collection counts
+    followed.look()
+    assert followed.found(1).collections == 1
