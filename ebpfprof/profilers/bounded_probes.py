@@ -25,9 +25,7 @@ class BoundedProbes(Closing):
         return self._program.hit_ns
 
     def runs(self, index: int) -> Runs:
-        """What the probes of a target cost so far."""
-        if "costs" not in self._program.maps:
-            return Runs()  # not loaded yet
+        """What the probes of a target cost so far, once the program is loaded."""
         cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 

@@ -12,6 +12,7 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.survivors import Survivors
+from ebpfprof.overhead.cost import Runs
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts, allocation_counts
 from ebpfprof.profilers.heap.allocation_sums import LARGE
@@ -26,7 +27,6 @@ from symbolizer.errors import GoTableError, SymbolizerError
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.kernel.losses import Loss
-    from ebpfprof.overhead.cost import Runs
     from ebpfprof.process.memory import Memory
 
 _THIN_BY: Final = 4
@@ -146,7 +146,7 @@ class GateRecorder(Closing):
 
     def runs(self, number: int) -> Runs:
         """What the probes of a process cost so far."""
-        return self._program.runs(number)
+        return self._program.runs(number) if self._program.is_loaded else Runs()
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, of all processes together."""
