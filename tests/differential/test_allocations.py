@@ -178,12 +178,13 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     )
     assert told, comments
     error = float(told[2].replace("<", "")) / 100
-    assert error < 0.5
+    # Which stack comes next, chance decides: it is the same all the time.
+    assert error < 0.15
     ours = by_leaf(allocs, 0)
     for name, true in zip(("first", "second", "withPointers", "medium"), counts, strict=True):
         assert abs(ours[name] - true) / true < SURE * error + 0.01, (name, comments)
     # The program's own counters tell all of a size: windows only share it out.
-    assert abs(ours["medium"] / counts[3] - 1) < 0.02
+    assert abs(ours["medium"] / counts[3] - 1) < 0.001
 
 
 def in_use(profile: Profile) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ebpfprof.profilers.heap.allocation_sums import AllocationSums, Estimated, size_class
@@ -51,15 +51,13 @@ def allocation_counts(
     missed: dict[int, float],
     following: FollowedObjects | None,
     in_use_bytes: dict[int, tuple[int, int]] | None,
-    stack_of: Callable[[int], AllocatingStack | None],
 ) -> AllocationCounts:
     """Put it together.
 
     `missed` and `in_use_bytes` are what the program's own counters say, by size class: bytes
-    allocated since the first pause, and objects and bytes in use. `stack_of` finds a stack by the
-    key that `following` has.
+    allocated since the first pause, and objects and bytes in use.
     """
-    in_use = _in_use(following, sums.scales(missed), stack_of) if following else {}
+    in_use = _in_use(following, sums.scales(missed)) if following else {}
     return AllocationCounts(
         allocated=sums.estimates(missed),
         in_use=in_use,
@@ -73,22 +71,15 @@ def allocation_counts(
 
 
 def _in_use(
-    following: FollowedObjects,
-    scales: dict[int, float],
-    stack_of: Callable[[int], AllocatingStack | None],
+    following: FollowedObjects, scales: dict[int, float]
 ) -> dict[AllocatingStack, Estimated]:
     found: dict[AllocatingStack, Estimated] = {}
-    for key, weighted in following.weighted.items():
-        stack = stack_of(key)
-        if stack is None:
-            continue
+    for stack, weighted in following.weighted.items():
+        squares = following.squares[stack]
         part = chance(stack.size_bytes, following.told_rate)
-        scale = scales.get(size_class(stack.size_bytes), 1.0) if following.squares[key] else 1.0
-        variance = weighted * (1 - part) / part**2 + following.squares[key] / part**2
-        before = found.get(stack, Estimated(0.0, 0.0))
-        found[stack] = Estimated(
-            before.objects + weighted * scale / part, before.variance + variance * scale**2
-        )
+        scale = scales.get(size_class(stack.size_bytes), 1.0) if squares else 1.0
+        variance = weighted * (1 - part) / part**2 + squares / part**2
+        found[stack] = Estimated(weighted * scale / part, variance * scale**2)
     return found
 
 

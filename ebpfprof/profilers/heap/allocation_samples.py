@@ -44,11 +44,11 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
     both = (*counts.allocated, *counts.in_use)
     stacks.look_up(stack.return_pcs for stack in both)
     for stack, estimate in counts.allocated.items():
-        each = sums[_key(stack, stacks)]
+        each = sums[stacks.of(stack.return_pcs), stack.size_bytes]
         each.allocated += estimate.objects
         each.variance += estimate.variance
     for stack, estimate in counts.in_use.items():
-        each = sums[_key(stack, stacks)]
+        each = sums[stacks.of(stack.return_pcs), stack.size_bytes]
         each.in_use += estimate.objects
         each.in_use_variance += estimate.variance
     found = []
@@ -68,12 +68,6 @@ def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
         values = (0, 0, round(each.objects), round(each.used_bytes))
         labels = (Label(_BYTES, each.size_bytes),) if each.size_bytes else ()
         yield Sample(stack, values, labels)
-
-
-def _key(stack: AllocatingStack, stacks: HeapStacks) -> _Key:
-    """As Go's profile begins: with the caller of the function that allocates (mProf_Malloc)."""
-    pcs = stack.return_pcs
-    return stacks.of(pcs[stacks.allocators(pcs) :] or pcs), stack.size_bytes
 
 
 def remarks(counts: AllocationCounts) -> list[str]:

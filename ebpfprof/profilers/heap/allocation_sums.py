@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -78,6 +78,12 @@ class AllocationSums:
     def share(self) -> float:
         """The part of the time that was recorded, 0 to 1."""
         return self.recorded_ns / self.stood_for_ns if self.stood_for_ns else 1.0
+
+    def merged(self, shown: Callable[[AllocatingStack], AllocatingStack]) -> AllocationSums:
+        """The same with one count for all stacks for which `shown` returns the same."""
+        windows = [_Window(each.weight, _merged(each.counts, shown)) for each in self.windows]
+        whole = _merged(self.whole, shown)
+        return AllocationSums(self.rate_bytes, whole, windows, self.recorded_ns, self.stood_for_ns)
 
     def estimates(self, missed: Mapping[int, float]) -> dict[AllocatingStack, Estimated]:
         """All stacks.
@@ -150,3 +156,12 @@ class AllocationSums:
         # What was recorded of the time has no error but that of sampling.
         recorded = 1 / (sum(window.weight for window in self.windows) / number)
         return (1 - recorded) * between + recorded * within
+
+
+def _merged(
+    counts: Counter[AllocatingStack], shown: Callable[[AllocatingStack], AllocatingStack]
+) -> Counter[AllocatingStack]:
+    found = Counter[AllocatingStack]()
+    for stack, count in counts.items():
+        found[shown(stack)] += count
+    return found

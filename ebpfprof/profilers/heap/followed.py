@@ -9,6 +9,7 @@ two looks, and we count for how many objects that may be so.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.survivors import Survivors
+    from ebpfprof.profilers.heap.gate_tables import AllocatingStack
 
 MOST_FOLLOWED: Final = 1 << 16
 _STEP: Final = 2  # sweepgen grows by that with each collection
@@ -37,7 +39,7 @@ _ROW: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class FollowedObjects:
-    """What is still there, in objects: by the key of the stack, of those that were followed.
+    """What is still there, in objects by stack, of those that were followed.
 
     `weighted` counts each for the time that its window stands for, and `squares` adds up the
     squares of that, by window, for windows after a pause. `told_rate`: one object in so many bytes
@@ -45,8 +47,8 @@ class FollowedObjects:
     says how many there were.
     """
 
-    weighted: dict[int, float]
-    squares: dict[int, float]
+    weighted: dict[AllocatingStack, float]
+    squares: dict[AllocatingStack, float]
     told_rate: int
     unsure: int
     missed: int
@@ -135,19 +137,23 @@ class Followed:
                 return found
         return np.full(len(rows), UNKNOWN, np.uint8)
 
-    def found(self, told_rate: int) -> FollowedObjects:
+    def found(
+        self, told_rate: int, stack_of: Callable[[int], AllocatingStack | None]
+    ) -> FollowedObjects:
         """What is still there: as of the latest collection, or all if there was none.
 
         As in Go's own profile, objects count that a collection has found alive. Those of the last
-        moment would be many: each stands for the pause before its window, too.
+        moment would be many: each stands for the pause before its window, too. `stack_of` finds
+        the stack by its key; objects without one are left out.
         """
-        by_window: dict[int, Counter[int]] = defaultdict(Counter)
+        by_window: dict[AllocatingStack, Counter[int]] = defaultdict(Counter)
         rows = self._rows
         if self.collections:
             rows = rows[rows["seen"] != rows["born"]]
         keys = zip(rows["stack"].tolist(), rows["window"].tolist(), strict=True)
-        for (stack, window), count in Counter(keys).items():
-            by_window[stack][window] += count
+        for (key, window), count in Counter(keys).items():
+            if stack := stack_of(key):
+                by_window[stack][window] += count
         weighted, squares = {}, {}
         for stack, counts in by_window.items():
             each = [(self._weight(window), count) for window, count in counts.items()]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.memory import Memory
+    from ebpfprof.profilers.heap.gate_tables import AllocatingStack
+    from ebpfprof.profilers.heap.stacks import HeapStacks
 
 _THIN_BY: Final = 4
 _GONE: Final = (TargetGone, UnreadableMemory)
@@ -36,6 +38,7 @@ _GONE: Final = (TargetGone, UnreadableMemory)
 @dataclass(slots=True)
 class _Recorded:
     go: GoTarget
+    stacks: HeapStacks
     statistics: MemoryStatisticsReader | None
     followed: Followed | None
     windows: GateWindows = field(init=False)
@@ -60,14 +63,19 @@ class GateRecorder(Closing):
         return number in self._recorded
 
     def open(
-        self, number: int, go: GoTarget, memory: Memory, others_ns: Callable[[], float]
+        self,
+        number: int,
+        go: GoTarget,
+        stacks: HeapStacks,
+        memory: Memory,
+        others_ns: Callable[[], float],
     ) -> None:
         """Find the gates. Raises CorruptBinary if the code is unknown, or what Memory raises."""
         try:
             gates = allocation_gates(go.binary)
         except SymbolizerError as error:
             raise for_user(go.target, error) from error
-        each = _Recorded(go, None, None)
+        each = _Recorded(go, stacks, None, None)
         sweepgen = None
         with suppress(GoTableError):  # without its variables, allocations are counted all the same
             found = memory_globals(go.binary)
@@ -125,19 +133,28 @@ class GateRecorder(Closing):
             self._look()
 
     def look(self, number: int) -> AllocationCounts:
-        """What is known now; of an ended process, what was known last. Raises TargetGone."""
+        """What is known now; of an ended process, what was known last.
+
+        Raises TargetGone or GoTableError.
+        """
         each = self._recorded[number]
         sums, missed = each.windows.found()
+        sums = sums.merged(lambda stack: _shown(stack, each.stacks))
+
+        def stack_of(key: int) -> AllocatingStack | None:
+            stack = self._program.tables.stack(key)
+            return stack and _shown(stack, each.stacks)
+
         with self._lock:
             self._look()
             following = None
             if each.followed is not None:
-                following = each.followed.found(self._program.told_rate)
+                following = each.followed.found(self._program.told_rate, stack_of)
         with suppress(*_GONE):
             if each.statistics:
                 classes = each.statistics.read().classes
                 each.in_use = {kind.size or LARGE: (kind.objects, kind.used) for kind in classes}
-        return allocation_counts(sums, missed, following, each.in_use, self._program.tables.stack)
+        return allocation_counts(sums, missed, following, each.in_use)
 
     @property
     def hit_ns(self) -> float | None:
@@ -191,6 +208,10 @@ class GateRecorder(Closing):
             if each.followed is not None and len(ours):
                 each.followed.add(ours)
                 each.followed.thin(self._program.told_rate)
+
+
+def _shown(stack: AllocatingStack, stacks: HeapStacks) -> AllocatingStack:
+    return stack._replace(return_pcs=stacks.shown_alike(stack.return_pcs))
 
 
 def _allocated(each: _Recorded) -> dict[int, float]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,8 +18,7 @@ _BIRTH: Final = c_facts.struct("heap/allocations.bpf.c", "born")
 _MOST_BIRTHS: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatingStack:
+class AllocatingStack(NamedTuple):
     """A stack that allocates objects of `size_bytes`: runtime addresses, innermost first.
 
     All but the first are return addresses; that lies behind the gate, as they lie behind calls.

@@ -231,13 +231,14 @@ class GateWindows:
         assert window
         self._program.record(self._index, is_on=False)
         end_ns = kernel_now_ns()
+        # Before probes are detached: the program allocates meanwhile.
+        paused_at = self._now_allocated() if self._paused_at is None else self._paused_at
         self._program.detach_target(self._index, for_a_while=True)
         run_as_others()
         with self._lock:
             self._add(end_ns)
+            self._paused_at = paused_at
             self._look_at_counters()
-            if self._paused_at is None:
-                self._paused_at = self._until
         spending.look()
         spending.budget.note_window(
             spending.budget.spent_ns - window.spent_before_ns,
@@ -246,5 +247,9 @@ class GateWindows:
         )
 
     def _look_at_counters(self) -> None:
-        with suppress(TargetGone, UnreadableMemory):  # then as of the last look
-            self._until = self._allocated()
+        self._until = self._now_allocated()
+
+    def _now_allocated(self) -> ClassBytes:
+        with suppress(TargetGone, UnreadableMemory):
+            return self._allocated()
+        return self._until  # as of the last look

@@ -68,6 +68,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
         from ebpfprof.goruntime.heap_buckets import HeapBuckets
         from ebpfprof.goruntime.process import for_user
         from ebpfprof.process.memory import Memory
+        from ebpfprof.profilers.heap.stacks import HeapStacks
         from symbolizer.codeanalysis.heap_globals import heap_globals
         from symbolizer.errors import SymbolizerError
 
@@ -78,6 +79,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
             found = heap_globals(go.binary)
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
+        self._stacks[number] = HeapStacks(go.binary, go.load_bias, go.mappings)
         memory = opened.held.enter_context(Memory(opened.process))
         self._buckets[number] = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
         if self._buckets[number].rate() <= 0:
@@ -96,7 +98,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
                     rate_bytes=self._options["alloc_rate"],
                     share=self._options.max_overhead / 100,
                 )
-            self._gates.open(number, go, memory, others_ns)
+            self._gates.open(number, go, self._stacks[number], memory, others_ns)
         except EbpfprofError:
             if self._is_asked:
                 raise
@@ -200,12 +202,8 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the profiles of the chosen kinds, which have the same samples."""
         from ebpfprof.profilers.heap.report import report
-        from ebpfprof.profilers.heap.stacks import HeapStacks
 
         assert isinstance(found, RecordedHeap)
-        go = self.targets[number]
-        if number not in self._stacks:
-            self._stacks[number] = HeapStacks(go.binary, go.load_bias, go.mappings)
         problem = self.problems.get(number)
         if isinstance(problem, UnsupportedTarget) and not self._is_asked:
             builder.report.hints.append(str(problem))

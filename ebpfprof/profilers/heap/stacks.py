@@ -40,6 +40,7 @@ class HeapStacks:
         self._hidden = binary.layout.tracebacks.hidden_prefixes
         self._frames: dict[int, tuple[GoFrame, ...]] = {}
         self._known: dict[tuple[int, ...], tuple[Location, ...]] = {}
+        self._first: dict[tuple[Location, ...], tuple[int, ...]] = {}
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
 
     def look_up(self, stacks: Iterable[tuple[int, ...]]) -> None:
@@ -57,6 +58,15 @@ class HeapStacks:
             known = tuple(self._location(tuple(group)) for _, group in physical)
             self._known[stack] = known
         return known
+
+    def shown_alike(self, stack: tuple[int, ...]) -> tuple[int, ...]:
+        """A stack that begins with the caller of mallocgc, the same for all that look the same.
+
+        An object passes by other instructions of mallocgc while the garbage collector marks, from
+        the same line of the program. Go's profile begins there (mProf_Malloc). Raises GoTableError.
+        """
+        callers = stack[self.allocators(stack) :] or stack
+        return self._first.setdefault(self.of(callers), callers)
 
     def allocators(self, stack: tuple[int, ...]) -> int:
         """How many of the innermost frames are of runtime.mallocgc and what it is made of."""

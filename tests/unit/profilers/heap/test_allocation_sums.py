@@ -125,3 +125,18 @@ def test_other_sizes_of_a_window_tell_nothing_of_these() -> None:
     sums, missed, truth = simulated(1, 1)
     found = sums.estimates(missed)
     assert found[OTHER].objects == pytest.approx(truth[OTHER])  # alone in its class
+
+
+def test_stacks_that_look_the_same_have_the_error_of_their_sum() -> None:
+    """Half of A's objects pass by another gate while the collector runs: no error of A's."""
+    sums = AllocationSums(1)
+    marking = AllocatingStack((9,), 64)
+    for part in (0, 40, 100, 20, 0, 70):
+        sums.add_window(Counter({A: 100 - part, marking: part, B: 50}), 1000, 10_000)
+    missed = {64: 64.0 * 9000}
+    apart = sums.estimates(missed)
+    assert math.sqrt(apart[marking].variance) > 0.2 * apart[marking].objects
+    one = sums.merged(lambda stack: A if stack == marking else stack).estimates(missed)
+    assert one[A].objects == pytest.approx(apart[A].objects + apart[marking].objects)
+    assert one[A].variance == pytest.approx(0)
+    assert marking not in one

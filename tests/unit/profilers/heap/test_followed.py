@@ -10,11 +10,13 @@ import numpy.typing as npt
 from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN, Survivors
 from ebpfprof.profilers.heap.followed import Followed
 from ebpfprof.profilers.heap.gate_program import chance
-from ebpfprof.profilers.heap.gate_tables import _BIRTH
+from ebpfprof.profilers.heap.gate_tables import _BIRTH, AllocatingStack
 
 Addresses = npt.NDArray[np.uint64]
 Answers = npt.NDArray[np.uint8]
 Births = npt.NDArray[Any]  # records
+LOST, ALIKE = 3, 8
+STACKS = {key: AllocatingStack((key,), 64) for key in range(10)}
 
 
 class Heap:
@@ -47,8 +49,13 @@ def following() -> tuple[Heap, Followed]:
     return heap, Followed(cast("Survivors", heap))
 
 
+def stack_of(key: int) -> AllocatingStack | None:
+    """Keys that the heap names; two of them look the same."""
+    return {LOST: None, ALIKE: STACKS[7]}.get(key, STACKS[key])
+
+
 def count(followed: Followed) -> float:
-    return sum(followed.found(1).weighted.values())
+    return sum(followed.found(1, stack_of).weighted.values())
 
 
 def test_an_object_is_judged_by_the_next_collection() -> None:
@@ -63,7 +70,7 @@ def test_an_object_is_judged_by_the_next_collection() -> None:
     assert heap.asked == [[8, 16]]
     assert count(followed) == 1  # the new one counts from the next collection on
     assert len(followed) == 2
-    found = followed.found(1)
+    found = followed.found(1, stack_of)
     assert (found.collections, found.missed, found.unsure) == (1, 0, 0)
 
 
@@ -95,7 +102,7 @@ def test_a_missed_collection_is_counted_and_its_survivors_are_unsure() -> None:
     followed.add(births(8, 16))
     heap.now, heap.answers = 10, {8: ALIVE}
     followed.look()
-    found = followed.found(1)
+    found = followed.found(1, stack_of)
     assert (found.collections, found.missed, found.unsure) == (3, 2, 1)
 
 
@@ -107,14 +114,14 @@ def test_generations_wrap_around() -> None:
     heap.now, heap.answers = 0, {8: ALIVE}
     followed.look()
     assert heap.asked == [[8]]
-    assert followed.found(1).missed == ((1 << 32) - 2 - 4) // 2 - 1  # before
+    assert followed.found(1, stack_of).missed == ((1 << 32) - 2 - 4) // 2 - 1  # before
 
 
 def test_a_new_object_at_an_address_replaces_the_old_one() -> None:
     _, followed = following()
     followed.add(births(8, stack=1))
     followed.add(births(8, stack=2))
-    assert followed.found(1).weighted == {2: 1}
+    assert followed.found(1, stack_of).weighted == {STACKS[2]: 1}
 
 
 def test_fewer_are_followed_by_what_was_drawn_for_each() -> None:
@@ -134,9 +141,22 @@ def test_objects_of_a_window_stand_for_its_pause_too() -> None:
     followed.add(births(16, 24))
     followed.note_window(5.0)
     followed.add(births(32))
-    found = followed.found(1)
-    assert found.weighted == {7: 1 + 10 + 1}
-    assert found.squares == {7: 100}
+    found = followed.found(1, stack_of)
+    assert found.weighted == {STACKS[7]: 1 + 10 + 1}
+    assert found.squares == {STACKS[7]: 100}
+
+
+def test_stacks_that_look_the_same_are_one() -> None:
+    """Their objects of one window come and go together: the square is of both."""
+    _, followed = following()
+    followed.note_window(1.0)
+    followed.add(births(8, 16))
+    followed.add(births(24, stack=ALIKE))
+    followed.add(births(32, stack=LOST))
+    followed.note_window(5.0)
+    found = followed.found(1, stack_of)
+    assert found.weighted == {STACKS[7]: 15}
+    assert found.squares == {STACKS[7]: 225}
 
 
 def test_collections_before_the_recording_do_not_count() -> None:
@@ -145,10 +165,10 @@ def test_collections_before_the_recording_do_not_count() -> None:
     followed.begin()
     followed.add(births(8, at=100))
     followed.look()
-    found = followed.found(1)
+    found = followed.found(1, stack_of)
     assert (found.collections, found.missed) == (0, 0)
-    assert found.weighted == {7: 1}
+    assert found.weighted == {STACKS[7]: 1}
     heap.now, heap.answers = 102, {8: ALIVE}
     followed.begin()  # again, while an object is followed: that collection counts
     followed.look()
-    assert followed.found(1).collections == 1
+    assert followed.found(1, stack_of).collections == 1

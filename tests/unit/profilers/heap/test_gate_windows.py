@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
@@ -35,6 +36,8 @@ class Made:
         program.hit_ns = program.alarms = None
         process = SimpleNamespace(cpu_ns=lambda: self.now_ns, pid=1)
         go = cast("GoTarget", SimpleNamespace(target=process))
+        self.while_detaching: Callable[[], None] = lambda: None
+        program.detach_target = lambda *_, **__: self.while_detaching()
         self.probes = cast("GateProgram", program)
         self.weights: list[float] = []
         self.windows = GateWindows(
@@ -67,6 +70,17 @@ class Made:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     return Made(monkeypatch)
+
+
+def test_what_is_allocated_while_probes_are_being_detached_counts(made: Made) -> None:
+    made.windows.start()
+    made.passes(1, 100)
+    made.while_detaching = lambda: made.passes(0.1, 10, counted=False)
+    made.close()
+    made.passes(0.9, 90, counted=False)
+    made.reopen()
+    made.passes(1, 100)
+    assert made.estimate() == pytest.approx(300)
 
 
 def test_an_open_window_counts_by_its_own_length(made: Made) -> None:
