@@ -65,6 +65,20 @@ class MemoryStatisticsReader:
                 break
         return self._made(*found, is_settled=is_settled)
 
+    def pauses(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """PauseNs and PauseEnd: of the last 256 collections, by their number; ns and Unix ns.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        at = self._statistics
+        lengths, ends = (
+            self._memory.read(at + self._layout.offset("mstats", name), _PAUSES * _WORD_BYTES)
+            for name in ("pause_ns", "pause_end")
+        )
+        return tuple(np.frombuffer(lengths, "<u8").tolist()), tuple(
+            np.frombuffer(ends, "<u8").tolist()
+        )
+
     def _moment(self) -> tuple[int, int, int]:
         """What changes whenever a collection begins or ends, or the counters are put together."""
         layout = self._layout

@@ -202,6 +202,14 @@ class Target(Closing):
         except (OSError, IndexError, ValueError):
             return None
 
+    def peak_rss_bytes(self) -> int:
+        """The most memory it ever had in RAM (VmHWM), in bytes; 0 if it has ended."""
+        try:
+            match = re.search(rb"^VmHWM:\s*(\d+) kB$", self._read("status"), re.MULTILINE)
+        except OSError:
+            return 0
+        return 1024 * int(match[1]) if match else 0
+
     def tracer(self) -> str:
         """The tracer, such as "process 99 (gdb)"; "" if there is none, or it is ebpfprof."""
         try:

@@ -9,32 +9,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts, require_profile
+from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap import buckets
 from ebpfprof.profilers.heap.stacks import HeapStacks
-from ebpfprof.server import heap_text
+from ebpfprof.server import heap_text, memstats_text
 from ebpfprof.server.opened import opened
 from symbolizer import GoBinary
 from symbolizer.codeanalysis.heap_globals import heap_globals
+from symbolizer.codeanalysis.memory_globals import memory_globals
+from symbolizer.errors import GoTableError
 
 
 class _Read(NamedTuple):
     counts: HeapCounts
     target: Target
+    memory: Memory
     binary: GoBinary
     load_bias: int
 
 
 def profile(pid: int, kind: ProfileKind) -> Profile:
     """The profile that Go would write now, of this kind."""
-    with _read(pid) as (counts, target, binary, bias):
+    with _read(pid) as (counts, target, _, binary, bias):
         mappings = target.executable_mappings(binary.elf.build_id)
         stacks = HeapStacks(binary, bias, mappings)
         return kind.make_profile(
@@ -49,8 +53,12 @@ def profile(pid: int, kind: ProfileKind) -> Profile:
 
 def written(pid: int, _kind: ProfileKind, _debug: int) -> bytes:
     """The text of ?debug=1 and higher."""
-    with _read(pid) as (counts, _, binary, bias):
-        return heap_text.text(counts, binary, bias).encode("utf-8", "backslashreplace")
+    with _read(pid) as (counts, target, memory, binary, bias):
+        text = heap_text.text(counts, binary, bias)
+        with suppress(GoTableError):  # of a program whose variables we don't find: without them
+            reader = MemoryStatisticsReader(memory, binary, memory_globals(binary), bias)
+            text += memstats_text.text(reader.read(), reader.pauses(), target.peak_rss_bytes())
+        return text.encode("utf-8", "backslashreplace")
 
 
 def count(pid: int) -> int:
@@ -65,4 +73,4 @@ def _read(pid: int) -> Iterator[_Read]:
         bias = target.load_bias(binary.elf.entry)
         found = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
         require_profile(target, found)
-        yield _Read(found.read(), target, binary, bias)
+        yield _Read(found.read(), target, memory, binary, bias)

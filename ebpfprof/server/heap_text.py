@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def text(counts: HeapCounts, binary: GoBinary, load_bias: int) -> str:
     """The buckets, the largest in use first, as runtime/pprof/pprof.go, writeHeapInternal, does.
 
-    Counts are of sampled objects, not scaled. What Go writes behind them is missing here: its
-    runtime.MemStats. Raises GoTableError.
+    Counts are of sampled objects, not scaled. Raises GoTableError.
     """
     columns = (counts.sizes, counts.allocs, counts.allocs - counts.frees)
     rows = list(zip(counts.stacks, *(each.tolist() for each in columns), strict=True))
     rows.sort(key=lambda row: -row[3] * row[1])
     in_use, in_use_bytes = sum(row[3] for row in rows), sum(row[3] * row[1] for row in rows)
     all_of, all_bytes = sum(row[2] for row in rows), sum(row[2] * row[1] for row in rows)
+    all_bytes += all_bytes == in_use_bytes and binary.layout.tracebacks.unequal_totals
     lines = [
         f"heap profile: {in_use}: {in_use_bytes} [{all_of}: {all_bytes}] @ heap/{2 * counts.rate}"
     ]

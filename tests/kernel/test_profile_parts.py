@@ -42,7 +42,7 @@ def test_a_profile_has_the_losses_that_concern_it(monkeypatch: pytest.MonkeyPatc
             lost = {loss.name: loss.count for loss in session.losses()}
     assert lost["stacks_full"]
     comments = {profile.kind: " ".join(profile.comments) for profile in report.profiles}
-    told = f"incomplete: {lost['stacks_full']} waits not counted"
+    told = f"incomplete: {lost['stacks_full']} events not counted"
     assert told in comments["block"]
     assert told in comments["mutex"]
     assert "stacks_full" not in comments["cpu"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,15 @@ from tests.server.test_read_endpoint import delta
 from tests.targets_run import Target
 
 KIND = kind_named("heap")
-STATISTICS = b"# runtime.MemStats"  # only in Go's text
+STATISTICS = b"# runtime.MemStats"
+OF_COLLECTIONS = (
+    *("Lookups", "LastGC", "PauseNs", "PauseEnd", "NumGC", "NumForcedGC", "GCCPUFraction"),
+    "DebugGC",
+)
+GROWING = (
+    *("Alloc", "TotalAlloc", "Sys", "Mallocs", "HeapAlloc", "HeapObjects", "HeapInuse"),
+    *("MSpan", "MCache", "BuckHashSys", "GCSys"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +62,20 @@ def test_it_answers_as_the_program_itself_would(version: str, tmp_path: Path) ->
                 for kind in ("heap", "allocs")
             }
             assert not has_probes(target.pid)
-        order(target, f"own {tmp_path}")
+            order(target, f"own {tmp_path}")
+            after = server.get("/debug/pprof/heap?debug=1").body
     for kind, ours in profiles.items():
         theirs = pprof.decode((tmp_path / f"{kind}.pb.gz").read_bytes())
         assert rows(ours) == rows(theirs)
         assert ours.default_sample_type == theirs.default_sample_type
         assert ours.duration_ns == 0
     assert text.headers["content-type"] == "text/plain; charset=utf-8"
-    expected, _, _ = (tmp_path / "heap.txt").read_bytes().partition(STATISTICS)
+    expected, _, gos = (tmp_path / "heap.txt").read_bytes().partition(STATISTICS)
+    own, _, statistics = text.body.partition(STATISTICS)
+    assert own.endswith(b"\n\n\n")
+    assert expected.endswith(b"\n\n\n")
     (head, expected_records), (own_head, records) = (
-        body.rstrip().split(b"\n", 1) for body in (expected, text.body)
+        body.rstrip().split(b"\n", 1) for body in (expected, own)
     )
     assert own_head == head
     sorted_records, found = (
@@ -71,6 +84,41 @@ def test_it_answers_as_the_program_itself_would(version: str, tmp_path: Path) ->
     )
     assert len(found) > 40
     assert found == sorted_records
+    _check_statistics(statistics, gos, after.partition(STATISTICS)[2])
+
+
+def _check_statistics(ours: bytes, gos: bytes, after: bytes) -> None:
+    """Go allocates while it writes: its numbers lie between ours before and after."""
+    rows = [
+        [line.removeprefix("# ").split(" = ") for line in text.decode().splitlines()[1:]]
+        for text in (ours, gos, after)
+    ]
+    assert [name for name, _ in rows[0]] == [name for name, _ in rows[1]]
+    before, theirs, later = map(dict, rows)
+    for name in OF_COLLECTIONS:
+        assert before[name] == theirs[name], name
+    for name in GROWING:
+        between = zip(*(each[name].split(" / ") for each in (before, theirs, later)), strict=True)
+        assert all(int(low) <= int(own) <= int(high) for low, own, high in between), name
+    # Go's counts what the process had before it ran this program, too (getrusage).
+    assert 0 < int(before["MaxRSS"]) <= int(theirs["MaxRSS"])
+
+
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+def test_totals_are_as_go_writes_them_where_nothing_was_freed(version: str, tmp_path: Path) -> None:
+    with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:
+        with Server("--pid", str(target.pid), "--profile", "goroutine") as server:
+            assert server.ready
+            ours = _bytes_in_head(server.get("/debug/pprof/heap?debug=1").body)
+        order(target, f"own {tmp_path}")
+    gos = _bytes_in_head((tmp_path / "heap.txt").read_bytes())
+    assert ours[1] - ours[0] == gos[1] - gos[0]  # writing it allocates
+
+
+def _bytes_in_head(text: bytes) -> tuple[int, int]:
+    """The bytes in use and in all."""
+    in_use, all_of = re.findall(rb"\d+: (\d+)", text.partition(b"\n")[0])
+    return int(in_use), int(all_of)
 
 
 def test_a_difference_has_what_came_and_what_went() -> None:

@@ -180,6 +180,7 @@ def tracebacks(goroot: Path) -> dict[str, Any]:
         "labels": labels_in_header(header),
         "labels_by_default": bool(default and int(default[1])),
         "quotes_bytes": "Distinguish errors" in (goroot / PRINT_FILE).read_text(),
+        "unequal_totals": "allocBytes++" in (goroot / PPROF_FILE).read_text(),
         "hidden_prefixes": HIDDEN_PREFIX.findall(record),
     }
 

@@ -62,6 +62,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "mstats": (
         *("heapStats", "stacks_sys", "mspan_sys", "mcache_sys", "buckhash_sys", "gcMiscSys"),
         *("other_sys", "last_gc_unix", "last_gc_nanotime", "pause_total_ns", "pause_ns"),
+        "pause_end",
         *("numgc", "numforcedgc", "gc_cpu_fraction", "lastHeapInUse"),
     ),
     "consistentHeapStats": ("stats", "gen"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -163,8 +162,7 @@ class GateProgram(BoundedProbes):
         """What it lost so far, of all targets together."""
         if not self.is_loaded:
             return ()
-        found = losses(self._program.maps["losses"].numbers())
-        return [replace(each, text=each.text.replace("waits", "allocations")) for each in found]
+        return losses(self._program.maps["losses"].numbers())
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
