@@ -137,8 +137,6 @@ class ProfileKind:
     """Whether only Go programs have it."""
     is_windowed: bool = False
     """Whether --max-overhead may record it in windows."""
-    uses_probes: bool = True
-    """Whether its profiler attaches probes to the target, which are breakpoints."""
     needs_bpf: bool = True
     """Whether a BPF program records it."""
     is_default: bool = True

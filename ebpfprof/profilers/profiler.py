@@ -103,6 +103,9 @@ class Profiler(Protocol):
     def poll(self) -> None:
         """Do the regular work while it records processes; call it every `tick_s`."""
 
+    def has_probes(self, number: int) -> bool:
+        """Whether it attaches probes, which are breakpoints, to the process while it records it."""
+
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs of its programs for this number so far: at probes, at CPU samples."""
 

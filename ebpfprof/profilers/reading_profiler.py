@@ -96,6 +96,10 @@ class ReadingProfiler(ABC, Generic[Found]):
                 took_s = time.monotonic() - began_s
                 self._due_s[number] = began_s + max(self.look_every_s, took_s / _MOST_CPU)
 
+    def has_probes(self, _number: int) -> bool:
+        """It reads memory."""
+        return False
+
     def runs(self, _number: int) -> tuple[Runs, Runs]:
         """No BPF program runs."""
         return Runs(), Runs()

@@ -101,6 +101,8 @@ class LiveSession(Closing):
                     looks_at(recorded, self._options, self._look_budget, held),
                 )
                 self.profilers.open(number, opened, recorded.kinds)
+                recorded.has_probes = self.profilers.has_probes(number)
+                recorded.notice_tracer()
                 target = LiveTarget(number, recorded, held.pop_all())
                 if self._is_loaded:
                     target.runs_before = self.profilers.runs(number)

@@ -101,6 +101,10 @@ class ProfilerSet:
         """The time until the next poll(), in seconds."""
         return min((profiler.tick_s for profiler in self._kinds), default=_TICK_S)
 
+    def has_probes(self, number: int) -> bool:
+        """Whether a profiler attaches probes to the process while it records it."""
+        return any(profiler.has_probes(number) for profiler in self._of_number[number])
+
     @property
     def hit_ns(self) -> float | None:
         """What a probe hit costs a thread, in ns; None without probes, or if unknown."""

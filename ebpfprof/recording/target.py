@@ -63,6 +63,8 @@ class RecordedTarget:
     """The part of cpu_ns in the kernel, by ticks; None: not known."""
     kernel_before_ns: int | None = None
     """As cpu_before_ns, in the kernel."""
+    has_probes: bool = False
+    """Whether the recording attaches probes to it."""
     traced: str = ""
     """A warning about a debugger that traces the process and its probes; "" without one."""
     no_go: str = ""
@@ -105,8 +107,7 @@ class RecordedTarget:
 
     def notice_tracer(self, *, is_over: bool = False) -> bool:
         """Check whether a debugger traces the process; return whether that is new."""
-        has_probes = self.go and any(kind_named(name).uses_probes for name in self.kinds)
-        if self.traced or not has_probes:
+        if self.traced or not self.has_probes:
             return False
         tracer = self.target.tracer()
         if tracer:
@@ -233,9 +234,7 @@ def open_target(
         if not kinds or kinds != options.kinds:
             raise
         no_go = f"{_named(target)}: {error.why}. So {_all_there_is(kinds)}"
-    recorded = RecordedTarget(target, go, kinds, no_go=no_go)
-    recorded.notice_tracer()
-    return recorded
+    return RecordedTarget(target, go, kinds, no_go=no_go)
 
 
 def _named(target: Target) -> str:

@@ -44,7 +44,6 @@ KIND = ProfileKind(
     ),
     sampling=lambda values: f"widgets of size {values['widget_size']}",
     needs_go=False,
-    uses_probes=False,
 )
 FRAMES = (Frame("main.throw", "/src/widgets.go", 12), Frame("main.main", "/src/widgets.go", 3))
 
@@ -94,6 +93,9 @@ class WidgetProfiler:
     def poll(self) -> None:
         for number in self._recorded:
             self._thrown[number] += 1
+
+    def has_probes(self, _number: int) -> bool:
+        return False
 
     def runs(self, number: int) -> tuple[Runs, Runs]:
         return Runs(), Runs()

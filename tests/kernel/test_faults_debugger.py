@@ -109,6 +109,17 @@ def test_a_debugger_is_reported_only_if_probes_are_attached(tmp_path: Path) -> N
         assert warned(tmp_path) == []
 
 
+@pytest.mark.parametrize(("name", "is_warned"), [("allocations", True), ("heap", False)])
+def test_of_memory_only_the_gates_are_probes(name: str, *, is_warned: bool, tmp_path: Path) -> None:
+    """A program that keeps a memory profile is read."""
+    with Target.start(program(name)) as target, debugger(target.pid) as tracing:
+        tracing.ask("attach", "attached")
+        brief = ("--pid", str(target.pid), "--duration", "0.1", "--profile", "heap")
+        finished = run(*brief, folder=tmp_path)
+        assert finished.code == 0
+        assert bool(warnings(finished.stderr)) is bool(warned(tmp_path)) is is_warned
+
+
 def test_run_does_not_report_itself_as_a_debugger(tmp_path: Path) -> None:
     said = verb("run", "--profile", "block", "--", str(program("brief")), folder=tmp_path)
     assert said.code == 0

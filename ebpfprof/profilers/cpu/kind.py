@@ -54,5 +54,4 @@ CPU = ProfileKind(
     sampling=_sampling,
     keeps_sums=False,
     needs_go=False,
-    uses_probes=False,
 )

@@ -108,6 +108,10 @@ class CpuProfiler:
         if self._sampled:
             self.collector.poll()
 
+    def has_probes(self, _number: int) -> bool:
+        """Timers interrupt it."""
+        return False
+
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """No runs at probes; the runs at CPU samples."""
         return Runs(), self.collector.runs(number)

@@ -26,7 +26,6 @@ GOROUTINE = ProfileKind(
     ),
     sampling=lambda _: "every goroutine",
     is_moment=True,
-    uses_probes=False,
     needs_bpf=False,
     is_default=False,
 )

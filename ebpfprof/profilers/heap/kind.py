@@ -67,7 +67,6 @@ HEAP = ProfileKind(
     ),
     sampling=_sampling,
     is_moment=True,
-    uses_probes=False,
     needs_bpf=False,
     is_default=False,
 )
@@ -90,7 +89,6 @@ ALLOCS = ProfileKind(
     endpoint=Endpoint("allocs", "A sampling of all past memory allocations", reader=_READER),
     sampling=_sampling,
     is_moment=True,
-    uses_probes=False,
     needs_bpf=False,
     is_default=False,
 )

@@ -147,6 +147,10 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
         if self._gates:
             self._gates.poll()
 
+    def has_probes(self, number: int) -> bool:
+        """Of programs without a memory profile: at the gates."""
+        return self._gates_of(number) is not None
+
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs at probes; no runs at CPU samples."""
         return (self._gates.runs(number) if self._gates else Runs()), Runs()

@@ -32,7 +32,6 @@ THREADS = ProfileKind(
     ),
     sampling=lambda _: "every thread",
     is_moment=True,
-    uses_probes=False,
     needs_bpf=False,
     is_default=False,
 )
@@ -55,7 +54,6 @@ THREADCREATE = ProfileKind(
     ),
     sampling=lambda _: "every thread of Go's list",
     is_moment=True,
-    uses_probes=False,
     needs_bpf=False,
     is_default=False,
 )

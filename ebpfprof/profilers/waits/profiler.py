@@ -178,6 +178,10 @@ class WaitsProfiler:
         for idle in tuple(self._idle.values()):
             idle.poll()
 
+    def has_probes(self, _number: int) -> bool:
+        """Always: at park, wake and so on."""
+        return True
+
     def runs(self, number: int) -> tuple[Runs, Runs]:
         """The runs at probes; no runs at CPU samples."""
         return self.collector.runs(number), Runs()

@@ -46,7 +46,6 @@ WALL = ProfileKind(
         ),
     ),
     sampling=_sampling,
-    uses_probes=False,
     needs_bpf=False,
     is_default=False,
 )

@@ -89,6 +89,10 @@ class WallProfiler:
     def poll(self) -> None:
         """Nothing to do: looks have a thread of their own."""
 
+    def has_probes(self, _number: int) -> bool:
+        """It reads memory."""
+        return False
+
     def runs(self, _number: int) -> tuple[Runs, Runs]:
         """No BPF program runs."""
         return Runs(), Runs()
