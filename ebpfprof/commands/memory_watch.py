@@ -71,7 +71,8 @@ class MemoryWatch:
             except UnsupportedTarget:  # it samples no stacks: what it tells of any heap is left
                 say(
                     f"ebpfprof: Process {pid} ({printable(target.name)}) keeps no memory profile, "
-                    "so it has no stacks: types and sizes of objects are shown.",
+                    "so it has no stacks: types and sizes of objects are shown. `ebpfprof serve "
+                    f"--pid {pid} --continuous --profile heap` finds the stacks, with probes.",
                     err=True,
                 )
                 return _Watched(target, TypeGrowth(target, binary, memory))

@@ -32,8 +32,8 @@ class Growth(Generic[Key]):
     """Compares looks.
 
     Something grows if even the least of the last third of its looks is more than the most of the
-    first third, by more than chance does: by three standard errors. What goes up and down, such as
-    a cache that is full, does not.
+    first third, and the last look by more than chance does: by three standard errors. What goes up
+    and down, such as a cache that is full, does not.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,13 @@ class Growth(Generic[Key]):
         if len(looks) < _LEAST_LOOKS:
             return None
         (first, first_variance), (last, last_variance) = looks[0], looks[-1]
-        if min(number for number, _ in looks[-third:]) <= max(n for n, _ in looks[:third]):
+        most, most_variance = max(looks[:third])
+        if min(looks[-third:])[0] <= most:
+            return None
+        # Not beyond the first look alone: a program that has just started fills what it keeps.
+        if last - most <= _SURE * math.sqrt(most_variance + last_variance):
             return None
         grown, error = last - first, math.sqrt(first_variance + last_variance)
-        if grown <= _SURE * error:
-            return None
         minutes = (self._times_ns[-1] - self._times_ns[0]) / 60e9
         return Growing(key, last, grown, grown / minutes if minutes > 0 else 0.0, error)
 

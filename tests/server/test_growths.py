@@ -15,7 +15,9 @@ from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server.growths import Growths
 from tests.continuous.fakes import PID
 from tests.differential.test_heap import EVERY_ALLOCATION, order, running
+from tests.kernel.programs import program
 from tests.server.serving import DEADLINE_S, Server
+from tests.targets_run import Target
 from tests.unit.profile.test_heap_growth import KIB, LEAK, OTHER, sample
 
 HEAP = kind_named("heap")
@@ -51,25 +53,48 @@ def test_growth_of_next_to_nothing_is_not() -> None:
     assert told(*(heap(10 + look, other=100_000) for look in range(8))) == []
 
 
+def growths(server: Server, target: Target, *commands: str) -> list[dict[str, Any]]:
+    """What is told first, while the target is given these commands in each window."""
+    until = monotonic() + DEADLINE_S
+    while True:
+        assert monotonic() < until
+        for command in commands:
+            order(target, command)
+        sleep(1.05)  # one window at least
+        body = server.get(f"/api/targets/{target.pid}/goroutines").body
+        if found := [each for each in json.loads(body)["findings"] if each["kind"] == "growth"]:
+            return found
+
+
+def serving(target: Target, *arguments: str) -> Server:
+    recorded = ("--profile", "heap", "--continuous", "--window", "1s", *arguments)
+    return Server("--pid", str(target.pid), *recorded)
+
+
 def test_a_program_that_leaks() -> None:
     with (
         running("1.27", rate=EVERY_ALLOCATION, GOGC="off") as target,
-        Server(
-            *("--pid", str(target.pid), "--profile", "heap", "--continuous", "--window", "1s")
-        ) as server,
+        serving(target) as server,
     ):
         assert server.ready
-        until = monotonic() + DEADLINE_S
-        found: list[dict[str, Any]] = []
-        while not found:
-            assert monotonic() < until
-            for command in ("leak 20", "turn", "make 2", "drop", "gc"):
-                order(target, command)
-            sleep(1.05)  # one window at least
-            body = server.get(f"/api/targets/{target.pid}/goroutines").body
-            found = [each for each in json.loads(body)["findings"] if each["kind"] == "growth"]
-    first = found[0]
+        first = growths(server, target, "leak 20", "turn", "make 2", "drop", "gc")[0]
     assert first["stack"][0]["function"] == "main.leak"
     assert first["title"].startswith("Perhaps a leak: memory in use by main.leak (main.go:")
     assert first["growth_bytes_per_minute"] > 0
     assert first["error_bytes"] == 0
+
+
+@pytest.mark.parametrize("alloc_rate", [1, 1024])
+def test_a_program_that_leaks_and_keeps_no_memory_profile(alloc_rate: int) -> None:
+    """Its allocations are counted at the gates, each or a sample; what is reused does not grow."""
+    with (
+        Target.start(program("allocations"), env={"GOGC": "off"}) as target,
+        serving(target, "--alloc-rate", str(alloc_rate), "--max-overhead", "0") as server,
+    ):
+        assert server.ready
+        found = growths(server, target, "keep 200", "reuse 500", "gc")
+    leaks = {each["stack"][0]["function"] for each in found}
+    assert "main.keepSmall" in leaks or "main.keepLarge" in leaks
+    assert leaks <= {"main.keepSmall", "main.keepMedium", "main.keepLarge"}
+    of_small = [each for each in found if each["stack"][0]["function"] != "main.keepLarge"]
+    assert all((each["error_bytes"] > 0) is (alloc_rate > 1) for each in of_small)

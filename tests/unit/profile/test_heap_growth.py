@@ -77,6 +77,16 @@ def test_chance_is_hardly_ever_taken_for_growth() -> None:
     assert wrong <= 3
 
 
+def test_a_program_that_fills_what_it_keeps_does_not_leak() -> None:
+    """From nothing to as many as it keeps; after that, chance alone makes them more or fewer."""
+    chance, period, size, wrong = random.Random(13), 64 * KIB, 4 * KIB, 0
+    for _ in range(300):
+        numbers = (0, *(400,) * 5)
+        draws = ([sample(LEAK, drawn(chance, n, size, period), size)] for n in numbers)
+        wrong += bool(looks(*draws, period=period))
+    assert wrong <= 3
+
+
 def test_the_told_error_is_that_of_the_estimate() -> None:
     """Of growth by 1,000 objects: nine in ten within two standard errors, not all within one."""
     chance, period, size = random.Random(11), 64 * KIB, 4 * KIB
