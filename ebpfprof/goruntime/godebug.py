@@ -14,6 +14,7 @@ _MAX_ENVIRONMENT_BYTES: Final = 1 << 21  # the kernel takes a quarter of the sta
 _OF_BUILD: Final = "DefaultGODEBUG"
 _OF_ENVIRONMENT: Final = b"GODEBUG="
 _TRACEBACK_LABELS: Final = "tracebacklabels"
+_MEMORY_RATE: Final = "memprofilerate"
 
 
 def shows_labels(binary: GoBinary, pid: int) -> bool:
@@ -24,14 +25,24 @@ def shows_labels(binary: GoBinary, pid: int) -> bool:
     sets later stays unknown (runtime/runtime1.go, parsedebugvars).
     """
     rules = binary.layout.tracebacks
-    value = rules.labels_by_default
+    value = _number(_TRACEBACK_LABELS, binary, pid)
+    return bool(rules.labels) and (rules.labels_by_default if value is None else value == 1)
+
+
+def memory_profile_rate(binary: GoBinary, pid: int) -> int | None:
+    """What runtime.MemProfileRate is set to at the program's start, in bytes; None: the default."""
+    return _number(_MEMORY_RATE, binary, pid)
+
+
+def _number(wanted: str, binary: GoBinary, pid: int) -> int | None:
+    value = None
     of_build = binary.build_info.settings.get(_OF_BUILD, "") if binary.build_info else ""
     for text in (of_build, *_of_environment(pid)):
         for setting in text.split(","):
             name, _, number = setting.partition("=")
-            if name == _TRACEBACK_LABELS and number.lstrip("+-").isdecimal():
-                value = int(number) == 1
-    return value and bool(rules.labels)
+            if name == wanted and number.lstrip("+-").isdecimal():
+                value = int(number)
+    return value
 
 
 def _of_environment(pid: int) -> Iterator[str]:

@@ -19,18 +19,22 @@ import numpy as np
 from ebpfprof.console.text import printable
 from ebpfprof.errors import UnsupportedTarget
 from ebpfprof.goruntime.bucket_list import BucketList
+from ebpfprof.goruntime.godebug import memory_profile_rate
+from symbolizer.codeanalysis.heap_globals import has_memory_profile
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.process.memory import Memory
     from ebpfprof.process.process import Target
+    from symbolizer import GoBinary
     from symbolizer.codeanalysis.heap_globals import HeapGlobals
     from symbolizer.go.runtime_layout import RuntimeLayout
 
     Counts = npt.NDArray[np.int64]
 
 _FUTURES: Final = 3
+_DEFAULT_RATE: Final = 512 << 10  # runtime.MemProfileRate (bytes), as the program's file has it
 _ATTEMPTS: Final = 12
 _PAUSE_S: Final = 0.001
 _AT_ONCE: Final = 1024
@@ -66,6 +70,18 @@ class HeapCounts:
     beyond: bool
     corrupt: int
     is_torn: bool = False
+
+
+def keeps_profile(found: HeapBuckets, binary: GoBinary, pid: int) -> bool:
+    """Whether the program keeps a memory profile, also if it has only just begun to start.
+
+    Then the rate is the default, which the runtime sets to 0 if GODEBUG says so, or if the linker
+    left the profile out (runtime/proc.go, schedinit). Raises as HeapBuckets.rate().
+    """
+    rate = found.rate()
+    if rate != _DEFAULT_RATE:
+        return rate > 0
+    return has_memory_profile(binary) and memory_profile_rate(binary, pid) != 0
 
 
 def require_profile(target: Target, found: HeapBuckets) -> None:

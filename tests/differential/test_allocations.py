@@ -6,7 +6,9 @@ The judges: the program's own counters, and Go's own profile of the same work wi
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.heap.allocation_samples import OTHERS
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.programs import program
+from tests.kernel.verbs import PYTHON
 from tests.recorder import Recorder, recording
 from tests.targets_run import Target
 
@@ -185,6 +188,32 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
         assert abs(ours[name] - true) / true < SURE * error + 0.01, (name, comments)
     # The program's own counters tell all of a size: windows only share it out.
     assert abs(ours["medium"] / counts[3] - 1) < 0.001
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("name", "env", "command", "function"),
+    [
+        ("allocations", {}, "keep 300", "keepSmall"),
+        ("heap", {"GODEBUG": "memprofilerate=0"}, "leak 300", "leak"),
+    ],
+)
+def test_a_program_that_is_started_is_recorded_from_its_beginning(
+    name: str, env: dict[str, str], command: str, function: str, version: str, tmp_path: Path
+) -> None:
+    """At its first instruction MemProfileRate is not 0 yet."""
+    own = tmp_path / "own"
+    ours = ("run", "--profile", "allocs", *EACH, *NO_BOUND, "-o", str(own), "--")
+    done = subprocess.run(
+        [*PYTHON, *ours, program(name, version)],
+        input=f"{command}\n",
+        text=True,
+        capture_output=True,
+        env={**os.environ, **env},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert by_leaf(pprof.decode(own.read_bytes(), kind="allocs"), 0)[function] == 300
 
 
 def in_use(profile: Profile) -> dict[str, int]:

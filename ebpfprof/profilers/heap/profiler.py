@@ -65,7 +65,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary if its code is unknown.
         """
-        from ebpfprof.goruntime.heap_buckets import HeapBuckets
+        from ebpfprof.goruntime.heap_buckets import HeapBuckets, keeps_profile
         from ebpfprof.goruntime.process import for_user
         from ebpfprof.process.memory import Memory
         from ebpfprof.profilers.heap.stacks import HeapStacks
@@ -82,7 +82,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
         self._stacks[number] = HeapStacks(go.binary, go.load_bias, go.mappings)
         memory = opened.held.enter_context(Memory(opened.process))
         self._buckets[number] = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
-        if self._buckets[number].rate() <= 0:
+        if not keeps_profile(self._buckets[number], go.binary, opened.process.pid):
             self._open_gates(number, go, memory, lambda: opened.others_ns(self))
         self.targets[number] = go
 
