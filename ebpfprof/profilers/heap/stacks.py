@@ -45,7 +45,8 @@ class HeapStacks:
 
     def look_up(self, stacks: Iterable[tuple[int, ...]]) -> None:
         """Look up many stacks at once, which is faster. Raises GoTableError."""
-        new = {pc - 1 - self._bias for stack in stacks for pc in stack if stack not in self._known}
+        pcs = {pc - self._bias for stack in stacks for pc in stack if stack not in self._known}
+        new = pcs | {pc - 1 for pc in pcs}
         found = self._binary.frames_many(new - self._frames.keys())
         self._frames.update(found)
 
@@ -79,11 +80,13 @@ class HeapStacks:
     def shown(self, stack: tuple[int, ...]) -> Sequence[LoggedCall]:
         """The calls that Go shows, innermost first: without the runtime's innermost ones.
 
-        All of them if there are no others. Raises GoTableError.
+        Whether a call is one of the runtime, Go sees at the address behind it (FuncForPC): there,
+        another inlined function can begin. All calls if there are no others. Raises GoTableError.
         """
         calls = list(self._without_wrappers(self._calls(stack)))
         for number, each in enumerate(calls):
-            if each.frame is None or not each.frame.function.startswith(self._hidden):
+            behind = self._at(each.address + 1)
+            if not behind or not behind[0].function.startswith(self._hidden):
                 return calls[number:]
         return calls
 

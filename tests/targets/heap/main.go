@@ -37,6 +37,7 @@ var (
 	churns atomic.Int32
 	leaked = make([]*[512]int, 0, 1<<16)
 	cache  [64]*[512]int
+	name   string
 )
 
 func keep(round int, object any) {
@@ -125,6 +126,7 @@ func work(rounds int) {
 		maps(round)
 		deep(20, round)
 		deep(200, round)
+		named()
 		for _, each := range shapes {
 			each.make(round)
 		}
@@ -133,6 +135,19 @@ func work(rounds int) {
 			larges(round)
 		}
 	}
+}
+
+// At the instruction behind the call of nameOf, the code of CallersFrames begins: Go's profile takes
+// nameOf for a part of the runtime.
+//
+//go:noinline
+func named() { name = nameOf(uintptr(len(kept))) }
+
+func nameOf(pc uintptr) string {
+	pcs := []uintptr{pc}
+	frames := runtime.CallersFrames(pcs)
+	frame, _ := frames.Next()
+	return frame.Function
 }
 
 // A different stack for each number: a bit decides which of two calls is made at each level.
