@@ -78,6 +78,8 @@ class TracebackRules:
     """Whether it has them unless GODEBUG or go.mod says otherwise."""
     quotes_bytes: bool
     """Whether bytes of a label that are not UTF-8 are written as they are; as U+FFFD before."""
+    skips_callers_of_mallocgc: bool
+    """Whether stacks of the memory profile begin with the caller of that (runtime/mprof.go)."""
     unequal_totals: bool
     """Whether the totals of a heap profile never equal those in use (writeHeapInternal)."""
     hidden_prefixes: tuple[str, ...]

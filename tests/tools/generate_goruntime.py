@@ -46,6 +46,9 @@ LABELS: Final = re.compile(r"^type labelMap (map\[string\]string|struct \{)$", r
 # Where Go says how it writes tracebacks, and the text of goroutine profiles.
 TRACEBACK_FILE: Final = "src/runtime/traceback.go"
 PPROF_FILE: Final = "src/runtime/pprof/pprof.go"
+MPROF_FILE: Final = "src/runtime/mprof.go"
+MALLOC_FILE: Final = "src/runtime/malloc.go"
+SKIPPED: Final = re.compile(r"nstk := callers\((\d), ")
 PRINT_FILE: Final = "src/runtime/print.go"
 MOST_FRAMES: Final = (
     re.compile(r"^const _TracebackMaxFrames = (\d+)$", re.MULTILINE),
@@ -180,9 +183,22 @@ def tracebacks(goroot: Path) -> dict[str, Any]:
         "labels": labels_in_header(header),
         "labels_by_default": bool(default and int(default[1])),
         "quotes_bytes": "Distinguish errors" in (goroot / PRINT_FILE).read_text(),
+        "skips_callers_of_mallocgc": skips_callers_of_mallocgc(goroot),
         "unequal_totals": "allocBytes++" in (goroot / PPROF_FILE).read_text(),
         "hidden_prefixes": HIDDEN_PREFIX.findall(record),
     }
+
+
+def skips_callers_of_mallocgc(goroot: Path) -> bool:
+    """Return whether mProf_Malloc leaves out the caller of mallocgc, too.
+
+    It skips its own frame, that of profilealloc, and those of mallocgc, which since Go 1.24 is made
+    of functions for each kind of object.
+    """
+    found = SKIPPED.search(function((goroot / MPROF_FILE).read_text(), "mProf_Malloc"))
+    assert found
+    kinds = function((goroot / MALLOC_FILE).read_text(), "mallocgcLarge")
+    return int(found[1]) > (4 if kinds else 3)
 
 
 def function(source: str, name: str) -> str:

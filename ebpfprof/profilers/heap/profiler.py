@@ -79,10 +79,12 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
             found = heap_globals(go.binary)
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
-        self._stacks[number] = HeapStacks(go.binary, go.load_bias, go.mappings)
         memory = opened.held.enter_context(Memory(opened.process))
         self._buckets[number] = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
-        if not keeps_profile(self._buckets[number], go.binary, opened.process.pid):
+        at_gates = not keeps_profile(self._buckets[number], go.binary, opened.process.pid)
+        place = go.binary, go.load_bias, go.mappings
+        self._stacks[number] = HeapStacks(*place, at_gates=at_gates)
+        if at_gates:
             self._open_gates(number, go, memory, lambda: opened.others_ns(self))
         self.targets[number] = go
 

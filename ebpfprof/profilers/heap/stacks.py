@@ -33,11 +33,23 @@ class LoggedCall(NamedTuple):
 
 
 class HeapStacks:
-    """Looks up the stacks of one program, each once. Addresses are runtime addresses."""
+    """Looks up the stacks of one program, each once. Addresses are runtime addresses.
 
-    def __init__(self, binary: GoBinary, load_bias: int, mappings: tuple[Mapping, ...]) -> None:
+    The runtime's own stacks lack wrappers, but those that begin `at_gates` have all frames.
+    """
+
+    def __init__(
+        self,
+        binary: GoBinary,
+        load_bias: int,
+        mappings: tuple[Mapping, ...],
+        *,
+        at_gates: bool = False,
+    ) -> None:
         self._binary, self._bias, self._mappings = binary, load_bias, mappings
+        self._at_gates = at_gates
         self._hidden = binary.layout.tracebacks.hidden_prefixes
+        self._skips_callers = binary.layout.tracebacks.skips_callers_of_mallocgc
         self._frames: dict[int, tuple[GoFrame, ...]] = {}
         self._known: dict[tuple[int, ...], tuple[Location, ...]] = {}
         self._first: dict[tuple[Location, ...], tuple[int, ...]] = {}
@@ -61,20 +73,25 @@ class HeapStacks:
         return known
 
     def shown_alike(self, stack: tuple[int, ...]) -> tuple[int, ...]:
-        """A stack that begins with the caller of mallocgc, the same for all that look the same.
+        """A stack that begins as in Go's profile, the same for all that look the same.
 
         An object passes by other instructions of mallocgc while the garbage collector marks, from
-        the same line of the program. Go's profile begins there (mProf_Malloc). Raises GoTableError.
+        the same line of the program. Raises GoTableError.
         """
-        callers = stack[self.allocators(stack) :] or stack
+        callers = stack[self._first_caller(stack) :] or stack
         return self._first.setdefault(self.of(callers), callers)
 
-    def allocators(self, stack: tuple[int, ...]) -> int:
-        """How many of the innermost frames are of runtime.mallocgc and what it is made of."""
+    def _first_caller(self, stack: tuple[int, ...]) -> int:
+        """How many of the innermost frames mProf_Malloc leaves out.
+
+        Those of runtime.mallocgc and what it is made of, and that which called it, such as
+        reflect.unsafe_New, if this version of Go does so.
+        """
         for number, pc in enumerate(stack):
             frames = self._at(pc - 1)
             if not frames or not frames[-1].function.startswith(_ALLOCATORS):
-                return number
+                is_alone = number > 0 and len(frames) == 1
+                return number + (is_alone and self._skips_callers)
         return len(stack)
 
     def shown(self, stack: tuple[int, ...]) -> Sequence[LoggedCall]:
@@ -106,7 +123,7 @@ class HeapStacks:
                 yield LoggedCall(number, caller, frame)
 
     def _without_wrappers(self, calls: Iterable[LoggedCall]) -> Iterator[LoggedCall]:
-        elides = False
+        elides = self._at_gates  # what mProf_Malloc leaves out is no wrapper
         for each in calls:
             role = each.frame.role if each.frame else FuncRole.NORMAL
             if role is not FuncRole.GOEXIT and not (role is FuncRole.WRAPPER and elides):
