@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -244,6 +245,24 @@ def test_what_is_left_is_known_after_each_collection(version: str, tmp_path: Pat
     left = {"keepSmall": 2000, "keepMedium": 2000, "keepLarge": 20}
     assert in_use(dropped["heap"]) == left
     assert not any("too fast" in comment for comment in dropped["heap"].comments)
+
+
+def test_objects_that_nobody_follows_are_allocated_all_the_same(tmp_path: Path) -> None:
+    """A profiler that can't run for a while counts all, but learns not of each where it is."""
+    objects = 400_000
+    with (
+        Target.start(program("allocations"), env=FEW_COLLECTIONS) as target,
+        recorded(target, tmp_path / "own", *EACH, *NO_BOUND) as (recorder, found),
+    ):
+        recorder.send(signal.SIGSTOP)
+        recorder.wait_until_stopped()
+        order(target, f"turns {objects}")
+        recorder.send(signal.SIGCONT)
+    assert by_leaf(found["allocs"], 0)["first"] == objects
+    lost = {kind: [c for c in each.comments if "not followed" in c] for kind, each in found.items()}
+    assert lost["allocs"] == []
+    (said,) = lost["heap"]
+    assert re.match(r"incomplete: \d+ sampled objects not followed", said)
 
 
 def test_collections_without_end_lose_nothing_that_is_there(tmp_path: Path) -> None:

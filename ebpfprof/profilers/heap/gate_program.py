@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers.alarms import BudgetAlarms
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.heap.gate_tables import AllocationTables
+from ebpfprof.profilers.heap.kind import HEAP
 from ebpfprof.profilers.target_layout import target_fields
 from symbolizer.codeanalysis.allocation_gates import MAX_GATES
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
@@ -30,6 +32,7 @@ _ORIGINS: Final = c_facts.enum("heap/allocations.bpf.c", "origin")
 _CERTAIN: Final = 1 << 32
 _MAX_STACKS: Final = 1 << 15
 _BIRTH_PAGES: Final = 1 << 10
+_UNFOLLOWED: Final = "births_full"
 _MAX_DEPTH: Final = 136  # as for waits: more than Go's 128 logical frames
 
 
@@ -159,10 +162,17 @@ class GateProgram(BoundedProbes):
             self.tables.forget(index)
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all targets together."""
+        """What it lost so far, of all targets together.
+
+        An object that is not followed was counted all the same: only what is in use lacks it.
+        """
         if not self.is_loaded:
             return ()
-        return losses(self._program.maps["losses"].numbers())
+        found = losses(self._program.maps["losses"].numbers())
+        return [
+            replace(each, kinds=(HEAP.name,)) if each.name == _UNFOLLOWED else each
+            for each in found
+        ]
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
