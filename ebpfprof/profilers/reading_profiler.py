@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profilers.profiler import RecordedData
+from ebpfprof.profilers.profiler import HasSnapshots, RecordedData
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
@@ -23,7 +23,7 @@ _MOST_CPU: Final = 0.02  # of a processor, for looks of one process
 Found = TypeVar("Found")
 
 
-class ReadingProfiler(ABC, Generic[Found]):
+class ReadingProfiler(HasSnapshots, ABC, Generic[Found]):
     """Reads at each snapshot, and at the end of a recording. See profilers.profiler.Profiler.
 
     A subclass opens processes in open(), puts them into `targets`, and reads them in look().
@@ -115,13 +115,6 @@ class ReadingProfiler(ABC, Generic[Found]):
         if not self._is_over:
             self._look(number)
         return self.recorded(number)
-
-    def begin(self, _number: int) -> None:
-        """No mark: a snapshot has all there is."""
-
-    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
-        """Never called, since begin() returns no mark."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """The processes' own stacks of contexts close their memory."""

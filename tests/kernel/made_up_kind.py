@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ebpfprof.__main__ import main
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -19,7 +18,7 @@ from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.profiler import OpenedProcess, RecordedData, Rights
+from ebpfprof.profilers.profiler import HasSnapshots, OpenedProcess, RecordedData, Rights
 from ebpfprof.profilers.report_builder import ReportBuilder
 
 KIND = ProfileKind(
@@ -53,7 +52,7 @@ class RecordedWidgets(RecordedData):
     widgets: int = 0
 
 
-class WidgetProfiler:
+class WidgetProfiler(HasSnapshots):
     """Throws a widget each time it is polled while a process is recorded."""
 
     tick_s = 0.05
@@ -108,12 +107,6 @@ class WidgetProfiler:
 
     def snapshot(self, number: int, *, settled: bool) -> RecordedData:
         return RecordedWidgets(widgets=self._thrown[number])
-
-    def begin(self, number: int) -> None:
-        pass
-
-    def read(self, number: int, mark: Any, *, restart: bool) -> RecordedData:  # noqa: ANN401
-        raise NotImplementedError
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         assert isinstance(found, RecordedWidgets)

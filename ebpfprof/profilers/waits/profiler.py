@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profilers.profiler import OpenedProcess, Rights
+from ebpfprof.profilers.profiler import HasSnapshots, OpenedProcess, Rights
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
 from ebpfprof.profilers.waits.rows import WaitsConfig
@@ -47,7 +47,7 @@ def rights(_options: Options) -> Rights:
     return Rights(to_attach=not uprobe_links.is_offered())
 
 
-class WaitsProfiler:
+class WaitsProfiler(HasSnapshots):
     """Records the block and mutex profiles, and open waits at the end."""
 
     tick_s = _TICK_S
@@ -229,13 +229,6 @@ class WaitsProfiler:
         if windows:
             found.totals = self._delays[number].grown(found.totals)
         return found
-
-    def begin(self, _number: int) -> None:
-        """No mark: snapshots have the sums."""
-
-    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
-        """Never called, since begin() returns no mark."""
-        raise NotImplementedError
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the block and mutex profiles, the locks and the open waits."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profilers.profiler import RecordedData, Rights
+from ebpfprof.profilers.profiler import HasSnapshots, RecordedData, Rights
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.goruntime.looks import GoroutineLooks
@@ -34,7 +34,7 @@ def rights(_options: Options) -> Rights:
     return Rights()
 
 
-class WallProfiler:
+class WallProfiler(HasSnapshots):
     """Reads the sums of GoroutineLooks."""
 
     tick_s = _TICK_S
@@ -136,13 +136,6 @@ class WallProfiler:
             unknown=sampler.unknown,
             late_ns=looks.late_ns,
         )
-
-    def begin(self, _number: int) -> None:
-        """No mark: snapshots have the sums."""
-
-    def read(self, number: int, _mark: None, *, restart: bool) -> RecordedData:
-        """Never called, since begin() returns no mark."""
-        raise NotImplementedError
 
     def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
         """Add the wall profile."""
