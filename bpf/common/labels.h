@@ -291,7 +291,7 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
         return 0;
     if (!is_read || !take_labels(reader, is_slice)) {
         tell_absent(reader, owner);
-        count_loss(LOSS_labels_unreadable);
+        count_loss(LOSS_labels_unreadable, owner >> 1);
         return 0;
     }
 #if WITH_CHOSEN_LABELS
@@ -300,9 +300,9 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
 #endif
     u64 hash = mix(mix(reader->hash, reader->set.count), owner);
     if (reader->is_cut)
-        count_loss(LOSS_label_cut);
+        count_loss(LOSS_label_cut, owner >> 1);
     if (reader->set.count > MAX_LABELS)
-        count_loss(LOSS_labels_many);
+        count_loss(LOSS_labels_many, owner >> 1);
     if (label_sets.lookup(&hash))
         return hash;
     reader->set.owner = owner;
@@ -312,7 +312,7 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
         made->rows += 1 + (failure >> 63); /* a branch would double the verifier's work */
     if (label_sets.lookup(&hash))
         return hash;
-    count_loss(LOSS_label_sets_full);
+    count_loss(LOSS_label_sets_full, owner >> 1);
     return 0;
 }
 
@@ -325,7 +325,7 @@ static __always_inline u64 label_set(u64 labels, bool is_slice, u64 owner) {
         return 0;
     struct label_reader *reader = take_label_reader();
     if (!reader) {
-        count_loss(LOSS_labels_unreadable);
+        count_loss(LOSS_labels_unreadable, owner >> 1);
         return 0;
     }
     u64 hash = read_labels(reader, labels, is_slice, owner);
@@ -339,7 +339,7 @@ static __always_inline u64 label_set_of(u64 g, u32 labels_offset, bool is_slice,
     if (!g || !labels_offset)
         return 0;
     if (read_user(&labels, sizeof(labels), (void *)(g + labels_offset))) {
-        count_loss(LOSS_labels_unreadable);
+        count_loss(LOSS_labels_unreadable, owner >> 1);
         return 0;
     }
     return label_set(labels, is_slice, owner);

@@ -9,10 +9,11 @@ enum loss {
     LOSS_KINDS,
 };
 
-BPF_ARRAY(losses, u64, LOSS_KINDS);
+/* Of each target. */
+BPF_ARRAY(losses, u64, MAX_TARGETS *LOSS_KINDS);
 
-static __always_inline void count_loss(enum loss kind) {
-    int index = kind;
+static __always_inline void count_loss(enum loss kind, u32 target_index) {
+    int index = target_index * LOSS_KINDS + kind;
     u64 *lost = losses.lookup(&index);
     if (lost)
         __sync_fetch_and_add(lost, 1);

@@ -200,7 +200,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         read_kernel(&work->signals.bytes, sizeof(u64), task + SIGNAL_STACK_BYTES_OFFSET);
         if (hand_over(work))
             return;
-        count_loss(LOSS_unlearned_full);
+        count_loss(LOSS_unlearned_full, index);
     }
     struct filled *made = filled.lookup(&zero);
     if (!made)
@@ -216,7 +216,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     if (known)
         __sync_fetch_and_add(&known->count, process->one_in);
     else
-        count_loss(LOSS_samples_full);
+        count_loss(LOSS_samples_full, index);
 }
 
 int on_sample(struct bpf_perf_event_data *ctx) {

@@ -109,7 +109,7 @@ static __always_inline void tell(struct pt_regs *ctx, const struct gate *gate, u
         return;
     struct born *born = births.ringbuf_reserve(sizeof(*born));
     if (!born) {
-        count_loss(LOSS_births_full);
+        count_loss(LOSS_births_full, target_index);
         return;
     }
     born->object = value_of(ctx, &gate->object);
@@ -146,7 +146,7 @@ static __always_inline void allocated(struct pt_regs *ctx, struct site *site,
         return;
     u64 size_bytes = value_of(ctx, &gate->size);
     if (size_bytes == 0 || size_bytes > MOST_BYTES) {
-        count_loss(LOSS_object_size_unreadable);
+        count_loss(LOSS_object_size_unreadable, site->target);
         return;
     }
     u64 eighths = (size_bytes + 7) / 8;
@@ -162,7 +162,7 @@ static __always_inline void allocated(struct pt_regs *ctx, struct site *site,
     struct total one = {.count = 1};
     if (!key)
         return; /* a loss, which is counted already */
-    add_to(key, &one);
+    add_to(key, &one, site->target);
     if (is_large || drawn < chance->told)
         tell(ctx, gate, key, site->target, size_bytes, drawn);
 }

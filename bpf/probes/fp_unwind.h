@@ -84,7 +84,7 @@ static __always_inline struct walker *take_walker(const struct group *group) {
             return walker;
         }
     }
-    count_loss(LOSS_goroutine_unreadable);
+    count_loss(LOSS_goroutine_unreadable, group->target);
     return NULL;
 }
 

@@ -74,7 +74,7 @@ static __always_inline bool stack_moved(u64 g, const struct target *target,
  */
 static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
                                        const struct target *target, u64 return_pc, u64 *words,
-                                       struct start *start) {
+                                       u32 target_index, struct start *start) {
     start->bp = target->callback.none;
     start->frame.bp = ctx->bp;
     start->frame.return_pc = return_pc;
@@ -83,7 +83,7 @@ static __always_inline bool start_here(u64 g, const struct pt_regs *ctx,
         if (read_user(words, sizeof(start->bounds), (void *)g))
             return false;
         if (WITH_LABELS)
-            count_loss(LOSS_labels_unreadable);
+            count_loss(LOSS_labels_unreadable, target_index);
     }
     start->bounds.lo = words[0];
     start->bounds.hi = words[1];

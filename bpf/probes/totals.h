@@ -57,7 +57,7 @@ static __always_inline struct group group_of(u32 target_index, u32 kind, u64 g,
 static __always_inline u64 stack_key(struct walker *walker) {
     u64 hash = stack_hash(walker);
     if (walker->loss >= 0)
-        count_loss(walker->loss);
+        count_loss(walker->loss, walker->stack.group.target);
     if (totals.lookup(&hash))
         return hash;
 #if BY_LOCK
@@ -67,7 +67,7 @@ static __always_inline u64 stack_key(struct walker *walker) {
     if (!locked || !locked_at_most)
         return 0;
     if (walker->stack.group.sema && locked->stacks >= locked_at_most->stacks) {
-        count_loss(LOSS_locks_many);
+        count_loss(LOSS_locks_many, walker->stack.group.target);
         walker->stack.group.sema = OTHER_LOCKS;
         hash = stack_hash(walker);
         if (totals.lookup(&hash))
@@ -80,7 +80,7 @@ static __always_inline u64 stack_key(struct walker *walker) {
     if (!made || !most)
         return 0;
     if (walker->stack.group.labels && made->stacks >= most->stacks) {
-        count_loss(LOSS_labelled_full);
+        count_loss(LOSS_labelled_full, walker->stack.group.target);
         walker->stack.group.labels = 0;
         hash = stack_hash(walker);
         if (totals.lookup(&hash))
@@ -88,7 +88,7 @@ static __always_inline u64 stack_key(struct walker *walker) {
     }
 #endif
     if (stacks.update(&hash, &walker->stack)) {
-        count_loss(LOSS_stacks_full);
+        count_loss(LOSS_stacks_full, walker->stack.group.target);
         return 0;
     }
     struct total none = {};
@@ -105,10 +105,10 @@ static __always_inline u64 stack_key(struct walker *walker) {
     return hash;
 }
 
-static __always_inline void add_to(u64 key, const struct total *more) {
+static __always_inline void add_to(u64 key, const struct total *more, u32 target_index) {
     struct total *total = totals.lookup(&key);
     if (!total) {
-        count_loss(LOSS_totals_full);
+        count_loss(LOSS_totals_full, target_index);
         return;
     }
     __sync_fetch_and_add(&total->count, more->count);

@@ -78,7 +78,7 @@ static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 no
         locks.insert(&key, &none);
         lock = locks.lookup(&key);
         if (!lock) {
-            count_loss(LOSS_locks_full);
+            count_loss(LOSS_locks_full, target_index);
             return false;
         }
     }

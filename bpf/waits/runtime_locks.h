@@ -63,7 +63,7 @@ static __always_inline struct sleeper *sleeper_at(u64 thread, u32 target_index) 
     sleepers.insert(&key, &none);
     sleeper = sleepers.lookup(&key);
     if (!sleeper)
-        count_loss(LOSS_sleepers_full);
+        count_loss(LOSS_sleepers_full, target_index);
     return sleeper;
 }
 
@@ -73,7 +73,7 @@ static __always_inline void thread_sleeps(struct pt_regs *ctx, const struct run 
     if (read_user(&thread, sizeof(thread), (void *)(ctx->r14 + run->target->m_offset)) ||
         read_user(&ticks, sizeof(ticks), (void *)(thread + layout->start_ticks_offset)) ||
         read_user(&lock, sizeof(lock), (void *)(ctx->bp + sizeof(struct frame)))) {
-        count_loss(LOSS_goroutine_unreadable);
+        count_loss(LOSS_goroutine_unreadable, run->site->target);
         return;
     }
     struct sleeper *sleeper = sleeper_at(thread, run->site->target);
@@ -109,7 +109,7 @@ static __always_inline void thread_is_woken(struct pt_regs *ctx, const struct ru
         return;
     if (read_user(&ticks, sizeof(ticks), (void *)(thread + layout->start_ticks_offset)) ||
         read_user(&semaphore, sizeof(semaphore), (void *)(thread + layout->semaphore_offset))) {
-        count_loss(LOSS_goroutine_unreadable);
+        count_loss(LOSS_goroutine_unreadable, run->site->target);
         return;
     }
     struct sleeper *sleeper = sleeper_at(thread, run->site->target);
@@ -213,7 +213,7 @@ static __always_inline void lock_is_released(struct pt_regs *ctx, const struct r
     if (!now_ns)
         return;
     if (read_user(&list, sizeof(list), (void *)lock)) {
-        count_loss(LOSS_releaser_unreadable);
+        count_loss(LOSS_releaser_unreadable, index);
         return;
     }
     if ((list & ~(u64)MUTEX_FLAGS) == 0)
@@ -227,12 +227,13 @@ static __always_inline void lock_is_released(struct pt_regs *ctx, const struct r
     if (!walker)
         return;
     u64 key = 0;
-    if (start_here(ctx->r14, ctx, target, run->site->return_pc, walker->piece, &walker->start)) {
+    if (start_here(ctx->r14, ctx, target, run->site->return_pc, walker->piece, index,
+                   &walker->start)) {
         walk_both_stacks(walker, ctx->r14, curg, layout, target);
         key = stack_key(walker);
         remember_releaser(index, lock, key);
     } else {
-        count_loss(LOSS_releaser_unreadable);
+        count_loss(LOSS_releaser_unreadable, index);
     }
     give_walker(walker);
     struct total total = {
@@ -240,7 +241,7 @@ static __always_inline void lock_is_released(struct pt_regs *ctx, const struct r
         .delay_ns = MUTEX_FRACTION * charge_ns,
     };
     if (key)
-        add_to(key, &total);
+        add_to(key, &total, index);
 }
 
 /* At a call of unlock2Wake in unlock2: RAX holds the lock, released a moment ago. */

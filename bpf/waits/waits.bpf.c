@@ -49,9 +49,10 @@ static __always_inline struct walker *walk_here(struct pt_regs *ctx, struct site
     bool is_unbounded = !WITH_LABELS || !target->labels_offset;
     if (is_unbounded) {
         start_unbounded(walker, g, ctx, target, site);
-    } else if (!start_here(g, ctx, target, site->return_pc, walker->piece, &walker->start)) {
+    } else if (!start_here(g, ctx, target, site->return_pc, walker->piece, site->target,
+                           &walker->start)) {
         give_walker(walker);
-        count_loss(LOSS_goroutine_unreadable);
+        count_loss(LOSS_goroutine_unreadable, site->target);
         return NULL;
     }
 #if WITH_LABELS
@@ -103,7 +104,7 @@ static __always_inline void begin(struct pt_regs *ctx, struct site *site,
         wait = waits.lookup(&key);
     }
     if (!wait)
-        count_loss(LOSS_waits_full);
+        count_loss(LOSS_waits_full, site->target);
     else if (WITH_MUTEX && sema)
         wait->is_queued = join_queue(site->target, sema, g, begun.since_ns);
 }
@@ -114,7 +115,7 @@ static __always_inline void wait_begins(struct pt_regs *ctx, struct site *site,
     u64 key = goroutine_key(g, site->target);
     u64 sema = target->callback.none;
     if (WITH_MUTEX && site->is_semaphore && !lock_waited_for(ctx, target, &sema))
-        count_loss(LOSS_goroutine_unreadable);
+        count_loss(LOSS_goroutine_unreadable, site->target);
     if (WITH_BLOCK || sema) {
         begin(ctx, site, target, g, key, sema);
     } else {
@@ -164,7 +165,7 @@ static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct targe
     if (found && !stack_moved(g, target, &walker->start.bounds, walker->loss < 0))
         key = stack_key(walker);
     else
-        count_loss(LOSS_stack_moving);
+        count_loss(LOSS_stack_moving, group->target);
     give_walker(walker);
     return key;
 }
@@ -199,7 +200,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     struct total before = weight(wait->counted_ns);
     now.count -= before.count;
     now.delay_ns -= before.delay_ns;
-    add_to(wait->stack, &now);
+    add_to(wait->stack, &now, target_index);
     wait->counted_ns = delay_ns;
 }
 
@@ -212,7 +213,7 @@ static __always_inline void count_release(u64 charge_ns, struct walker *walker, 
         key = stack_key(walker);
         remember_releaser(target_index, sema, key);
     } else {
-        count_loss(LOSS_releaser_unreadable);
+        count_loss(LOSS_releaser_unreadable, target_index);
     }
     give_walker(walker);
     struct total total = {
@@ -220,7 +221,7 @@ static __always_inline void count_release(u64 charge_ns, struct walker *walker, 
         .delay_ns = MUTEX_FRACTION * charge_ns,
     };
     if (key)
-        add_to(key, &total);
+        add_to(key, &total, target_index);
 }
 
 /* Takes a walker for the stack that releases. */
@@ -237,14 +238,15 @@ walker_of_releaser(u64 releaser, u64 sema, const struct target *target, u32 targ
  * for many other reasons, too. At a semaphore g's wait reason decides: there the garbage collector
  * may stop it on its way to the park, and it may park again.
  */
-static __always_inline bool is_parked(const struct wait *wait, u64 g, const struct target *target) {
+static __always_inline bool is_parked(const struct wait *wait, u64 g, const struct target *target,
+                                      u32 target_index) {
     u8 reason = 0;
     if (!wait->is_semaphore)
         return wait->state == WAITS;
     if (wait->state == OVER)
         return false;
     if (read_user(&reason, sizeof(reason), (void *)(g + target->wait_reason_offset))) {
-        count_loss(LOSS_goroutine_unreadable);
+        count_loss(LOSS_goroutine_unreadable, target_index);
         return false;
     }
     return reason < 64 && (target->semaphore_reasons >> reason & 1);
@@ -266,7 +268,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
         struct wait none = {.state = OVER};
         waits.insert(&key, &none); /* a seed of it comes too late */
     }
-    if (!wait || !is_parked(wait, g, target))
+    if (!wait || !is_parked(wait, g, target, target_index))
         return NOT_TAKEN;
     u64 since_ns = wait->since_ns;
     bool is_queued = wait->is_queued;
@@ -318,7 +320,7 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
                                     const struct target *target) {
     u64 g, sema = 0;
     if (read_user(&g, sizeof(g), (void *)ctx->ax)) {
-        count_loss(LOSS_releaser_unreadable);
+        count_loss(LOSS_releaser_unreadable, site->target);
         return;
     }
     u64 charge_ns = end_wait(g, ctx->r14, &sema, target, site->target);
@@ -326,8 +328,8 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
         return;
     struct walker *walker = walker_of_releaser(ctx->r14, sema, target, site->target);
     if (walker) {
-        bool found =
-            start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, &walker->start);
+        bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
+                                &walker->start);
         count_release(charge_ns, walker, found, target, site->target, sema);
     }
 }

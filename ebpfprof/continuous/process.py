@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -50,7 +50,7 @@ class Live(Protocol):
     def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
     def read(self, target: Any, since: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
     def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102 - as LiveSession
-    def losses(self) -> Iterable[Loss]: ...  # noqa: D102 - as LiveSession
+    def losses_of(self, target: Any) -> Sequence[Loss]: ...  # noqa: ANN401, D102 - as LiveSession
 
 
 class Phase(Enum):

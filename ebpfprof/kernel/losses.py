@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -13,13 +13,15 @@ from ebpfprof.kernel.sources import bpf_folder
 class Loss:
     """How often one thing was lost: `name` for machines, `text` for people.
 
-    `kinds` are the kinds of profile that lack it; () stands for all.
+    `kinds` are the kinds of profile that lack it; () stands for all. `target` is the number of the
+    process of which it was lost; None: of all together.
     """
 
     name: str
     text: str
     count: int
     kinds: tuple[str, ...] = ()
+    target: int | None = None
 
     def __str__(self) -> str:
         return f"{self.count} {self.text} ({self.name})"
@@ -32,37 +34,47 @@ def loss_kinds() -> tuple[tuple[str, str], ...]:
     return tuple(re.findall(r'^LOSS\((\w+), "([^"]+)"\)$', source, re.MULTILINE))
 
 
-def losses(counts: list[int], more: Mapping[str, int] | None = None) -> tuple[Loss, ...]:
+def losses(
+    counts: Sequence[int], more: Mapping[str, Mapping[int, int]] | None = None
+) -> tuple[Loss, ...]:
     """Those kinds that were counted at all, from the values of the `losses` array.
 
-    `more` is what was lost of these outside of the kernel, by name.
+    It has as many for each target as there are kinds. `more` is what was lost of these outside of
+    the kernel, by name and target.
     """
-    found = (
-        Loss(name, text, count + (more or {}).get(name, 0))
-        for (name, text), count in zip(loss_kinds(), counts, strict=True)
-    )
-    return tuple(loss for loss in found if loss.count)
+    kinds, found = loss_kinds(), []
+    for at, count in enumerate(counts):
+        target, kind = divmod(at, len(kinds))
+        name, text = kinds[kind]
+        in_all = count + (more or {}).get(name, {}).get(target, 0)
+        if in_all:
+            found.append(Loss(name, text, in_all, target=target))
+    return tuple(found)
+
+
+def losses_of(losses: Iterable[Loss], target: int) -> tuple[Loss, ...]:
+    """What was lost of one process, and of all together."""
+    return tuple(loss for loss in losses if loss.target in (None, target))
 
 
 def losses_since(later: Iterable[Loss], earlier: Iterable[Loss]) -> tuple[Loss, ...]:
     """What was lost between two readings of sums."""
-    before = {(loss.name, loss.kinds): loss.count for loss in earlier}
+    before = {replace(loss, count=0): loss.count for loss in earlier}
     found = (
-        replace(each, count=each.count - before.get((each.name, each.kinds), 0)) for each in later
+        replace(each, count=each.count - before.get(replace(each, count=0), 0)) for each in later
     )
     return tuple(loss for loss in found if loss.count > 0)
 
 
 def losses_together(*several: Iterable[Loss]) -> tuple[Loss, ...]:
     """What was lost in all of several times, or by several profilers."""
-    all_losses = [loss for losses in several for loss in losses]
-    counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for loss in all_losses:
-        counts[loss.name, loss.kinds] += loss.count
-    texts = {(loss.name, loss.kinds): loss.text for loss in all_losses}
-    return tuple(Loss(name, text, counts[name, of], of) for (name, of), text in texts.items())
+    counts: Counter[Loss] = Counter()
+    for losses in several:
+        for loss in losses:
+            counts[replace(loss, count=0)] += loss.count
+    return tuple(replace(loss, count=count) for loss, count in counts.items())
 
 
-def of_all_kinds(losses: Iterable[Loss]) -> tuple[Loss, ...]:
-    """The same, added up whatever kinds of profile lack it."""
-    return losses_together(replace(loss, kinds=()) for loss in losses)
+def losses_in_all(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """The same, added up whatever kinds of profile lack it, and of whichever process."""
+    return losses_together(replace(loss, kinds=(), target=None) for loss in losses)

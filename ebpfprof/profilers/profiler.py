@@ -121,7 +121,7 @@ class Profiler(Protocol):
         """The runs of its programs for this number so far: at probes, at CPU samples."""
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all processes together."""
+        """What it lost so far of each process, by number."""
 
     def failures(self) -> Sequence[Exception]:
         """The errors because of which data is missing."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.look_budget import LookBudget
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_since
+from ebpfprof.kernel.losses import Loss, losses_in_all, losses_of, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
@@ -106,7 +106,7 @@ class LiveSession(Closing):
                 target = LiveTarget(number, recorded, held.pop_all())
                 if self._is_loaded:
                     target.runs_before = self.profilers.runs(number)
-                    target.losses_before = self.losses()
+                    target.losses_before = losses_of(self.profilers.losses(), number)
                 self._free_numbers.popleft()
                 self._targets[number] = target
         return target
@@ -172,8 +172,7 @@ class LiveSession(Closing):
             # Take the time last: the sums can't hold waits that are later than it.
             stands_for = [each.found.stands_for_ns for each in found]
             ended_ns = next((ns for ns in stands_for if ns is not None), target.recorded_ns)
-            losses = losses_since(self.losses(), target.losses_before)
-            recording = target.recording(names, self.overhead(target), losses)
+            recording = target.recording(names, self.overhead(target), self.losses_of(target))
             recording = replace(recording, ended_ns=ended_ns)
             return live_report(target, recording, found, self._options)
 
@@ -186,7 +185,7 @@ class LiveSession(Closing):
         with self._lock:
             self._require_held(target)
             unix_ns, recorded_ns = time.time_ns(), target.recorded_ns  # before there is a sample
-            overhead, losses = self.overhead(target), self.losses()
+            overhead, losses = self.overhead(target), self.losses_of(target)
             marks = self.profilers.begin(target.number)
             return IntervalStart(marks, unix_ns, recorded_ns, overhead, losses) if marks else None
 
@@ -199,7 +198,7 @@ class LiveSession(Closing):
         with self._lock:
             self._require_held(target)
             found = self.profilers.read(target.number, since.marks, restart=restart)
-            overhead, losses = self.overhead(target), self.losses()
+            overhead, losses = self.overhead(target), self.losses_of(target)
             recorded_ns = target.recorded_ns
             recording = replace(
                 target.recording(
@@ -235,7 +234,13 @@ class LiveSession(Closing):
     def losses(self) -> tuple[Loss, ...]:
         """What the profilers lost so far, of all processes together."""
         with self._lock:
-            return self.profilers.losses()
+            return losses_in_all(self.profilers.losses())
+
+    def losses_of(self, target: LiveTarget) -> tuple[Loss, ...]:
+        """What the profilers lost so far of a process, since it was added."""
+        with self._lock:
+            found = losses_of(self.profilers.losses(), target.number)
+            return losses_since(found, target.losses_before)
 
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""

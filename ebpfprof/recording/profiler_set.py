@@ -122,7 +122,7 @@ class ProfilerSet:
         return sum(runs.ns for both in others for runs in both)
 
     def losses(self) -> tuple[Loss, ...]:
-        """What the profilers lost so far, of all processes together."""
+        """What the profilers lost so far of each process, by number."""
         return losses_together(
             replace(loss, kinds=loss.kinds or tuple(sorted(names)))
             for profiler, names in self._kinds.items()

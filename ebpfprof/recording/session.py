@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, of_all_kinds
+from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
@@ -120,7 +120,8 @@ class Session(Closing):
             ]
             for target, since in zip(self._targets, self._since, strict=True)
         ]
-        overheads, losses = self._at_the_end = self.overheads(), list(live.losses())
+        losses = [live.losses_of(target) for target in self._targets]
+        overheads, _ = self._at_the_end = self.overheads(), list(live.losses())
         # Free the maps first: finding names needs memory, which may be short.
         profilers.close()
         reports = []
@@ -137,7 +138,7 @@ class Session(Closing):
                 traced=each.traced,
                 overhead=overheads[index],
                 own_cost=own_cost(),
-                losses=losses,
+                losses=losses[index],
                 no_go=each.no_go,
             )
             make = partial(reported, self._targets[index], recording, found[index], self._options)
@@ -184,7 +185,7 @@ class Session(Closing):
 
     def losses(self) -> list[Loss]:
         """What the profilers lost so far, of all processes together."""
-        return list(of_all_kinds(self._at_the_end[1] if self._at_the_end else self._live.losses()))
+        return self._at_the_end[1] if self._at_the_end else list(self._live.losses())
 
     def close(self) -> None:
         """Detach all probes and close the processes."""

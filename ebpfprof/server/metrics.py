@@ -111,18 +111,20 @@ class _Sums(Collector):
     def __init__(self, manager: Manager, answered: Counter[tuple[str, str]]) -> None:
         self._manager = manager
         self._answered = answered
-        self._losses: list[Loss] = []
+        self._losses: dict[RecordedProcess, Sequence[Loss]] = {}
         self._overheads: dict[RecordedProcess, Overhead] = {}
 
     def read(self, processes: Sequence[RecordedProcess]) -> None:
         """Read from the kernel what was lost and what it cost. Blocks for a moment."""
         live = self._manager.live
-        self._losses = list(live.losses())
         known, self._overheads = self._overheads, {}
+        lost, self._losses = self._losses, {}
         for process in processes:
+            self._losses[process] = lost.get(process, ())
             if process in known:
                 self._overheads[process] = known[process]
             if process.target:
+                self._losses[process] = live.losses_of(process.target)
                 with suppress(TargetGone):  # what it cost until then is known
                     now = live.overhead(process.target)
                     # To Prometheus, a counter that falls has been reset; an estimate may fall.
@@ -171,13 +173,16 @@ class _Sums(Collector):
 
     def _lost(self) -> Metric:
         losses = CounterMetricFamily(
-            "ebpfprof_losses", "What could not be recorded, by reason.", labels=("reason",)
+            "ebpfprof_losses",
+            "What could not be recorded of a process, by reason.",
+            labels=(*_OF_PROCESS, "reason"),
         )
-        counts = dict.fromkeys((name for name, _ in loss_kinds()), 0)
-        for loss in self._losses:
-            counts[loss.name] = counts.get(loss.name, 0) + loss.count
-        for name, count in counts.items():
-            losses.add_metric((name,), count)
+        for process, lost in self._losses.items():
+            counts = dict.fromkeys((name for name, _ in loss_kinds()), 0)
+            for loss in lost:
+                counts[loss.name] = counts.get(loss.name, 0) + loss.count
+            for name, count in counts.items():
+                losses.add_metric((str(process.pid), process.name, name), count)
         return losses
 
     def _requests(self) -> Metric:

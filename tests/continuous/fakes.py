@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -182,7 +182,7 @@ class FakeLive:
             raise TargetGone("It was removed.")
         return Overhead(Runs(target.snapshots, 0.0), Runs(), 1e9, cpu_ns=1)
 
-    def losses(self) -> Iterable[Loss]:
+    def losses_of(self, _target: FakeTarget) -> Sequence[Loss]:
         return self.lost
 
 

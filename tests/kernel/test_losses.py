@@ -110,3 +110,20 @@ def test_every_kind_of_loss_has_a_name_and_words() -> None:
     kinds = loss_kinds()
     assert {"waits_full", "stacks_full", "totals_full", "stack_moving"} <= {n for n, _ in kinds}
     assert all(text and not text.endswith(".") for _, text in kinds)
+
+
+def test_a_process_is_not_told_the_losses_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "_MAX_STACKS", 8)
+    block = toolchain("1.27").build(TARGETS / "blockops")
+    with (
+        Target.start(toolchain("1.27").build(TARGETS / "parked")) as quiet,
+        Target.start(block, "-blockrate=0") as loses,
+        Session([quiet.pid, loses.pid], Options(kinds=("block",))) as session,
+    ):
+        session.start()
+        loses.ask("go", "done")
+        reports = session.finish()
+        (in_all,) = session.losses()
+    comments = [" ".join(profile.comments) for each in reports for profile in each.profiles]
+    assert "incomplete" not in comments[0]
+    assert f"incomplete: {in_all}" in comments[1]

@@ -48,10 +48,11 @@ def test_metrics_describe_the_recordings() -> None:
         assert float(of("delay_seconds_total", "mutex")) == 5010e-9
         assert float(of("cpu_seconds_total")) == 5010e-9
         assert float(of("target_overhead_seconds_total")) == target.snapshots > 0
-        assert values[f'ebpfprof_losses_total{{reason="{name}"}}'] == "7.0"
+        of_process = f'command="shop",pid="{PID}",reason='
+        assert values[f'ebpfprof_losses_total{{{of_process}"{name}"}}'] == "7.0"
         assert values['ebpfprof_requests_total{code="404",endpoint="other"}'] == "3.0"
         assert [each for each in values if "_losses_total" in each] == [
-            f'ebpfprof_losses_total{{reason="{name}"}}' for name, _ in loss_kinds()
+            f'ebpfprof_losses_total{{{of_process}"{name}"}}' for name, _ in loss_kinds()
         ]
 
     run(work())

@@ -243,14 +243,13 @@ class CpuCollector(Closing):
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all targets together."""
+        """What it lost so far of each target."""
         more = {"samples_full": self.samples.lost}
         found = list(losses(self._program.maps["losses"].numbers(), more))
         if self._unsampled:
             found.append(Loss("cpus_unsampled", _UNSAMPLED, self._unsampled))
-        if full := self._learner.full_targets:
-            found.append(Loss("rules_full", _RULES_FULL, full))
-        return found
+        full = self._learner.full_targets
+        return found + [Loss("rules_full", _RULES_FULL, 1, target=index) for index in full]
 
     def close(self) -> None:
         """Close the samplers and free the maps."""

@@ -48,9 +48,9 @@ class Learner:
         return bool(self._waiting)
 
     @property
-    def full_targets(self) -> int:
-        """How many targets have more rules than fit."""
-        return sum(rules.is_full for rules in self._rules.values())
+    def full_targets(self) -> list[int]:
+        """The targets that have more rules than fit."""
+        return [index for index, rules in self._rules.items() if rules.is_full]
 
     def open(self, index: int, objects: MappedObjects, go: GoTarget | None) -> None:
         """Add a target."""

@@ -78,8 +78,8 @@ class SampleTable:
         self._known: dict[int, tuple[int, CpuStack]] = {}  # targets and stacks by key
         self._pcs: dict[int, int] = {}
         self._label_sets: dict[int, tuple[Label, ...]] = {}
-        self.lost = 0
-        """How many samples did not fit into some SampleSums."""
+        self.lost = Counter[int]()
+        """How many samples did not fit into some SampleSums, by target."""
 
     def begin(self, target: int) -> SampleSums:
         """Start to add up the samples of a target, for as long as the caller keeps the sums."""
@@ -151,7 +151,7 @@ class SampleTable:
             if stack in sums.taken_out or len(sums.taken_out) < _MAX_STACKS:
                 sums.taken_out[stack] += count
             else:
-                self.lost += count
+                self.lost[target] += count
 
     def _in_table(self, target: int) -> Counter[CpuStack]:
         found = Counter[CpuStack]()

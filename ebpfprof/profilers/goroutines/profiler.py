@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profilers.profiler import RecordedData, Rights
@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # importing them takes time, and not every recording needs th
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder
+
+_MOVED: Final = "goroutines without a stack: they moved at each attempt"
+_UNLABELLED: Final = "goroutines without labels: they could not be read"
+_BEYOND: Final = "goroutines that were not read: there are too many"
 
 
 def open_profiler(_targets: int, options: Options) -> GoroutineProfiler:
@@ -70,20 +74,16 @@ class GoroutineProfiler(ReadingProfiler["AllGoroutines"]):
 
     def losses(self) -> Sequence[Loss]:
         """Goroutines without a stack, and those that were not read."""
-        moved = sum(each.moved for each in self.last.values())
-        beyond = sum(each.beyond for each in self.last.values())
-        everyone = [each for found in self.last.values() for each in found.goroutines]
-        unlabelled = sum(each.labels is None for each in everyone)
-        counts = (
-            ("goroutines_moving", "goroutines without a stack: they moved at each attempt", moved),
-            (
-                "labels_unread",
-                "goroutines without labels: they could not be read",
-                unlabelled,
-            ),
-            ("goroutines_beyond", "goroutines that were not read: there are too many", beyond),
-        )
-        return [Loss(name, text, count) for name, text, count in counts if count]
+        found = []
+        for number, each in self.last.items():
+            unlabelled = sum(goroutine.labels is None for goroutine in each.goroutines)
+            counts = (
+                ("goroutines_moving", _MOVED, each.moved),
+                ("labels_unread", _UNLABELLED, unlabelled),
+                ("goroutines_beyond", _BEYOND, each.beyond),
+            )
+            found += [Loss(name, text, n, target=number) for name, text, n in counts if n]
+        return found
 
     def look(self, number: int) -> AllGoroutines:
         """The goroutines now."""

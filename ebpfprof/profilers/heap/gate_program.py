@@ -162,7 +162,7 @@ class GateProgram(BoundedProbes):
             self.tables.forget(index)
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all targets together.
+        """What it lost so far of each target.
 
         An object that is not followed was counted all the same: only what is in use lacks it.
         """

@@ -166,7 +166,7 @@ class GateRecorder(Closing):
         return self._program.runs(number) if self._program.is_loaded else Runs()
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all processes together."""
+        """What it lost so far of each process."""
         return self._program.losses()
 
     def failures(self) -> list[Exception]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # importing them takes time, and not every recording needs th
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 _KINDS: Final = (HEAP, ALLOCS)
+_CORRUPT: Final = "buckets of the memory profile that are corrupt"
+_BEYOND: Final = "memory profiles with too many buckets to read them all"
 
 
 def open_profiler(targets: int, options: Options) -> HeapProfiler:
@@ -177,14 +179,13 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
     def losses(self) -> Sequence[Loss]:
         """Buckets that were not read."""
         kinds = tuple(each.name for each in _KINDS)
-        read = [each for n, each in self.last.items() if self._gates_of(n) is None]
-        corrupt = sum(getattr(each, "corrupt", 0) for each in read)
-        beyond = sum(getattr(each, "beyond", 0) for each in read)
-        counts = (
-            ("heap_buckets_corrupt", "buckets of the memory profile that are corrupt", corrupt),
-            ("heap_buckets_beyond", "processes with too many buckets to read them all", beyond),
-        )
-        found = [Loss(name, text, count, kinds) for name, text, count in counts if count]
+        found = []
+        for number, each in self.last.items():
+            counts = (
+                ("heap_buckets_corrupt", _CORRUPT, getattr(each, "corrupt", 0)),
+                ("heap_buckets_beyond", _BEYOND, int(getattr(each, "beyond", False))),
+            )
+            found += [Loss(name, text, n, kinds, number) for name, text, n in counts if n]
         return [*found, *(self._gates.losses() if self._gates else ())]
 
     def failures(self) -> Sequence[Exception]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,7 +85,7 @@ class WaitsCollector(BoundedProbes):
         self.tables = WaitTables(self._program, config)
         self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
-        self._unlabelled = 0
+        self._unlabelled = Counter[int]()  # by target
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, without probes.
@@ -169,7 +170,7 @@ class WaitsCollector(BoundedProbes):
             if self._config.by_lock and _waits_for_lock(self._attached[index], parked)
             else 0
         )
-        self._unlabelled += parked.labels is None
+        self._unlabelled[index] += parked.labels is None
         return KnownStack(index, "block", sema, parked.return_pcs, parked.labels or ())
 
     @property
@@ -214,7 +215,7 @@ class WaitsCollector(BoundedProbes):
                 self.alarms.forget(index)
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all targets together."""
+        """What it lost so far of each target."""
         more = {"labels_unreadable": self._unlabelled}
         return losses(self._program.maps["losses"].numbers(), more)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -187,9 +188,12 @@ class WaitsProfiler(HasSnapshots):
         return self.collector.runs(number), Runs()
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far, of all processes together."""
-        parked = self._open.parked.values() if self._open else ()
-        return [*self.collector.losses(), *(loss for each in parked for loss in each.losses)]
+        """What it lost so far of each process."""
+        parked = self._open.parked if self._open else {}
+        at_end = (
+            replace(loss, target=number) for number, each in parked.items() for loss in each.losses
+        )
+        return [*self.collector.losses(), *at_end]
 
     def failures(self) -> Sequence[Exception]:
         """The errors because of which data is missing."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # importing them takes time, and not every recording needs th
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 _TICK_S: Final = 0.1
+_BEYOND: Final = "goroutines that were not read: there are too many"
+_UNLABELLED: Final = "goroutines without labels: they could not be read"
 
 
 def open_profiler(_targets: int, _options: Options) -> WallProfiler:
@@ -99,20 +101,15 @@ class WallProfiler(HasSnapshots):
 
     def losses(self) -> Sequence[Loss]:
         """Goroutines that were not read, and labels."""
-        samplers = [each.sampler for _, each in self._opened.values() if each.has_begun]
-        counts = (
-            (
-                "goroutines_beyond",
-                "goroutines that were not read: there are too many",
-                sum(each.beyond for each in samplers),
-            ),
-            (
-                "labels_unread",
-                "goroutines without labels: they could not be read",
-                sum(each.unlabelled for each in samplers),
-            ),
-        )
-        return [Loss(name, text, count) for name, text, count in counts if count]
+        found = []
+        for number, (_, looks) in self._opened.items():
+            if looks.has_begun:
+                counts = (
+                    ("goroutines_beyond", _BEYOND, looks.sampler.beyond),
+                    ("labels_unread", _UNLABELLED, looks.sampler.unlabelled),
+                )
+                found += [Loss(name, text, n, target=number) for name, text, n in counts if n]
+        return found
 
     def failures(self) -> Sequence[Exception]:
         """Why looks ended early."""
