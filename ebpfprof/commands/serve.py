@@ -169,6 +169,7 @@ def command(
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.profilers.account import loss_lines
     from ebpfprof.profilers.registry import kind_with_option
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.recording.live import LiveSession
@@ -209,7 +210,7 @@ def command(
                 signals.end_recording_only()
                 _say_ready(manager, address, port, policy, token_mode, follows)
 
-            run(
+            completeness = run(
                 service,
                 live,
                 targets,
@@ -221,8 +222,8 @@ def command(
                 files=live.files,
                 sources=sources,
             )
-            for loss in live.losses():
-                say(f"ebpfprof: incomplete: {loss}", err=True)
+            for line in loss_lines(live.losses(), completeness):
+                say(f"ebpfprof: {line}", err=True)
     except KeyboardInterrupt:
         raise Aborted("Aborted.") from None
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference, merged, totals
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import find_kind
@@ -60,6 +61,11 @@ class History:
                 self.totals[kind] = [sum(pair) for pair in pairs]
         self.begun_s = now_s
         return window
+
+    def completeness(self) -> list[Completeness]:
+        """Of each kind, how much was lost since the first recording."""
+        accounts = (profile.account for profile in self.sums.values())
+        return [account.completeness for account in accounts if account]
 
     def between(self, kind: str, from_s: float, to_s: float) -> list[Profile]:
         """The profiles of the windows that lie in a time, wholly or in part, oldest first."""

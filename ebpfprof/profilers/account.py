@@ -67,7 +67,7 @@ class RecordingAccount:
 
     `title` says what was recorded, `sampling` which events, `length_ns` for how long. `remarks` are
     sentences that hold for any part of the time. `own_cost` is what ebpfprof itself used until now,
-    in words, "" to leave it out. `losses` are those of all targets together. `events` is how many
+    in words, "" to leave it out. `losses` are those of this target. `events` is how many
     the profile holds, scaled where the `coverage` says so. `coverage` and
     `spread` describe the estimate of a target that was recorded in windows. `counted` has a number
     for each sentence, in which it replaces {}.

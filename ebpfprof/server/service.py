@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.process.file_opener import FileOpener
     from ebpfprof.process.source_files import SourceFiles
+    from ebpfprof.profile.completeness import Completeness
     from ebpfprof.server.access import Policy
 
 _CHECK_S = 0.1
@@ -95,16 +96,16 @@ def run(
     should_end: Callable[[], bool],
     files: FileOpener | None = None,
     sources: SourceFiles | None = None,
-) -> None:
+) -> list[Completeness]:
     """Serve the `targets`, which `live` has opened, until `should_end`, called ten times a second.
 
     Then requests that wait are answered with what was recorded so far. `table` finds the other
     processes, `files` opens what they run, `sources` reads source files. `on_ready` is called once
-    clients are served. All probes are detached when it returns. Raises Aborted at a signal that
-    aborts.
+    clients are served. All probes are detached when it returns. It returns how much was lost of
+    each profile. Raises Aborted at a signal that aborts.
     """
 
-    async def serve() -> None:
+    async def serve() -> list[Completeness]:
         try:
             manager = service.manager(live, targets)
             follower = service.follower(manager, table)
@@ -116,10 +117,11 @@ def run(
             server = _Server(_config(app))
             regular = (manager.run(), follower.run(), watches.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
+            return [each for p in manager.processes for each in p.history.completeness()]
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so
             raise Aborted("Aborted.") from None
 
-    asyncio.run(serve())
+    return asyncio.run(serve())
 
 
 async def _serve(

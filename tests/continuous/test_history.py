@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ebpfprof.continuous.history import History, limit_size
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.continuous.fakes import counts
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
@@ -46,6 +51,20 @@ def test_totals_are_those_of_all_windows() -> None:
     history.forget(1000)
 
     assert history.totals == {"block": [9, 90]}
+
+
+def test_it_knows_how_much_was_lost_since_the_first_recording() -> None:
+    history = History()
+    history.begin(100.0)
+    for number, lost in enumerate((1, 3), 1):
+        account = RecordingAccount(
+            *("block", "block profile", "every event", 10),
+            losses=(Loss("waits_full", "waits lost", lost),),
+            events=97,
+        )
+        of_block = replace(sums(90, 7)["block"], account=account)
+        history.end(100.0 + 10 * number, {"block": of_block, "mutex": sums(1)["block"]}, {})
+    assert history.completeness() == [Completeness(3, 97.0)]
 
 
 def test_after_a_pause_a_window_begins_with_the_recording() -> None:
