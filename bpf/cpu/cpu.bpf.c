@@ -162,6 +162,8 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     sample->count = process->one_in;
     sample->labels = 0;
     sample->process = index;
+    /* For keys of maps: of `index`, verifiers know each value, and would go on from each. */
+    u32 number = *(volatile u32 *)&sample->process;
     sample->kernel_depth = 0;
     sample->user.depth = 0;
     sample->user.hash = index + 1;
@@ -180,7 +182,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
 #if WITH_LABELS
     if (work->go.curg)
         sample->labels = label_set_of(work->go.curg, process->labels_offset,
-                                      process->labels_in_slice, label_owner(index, is_odd));
+                                      process->labels_in_slice, label_owner(number, is_odd));
     sample->user.hash ^= sample->labels;
 #endif
     work->at.pc = pc;
@@ -200,7 +202,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         read_kernel(&work->signals.bytes, sizeof(u64), task + SIGNAL_STACK_BYTES_OFFSET);
         if (hand_over(work))
             return;
-        count_loss(LOSS_unlearned_full, index);
+        count_loss(LOSS_unlearned_full, number);
     }
     struct filled *made = filled.lookup(&zero);
     if (!made)
@@ -216,7 +218,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
     if (known)
         __sync_fetch_and_add(&known->count, process->one_in);
     else
-        count_loss(LOSS_samples_full, index);
+        count_loss(LOSS_samples_full, number);
 }
 
 int on_sample(struct bpf_perf_event_data *ctx) {

@@ -50,7 +50,7 @@ class Live(Protocol):
     def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
     def read(self, target: Any, since: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
     def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102 - as LiveSession
-    def losses_of(self, target: Any) -> Sequence[Loss]: ...  # noqa: ANN401, D102 - as LiveSession
+    def losses(self, target: Any = None) -> Sequence[Loss]: ...  # noqa: ANN401, D102 - as LiveSession
 
 
 class Phase(Enum):

@@ -172,7 +172,7 @@ class LiveSession(Closing):
             # Take the time last: the sums can't hold waits that are later than it.
             stands_for = [each.found.stands_for_ns for each in found]
             ended_ns = next((ns for ns in stands_for if ns is not None), target.recorded_ns)
-            recording = target.recording(names, self.overhead(target), self.losses_of(target))
+            recording = target.recording(names, self.overhead(target), self.losses(target))
             recording = replace(recording, ended_ns=ended_ns)
             return live_report(target, recording, found, self._options)
 
@@ -185,7 +185,7 @@ class LiveSession(Closing):
         with self._lock:
             self._require_held(target)
             unix_ns, recorded_ns = time.time_ns(), target.recorded_ns  # before there is a sample
-            overhead, losses = self.overhead(target), self.losses_of(target)
+            overhead, losses = self.overhead(target), self.losses(target)
             marks = self.profilers.begin(target.number)
             return IntervalStart(marks, unix_ns, recorded_ns, overhead, losses) if marks else None
 
@@ -198,7 +198,7 @@ class LiveSession(Closing):
         with self._lock:
             self._require_held(target)
             found = self.profilers.read(target.number, since.marks, restart=restart)
-            overhead, losses = self.overhead(target), self.losses_of(target)
+            overhead, losses = self.overhead(target), self.losses(target)
             recorded_ns = target.recorded_ns
             recording = replace(
                 target.recording(
@@ -231,16 +231,13 @@ class LiveSession(Closing):
             used_ns = recorded.cpu_ns, recorded.kernel_ns
             return Overhead(hits - hits_before, samples - samples_before, hit_ns, *used_ns)
 
-    def losses(self) -> tuple[Loss, ...]:
-        """What the profilers lost so far, of all processes together."""
+    def losses(self, target: LiveTarget | None = None) -> tuple[Loss, ...]:
+        """What the profilers lost of a process since it was added; None: of all together so far."""
         with self._lock:
-            return losses_in_all(self.profilers.losses())
-
-    def losses_of(self, target: LiveTarget) -> tuple[Loss, ...]:
-        """What the profilers lost so far of a process, since it was added."""
-        with self._lock:
-            found = losses_of(self.profilers.losses(), target.number)
-            return losses_since(found, target.losses_before)
+            found = self.profilers.losses()
+            if target is None:
+                return losses_in_all(found)
+            return losses_since(losses_of(found, target.number), target.losses_before)
 
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""

@@ -120,7 +120,7 @@ class Session(Closing):
             ]
             for target, since in zip(self._targets, self._since, strict=True)
         ]
-        losses = [live.losses_of(target) for target in self._targets]
+        losses = [live.losses(target) for target in self._targets]
         overheads, _ = self._at_the_end = self.overheads(), list(live.losses())
         # Free the maps first: finding names needs memory, which may be short.
         profilers.close()

@@ -124,7 +124,7 @@ class _Sums(Collector):
             if process in known:
                 self._overheads[process] = known[process]
             if process.target:
-                self._losses[process] = live.losses_of(process.target)
+                self._losses[process] = live.losses(process.target)
                 with suppress(TargetGone):  # what it cost until then is known
                     now = live.overhead(process.target)
                     # To Prometheus, a counter that falls has been reset; an estimate may fall.

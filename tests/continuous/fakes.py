@@ -182,7 +182,7 @@ class FakeLive:
             raise TargetGone("It was removed.")
         return Overhead(Runs(target.snapshots, 0.0), Runs(), 1e9, cpu_ns=1)
 
-    def losses_of(self, _target: FakeTarget) -> Sequence[Loss]:
+    def losses(self, _target: FakeTarget | None = None) -> Sequence[Loss]:
         return self.lost
 
 

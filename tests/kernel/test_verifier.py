@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -56,6 +57,15 @@ def test_all_programs_of_the_default_take_the_verifier_little_time() -> None:
     with Target.start(program("pingpong")) as target, Session([target.pid], options):
         verified = instructions_verified()
     assert sum(verified) < DEFAULT_LIMIT, verified
+
+
+@pytest.mark.parametrize("name", ["in windows", "cpu, labels with some keys"])
+def test_programs_for_many_processes_are_not_more_work(name: str) -> None:
+    """As serve has: a loop over targets must not be verified for each of its values."""
+    with LiveSession(RECORDINGS[name], capacity=64):
+        verified = instructions_verified()
+    assert verified
+    assert max(verified) < LIMIT, verified
 
 
 def instructions_verified() -> list[int]:
