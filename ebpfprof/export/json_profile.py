@@ -10,6 +10,7 @@ An object with these fields (most strings are an index into "strings"):
     time_s         its begin, in seconds of Unix time; duration_s: its duration, in seconds
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first;
                    count: index of the number of events, 0 if it is not there
+    counted        what tables call that number, left out if they don't show it
     period         the amount of period_type {"type", "unit"} per sample
     strings        [text ...]
     frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
@@ -31,7 +32,14 @@ from typing import Any
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.export.frames import FrameTable
-from ebpfprof.export.kinds import count_index, default_index, has_operations, is_moment, title
+from ebpfprof.export.kinds import (
+    count_heading,
+    count_index,
+    default_index,
+    has_operations,
+    is_moment,
+    title,
+)
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
@@ -103,6 +111,7 @@ class _Document:
             "sample_types": [_value_type(each) for each in profile.sample_types],
             "default": range(len(profile.sample_types))[default],
             **({"count": count} if (count := count_index(profile)) else {}),
+            **({"counted": counted} if (counted := count_heading(profile)) else {}),
             "period": profile.period,
             "period_type": _value_type(profile.period_type),
             "strings": list(self._strings),

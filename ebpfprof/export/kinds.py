@@ -46,6 +46,12 @@ def count_index(profile: Profile) -> int:
     return kind.shown[0] if kind else 0
 
 
+def count_heading(profile: Profile) -> str:
+    """What tables call the number of events, "" if they don't show it."""
+    kind = find_kind(profile.kind)
+    return kind.table.count if kind else ""
+
+
 def is_moment(profile: Profile) -> bool:
     """Whether it shows a moment, rather than sums over the recorded time."""
     kind = find_kind(profile.kind)

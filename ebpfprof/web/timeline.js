@@ -5,6 +5,11 @@
 const TIMELINE_HEIGHT = 116;
 const TIMELINE_LEAST_S = 60; // a shorter history fills a part of the axis
 const TIMELINE_AXIS_PX = 72;
+// The distances that ticks may have: 1, 2, 5, 10, ... of most units, powers of 2 of bytes.
+const TIMELINE_STEPS = {
+  bytes: Array.from({ length: 60 }, (_, power) => 2 ** (power - 10)),
+  others: Array.from({ length: 90 }, (_, n) => Number(`${[1, 2, 5][n % 3]}e${Math.floor(n / 3) - 9}`)),
+};
 
 class Timeline {
   /** `onpick(from_s, to_s)` is called with Unix times when a time was picked. */
@@ -116,7 +121,7 @@ class Timeline {
       },
       axes: [
         { ...axis, size: 30, space: TIMELINE_AXIS_PX, values: (_, times, __, ___, step) => times.map((time) => formatTime(time).slice(0, step < 60 ? 8 : 5)) },
-        { ...axis, size: TIMELINE_AXIS_PX, values: (_, values) => values.map((value) => this._amount(value)) },
+        { ...axis, size: TIMELINE_AXIS_PX, incrs: () => TIMELINE_STEPS[this._unit] || TIMELINE_STEPS.others, values: (_, values) => values.map((value) => this._amount(value)) },
       ],
       series: [{}, { fill: colour("--accent"), width: 0, points: { show: false }, paths: (made) => this._bars(made) }],
       hooks: { drawClear: [(made) => this._drawMarks(made)] },

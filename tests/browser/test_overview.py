@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -150,6 +151,28 @@ def test_steps_are_drawn_to_scale(page: FakedPage) -> None:
     for (left, right), (start, end) in zip(places, lengths, strict=True):
         assert left == pytest.approx(places[0][0] + start * second, abs=0.5)
         assert right - left == pytest.approx((end - start) * second, abs=0.5)
+
+
+def test_ticks_of_the_timeline_are_round_in_their_unit(page: FakedPage) -> None:
+    page.open()
+    draw = """
+    const [unit, value] = arguments, box = document.createElement("div");
+    box.style.width = "600px";
+    document.body.append(box);
+    const timeline = new Timeline(box, { onpick() {} });
+    timeline.show([{ start_s: 1e9, end_s: 1e9 + 10, value }], { unit, isMoment: true });
+    requestAnimationFrame(() => {
+      arguments[2](timeline._plot.axes[1]._values);
+      box.remove();
+    });
+    """
+    of_bytes = page.browser.execute_async_script(draw, "bytes", 50_000_000)
+    assert of_bytes[0] == "0"
+    assert len(of_bytes) >= 2
+    assert all(re.fullmatch(r"\d+(\.0+)? MiB", text) for text in of_bytes[1:]), of_bytes
+    of_time = page.browser.execute_async_script(draw, "nanoseconds", 50_000_000)
+    assert len(of_time) >= 2
+    assert all(re.fullmatch(r"[125]0(\.0+)? ms", text) for text in of_time[1:]), of_time
 
 
 def test_the_timeline_has_an_axis_and_a_legend(page: FakedPage) -> None:

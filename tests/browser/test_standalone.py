@@ -65,6 +65,8 @@ def test_a_report_is_a_flame_graph(browser: Chrome, tmp_path: Path) -> None:
         page.search("answer")
         assert page.text("output").startswith("20.0 %")
         page.search("")
+        headings = page.texts("th")
+        assert headings == ["Flat", "Cum", "Count", "Mean", "Function"]
         page.choose("Group by", "lock")
         page.tick("inverted")
         assert page.names(1) == ["main.Cache.mu", "(no lock)"]

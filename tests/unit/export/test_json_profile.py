@@ -56,6 +56,7 @@ def test_every_field_of_a_small_profile() -> None:
             {"type": "delay", "unit": "nanoseconds"},
         ],
         "default": 1,
+        "counted": "Count",
         "period": 1,
         "period_type": {"type": "contentions", "unit": "count"},
         "stacks": [[0, 1], [0, 2, 3]],
