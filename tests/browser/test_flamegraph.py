@@ -129,7 +129,7 @@ def test_a_search_counts_each_shown_frame_once(show: Show) -> None:
     page.search("main.a")
     assert page.text("output") == "75.0 %, 3.00 s, functions: 1"
     rows = page.texts("tbody tr")
-    assert "3.00 s 75.0 % 3.00 s 75.0 % main.a" in [" ".join(row.split()) for row in rows]
+    assert "3.00 s 75.0 % 3.00 s 75.0 % 1 3.00 s main.a" in [" ".join(row.split()) for row in rows]
     # The worker's wait is idle; names of groups are no functions.
     page = show(block_profile())
     page.choose("Group by", "label tenant")

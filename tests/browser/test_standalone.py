@@ -122,7 +122,7 @@ def test_a_difference_shows_changes(browser: Chrome, tmp_path: Path) -> None:
         page.browser.find_element("xpath", "//th/button[.='Change of flat']").click()
         page.drawn()
     first = page.texts("tbody tr:first-child td")
-    assert (first[4], first[2]) == ("sync.(*Mutex).Lock", "+16.0 s")
+    assert (first[6], first[4]) == ("sync.(*Mutex).Lock", "+16.0 s")
 
 
 def test_a_normalized_base_is_not_scaled_again(browser: Chrome, tmp_path: Path) -> None:
