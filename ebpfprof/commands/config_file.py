@@ -21,6 +21,7 @@ from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
 
+_TAKES_USERS: Final = "user-config"
 _MAX_BYTES: Final = 64 << 10
 _SYSTEM: Final = ("etc", "ebpfprof", "config.toml")
 _USER: Final = (".config", "ebpfprof", "config.toml")
@@ -53,15 +54,25 @@ class ConfigFile:
 def config_files(root: Path = Path("/")) -> list[ConfigFile]:
     """The files that are there: that of the system, then that of the user, whose values win.
 
-    Under sudo the user is the one who typed it. Raises BadConfig.
+    Under sudo the user is the one who typed it. With `user-config = false` the system's file stands
+    alone: where sudo allows a user a few commands, their file must not add options. Raises
+    BadConfig.
     """
     invoking = invoking_user()
     uid = invoking.uid if invoking else os.geteuid()
-    places = [(root, _SYSTEM)]
+    found = []
+    if system := _read(root, _SYSTEM, uid):
+        found.append(system)
+        takes_users = system.tables.pop(_TAKES_USERS, True)
+        if not isinstance(takes_users, bool):
+            where = system.where(_TAKES_USERS)
+            raise BadConfig(f"{where}: {_TAKES_USERS} must be true or false.")
+        if not takes_users:
+            return found
     with suppress(KeyError):  # a container's user without an entry has no home
-        places.append((Path(pwd.getpwuid(uid).pw_dir), _USER))
-    read = (_read(base, names, uid) for base, names in places)
-    return [each for each in read if each]
+        if of_user := _read(Path(pwd.getpwuid(uid).pw_dir), _USER, uid):
+            found.append(of_user)
+    return found
 
 
 def _read(base: Path, names: tuple[str, ...], uid: int) -> ConfigFile | None:

@@ -79,6 +79,8 @@ _DEFAULTS = (
     "EBPFPROF_DURATION=1m ebpfprof attach 1234.",
     "A key of a file is an option without its dashes. What stands above all tables is for every "
     "verb that has the option; a table is for the verb of its name, and beats that.",
+    "user-config = false in /etc/ebpfprof/config.toml leaves out users' files: for a sudoers rule "
+    "that allows a user some commands and no others.",
     "A file must be a regular one, of root or of that user, of 64 KiB at most, and not open to all "
     "users for writing. ebpfprof follows no symbolic link below / or the home to it. An unknown "
     "key or a wrong value ends ebpfprof with exit code 2. Where the command line chooses "

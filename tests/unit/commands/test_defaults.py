@@ -96,6 +96,25 @@ def test_each_source_beats_those_behind_it(write: Write, monkeypatch: pytest.Mon
     assert got("-d", "5")["duration_s"] == 5
 
 
+def test_the_system_can_leave_out_the_users_file(write: Write) -> None:
+    write("duration = '3s'", of_user=True)
+    write("user-config = true")
+    assert got()["duration_s"] == 3
+    write("user-config = false\n[attach]\nduration = 2")
+    assert got()["duration_s"] == 2
+    write("user-config = false\n")
+    assert got()["duration_s"] == 30
+    write("\nuser-config = 0")
+    with pytest.raises(BadConfig, match=r"config.toml:2: user-config must be true or false"):
+        got()
+
+
+def test_a_user_can_not_decide_that(write: Write) -> None:
+    write("user-config = false", of_user=True)
+    with pytest.raises(BadConfig, match="user-config"):
+        got()
+
+
 def test_tables_of_other_verbs_are_left_alone(write: Write) -> None:
     write("[top]\nduration = 2\ninterval = 3")
     assert got()["duration_s"] == 30
