@@ -217,6 +217,30 @@ def test_a_program_that_is_started_is_recorded_from_its_beginning(
     assert by_leaf(pprof.decode(own.read_bytes(), kind="allocs"), 0)[function] == 300
 
 
+def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> None:
+    """Its allocations use up the budget at once; it has ended before that has grown again."""
+    own = tmp_path / "own"
+    command = ("run", "--profile", "allocs", "-o", str(own), "--", program("allocations"))
+    done = subprocess.run(
+        [*PYTHON, *command], input="turns 1000000\n", text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    allocs = pprof.decode(own.read_bytes(), kind="allocs")
+    counted = by_leaf(allocs, 0)["first"]
+    assert 0 < counted < 500_000
+    comments = "\n".join(allocs.comments)
+    part = re.search(r"^recorded ([\d.]+) % of the time, from the beginning on", comments, re.M)
+    assert part, comments
+    assert float(part[1]) < 50
+    assert re.search(r"^not in it: [\d.]+ MiB of [\d.]+ MiB, in objects of sizes", comments, re.M)
+    assert "standard error not known" in comments
+    assert "are in no stack: --max-overhead let probes in for" in done.stderr
+    (line,) = (each for each in done.stderr.splitlines() if each.endswith("main.first"))
+    error = re.search(r"\+-(\d+)%", line)
+    assert error, line
+    assert int(error[1]) > 100
+
+
 def in_use(profile: Profile) -> dict[str, int]:
     counts = by_leaf(profile, 2)
     return {n: counts[n] for n in ("keepSmall", "keepMedium", "keepLarge")}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted, percent, quantity
+from ebpfprof.profile.completeness import ALARMING_SHARE
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profilers.heap.allocation_sums import Estimated
 
@@ -22,6 +23,7 @@ OTHERS: Final = "[other objects in use]"
 _NOWHERE: Final = 1  # no code has that address; readers tell locations apart by it
 _BYTES: Final = "bytes"
 _LARGEST: Final = 10
+_WHOLE: Final = 0.999  # of the time: probes take a moment to be attached and detached
 _MOST: Final = (1 << 63) - 1  # of a value in a file; sizes are what the target says
 _Key = tuple[tuple[Location, ...], int]
 
@@ -77,8 +79,7 @@ def remarks(counts: AllocationCounts) -> list[str]:
         "the recording on"
     ]
     if counts.unseen_bytes >= 1:
-        unseen = quantity(counts.unseen_bytes, _BYTES)
-        found.append(f"not in it: {unseen} in objects of sizes that no window saw")
+        found.append(f"not in it: {_unseen(counts)}, in objects of sizes that no window saw")
     following = counts.following
     if following is None:
         return [*found, "memory in use is not known: this program was compiled in an unknown way"]
@@ -98,6 +99,28 @@ def remarks(counts: AllocationCounts) -> list[str]:
             f"{following.unsure} may be gone, and others in their place"
         )
     return found
+
+
+def warning(counts: AllocationCounts) -> str:
+    """That much is in no stack, a sentence; "" if it is not."""
+    if counts.unseen_bytes < ALARMING_SHARE * _allocated(counts):
+        return ""
+    return (
+        f"{_unseen(counts)} that it had allocated, when its counters were last read, are in no "
+        f"stack: --max-overhead let probes in for {percent(counts.share)} of the time. Record for "
+        "longer, or with a higher --max-overhead."
+    )
+
+
+def _unseen(counts: AllocationCounts) -> str:
+    unseen, all_of = (quantity(n, _BYTES) for n in (counts.unseen_bytes, _allocated(counts)))
+    return f"{unseen} of {all_of}"
+
+
+def _allocated(counts: AllocationCounts) -> float:
+    """In bytes."""
+    seen = sum(each.objects * stack.size_bytes for stack, each in counts.allocated.items())
+    return seen + counts.unseen_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +143,29 @@ class AllocationCoverage:
         return later
 
     def __str__(self) -> str:
-        found = []
-        if self.rate_bytes > 1:
-            found.append(f"one object in {self.rate_bytes} bytes was sampled, on average")
+        return "; ".join(filter(None, (self._sampled, self._recorded)))
+
+    @property
+    def _sampled(self) -> str:
+        if self.rate_bytes <= 1:
+            return ""
+        return f"one object in {self.rate_bytes} bytes was sampled, on average"
+
+    @property
+    def _recorded(self) -> str:
+        share = f"recorded {percent(self.share)} of the time"
         if self.windows:
             windows = counted(self.windows, "window")
-            found.append(
-                f"recorded {percent(self.share)} of the time, in {windows} at random times, and "
-                "scaled to what the program's own counters say: --max-overhead"
+            return (
+                f"{share}, in {windows} at random times, and scaled to what the program's own "
+                "counters say: --max-overhead"
             )
-        return "; ".join(found)
+        if self.is_cut_short:
+            return (
+                f"{share}, from the beginning on: then the budget was used up, and there was no "
+                "time for a window: --max-overhead"
+            )
+        return ""
 
     @property
     def sampling(self) -> str:
@@ -138,8 +174,13 @@ class AllocationCoverage:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether sums are scaled."""
-        return self.windows > 0 or self.rate_bytes > 1
+        """Whether sums are scaled, or should be."""
+        return self.windows > 0 or self.rate_bytes > 1 or self.is_cut_short
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether it was not recorded to its end, and not in windows either."""
+        return not self.windows and self.share < _WHOLE
 
     @property
     def knows_errors(self) -> bool:
@@ -150,6 +191,8 @@ class AllocationCoverage:
         """In words, the standard errors of a kind's bytes."""
         if kind not in self.errors:
             return ""
+        if self.is_cut_short:
+            return "standard error not known"
         of_all, of_largest = self.errors[kind]
         if not math.isfinite(of_all):
             return "standard error not known, from a single window"

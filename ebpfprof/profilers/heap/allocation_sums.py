@@ -91,7 +91,7 @@ class AllocationSums:
         `missed` has how many bytes were allocated since the probes were first detached, by size
         class: also those that windows counted.
         """
-        found = {stack: self._sampled(stack, count) for stack, count in self.whole.items()}
+        found = {stack: self._of_whole(stack, n, missed) for stack, n in self.whole.items()}
         scales = self.scales(missed)
         of_stack: dict[AllocatingStack, list[tuple[float, int]]] = defaultdict(list)
         of_class: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(self.windows))
@@ -127,6 +127,17 @@ class AllocationSums:
         """How many bytes were allocated in objects of classes that no window saw."""
         seen = {size_class(s.size_bytes) for window in self.windows for s in window.counts}
         return sum(used for kind, used in missed.items() if kind not in seen and used > 0)
+
+    def _of_whole(
+        self, stack: AllocatingStack, count: int, missed: Mapping[int, float]
+    ) -> Estimated:
+        """Until probes were detached. All that no window saw of its class may be of this stack."""
+        objects, variance = self._sampled(stack, count)
+        kind = size_class(stack.size_bytes)
+        if any(size_class(s.size_bytes) == kind for each in self.windows for s in each.counts):
+            return Estimated(objects, variance)
+        unseen = max(0.0, missed.get(kind, 0.0)) / stack.size_bytes
+        return Estimated(objects, variance + unseen**2)
 
     def _sampled(self, stack: AllocatingStack, count: int) -> Estimated:
         part = chance(stack.size_bytes, self.rate_bytes)

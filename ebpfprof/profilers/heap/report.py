@@ -36,6 +36,9 @@ def report(
             if isinstance(counts, AllocationCounts):
                 found = allocation_samples.samples(counts, stacks, of_use=kind is HEAP)
                 remarks = allocation_samples.remarks(counts)
+                if warning := allocation_samples.warning(counts):
+                    target = builder.recording.target
+                    builder.report.hints.append(f"Process {target.pid}: {warning}")
             elif counts is not None:
                 remarks = buckets.remarks(counts, fresh=fresh)
                 found = list(buckets.samples(counts, stacks, fresh=fresh))

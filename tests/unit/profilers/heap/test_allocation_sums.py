@@ -57,6 +57,18 @@ def test_windows_share_out_what_the_counters_tell() -> None:
     assert sums.share == pytest.approx(3000 / 21000)
 
 
+def test_all_that_no_window_saw_may_be_of_any_stack_of_its_size() -> None:
+    """The budget was used up before there was a window."""
+    sums = AllocationSums(1)
+    sums.add_whole(Counter({A: 10, B: 30, OTHER: 5}), 1000)
+    found = sums.estimates({64: 64 * 500.0})
+    assert found[A] == (10.0, 500.0**2)
+    assert found[B] == (30.0, 500.0**2)
+    assert found[OTHER] == (5.0, 0.0)
+    sums.add_window(Counter({A: 1}), 10, 100)
+    assert sums.estimates({64: 64 * 500.0})[B] == (30.0, 0.0)
+
+
 def test_a_single_window_has_no_error_to_tell() -> None:
     sums = AllocationSums(1)
     sums.add_window(Counter({A: 30}), 1000, 10_000)
