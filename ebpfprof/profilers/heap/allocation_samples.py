@@ -23,6 +23,7 @@ OTHERS: Final = "[other objects in use]"
 _NOWHERE: Final = 1  # no code has that address; readers tell locations apart by it
 _BYTES: Final = "bytes"
 _LARGEST: Final = 10
+_LEAST_SHARE: Final = 0.01  # of all bytes: of a small program, the ten largest are nearly all
 _WHOLE: Final = 0.999  # of the time: probes take a moment to be attached and detached
 _MOST: Final = (1 << 63) - 1  # of a value in a file; sizes are what the target says
 _Key = tuple[tuple[Location, ...], int]
@@ -220,7 +221,8 @@ def _errors(found: dict[AllocatingStack, Estimated]) -> tuple[float, float]:
         for stack, each in found.items()
     ]
     total = sum(used for used, _ in sizes)
-    largest = sorted(sizes, reverse=True)[:_LARGEST]
+    first, *others = sorted(sizes, reverse=True)[:_LARGEST]
+    largest = [first, *(each for each in others if each[0] >= _LEAST_SHARE * total)]
     return (
         math.sqrt(sum(variance for _, variance in sizes)) / max(total, 1.0),
         max(math.sqrt(variance) / max(used, 1.0) for used, variance in largest),
