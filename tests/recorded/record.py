@@ -15,13 +15,14 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from ebpfprof.goruntime.parked import Wait
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.ring_buffer import RingReader
@@ -32,6 +33,8 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Recording, Report
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
+from ebpfprof.profilers.waits.looked_delays import LookedDelays
+from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
 from ebpfprof.profilers.waits.report import RecordedWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
@@ -121,7 +124,7 @@ class _Kept:
             "parked": waits and waits.parked and _parked(waits.parked),
         }
         if self.windows and waits:
-            begun = {g: [b.start_ns, b.waits, b.woken_ns] for g, b in waits.last_waits.items()}
+            begun = {g: list(astuple(b)) for g, b in waits.last_waits.items()}
             stacks = [[*each[:4], _labels(each.labels)] for each in self.stacks]
             facts |= {"begun": begun, "windows": self.windows, "stacks": stacks}
         return facts
@@ -221,6 +224,13 @@ class _KeptSums(window_sums.WindowSums):
         super().settle(waiting)
 
 
+_noted_end = OpenWaitsRecorder.note_end
+
+
+def _note_end(recorder: OpenWaitsRecorder, number: int, go: GoTarget, _looks: object) -> None:
+    _noted_end(recorder, number, go, None)
+
+
 def _record(program: Path, name: str) -> tuple[Saved, Report]:
     """Run the program under a recording; what is to be kept, and what came out of it."""
     kept = _Kept(_OPTIONS[name])
@@ -244,6 +254,10 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
         held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))
+        # What windows tell without looks at the goroutines, which are not kept.
+        held.enter_context(mock.patch.object(LookedDelays, "has_begun", new=False))
+        held.enter_context(mock.patch.object(LookedDelays, "grown", lambda _, totals: totals))
+        held.enter_context(mock.patch.object(OpenWaitsRecorder, "note_end", _note_end))
         process = held.enter_context(Target.start(program))
         session = held.enter_context(Session([process.pid], options))
         session.start()
