@@ -10,7 +10,11 @@ import pytest
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.heap.gate_program import GateProgram
+from ebpfprof.profilers.heap.stacks import HeapStacks
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.allocation_gates import allocation_gates
+from symbolizer.errors import GoTableError
 from symbolizer.x86.values import Source
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -52,3 +56,23 @@ def test_sizes_are_those_of_the_slots() -> None:
     sizes, losses = counted(None)
     assert sizes[3072] == sizes[1152] == 50
     assert losses == {}
+
+
+def test_stacks_that_tables_contradict_are_counted_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def contradict(_stacks: HeapStacks, _stack: tuple[int, ...]) -> tuple[int, ...]:
+        raise GoTableError("pclntab contradicts itself")
+
+    monkeypatch.setattr(HeapStacks, "shown_alike", contradict)
+    options = Options(kinds=("allocs",), max_overhead=0)
+    with (
+        Target.start(program("allocations")) as target,
+        Session([target.pid], options) as session,
+    ):
+        session.start()
+        target.ask("turns 100", "done")
+        ((allocs,),) = [report.profiles for report in session.finish()]
+        assert session.failures() == []
+    of_first = [s for s in allocs.samples if "main.first" in {f.function for f in s.frames}]
+    assert sum(sample.values[0] for sample in of_first) == 100

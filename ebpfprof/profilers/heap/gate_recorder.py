@@ -135,7 +135,7 @@ class GateRecorder(Closing):
     def look(self, number: int) -> AllocationCounts:
         """What is known now; of an ended process, what was known last.
 
-        Raises TargetGone or GoTableError.
+        Raises TargetGone.
         """
         each = self._recorded[number]
         sums, missed = each.windows.found()
@@ -211,7 +211,10 @@ class GateRecorder(Closing):
 
 
 def _shown(stack: AllocatingStack, stacks: HeapStacks) -> AllocatingStack:
-    return stack._replace(return_pcs=stacks.shown_alike(stack.return_pcs))
+    try:
+        return stack._replace(return_pcs=stacks.shown_alike(stack.return_pcs))
+    except GoTableError:  # the report will say so
+        return stack
 
 
 def _allocated(each: _Recorded) -> dict[int, float]:
