@@ -78,7 +78,8 @@ def test_every_value_equals_gos(version: str, mode: str, rate: int, tmp_path: Pa
         assert ours[kind].period_type == theirs.period_type
         assert ours[kind].default_sample_type == theirs.default_sample_type
         expected = rows(theirs)
-        assert sum(1 for _, index in expected if index == 0) >= (3 if rate > 1 else 40)
+        # Of samples, chance decides how many stacks there are.
+        assert sum(1 for _, index in expected if index == 0) >= (1 if rate > 1 else 40)
         assert rows(ours[kind]) == expected
 
 

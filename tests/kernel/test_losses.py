@@ -75,7 +75,7 @@ def test_a_full_table_is_counted_and_the_rest_is_right(
     comments = outcome.ours.comments
     assert any(comment.startswith("incomplete: ") and loss in comment for comment in comments)
     assert mine
-    assert set(mine) < set(theirs)
+    assert set(mine) <= set(theirs)  # of a stack, some waits may have found a row
     missing = sum(value.count for value in theirs.values())
     missing -= sum(value.count for value in mine.values())
     # Waits for the runtime's own semaphores are counted, too, which Go does not show; and of an

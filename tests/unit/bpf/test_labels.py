@@ -41,7 +41,7 @@ void choose(u64 hash) {
 }
 #endif
 """
-MACROS = {"MAX_LABEL_SETS": 4, "MAX_CHOSEN_LABELS": 8}
+MACROS = {"MAX_TARGETS": 1, "MAX_LABEL_SETS": 4, "MAX_CHOSEN_LABELS": 8}
 LABEL_SET = c_facts.struct("common/labels.h", "label_set")
 KEPT, SLOTS, BUCKET_BYTES = (
     c_facts.number("common/labels.h", name)
