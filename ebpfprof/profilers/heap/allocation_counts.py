@@ -66,7 +66,7 @@ def allocation_counts(
         following=following,
         rate_bytes=sums.rate_bytes,
         share=sums.share,
-        windows=len(sums.windows),
+        windows=sums.windows,
     )
 
 

@@ -11,9 +11,10 @@ such a ratio comes from how far each window is from it (W. G. Cochran, Sampling 
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ebpfprof.overhead.estimator import of_differences
@@ -39,24 +40,52 @@ class Estimated(NamedTuple):
     variance: float
 
 
-@dataclass(slots=True)
-class _Window:
-    """What a window counted, and the time (ns) that it stands for, over its own."""
+class _OfStack(NamedTuple):
+    """Sums over windows, of what each counted of a stack, with its weight.
 
-    weight: float
-    counts: Counter[AllocatingStack]
+    `objects` and `used`, their bytes; `squares` of those, and `products` with the bytes of the
+    whole size class; `within` is the variance of `objects` by sampling.
+    """
+
+    objects: float = 0.0
+    used: float = 0.0
+    squares: float = 0.0
+    products: float = 0.0
+    within: float = 0.0
+
+
+class _OfClass(NamedTuple):
+    """Sums over windows of the bytes of a size class, and of their squares."""
+
+    used: float = 0.0
+    squares: float = 0.0
 
 
 @dataclass(slots=True)
 class AllocationSums:
-    """The counts of one target, sampled with one object in `rate_bytes` bytes on average."""
+    """The counts of one target, sampled with one object in `rate_bytes` bytes on average.
+
+    It keeps sums, not windows: a recording may have thousands of them.
+    """
 
     rate_bytes: int
     whole: Counter[AllocatingStack] = field(default_factory=Counter)
     """From times in which the probes were never detached."""
-    windows: list[_Window] = field(default_factory=list)
+    stacks: dict[AllocatingStack, _OfStack] = field(default_factory=dict)
+    classes: dict[int, _OfClass] = field(default_factory=dict)
+    windows: int = 0
+    weights: float = 0.0
     recorded_ns: int = 0
     stood_for_ns: int = 0
+
+    def copy(self) -> AllocationSums:
+        """One that can be changed without the other."""
+        return replace(
+            self,
+            whole=Counter(self.whole),
+            stacks=dict(self.stacks),
+            classes=dict(self.classes),
+        )
 
     def add_whole(self, counts: Counter[AllocatingStack], length_ns: int) -> None:
         """Add what was counted from the start on."""
@@ -65,25 +94,34 @@ class AllocationSums:
         self.stood_for_ns += length_ns
 
     def add_window(
-        self, counts: Counter[AllocatingStack], length_ns: int, stands_for_ns: int
-    ) -> float:
-        """Add a window, which stands for the pause before it, too; returns its weight."""
-        weight = stands_for_ns / max(length_ns, 1)
-        self.windows.append(_Window(weight, counts))
+        self, counts: Mapping[AllocatingStack, int], length_ns: int, stands_for_ns: int
+    ) -> None:
+        """Add a window, which stands for the pause before it, too: see window_weight()."""
+        weight = window_weight(length_ns, stands_for_ns)
+        of_class: dict[int, float] = defaultdict(float)
+        parts = {}
+        for stack, count in counts.items():
+            objects, variance = self._sampled(stack, count)
+            parts[stack] = objects * weight, variance * weight**2
+            of_class[size_class(stack.size_bytes)] += objects * weight * stack.size_bytes
+        for stack, (objects, variance) in parts.items():
+            used = objects * stack.size_bytes
+            product = used * of_class[size_class(stack.size_bytes)]
+            more = _OfStack(objects, used, used**2, product, variance)
+            before = self.stacks.get(stack, _OfStack())
+            self.stacks[stack] = _OfStack(*map(operator.add, before, more))
+        for kind, used in of_class.items():
+            known = self.classes.get(kind, _OfClass())
+            self.classes[kind] = _OfClass(known.used + used, known.squares + used**2)
+        self.windows += 1
+        self.weights += weight
         self.recorded_ns += length_ns
         self.stood_for_ns += stands_for_ns
-        return weight
 
     @property
     def share(self) -> float:
         """The part of the time that was recorded, 0 to 1."""
         return self.recorded_ns / self.stood_for_ns if self.stood_for_ns else 1.0
-
-    def merged(self, shown: Callable[[AllocatingStack], AllocatingStack]) -> AllocationSums:
-        """The same with one count for all stacks for which `shown` returns the same."""
-        windows = [_Window(each.weight, _merged(each.counts, shown)) for each in self.windows]
-        whole = _merged(self.whole, shown)
-        return AllocationSums(self.rate_bytes, whole, windows, self.recorded_ns, self.stood_for_ns)
 
     def estimates(self, missed: Mapping[int, float]) -> dict[AllocatingStack, Estimated]:
         """All stacks.
@@ -93,40 +131,25 @@ class AllocationSums:
         """
         found = {stack: self._of_whole(stack, n, missed) for stack, n in self.whole.items()}
         scales = self.scales(missed)
-        of_stack: dict[AllocatingStack, list[tuple[float, int]]] = defaultdict(list)
-        of_class: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(self.windows))
-        for number, window in enumerate(self.windows):
-            for stack, count in window.counts.items():
-                part = self._sampled(stack, count).objects * window.weight
-                of_stack[stack].append((part, number))
-                of_class[size_class(stack.size_bytes)][number] += part * stack.size_bytes
-        for stack, parts in of_stack.items():
-            kind = size_class(stack.size_bytes)
-            objects = sum(part for part, _ in parts)
-            more = Estimated(
-                objects * scales[kind],
-                self._variance(stack, parts, of_class[kind]) * scales[kind] ** 2,
-            )
+        for stack, sums in self.stacks.items():
+            scale = scales[size_class(stack.size_bytes)]
             before = found.get(stack, Estimated(0.0, 0.0))
-            found[stack] = Estimated(*(a + b for a, b in zip(before, more, strict=True)))
+            found[stack] = Estimated(
+                before.objects + sums.objects * scale,
+                before.variance + self._variance(stack, sums) * scale**2,
+            )
         return found
 
     def scales(self, missed: Mapping[int, float]) -> dict[int, float]:
         """By which factor the sums of windows differ from the program's own counters, by class."""
-        counted: dict[int, float] = defaultdict(float)
-        for window in self.windows:
-            for stack, count in window.counts.items():
-                used = self._sampled(stack, count).objects * stack.size_bytes * window.weight
-                counted[size_class(stack.size_bytes)] += used
         return {
-            kind: missed[kind] / used if missed.get(kind, 0.0) > 0 else 1.0
-            for kind, used in counted.items()
+            kind: missed[kind] / sums.used if missed.get(kind, 0.0) > 0 else 1.0
+            for kind, sums in self.classes.items()
         }
 
     def unseen(self, missed: Mapping[int, float]) -> float:
         """How many bytes were allocated in objects of classes that no window saw."""
-        seen = {size_class(s.size_bytes) for window in self.windows for s in window.counts}
-        return sum(used for kind, used in missed.items() if kind not in seen and used > 0)
+        return sum(used for kind, used in missed.items() if kind not in self.classes and used > 0)
 
     def _of_whole(
         self, stack: AllocatingStack, count: int, missed: Mapping[int, float]
@@ -134,7 +157,7 @@ class AllocationSums:
         """Until probes were detached. All that no window saw of its class may be of this stack."""
         objects, variance = self._sampled(stack, count)
         kind = size_class(stack.size_bytes)
-        if any(size_class(s.size_bytes) == kind for each in self.windows for s in each.counts):
+        if kind in self.classes:
             return Estimated(objects, variance)
         unseen = max(0.0, missed.get(kind, 0.0)) / stack.size_bytes
         return Estimated(objects, variance + unseen**2)
@@ -143,35 +166,29 @@ class AllocationSums:
         part = chance(stack.size_bytes, self.rate_bytes)
         return Estimated(count / part, count * (1 - part) / part**2)
 
-    def _variance(
-        self, stack: AllocatingStack, parts: list[tuple[float, int]], of_class: list[float]
-    ) -> float:
+    def _variance(self, stack: AllocatingStack, sums: _OfStack) -> float:
         """Of what windows tell of a stack, before scaling."""
-        number = len(self.windows)
-        if number < 2:
+        if self.windows < 2:
             return math.inf
-        total = sum(of_class)
-        share = sum(part for part, _ in parts) * stack.size_bytes / total if total else 0.0
-        by_window = [0.0] * number
-        for part, at in parts:
-            by_window[at] = part * stack.size_bytes
-        between = sum(
-            (own - share * all_) ** 2 for own, all_ in zip(by_window, of_class, strict=True)
-        )
-        between *= of_differences(number) / stack.size_bytes**2
-        within = sum(
-            window.weight**2 * self._sampled(stack, window.counts[stack]).variance
-            for window in self.windows
-            if stack in window.counts
-        )
+        of_class = self.classes[size_class(stack.size_bytes)]
+        share = sums.used / of_class.used if of_class.used else 0.0
+        # The sum over windows of (own - share * all)^2.
+        between = sums.squares - 2 * share * sums.products + share**2 * of_class.squares
+        between = max(0.0, between) * of_differences(self.windows) / stack.size_bytes**2
         # What was recorded of the time has no error but that of sampling.
-        recorded = 1 / (sum(window.weight for window in self.windows) / number)
-        return (1 - recorded) * between + recorded * within
+        recorded = self.windows / self.weights
+        return (1 - recorded) * between + recorded * sums.within
 
 
-def _merged(
-    counts: Counter[AllocatingStack], shown: Callable[[AllocatingStack], AllocatingStack]
+def window_weight(length_ns: int, stands_for_ns: int) -> float:
+    """The time that a window stands for, over its own."""
+    return stands_for_ns / max(length_ns, 1)
+
+
+def merged(
+    counts: Mapping[AllocatingStack, int], shown: Callable[[AllocatingStack], AllocatingStack]
 ) -> Counter[AllocatingStack]:
+    """One count for all stacks for which `shown` returns the same."""
     found = Counter[AllocatingStack]()
     for stack, count in counts.items():
         found[shown(stack)] += count

@@ -138,8 +138,7 @@ class GateRecorder(Closing):
         Raises TargetGone.
         """
         each = self._recorded[number]
-        sums, missed = each.windows.found()
-        sums = sums.merged(lambda stack: _shown(stack, each.stacks))
+        sums, missed = each.windows.found(lambda stack: _shown(stack, each.stacks))
 
         def stack_of(key: int) -> AllocatingStack | None:
             stack = self._program.tables.stack(key)

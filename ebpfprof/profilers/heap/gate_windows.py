@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.profilers.heap.allocation_sums import AllocationSums
+from ebpfprof.profilers.heap.allocation_sums import AllocationSums, merged, window_weight
 from ebpfprof.profilers.recording_end import RecordingEnd
 from ebpfprof.profilers.spending import SHORTEST_TICK_S, Spending
 from ebpfprof.system.priority import run_as_others, run_promptly
@@ -40,6 +40,31 @@ class _Open:
     attached_ns: int
     spent_before_ns: float
     stands_since_ns: int
+
+
+class _Piece(NamedTuple):
+    """What was counted in a time, and for which time (ns) it stands; None: from the start on."""
+
+    counts: Counter[AllocatingStack]
+    length_ns: int
+    stands_for_ns: int | None
+
+    @property
+    def weight(self) -> float:
+        """The time that it stands for, over its own."""
+        if self.stands_for_ns is None:
+            return 1.0
+        return window_weight(self.length_ns, self.stands_for_ns)
+
+    def add_to(
+        self, sums: AllocationSums, shown: Callable[[AllocatingStack], AllocatingStack]
+    ) -> None:
+        """Add it, with stacks as they are shown."""
+        counts = merged(self.counts, shown)
+        if self.stands_for_ns is None:
+            sums.add_whole(counts, self.length_ns)
+        else:
+            sums.add_window(counts, self.length_ns, self.stands_for_ns)
 
 
 class GateWindows:
@@ -65,7 +90,9 @@ class GateWindows:
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
-        self.sums = AllocationSums(rate_bytes)
+        self._sums = AllocationSums(rate_bytes)
+        self._ended: list[_Piece] = []  # not in the sums yet
+        self._paused_ns = 0  # in pauses that no window stands for
         self._program, self._index, self._go = program, index, go
         self._share, self._others_ns = share, others_ns
         self._allocated, self._note_window = allocated, note_window
@@ -120,35 +147,41 @@ class GateWindows:
             self._thread = None
         with self._lock:
             self._add(self._stopped_ns)
-            self._stand_for_pause(self.sums, self._stopped_ns)
+            self._paused_ns += self._pause_ns(self._stopped_ns)
             self._closed_ns = self._stopped_ns
         self._program.detach_target(self._index)
 
-    def found(self) -> tuple[AllocationSums, ClassBytes]:
-        """A copy of the sums until now, and what was allocated since the first pause."""
+    def found(
+        self, shown: Callable[[AllocatingStack], AllocatingStack]
+    ) -> tuple[AllocationSums, ClassBytes]:
+        """The sums until now, and what was allocated since the first pause.
+
+        Stacks for which `shown` returns the same are one. One thread at a time may call it.
+        """
         with self._lock:
-            sums = AllocationSums(
-                self.sums.rate_bytes,
-                Counter(self.sums.whole),
-                list(self.sums.windows),
-                self.sums.recorded_ns,
-                self.sums.stood_for_ns,
-            )
+            ended, self._ended = self._ended, []
             until_ns = self._stopped_ns if self._ending.has_come else kernel_now_ns()
-            if self._open:
-                self._add_to(sums, self._new_counts(), until_ns)
-            self._stand_for_pause(sums, until_ns)
+            now = self._piece(until_ns) if self._open else None
+            paused_ns = self._paused_ns + self._pause_ns(until_ns)
             if not self._ending.has_come:
                 self._look_at_counters()
             since = self._paused_at
-            if since is None:
-                return sums, {}
-            return sums, {kind: used - since.get(kind, 0.0) for kind, used in self._until.items()}
+            until = self._until
+        for piece in ended:
+            piece.add_to(self._sums, shown)
+        sums = self._sums.copy()
+        if now:
+            now.add_to(sums, shown)
+        sums.stood_for_ns += paused_ns
+        if since is None:
+            return sums, {}
+        return sums, {kind: used - since.get(kind, 0.0) for kind, used in until.items()}
 
-    def _stand_for_pause(self, sums: AllocationSums, until_ns: int) -> None:
-        """Add the pause since the last window: the program's counters tell of it, too."""
-        if self._paused_at is not None and self._open is None:
-            sums.stood_for_ns += max(0, until_ns - self._closed_ns)
+    def _pause_ns(self, until_ns: int) -> int:
+        """The pause since the last window, in ns: the program's counters tell of it, too."""
+        if self._paused_at is None or self._open is not None:
+            return 0
+        return max(0, until_ns - self._closed_ns)
 
     def _begin(self, stands_since_ns: int | None, spending: Spending) -> int:
         """Attach the probes and begin to count; returns when.
@@ -173,19 +206,19 @@ class GateWindows:
         if self._open is None or end_ns <= self._open.begin_ns:  # it had not begun
             self._open = None
             return
-        weight = self._add_to(self.sums, self._new_counts(), end_ns)
+        piece = self._piece(end_ns)
+        self._ended.append(piece)
         self._open, self._closed_ns = None, end_ns
-        self._note_window(weight)
+        self._note_window(piece.weight)
 
-    def _add_to(self, sums: AllocationSums, counts: Counter[AllocatingStack], end_ns: int) -> float:
+    def _piece(self, end_ns: int) -> _Piece:
+        """What the open window has counted until then."""
         assert self._open
         length_ns = max(1, end_ns - self._open.begin_ns)
         if self._paused_at is None:
-            sums.add_whole(counts, length_ns)
-            return 1.0
-        return sums.add_window(
-            counts, length_ns, max(length_ns, end_ns - self._open.stands_since_ns)
-        )
+            return _Piece(self._new_counts(), length_ns, None)
+        stands_for_ns = max(length_ns, end_ns - self._open.stands_since_ns)
+        return _Piece(self._new_counts(), length_ns, stands_for_ns)
 
     def _run(self, spending: Spending) -> None:
         run_promptly()  # while probes are attached: they cost something all the time

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from ebpfprof.profilers.heap.allocation_sums import LARGE, AllocationSums, size_class
+from ebpfprof.profilers.heap.allocation_sums import LARGE, AllocationSums, merged, size_class
 from ebpfprof.profilers.heap.gate_program import chance
 from ebpfprof.profilers.heap.gate_tables import AllocatingStack
 
@@ -141,14 +141,39 @@ def test_other_sizes_of_a_window_tell_nothing_of_these() -> None:
 
 def test_stacks_that_look_the_same_have_the_error_of_their_sum() -> None:
     """Half of A's objects pass by another gate while the collector runs: no error of A's."""
-    sums = AllocationSums(1)
+    apart, one = AllocationSums(1), AllocationSums(1)
     marking = AllocatingStack((9,), 64)
     for part in (0, 40, 100, 20, 0, 70):
-        sums.add_window(Counter({A: 100 - part, marking: part, B: 50}), 1000, 10_000)
+        counts = Counter({A: 100 - part, marking: part, B: 50})
+        apart.add_window(counts, 1000, 10_000)
+        alike = merged(counts, lambda stack: A if stack == marking else stack)
+        one.add_window(alike, 1000, 10_000)
     missed = {64: 64.0 * 9000}
-    apart = sums.estimates(missed)
-    assert math.sqrt(apart[marking].variance) > 0.2 * apart[marking].objects
-    one = sums.merged(lambda stack: A if stack == marking else stack).estimates(missed)
-    assert one[A].objects == pytest.approx(apart[A].objects + apart[marking].objects)
-    assert one[A].variance == pytest.approx(0)
-    assert marking not in one
+    of_each, of_both = apart.estimates(missed), one.estimates(missed)
+    assert math.sqrt(of_each[marking].variance) > 0.2 * of_each[marking].objects
+    assert of_both[A].objects == pytest.approx(of_each[A].objects + of_each[marking].objects)
+    assert of_both[A].variance == pytest.approx(0, abs=1e-3)
+    assert marking not in of_both
+
+
+def test_a_copy_is_another_one() -> None:
+    sums = AllocationSums(1)
+    sums.add_whole(Counter({A: 1}), 1000)
+    sums.add_window(Counter({A: 1, B: 2}), 1000, 2000)
+    before = sums.copy()
+    sums.add_whole(Counter({A: 1}), 1000)
+    sums.add_window(Counter({A: 1, C: 2}), 1000, 2000)
+    assert before.estimates({}).keys() == {A, B}
+    assert before.estimates({})[A].objects == 1 + 2
+    assert (before.windows, before.share) == (1, 2000 / 3000)
+
+
+def test_what_it_keeps_does_not_grow_with_windows() -> None:
+    sums = AllocationSums(1)
+    for _ in range(1000):
+        sums.add_window(Counter({A: 3, B: 1}), 1000, 10_000)
+    assert len(sums.stacks) == 2
+    assert len(sums.classes) == 1
+    found = sums.estimates({64: 64 * 4000.0})
+    assert found[A].objects == pytest.approx(3000)
+    assert math.sqrt(found[A].variance) < 0.01
