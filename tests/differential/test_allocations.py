@@ -31,7 +31,7 @@ EACH = ("--alloc-rate", "1")
 NO_BOUND = ("--max-overhead", "0")
 FEW_COLLECTIONS = {"GOGC": "off"}
 TINY = 16  # bytes of a block of tiny objects
-MANY = 30_000_000  # objects: enough for some windows
+MANY = 45_000_000  # objects: enough for some windows
 SURE = 5.0  # standard errors
 
 
@@ -176,7 +176,7 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     comments = " ".join(allocs.comments)
     share = re.search(r"recorded ([\d.]+) % of the time, in (\d+) windows", comments)
     assert share, comments
-    assert int(share[2]) > 2
+    assert int(share[2]) >= 2
     told = re.search(
         r"standard error of all bytes (\S+) %, of the ten largest stacks (\S+) %", comments
     )
