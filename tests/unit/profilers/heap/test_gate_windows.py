@@ -31,17 +31,18 @@ class Made:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now_ns, self.objects, self.allocated = SECOND, 0, 0
         patch.setattr(gate_windows, "kernel_now_ns", lambda: self.now_ns)
-        nothing = lambda *_, **__: None  # noqa: E731 - a line for each would say no more
+        self.while_detaching: Callable[[], None] = lambda: None
         program = SimpleNamespace(
             tables=SimpleNamespace(counts=lambda _index: Counter({A: self.objects})),
             runs=lambda _index: Runs(),
-            **dict.fromkeys(("attach", "record", "detach_target", "hit_ns", "alarms"), nothing),
+            attach=lambda _index: None,
+            record=lambda _index, **_: None,
+            detach_target=lambda _index, **_: self.while_detaching(),
+            hit_ns=None,
+            alarms=None,
         )
-        program.hit_ns = program.alarms = None
         process = SimpleNamespace(cpu_ns=lambda: self.now_ns, pid=1)
         go = cast("GoTarget", SimpleNamespace(target=process))
-        self.while_detaching: Callable[[], None] = lambda: None
-        program.detach_target = lambda *_, **__: self.while_detaching()
         self.probes = cast("GateProgram", program)
         self.weights: list[float] = []
         self.windows = GateWindows(
@@ -60,6 +61,12 @@ class Made:
         self.allocated += objects
         self.objects += objects if counted else 0
 
+    def starts(self) -> None:
+        """A recording; after a second, with a hundred objects, its probes are detached."""
+        self.windows.start()
+        self.passes(1, 100)
+        self.close()
+
     def close(self) -> None:
         self.windows._close(self.spending)
 
@@ -77,10 +84,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def test_what_is_allocated_while_probes_are_being_detached_counts(made: Made) -> None:
-    made.windows.start()
-    made.passes(1, 100)
     made.while_detaching = lambda: made.passes(0.1, 10, counted=False)
-    made.close()
+    made.starts()
     made.passes(0.9, 90, counted=False)
     made.reopen()
     made.passes(1, 100)
@@ -88,9 +93,7 @@ def test_what_is_allocated_while_probes_are_being_detached_counts(made: Made) ->
 
 
 def test_an_open_window_counts_by_its_own_length(made: Made) -> None:
-    made.windows.start()
-    made.passes(1, 100)
-    made.close()
+    made.starts()
     made.passes(9, 900, counted=False)
     made.reopen()
     made.passes(1, 100)
@@ -101,9 +104,7 @@ def test_an_open_window_counts_by_its_own_length(made: Made) -> None:
 
 
 def test_the_pause_before_the_end_counts_too(made: Made) -> None:
-    made.windows.start()
-    made.passes(1, 100)
-    made.close()
+    made.starts()
     made.passes(4, 400, counted=False)
     made.reopen()
     made.passes(1, 100)
@@ -118,9 +119,7 @@ def test_the_pause_before_the_end_counts_too(made: Made) -> None:
 
 
 def test_nothing_stands_for_the_time_between_two_recordings(made: Made) -> None:
-    made.windows.start()
-    made.passes(1, 100)
-    made.close()
+    made.starts()
     made.passes(4, 400, counted=False)
     made.windows.stop()
     made.passes(1000, 100_000, counted=False)
@@ -148,9 +147,7 @@ def test_without_a_pause_all_is_counted(made: Made) -> None:
 
 
 def test_a_window_that_the_end_cuts_short_counts_once(made: Made) -> None:
-    made.windows.start()
-    made.passes(1, 100)
-    made.close()
+    made.starts()
     made.passes(4, 400, counted=False)
     made.reopen()
     made.passes(1, 100)
