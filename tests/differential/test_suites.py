@@ -65,6 +65,7 @@ def ran(program: Path, folder: Path, rate: int, before: tuple[str, ...], *more: 
         ("regexp", "1.27", LIMIT),
         ("encoding/xml", "1.22", SHORTEST_LIMIT),
         ("encoding/xml", "1.25", LIMIT),
+        ("text/template", "1.24", LIMIT),
     ],
 )
 def test_allocations_are_those_that_go_counts(
@@ -84,5 +85,7 @@ def test_allocations_are_those_that_go_counts(
     wrong = {key: (count, ours[key]) for key, count in agreed.items() if ours[key] != count}
     # Two runs of Go agree by chance, too: on a pool that was empty, a goroutine that had to wait.
     assert len(wrong) <= MOST_BY_CHANCE * len(agreed), wrong
+    # It allocates as a wrapper, which Go leaves out where a normal call of it is left out, too.
+    assert "reflect.callReflect" not in {stack[0][0] for stack, _ in ours}
     # Go's own counts begin later: before Go 1.20, after the variables of packages are there.
     assert 0.998 < ours.total() / first.total() < 1.02
