@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -44,23 +45,30 @@ class BpfMap:
     """One map; closing it frees it, unless a loaded program uses it."""
 
     def __init__(
-        self, shape: MapShape, max_entries: int | None = None, *, grows: bool = False
+        self,
+        shape: MapShape,
+        max_entries: int | None = None,
+        *,
+        grows: bool = False,
+        is_mapped: bool = False,
     ) -> None:
         """Create it, with as many entries as in its C if no number is given.
 
-        A hash map that `grows` takes memory as rows come, if the kernel can do that. Raises
-        KernelUnsupported or PermissionDenied.
+        A hash map that `grows` takes memory as rows come, if the kernel can do that. An array that
+        `is_mapped` can be read by elements(). Raises KernelUnsupported or PermissionDenied.
         """
         self.name, self._shape = shape.name, shape
         self.max_entries = max_entries or shape.max_entries
         self._reader: RingReader | None = None
+        self._mapped: mmap.mmap | None = None
+        flags = syscalls.NO_PREALLOC if grows and features.have_growing_maps() else 0
         try:
             self.fd = syscalls.create_map(
                 shape.kind,
                 shape.key_bytes,
                 shape.value_bytes,
                 self.max_entries,
-                flags=syscalls.NO_PREALLOC if grows and features.have_growing_maps() else 0,
+                flags=flags | (syscalls.MMAPABLE if is_mapped else 0),
                 name=shape.name,
             )
         except OSError as error:
@@ -196,8 +204,24 @@ class BpfMap:
             self._reader = RingReader(self.fd, self.max_entries)
         return self._reader
 
+    def elements(self) -> npt.NDArray[Any]:
+        """The elements of an array that is mapped, as the kernel writes them; read-only.
+
+        The array must be gone when the map is closed.
+        """
+        import numpy as np
+
+        _, kind = self.types
+        if self._mapped is None:
+            size_bytes = self.max_entries * kind.itemsize
+            self._mapped = mmap.mmap(self.fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
+        return np.frombuffer(self._mapped, kind, self.max_entries)
+
     def close(self) -> None:
         """Close it. May be called twice."""
+        if self._mapped:
+            self._mapped.close()
+            self._mapped = None
         if self._reader:
             self._reader.close()
             self._reader = None

@@ -32,7 +32,7 @@ class BpfProgram(Closing):
         """Begin to compile bpf/`name` with `constants` as preprocessor macros; load() ends it.
 
         `functions` are for attach_uprobes, `perf_functions` for attach_sampler, `own_functions`
-        for run. Raises KernelUnsupported or PermissionDenied.
+        for run and attach_tracepoint. Raises KernelUnsupported or PermissionDenied.
         """
         features.require_bpf()
         self._kinds: dict[str, syscalls.ProgramKind] = {
@@ -44,6 +44,7 @@ class BpfProgram(Closing):
         """By their names in the C; all of them once load() has made them."""
         self._loaded: dict[str, int] = {}
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
+        self._tracepoints: list[int] = []
         self._helper: UprobeHelper | None = None
         # First: it takes longest, and holds nothing of the rest.
         self._compilation = Compilation(name, constants, list(self._kinds))
@@ -57,10 +58,16 @@ class BpfProgram(Closing):
             self._compilation.close()
             raise
 
-    def load(self, rows: Mapping[str, int] | None = None, grows: Set[str] = frozenset()) -> None:
+    def load(
+        self,
+        rows: Mapping[str, int] | None = None,
+        grows: Set[str] = frozenset(),
+        mapped: Set[str] = frozenset(),
+    ) -> None:
         """Make the maps, some with other numbers of `rows` than in the C, and load the functions.
 
-        Hash maps of `grows` take memory as rows come, if the kernel can do that. Raises
+        Hash maps of `grows` take memory as rows come, if the kernel can do that; arrays of `mapped`
+        can be mapped into memory. Raises
         BccMissing, KernelUnsupported, PermissionDenied or AttachFailed.
         """
         compiled = self._compilation.result()
@@ -69,7 +76,9 @@ class BpfProgram(Closing):
         self.maps = maps
         for shape in compiled.maps:
             name = shape.name
-            maps[name] = BpfMap(shape, (rows or {}).get(name), grows=name in grows)
+            maps[name] = BpfMap(
+                shape, (rows or {}).get(name), grows=name in grows, is_mapped=name in mapped
+            )
         fds = [each.fd for each in maps.values()]
         for function, code in compiled.functions.items():
             instructions = with_maps(code, fds.__getitem__)
@@ -119,8 +128,27 @@ class BpfProgram(Closing):
             os.close(link_fd)
             os.close(perf_fd)
 
+    def attach_tracepoint(self, function: str, name: str) -> None:
+        """Run a function of the own_functions whenever the kernel passes the tracepoint `name`.
+
+        Its context has the arguments of the tracepoint as u64. Raises AttachFailed.
+        """
+        try:
+            fd = syscalls.open_raw_tracepoint(self._loaded[function], name)
+        except OSError as error:
+            raise AttachFailed(
+                f"The kernel runs no BPF program at its tracepoint {name}: {error.strerror}."
+            ) from error
+        self._tracepoints.append(fd)
+
+    def detach_tracepoints(self) -> None:
+        """Let no function run at tracepoints any more."""
+        while self._tracepoints:
+            os.close(self._tracepoints.pop())
+
     def detach(self) -> None:
         """Remove all probes and samplers; the maps stay readable."""
+        self.detach_tracepoints()
         self._detach_samplers()
         if self._helper:
             self._helper.detach()
@@ -147,6 +175,7 @@ class BpfProgram(Closing):
 
     def close(self) -> None:
         """Remove all probes and free the maps."""
+        self.detach_tracepoints()
         self._detach_samplers()
         if self._helper:
             self._helper.close()

@@ -24,6 +24,7 @@ _MAP_UPDATE_ELEM = 2
 _MAP_DELETE_ELEM = 3
 _PROG_LOAD = 5
 _PROG_TEST_RUN = 10
+_RAW_TRACEPOINT_OPEN = 17
 _MAP_LOOKUP_BATCH = 24
 _MAP_UPDATE_BATCH = 26
 _LINK_CREATE = 28
@@ -33,6 +34,8 @@ MAP_TYPE_ARRAY: Final = 2
 MAP_TYPE_RINGBUF: Final = 27
 NO_PREALLOC: Final = 1 << 0
 """A flag of a hash map: rows take memory when they come (BPF_F_NO_PREALLOC)."""
+MMAPABLE: Final = 1 << 10
+"""A flag of an array: its elements can be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 on)."""
 
 ProgramKind = Literal["kprobe", "perf_event", "raw_tracepoint"]
 _PROG_TYPES: Final[dict[ProgramKind, int]] = {"kprobe": 2, "perf_event": 7, "raw_tracepoint": 17}
@@ -147,6 +150,12 @@ class _TestRun(ctypes.Structure):
         ("flags", ctypes.c_uint32),
         ("cpu", ctypes.c_uint32),
     ]
+
+
+class _RawTracepoint(ctypes.Structure):
+    """The beginning of union bpf_attr for BPF_RAW_TRACEPOINT_OPEN."""
+
+    _fields_ = [("name", ctypes.c_void_p), ("prog_fd", ctypes.c_uint32)]
 
 
 class _LinkPerfEvent(ctypes.Structure):
@@ -294,6 +303,13 @@ def run_program(prog_fd: int, arguments: Sequence[int]) -> None:
         context_in=ctypes.addressof(context),
     )
     _bpf(_PROG_TEST_RUN, attr)
+
+
+def open_raw_tracepoint(prog_fd: int, name: str) -> int:
+    """Run a program whenever the kernel passes the tracepoint `name`, until the returned fd is
+    closed (Linux 4.17 on)."""
+    text = ctypes.create_string_buffer(name.encode())
+    return _bpf(_RAW_TRACEPOINT_OPEN, _RawTracepoint(ctypes.addressof(text), prog_fd))
 
 
 def link_perf_event(prog_fd: int, perf_fd: int, cookie: int) -> int:

@@ -6,11 +6,11 @@ runtime.gopark, and runtime.ready makes every goroutine that they block runnable
 that uprobes emulate, and never a function's first one.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from symbolizer.codeanalysis.cheap_sites import before_call
+from symbolizer.codeanalysis.entry_sites import behind_check
 from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
 from symbolizer.codeanalysis.semaphores import (
     ACQUIRE,
@@ -23,7 +23,7 @@ from symbolizer.codeanalysis.semaphores import WAKE as WAKE_FROM_SEMAPHORE
 from symbolizer.errors import GoTableError
 from symbolizer.go.binary import GoBinary
 from symbolizer.x86.call_sites import CALL_BYTES
-from symbolizer.x86.disasm import Instruction, decode
+from symbolizer.x86.disasm import decode
 
 # Logical functions (so also where they are inlined) whose parks are block events in Go.
 # notifyListWait has the name that it is linked with; operations of reflect and internal/poll call
@@ -183,24 +183,10 @@ def _wake(code: RuntimeCode) -> int:
         if not any(waker.entry <= pc < waker.end for pc in calls):
             raise unknown_code(f"{_WAKE} was inlined into {waker.name}")
     for function in code.functions(_WAKE):
-        found = _after_check(code.decoded(function))
+        found = behind_check(code.decoded(function))
         if found is not None:
             return found
     raise unknown_code(f"{_WAKE} has no place for a probe")
-
-
-def _after_check(instructions: Iterable[Instruction]) -> int | None:
-    """The cheapest instruction on the one way behind the stack check; RAX is as given there."""
-    past_check, found = False, None
-    for each in instructions:
-        if past_check and each.is_cheap:
-            return each.address
-        if past_check and each.emulated and found is None:
-            found = each.address
-        if "rax" in each.written or (past_check and (each.is_call or each.is_jump)):
-            break
-        past_check = past_check or each.is_jump
-    return found
 
 
 def _start_pc(code: RuntimeCode, call_pc: int) -> int:

@@ -1,0 +1,1 @@
+"""The execution trace: what the scheduler does with goroutines, and the kernel with threads."""

@@ -1,0 +1,197 @@
+"""Loads the program of traces, and attaches it: at moments of the scheduler and context switches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.kernel import c_facts
+from ebpfprof.kernel.btf import field_offsets
+from ebpfprof.kernel.losses import Loss, losses
+from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profilers import labels
+from ebpfprof.profilers.bounded_probes import BoundedProbes
+from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.tracing.rings import EventRings
+from symbolizer.codeanalysis.schedule_sites import Moment, ScheduleSites
+from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
+from symbolizer.codeanalysis.tls import g_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ebpfprof.goruntime.process import GoTarget
+
+_SOURCE: Final = "trace/trace.bpf.c"
+_MAX_SITES: Final = 64
+_MAX_STACKS: Final = 1 << 15
+_MAX_DEPTH: Final = 136  # as for waits: more than Go's 128 logical frames
+_MAX_RINGS: Final = c_facts.number("trace/events.h", "MAX_RINGS")
+_KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
+_SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
+_WALKED: Final = c_facts.enum(_SOURCE, "walked")
+_PREEMPTED_ARGUMENT_MINOR: Final = 22
+# Whom a moment happens to, and whose stack belongs to it.
+_TAKES: Final = {
+    Moment.PARK: ("IN_AX", "OF_SUBJECT"),
+    Moment.SUSPEND: ("IN_AX", "OF_SUBJECT"),
+    Moment.READY: ("IN_AX", "OF_RUNNER"),
+    Moment.NET_READY: ("IN_POLL", "NO_STACK"),
+    Moment.RUN: ("IN_AX", "NO_STACK"),
+    Moment.CREATE: ("IN_BX", "OF_RUNNER"),
+    Moment.EXIT: ("IN_AX", "NO_STACK"),
+    Moment.YIELD: ("IN_AX", "OF_SUBJECT"),
+    Moment.PREEMPT: ("IN_AX", "OF_SUBJECT"),
+    Moment.SWITCH: ("IN_AX", "OF_SUBJECT"),
+}
+
+
+class TraceProgram(BoundedProbes):
+    """The BPF program, loaded once, with the probes of one process."""
+
+    def __init__(self, go: GoTarget, sites: ScheduleSites, *, runs: bool, has_labels: bool) -> None:
+        """Start to compile. With `runs`, it is probed when a goroutine begins to run, too.
+
+        Raises GoTableError, or what BpfProgram and field_offsets raise.
+        """
+        self._go, self._sites = go, sites
+        self._runs, self._has_labels = runs, has_labels and go.sites.sets_labels
+        self._tls_offset = g_offset(go.binary)
+        thread, fs_base, tgid, tid, state = field_offsets(
+            ("task_struct", "thread"),
+            ("thread_struct", "fsbase"),
+            ("task_struct", "tgid"),
+            ("task_struct", "pid"),
+            ("task_struct", "__state"),
+        )
+        self._program = BpfProgram(
+            _SOURCE,
+            {
+                **dict.fromkeys(("BY_LOCK", "WITH_RUNTIME_LOCKS", "CROSSES_STACKS"), 0),
+                "WITH_WINDOWS": 0,
+                "WITH_LABELS": int(self._has_labels),
+                **labels.macros(()),
+                "MAX_TARGETS": 1,
+                "MAX_SITES": _MAX_SITES,
+                "MAX_STACKS": 1,
+                "MAX_LABEL_SETS": 1,
+                "MAX_ABSENT_LABELS": 1,
+                "MAX_DEPTH": _MAX_DEPTH,
+                "LOCK_CALLERS": MAX_LOCK_CALLERS,
+                "FS_BASE_OFFSET": thread + fs_base,
+                "TGID_OFFSET": tgid,
+                "TID_OFFSET": tid,
+                "STATE_OFFSET": state,
+            },
+            functions=("on_moment",),
+            own_functions=("on_switch",),
+        )
+        self._fields = target_fields(go, has_labels=self._has_labels)
+
+    def load(self, rings: int, slots: int) -> None:
+        """Make the maps, with so many rings of so many slots (a power of 2), and load the program.
+
+        Raises as BpfProgram.
+        """
+        rings = min(rings, _MAX_RINGS)
+        rows = {"stacks": _MAX_STACKS, "events": rings * slots}
+        if self._has_labels:
+            rows |= {"label_sets": labels.MAX_LABEL_SETS, "absent_labels": labels.MAX_LABEL_SETS}
+        self._program.load(rows, grows=frozenset({"stacks"}), mapped={"events", "rings"})
+        maps = self._program.maps
+        maps["ring_shape"].set_struct(0, {"count": rings, "mask": slots - 1})
+        maps["traces"].set_struct(0, _traced_fields(self._go, self._tls_offset))
+        self.record(is_on=False)
+        for number, (moment, _) in enumerate(self._probed()):
+            subject, walked = _TAKES.get(moment, ("NOBODY", "NO_STACK"))
+            maps["sites"].set_struct(number, {"return_pc": 1, "target": 0})
+            maps["moments"].set_struct(
+                number,
+                {
+                    "kind": _KINDS[moment.name],
+                    "subject": _SUBJECTS[subject],
+                    "walks": _WALKED[walked],
+                },
+            )
+        self.rings = EventRings(maps["rings"].elements(), maps["events"].elements(), rings)
+
+    def attach(self) -> None:
+        """Attach the probes; record() begins to record. Raises AttachFailed and the like."""
+        go = self._go
+        probes = [
+            Uprobe("on_moment", go.file_offset(pc), pc + go.load_bias, cookie=number)
+            for number, (_, pc) in enumerate(self._probed())
+        ]
+        self._program.attach_uprobes(
+            go.target.exe_fd,
+            go.target.pid,
+            probes,
+            anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),
+            group=0,
+        )
+        self._program.attach_tracepoint("on_switch", "sched_switch")
+
+    def record(self, *, is_on: bool) -> None:
+        """Begin or end to record events."""
+        self._program.maps["targets"].set_struct(0, {**self._fields, "active": int(is_on)})
+
+    def detach(self, *, for_a_while: bool = False) -> None:
+        """Detach all probes; what was recorded stays readable."""
+        self._program.detach_tracepoints()
+        self._program.detach_uprobes([0], for_a_while=for_a_while)
+
+    def stacks(self) -> dict[int, tuple[int, ...]]:
+        """All stacks by key: runtime addresses, innermost first, all but perhaps one that of a
+        return."""
+        found: dict[int, tuple[int, ...]] = {}
+        for keys, stacks in self._program.maps["stacks"].batches():
+            rows = zip(keys.tolist(), stacks["depth"].tolist(), stacks["pcs"], strict=True)
+            found |= {key: tuple(pcs[:depth].tolist()) for key, depth, pcs in rows}
+        return found
+
+    def label_sets(self) -> dict[int, tuple[Any, ...]]:
+        """The sets of labels by key."""
+        if not self._has_labels:
+            return {}
+        return dict(labels.label_sets(*self._program.maps["label_sets"].rows()))
+
+    def losses(self) -> Sequence[Loss]:
+        """What it lost so far, but for events that were overwritten."""
+        return losses(self._program.maps["losses"].numbers())
+
+    def close(self) -> None:
+        """Detach the probes and free the maps."""
+        self.__dict__.pop("rings", None)  # it has views into the maps
+        self._program.close()
+
+    def _probed(self) -> list[tuple[Moment, int]]:
+        left_out = () if self._runs else (Moment.RUN,)
+        return [(each.moment, each.pc) for each in self._sites.sites if each.moment not in left_out]
+
+
+def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, int]:
+    """The fields of struct traced."""
+    layout = go.binary.layout
+
+    def offset(struct: str, field: str) -> int:
+        return layout.offset(struct, field) if layout.has(struct, field) else 0
+
+    has_coroutines = "coro" in layout.structs and layout.has("g", "coroarg")
+    return {
+        "tls_offset": tls_offset,
+        "goid_offset": offset("g", "goid"),
+        "sequence_offset": offset("g", "trackingSeq"),
+        "start_pc_offset": offset("g", "startpc"),
+        "coro_offset": offset("g", "coroarg") if has_coroutines else 0,
+        "coro_exit_offset": offset("g", "coroexit"),
+        "coro_g_offset": offset("coro", "gp") if has_coroutines else 0,
+        "p_offset": offset("m", "p"),
+        "old_p_offset": offset("m", "oldp"),
+        "tick_offset": offset("m", "syscalltick"),
+        "p_id_offset": offset("p", "id"),
+        "read_g_offset": offset("pollDesc", "rg"),
+        "write_g_offset": offset("pollDesc", "wg"),
+        "syscall_pc_offset": offset("g", "syscallpc"),
+        "syscall_bp_offset": offset("g", "syscallbp"),
+        "made_in_bx": int(go.binary.version.minor >= _PREEMPTED_ARGUMENT_MINOR),
+    }

@@ -1,0 +1,42 @@
+"""Where to put a probe at the beginning of a function, while its arguments are still in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from symbolizer.x86.disasm import Instruction
+
+
+def behind_check(instructions: Iterable[Instruction], register: str = "rax") -> int | None:
+    """The cheapest instruction on the one way behind the stack check; None if there is none.
+
+    `register` has there what the caller put into it. A goroutine passes the place once in each
+    call: behind the check the function does not begin again on a larger stack.
+    """
+    past_check, found = False, None
+    for each in instructions:
+        if past_check and each.is_cheap:
+            return each.address
+        if past_check and each.emulated and found is None:
+            found = each.address
+        if register in each.written or (past_check and (each.is_call or each.is_jump)):
+            break
+        past_check = past_check or each.is_jump
+    return found
+
+
+def at_entry(instructions: Iterable[Instruction], registers: Collection[str]) -> int | None:
+    """The cheapest instruction at the beginning of a function that runs on a thread's own stack.
+
+    There the stack check's jump will do: such a stack never grows. `registers` have there what the
+    caller put into them. None if no instruction there is emulated.
+    """
+    found = None
+    for each in instructions:
+        if each.is_cheap:
+            return each.address
+        if each.emulated and not each.is_call and found is None:
+            found = each.address
+        if each.is_call or each.is_jump or not each.written.isdisjoint(registers):
+            break
+    return found
