@@ -244,12 +244,17 @@ static __always_inline u64 stack_in_syscall(u64 g, const struct traced *traced,
         u64 bp = 0;
         if (traced->syscall_bp_offset) {
             bp = word_at(g + traced->syscall_bp_offset);
+            start->frame.bp = lies_in(bp, &start->bounds) ? bp : 0;
         } else {
             struct pt_regs *registers =
                 (void *)bpf_task_pt_regs((void *)bpf_get_current_task_btf());
+            struct frame frame;
             read_kernel(&bp, sizeof(bp), &registers->bp);
+            if (frame_at(bp, &start->bounds, &frame)) {
+                start->frame = frame;
+                start->bp = bp;
+            }
         }
-        start->frame.bp = lies_in(bp, &start->bounds) ? bp : 0;
         key = keep_stack(walker, target);
     }
     give_walker(walker);

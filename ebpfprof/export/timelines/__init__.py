@@ -1,0 +1,1 @@
+"""One output format of timelines each."""

@@ -1,0 +1,80 @@
+"""What was seen of a program, moment by moment: the input of a replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.model import Label
+
+NO_P: Final = -1
+"""The id of no P."""
+
+
+class EventKind(Enum):
+    """What happened. `goid` is the goroutine of which it tells, `by` the one that the thread runs."""
+
+    PARK = auto()  # it begins to wait
+    SUSPEND = auto()  # it waits until the garbage collector has seen its stack
+    READY = auto()  # it was woken
+    NET_READY = auto()  # what it waits for of the network is there
+    RUN = auto()  # it runs from now on
+    CREATE = auto()
+    EXIT = auto()
+    YIELD = auto()  # it goes back to a run queue by itself
+    PREEMPT = auto()  # it is made to
+    SWITCH = auto()  # it hands over to the goroutine `more` of its coroutine
+    GC_BEGIN = auto()
+    GC_END = auto()
+    STOP_WORLD = auto()
+    START_WORLD = auto()
+    ASSIST = auto()  # it begins to mark for the garbage collector
+    ASSIST_END = auto()
+    THREAD_OFF = auto()  # the kernel takes the processor from the thread
+    THREAD_ON = auto()
+
+
+class Event(NamedTuple):
+    """One event. Times are CLOCK_MONOTONIC, stacks keys of Timeline.stacks, 0 for none.
+
+    `word` is the reason of a wait, or why the world stops. `more` is of CREATE the entry of the new
+    goroutine's function, of READY its g.trackingSeq, of SWITCH the goid of the other goroutine, of
+    THREAD_OFF in a system call the number of that. `is_made`: it was preempted. `is_exit`: of
+    SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a system call.
+    """
+
+    at_ns: int
+    kind: EventKind
+    goid: int = 0
+    by: int = 0
+    stack: int = 0
+    tid: int = 0
+    p: int = NO_P
+    cpu: int = 0
+    word: str = ""
+    more: int = 0
+    is_made: bool = False
+    is_exit: bool = False
+    labels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a goroutine from a look at all of them, at `at_ns`.
+
+    `state` is "waiting", "runnable", "running" or "syscall", `word` the reason of a wait, `stack` a
+    key of Timeline.stacks, `sequence` its g.trackingSeq.
+    """
+
+    goid: int
+    at_ns: int
+    state: str
+    word: str
+    stack: int
+    sequence: int
+    start_pc: int
+    created_pc: int
+    parent: int
+    labels: tuple[Label, ...] = field(default=())

@@ -1,0 +1,62 @@
+"""A timeline as exporters see it: steps, and what stacks, goroutines and threads are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.profile.model import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ebpfprof.profile.model import Label
+    from ebpfprof.timeline.steps import Step
+
+UNNAMED: Final = "?"
+
+
+class Call(NamedTuple):
+    """A logical frame of a stack, and the runtime address of the call."""
+
+    address: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Goroutine:
+    """What does not change: where it begins, where it was created, by whom (0: not known)."""
+
+    goid: int
+    start: Call | None
+    created: Frame | None
+    parent: int
+    is_system: bool = False
+
+    @property
+    def name(self) -> str:
+        """The function that it begins with."""
+        return self.start.frame.function if self.start else UNNAMED
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What was recorded of a process from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
+
+    `begin_unix_ns` is the Unix time of `begin_ns`. Steps of each thread are in order; they refer to
+    `stacks` (innermost call first), `goroutines` by goid, `threads` (names) by id and `label_sets`
+    by key. `comments` say what is missing.
+    """
+
+    pid: int
+    command: str
+    go_version: str
+    begin_ns: int
+    end_ns: int
+    begin_unix_ns: int
+    steps: Sequence[Step]
+    stacks: Mapping[int, tuple[Call, ...]]
+    goroutines: Mapping[int, Goroutine]
+    threads: Mapping[int, str]
+    label_sets: Mapping[int, tuple[Label, ...]]
+    comments: tuple[str, ...] = ()

@@ -1,0 +1,86 @@
+"""Events as the kernel wrote them, as those of a timeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.kernel import c_facts
+from ebpfprof.timeline.events import Event, EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from symbolizer.go.runtime_layout import RuntimeLayout
+
+_NUMBERS: Final = c_facts.enum("trace/events.h", "event_kind")
+_KINDS: Final = {number: EventKind[name] for name, number in _NUMBERS.items()}
+_LABELLED: Final = (EventKind.PARK, EventKind.EXIT, EventKind.YIELD, EventKind.PREEMPT)
+_REASONS_MINOR: Final = 21
+# runtime/proc.go, stwReasonStrings, Go 1.21 to 1.27: in this order in all of them.
+STOP_REASONS: Final = (
+    "unknown",
+    "GC mark termination",
+    "GC sweep termination",
+    "write heap dump",
+    "goroutine profile",
+    "goroutine profile cleanup",
+    "all goroutines stack trace",
+    "read mem stats",
+    "AllThreadsSyscall",
+    "GOMAXPROCS",
+    "start trace",
+    "stop trace",
+    "CountPagesInUse (test)",
+    "ReadMetricsSlow (test)",
+    "ReadMemStatsSlow (test)",
+    "PageCachePagesLeaked (test)",
+    "ResetDebugLog (test)",
+)
+
+
+class Decoder:
+    """For one program."""
+
+    def __init__(self, layout: RuntimeLayout, minor: int) -> None:
+        texts = layout.wait_reason_texts
+        self._reasons: Mapping[int, str] = {
+            number: texts[name] for name, number in layout.wait_reasons.items()
+        }
+        self._tells_stops = minor >= _REASONS_MINOR
+
+    def events(self, rows: npt.NDArray[Any]) -> Iterator[Event]:
+        """The events of rows of rings.EVENT, in their order; unknown kinds are left out."""
+        names = ("at_ns", "kind", "goid", "by", "stack", "tid", "p", "cpu", "reason", "more")
+        columns = [rows[name].tolist() for name in (*names, "is_made", "is_exit")]
+        for at_ns, number, goid, by, stack, tid, p, cpu, reason, more, made, ends in zip(
+            *columns, strict=True
+        ):
+            kind = _KINDS.get(number)
+            if kind is None:
+                continue
+            is_labelled = kind in _LABELLED
+            yield Event(
+                at_ns,
+                kind,
+                goid,
+                by,
+                stack,
+                tid,
+                p,
+                cpu,
+                self._word(kind, reason),
+                0 if is_labelled else more,
+                bool(made),
+                bool(ends),
+                more if is_labelled else 0,
+            )
+
+    def _word(self, kind: EventKind, reason: int) -> str:
+        if kind is EventKind.SUSPEND:
+            return "preempted"
+        if kind is EventKind.STOP_WORLD:
+            is_known = self._tells_stops and reason < len(STOP_REASONS)
+            return STOP_REASONS[reason] if is_known else STOP_REASONS[0]
+        return self._reasons.get(reason, "")

@@ -1,0 +1,69 @@
+"""Names for a timeline: the calls of its stacks, the functions of goroutines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.timeline.model import Call, Goroutine
+from ebpfprof.timeline.steps import Step, StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.timeline.events import Known
+
+
+class TraceNames:
+    """Looks up the names of one program, each once. Its methods raise GoTableError."""
+
+    def __init__(self, go: GoTarget) -> None:
+        self._frames = StackFrames(go)
+        self._starts: dict[int, Call | None] = {}
+
+    def stacks(
+        self, stacks: Mapping[int, tuple[int, ...]], wanted: Iterable[int]
+    ) -> dict[int, tuple[Call, ...]]:
+        """The calls of the wanted stacks, by key, innermost first."""
+        chosen = {key: stacks[key] for key in wanted if key in stacks}
+        self._frames.look_up(pc for pcs in chosen.values() for pc in pcs)
+        return {
+            key: tuple(Call(each.address, each.frame) for each in self._frames.physical(pcs))
+            for key, pcs in chosen.items()
+        }
+
+    def goroutines(
+        self, known: Iterable[Known], steps: Iterable[Step], stacks: Mapping[int, tuple[Call, ...]]
+    ) -> dict[int, Goroutine]:
+        """All goroutines of a look, and those that the steps create."""
+        found = {}
+        for each in known:
+            start = self._start(each.start_pc)
+            created = self._frames.creator(each.created_pc)
+            found[each.goid] = Goroutine(
+                each.goid, start, created, each.parent, self._is_system(each.start_pc)
+            )
+        for step in steps:
+            if step.kind is StepKind.CREATE:
+                calls = stacks.get(step.stack, ())
+                created = next(
+                    (call.frame for call in calls if call.frame.function != "runtime.newproc"), None
+                )
+                found[step.goid] = Goroutine(
+                    step.goid,
+                    self._start(step.other),
+                    created,
+                    step.by,
+                    self._is_system(step.other),
+                )
+        return found
+
+    def _start(self, pc: int) -> Call | None:
+        if pc not in self._starts:
+            calls = self._frames.physical((pc,)) if pc else []
+            self._starts[pc] = Call(pc, calls[-1].frame) if calls else None
+        return self._starts[pc]
+
+    def _is_system(self, start_pc: int) -> bool:
+        return bool(start_pc) and self._frames.is_system(start_pc, (), "")
