@@ -45,8 +45,8 @@ class Thread:
     """Since when it has none; 0 while it has one."""
     call: int = 0
     """The number of its system call."""
-    parked: int = 0
-    """The goroutine that parked here, until something else happens here."""
+    left: int = 0
+    """The goroutine that stopped to run here last, until another begins to."""
 
 
 class Machine:
@@ -76,7 +76,7 @@ class Machine:
             self.leave_call(before, min(at_ns, max(before.on_ns, before.last_ns)))
         if g.state is State.WAITING:
             # Parking failed: it went on at once; or it was woken in a way that nobody sees.
-            never_left = thread.parked == g.goid
+            never_left = thread.left == g.goid
             when_ns = thread.last_ns if never_left else max(g.since_ns, thread.last_ns)
             if not never_left:
                 when_ns = min(at_ns, max(when_ns, thread.on_ns))
@@ -92,7 +92,7 @@ class Machine:
                 self.stop(thread, thread.last_ns, "", 0, inferred=True)
         at_ns = self.get_p(thread, p, at_ns)
         g.state, g.thread, g.since_ns = State.RUNNING, thread, at_ns
-        thread.g = g
+        thread.g, thread.left = g, 0
         self.step(thread, at_ns, StepKind.START, goid=g.goid, p=p, inferred=inferred)
 
     def get_p(self, thread: Thread, p: int, at_ns: int) -> int:
@@ -203,7 +203,7 @@ class Machine:
         g = thread.g
         assert g
         g.state, g.since_ns, g.thread = state, max(at_ns, thread.last_ns), None
-        thread.g = None
+        thread.g, thread.left = None, g.goid
         return g
 
     def unblock(

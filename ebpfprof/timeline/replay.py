@@ -90,7 +90,7 @@ class Replay:
                     self._machine.end_call(thread, begin_ns)
             if thread.g:
                 self._machine.block(thread, begin_ns, NOT_RECORDED, 0, inferred=True)
-            thread.on_ns = thread.off_ns = thread.parked = 0
+            thread.on_ns = thread.off_ns = thread.left = 0
             thread.last_ns = max(thread.last_ns, end_ns)
         self._known, self._machine.begin_ns = known, end_ns
         self._machine.add(Step(begin_ns, StepKind.GAP, other=end_ns))
@@ -98,10 +98,8 @@ class Replay:
     # What events tell.
 
     def _park(self, event: Event, thread: Thread) -> None:
-        g = self._runs(event, thread, event.goid)
-        if g:
+        if self._runs(event, thread, event.goid):
             self._machine.block(thread, event.at_ns, event.word, event.stack, labels=event.labels)
-            thread.parked = g.goid
 
     def _ready(self, event: Event, thread: Thread) -> None:
         self._runner(event, thread)
@@ -209,7 +207,7 @@ class Replay:
                 self._machine.stop(thread, thread.last_ns, "", 0, inferred=True)
             if thread.g is None:  # it found nothing to run, and sleeps
                 self._machine.drop_p(thread, event.at_ns)
-        elif event.goid and event.p != NO_P:
+        elif event.goid not in (0, thread.left) and event.p != NO_P:
             self._runs(event, thread, event.goid)
         thread.off_ns = event.at_ns
         self._machine.step(
@@ -233,7 +231,8 @@ class Replay:
             return  # the same call slept before
         p = thread.p if thread.p != NO_P else event.p
         holder = self._machine.holder(p)
-        if p == NO_P or (holder and holder is not thread and holder.g):
+        is_taken = holder and holder is not thread and holder.g
+        if p == NO_P or (is_taken and is_taken.state is State.RUNNING):
             self.ignored += 1  # its P runs another goroutine already
             return
         found = self._runs(event._replace(p=p), thread, event.goid)
@@ -253,7 +252,6 @@ class Replay:
             g = self._first(goid, thread)
         is_there = thread.g is g and g.state is State.RUNNING
         if is_there and event.p in (NO_P, thread.p):
-            thread.parked = 0
             return g
         if g.state is State.GONE or event.p == NO_P:
             self.ignored += 1
@@ -266,7 +264,6 @@ class Replay:
         self._machine.make_runnable(g, thread, event.at_ns)
         start_ns = min(event.at_ns, max(g.since_ns, thread.last_ns, thread.on_ns))
         self._machine.start(g, thread, event.p, start_ns, inferred=True)
-        thread.parked = 0
         return g
 
     def _first(self, goid: int, thread: Thread) -> Goroutine:
