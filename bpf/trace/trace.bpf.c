@@ -18,6 +18,7 @@
 #endif
 
 #define KIND_TRACE 3
+#define SWITCHES 1 /* where costs has the runs at context switches: not those at probes */
 #define STATUS_MASK 0xff
 #define IN_SYSCALL 3     /* runtime._Gsyscall */
 #define MOST_GOROUTINE 2 /* runtime.pdReady and pdWait are less or equal */
@@ -335,7 +336,7 @@ int on_switch(struct switch_arguments *ctx) {
     read_kernel(&tgid, sizeof(tgid), (void *)(next + TGID_OFFSET));
     if (!is_of_ours && tgid != traced->tgid)
         return 0;
-    struct cost *cost = run_begins(0);
+    struct cost *cost = run_begins(SWITCHES);
     if (!cost)
         return 0;
     if (is_of_ours) {

@@ -59,4 +59,6 @@ class Timeline:
     goroutines: Mapping[int, Goroutine]
     threads: Mapping[int, str]
     label_sets: Mapping[int, tuple[Label, ...]]
+    labels: Mapping[int, tuple[Label, ...]]
+    """By goid, of those that had some when they were looked at."""
     comments: tuple[str, ...] = ()

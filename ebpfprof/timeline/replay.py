@@ -117,7 +117,7 @@ class Replay:
         self._machine.unblock(g, thread, event.at_ns, event.stack, event.by)
 
     def _run(self, event: Event, thread: Thread) -> None:
-        g = self._machine.goroutines.get(event.goid) or self._first(event.goid, thread)
+        g = self._machine.goroutines.get(event.goid) or self._first(event.goid, event.at_ns)
         if g.state is State.GONE or event.p == NO_P:
             self.ignored += 1
             return
@@ -249,7 +249,7 @@ class Replay:
         """Have the goroutine run on the thread at the time of the event; None if it can't."""
         g = self._machine.goroutines.get(goid)
         if g is None:
-            g = self._first(goid, thread)
+            g = self._first(goid, event.at_ns)
         is_there = thread.g is g and g.state is State.RUNNING
         if is_there and event.p in (NO_P, thread.p):
             return g
@@ -266,10 +266,9 @@ class Replay:
         self._machine.start(g, thread, event.p, start_ns, inferred=True)
         return g
 
-    def _first(self, goid: int, thread: Thread) -> Goroutine:
-        """A goroutine that runs on the thread, and was not seen before."""
+    def _first(self, goid: int, at_ns: int) -> Goroutine:
+        """A goroutine that runs at this time, and was not seen before."""
         known = self._known.get(goid)
-        if known and known.state == "waiting":
+        if known and known.at_ns <= at_ns and known.state == "waiting":
             return self._machine.begin_with(goid, known.state, known.word, known.stack)
         return self._machine.begin_with(goid, "runnable", "", 0)
-

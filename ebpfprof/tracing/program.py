@@ -12,7 +12,7 @@ from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.target_layout import target_fields
-from ebpfprof.tracing.rings import EventRings
+from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.schedule_sites import Moment, ScheduleSites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.codeanalysis.tls import g_offset
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.overhead.cost import Runs
 
 _SOURCE: Final = "trace/trace.bpf.c"
 _MAX_SITES: Final = 64
@@ -30,6 +31,7 @@ _MAX_RINGS: Final = c_facts.number("trace/events.h", "MAX_RINGS")
 _KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
 _SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
 _WALKED: Final = c_facts.enum(_SOURCE, "walked")
+_SWITCHES: Final = c_facts.number(_SOURCE, "SWITCHES")
 _PREEMPTED_ARGUMENT_MINOR: Final = 22
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
@@ -71,7 +73,7 @@ class TraceProgram(BoundedProbes):
                 "WITH_WINDOWS": 0,
                 "WITH_LABELS": int(self._has_labels),
                 **labels.macros(()),
-                "MAX_TARGETS": 1,
+                "MAX_TARGETS": 1 + _SWITCHES,
                 "MAX_SITES": _MAX_SITES,
                 "MAX_STACKS": 1,
                 "MAX_LABEL_SETS": 1,
@@ -87,6 +89,8 @@ class TraceProgram(BoundedProbes):
             own_functions=("on_switch",),
         )
         self._fields = target_fields(go, has_labels=self._has_labels)
+        self.rings = NO_RINGS
+        """The events, once it is loaded."""
 
     def load(self, rings: int, slots: int) -> None:
         """Make the maps, with so many rings of so many slots (a power of 2), and load the program.
@@ -140,6 +144,10 @@ class TraceProgram(BoundedProbes):
         self._program.detach_tracepoints()
         self._program.detach_uprobes([0], for_a_while=for_a_while)
 
+    def switch_runs(self) -> Runs:
+        """What recording context switches cost the process so far, once it is loaded."""
+        return self.runs(_SWITCHES)
+
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """All stacks by key: runtime addresses, innermost first, all but perhaps one that of a
         return."""
@@ -161,7 +169,7 @@ class TraceProgram(BoundedProbes):
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
-        self.__dict__.pop("rings", None)  # it has views into the maps
+        self.rings = NO_RINGS  # they have views into the maps
         self._program.close()
 
     def _probed(self) -> list[tuple[Moment, int]]:

@@ -1,23 +1,27 @@
-"""Records what the scheduler of one process does, and makes a timeline of it."""
+"""Records what the scheduler of one process does, whole or the last seconds of it."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import Known
-from ebpfprof.timeline.model import Timeline
-from ebpfprof.timeline.replay import Replay
-from ebpfprof.tracing.decode import Decoder
-from ebpfprof.tracing.names import TraceNames
 from ebpfprof.tracing.program import TraceProgram
+from ebpfprof.tracing.slices import Slice, SliceBudget
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.errors import SymbolizerError
 
@@ -26,83 +30,218 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.all_goroutines import AllGoroutines
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.kernel.losses import Loss
+    from ebpfprof.process.process import TargetEnd
 
-_SLOTS: Final = 1 << 16
+_TICK_S: Final = 0.01
+_SLOT_BYTES: Final = 64
+_LEAST_SLOTS: Final = 1 << 10
+_USUAL_BYTES: Final = 32 << 20
+_MOST_EVENTS: Final = 1 << 23  # half a gigabyte
 _NOT_WAITING: Final = ("runnable", "running", "syscall")
 
 
-class TraceRecorder(Closing):
-    """One recording of one process."""
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How to record.
 
-    def __init__(self, go: GoTarget, *, exact_starts: bool) -> None:
-        self._go = go
+    `exact_starts`: probe the moment when a goroutine begins to run, too. `max_overhead` is how much
+    of its CPU time the program may lose, in percent; 0: no bound. `last_s`: keep only so many
+    seconds before the end, in `buffer_bytes` of memory; None: all.
+    """
+
+    exact_starts: bool = False
+    max_overhead: float = 0.0
+    last_s: float | None = None
+    buffer_bytes: int = _USUAL_BYTES
+    has_labels: bool = True
+
+
+class TraceRecorder(Closing):
+    """One recording of one process. A context manager: leaving it detaches all probes."""
+
+    def __init__(self, go: GoTarget, options: TraceOptions) -> None:
+        """Find the places to probe, and start to compile.
+
+        Raises CorruptBinary and the like, TargetGone, or what the program raises.
+        """
+        self.go, self.options = go, options
+        self.slices: list[Slice] = []
+        self.begin_ns = self.begin_unix_ns = self.end_ns = 0
+        self.ending: TargetEnd | None = None
+        self.is_full = False
+        """Whether it ended because there were more events than we hold."""
+        self.stacks_of_looks: dict[int, tuple[int, ...]] = {}
+        self._events = 0
+        self._parts: list[npt.NDArray[Any]] = []
+        self._scanner = GoroutineScanner(go)
         try:
             sites = schedule_sites(go.binary)
-            self._program = TraceProgram(go, sites, runs=exact_starts, has_labels=True)
+            self.program = TraceProgram(
+                go, sites, runs=options.exact_starts, has_labels=options.has_labels
+            )
         except SymbolizerError as error:
+            self._scanner.close()
             raise for_user(go.target, error) from error
-        self._parts: list[npt.NDArray[Any]] = []
-        self._known: dict[int, Known] = {}
-        self._own_stacks: dict[int, tuple[int, ...]] = {}
+        except BaseException:
+            self._scanner.close()
+            raise
+        self.missing = sites.missing
+        """Functions of the runtime that could not be probed."""
+        self._cpu_before_ns = 0
+        self._budget = SliceBudget(
+            options.max_overhead / 100, lambda: self.overhead().ns + self.switches().ns, self._used_ns
+        )
 
     def load(self) -> None:
-        self._program.load(os.cpu_count() or 1, _SLOTS)
+        """Load the program. Raises KernelUnsupported, PermissionDenied or AttachFailed."""
+        rings = os.cpu_count() or 1
+        slots = _LEAST_SLOTS
+        while 2 * slots * rings * _SLOT_BYTES <= self.options.buffer_bytes:
+            slots *= 2
+        self.program.load(rings, slots)
 
     def start(self) -> None:
-        self._program.attach()
-        self._program.record(is_on=True)
+        """Attach the probes and record. Raises AttachFailed or TargetGone."""
+        self._cpu_before_ns = self.go.target.cpu_ns() or 0
         self.begin_ns, self.begin_unix_ns = kernel_now_ns(), time.time_ns()
-        with GoroutineScanner(self._go) as scanner:
-            self._known = self._look(scanner.scan())
+        self._begin_slice()
 
-    def poll(self) -> None:
-        self._parts.append(self._program.rings.read())
+    def record(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
+        """Record until the duration is over, the process ends, or should_stop() is true.
+
+        It is called with the seconds since the start some ten times a second.
+        """
+        asked_s, resumes_ns = 0.0, 0
+        while not self.is_full:
+            now_ns = kernel_now_ns()
+            gone_s = (now_ns - self.begin_ns) / 1e9
+            self.ending = self.go.target.ending()
+            if gone_s >= duration_s or self.ending:
+                break
+            if gone_s >= asked_s:
+                asked_s = gone_s + 0.1
+                if should_stop(gone_s):
+                    break
+            if resumes_ns:
+                if now_ns >= resumes_ns:
+                    resumes_ns = 0
+                    with suppress(TargetGone):
+                        self._begin_slice()
+            else:
+                self._poll()
+                if self._budget.is_over(now_ns):
+                    self._end_slice(for_a_while=True)
+                    resumes_ns = kernel_now_ns() + self._budget.end(kernel_now_ns())
+            time.sleep(min(_TICK_S, max(0.0, duration_s - gone_s)))
 
     def stop(self) -> None:
-        self._program.record(is_on=False)
-        self.end_ns = kernel_now_ns()
-        self._program.detach()
-        self.poll()
+        """Detach the probes; afterwards there are rows()."""
+        if self._is_recording:
+            self._end_slice(for_a_while=False)
+        self.program.detach()
+        self.end_ns = self.slices[-1].end_ns if self.slices else kernel_now_ns()
+        if self.options.last_s is not None:
+            self._poll_last()
 
-    def timeline(self) -> Timeline:
-        rows = np.concatenate(self._parts)
-        rows = rows[np.argsort(rows["at_ns"], kind="stable")]
-        layout = self._go.binary.layout
-        decoder = Decoder(layout, self._go.binary.version.minor)
-        replay = Replay(self.begin_ns, self._known)
-        for event in decoder.events(rows):
-            replay.take(event)
-        replay.end(self.end_ns)
-        steps = replay.taken()
-        self.replay = replay
-        names = TraceNames(self._go)
-        stacks = names.stacks(
-            {**self._program.stacks(), **self._own_stacks}, {step.stack for step in steps}
-        )
-        return Timeline(
-            self._go.target.pid,
-            self._go.target.name,
-            self._go.binary.version.text,
-            self.begin_ns,
-            self.end_ns,
-            self.begin_unix_ns,
-            steps,
-            stacks,
-            names.goroutines(self._known.values(), steps, stacks),
-            {},
-            self._program.label_sets(),
-        )
+    def rows(self) -> npt.NDArray[Any]:
+        """All events, by time (tracing.rings.EVENT)."""
+        from ebpfprof.tracing.rings import EVENT
+
+        rows = np.concatenate(self._parts) if self._parts else np.zeros(0, EVENT)
+        self._parts = [rows[np.argsort(rows["at_ns"], kind="stable")]]
+        return self._parts[0]
+
+    @property
+    def overwritten(self) -> int:
+        """Events that were overwritten before they were read, of those that were to be kept."""
+        return 0 if self.options.last_s is not None else self.program.rings.overwritten
+
+    def overhead(self) -> Overhead:
+        """What the probes have cost the process so far, estimated; without switches()."""
+        return Overhead(self.program.runs(0), Runs(), self.program.hit_ns, int(self._used_ns()))
+
+    def switches(self) -> Runs:
+        """What recording its threads' context switches has cost so far."""
+        return self.program.switch_runs()
+
+    def losses(self) -> Sequence[Loss]:
+        """What was lost in the kernel, but for events."""
+        return self.program.losses()
 
     def close(self) -> None:
-        self._program.close()
+        """Detach all probes and free the memory."""
+        self._scanner.close()
+        self.program.close()
 
-    def _look(self, found: AllGoroutines) -> dict[int, Known]:
+    @property
+    def _is_recording(self) -> bool:
+        return bool(self._slice_ns)
+
+    _slice_ns = 0
+
+    def _begin_slice(self) -> None:
+        self.program.attach()
+        self.program.record(is_on=True)
+        self._slice_ns = kernel_now_ns()
+        self._budget.begin(self._slice_ns)
+        self._known: dict[int, Known] = {}
+        # In a thread: of many goroutines it takes long, and the rings fill meanwhile.
+        self._looking = threading.Thread(target=self._look, name="ebpfprof-look", daemon=True)
+        self._looking.start()
+
+    def _end_slice(self, *, for_a_while: bool) -> None:
+        self.program.record(is_on=False)
+        end_ns = kernel_now_ns()
+        if self.options.last_s is not None and not for_a_while:
+            self._looking.join()
+            self._look()  # what was there at first may be overwritten
+        self.program.detach(for_a_while=for_a_while)
+        self._looking.join()
+        self.slices.append(Slice(self._slice_ns, end_ns, self._known))
+        self._slice_ns = 0
+        self._poll()
+
+    def _poll(self) -> None:
+        if self.options.last_s is not None:
+            return
+        part = self.program.rings.read()
+        if len(part):
+            self._parts.append(part)
+            self._events += len(part)
+            self.is_full = self._events > _MOST_EVENTS
+
+    def _poll_last(self) -> None:
+        rings = self.program.rings
+        rings.forget_overwritten()
+        rows = rings.read()
+        begin_ns = self.end_ns - int((self.options.last_s or 0.0) * 1e9)
+        begin_ns = max(begin_ns, self.begin_ns, rings.whole_since_ns)
+        self.begin_unix_ns += begin_ns - self.begin_ns
+        self.begin_ns = begin_ns
+        self._parts = [rows[rows["at_ns"] >= begin_ns]]
+
+    def _used_ns(self) -> float:
+        now_ns = self.go.target.cpu_ns()
+        if now_ns is not None:
+            self._cpu_now_ns = now_ns
+        return max(0.0, self._cpu_now_ns - self._cpu_before_ns)
+
+    _cpu_now_ns = 0
+
+    def _look(self) -> None:
+        try:
+            self._known = self._known_of(self._scanner.scan())
+        except (TargetGone, UnreadableMemory):
+            self._known = {}
+
+    def _known_of(self, found: AllGoroutines) -> dict[int, Known]:
         known = {}
         for each in found.goroutines:
             state = each.state if each.state in _NOT_WAITING else "waiting"
-            key = hash(each.pcs) & 0x7FFFFFFFFFFFFFFF if each.pcs else 0
+            key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
             if key:
-                self._own_stacks[key] = each.pcs
+                self.stacks_of_looks[key] = each.pcs
             known[each.goid] = Known(
                 each.goid,
                 found.read_ns,

@@ -21,15 +21,19 @@ class EventRings:
     def __init__(self, rings: npt.NDArray[Any], events: npt.NDArray[Any], count: int) -> None:
         """`rings` and `events` are the mapped arrays; the first `count` rings are in use."""
         self._taken = rings["taken"][:count]
-        self._slots = events.reshape(count, -1)
+        self._slots = events.reshape(count, len(events) // max(1, count))
         self._read_to = [0] * count
+        self._forgets = False
         self.overwritten = 0
         """Events that were gone before we read them."""
+        self.whole_since_ns = 0
+        """Since when no event is missing; 0 if none ever was overwritten."""
 
     def forget_overwritten(self) -> None:
         """Take as never written what is overwritten already: only the last events are wanted."""
         size = self._slots.shape[1]
         self._read_to = [max(0, int(taken) - size) for taken in self._taken]
+        self._forgets = True
 
     def read(self) -> npt.NDArray[Any]:
         """The events since the last call, by time (EVENT).
@@ -37,7 +41,7 @@ class EventRings:
         Those that a processor is just writing, and later ones of its ring, come with the next call.
         """
         parts = [self._of_ring(number) for number in range(len(self._read_to))]
-        found = np.concatenate(parts)
+        found = np.concatenate([np.zeros(0, EVENT), *parts])
         return found[np.argsort(found["at_ns"], kind="stable")]
 
     def _of_ring(self, number: int) -> npt.NDArray[Any]:
@@ -61,4 +65,10 @@ class EventRings:
             end = begin + int(waiting[0])
             copied, is_there = copied[: waiting[0]], is_there[: waiting[0]]
         self._read_to[number] = end
-        return copied[is_there]
+        found = copied[is_there]
+        if begin and len(found) and self._forgets:
+            self.whole_since_ns = max(self.whole_since_ns, int(found["at_ns"][0]))
+        return found
+
+
+NO_RINGS: Final = EventRings(np.zeros(0, [("taken", "<u8")]), np.zeros(0, EVENT), 0)

@@ -1,0 +1,64 @@
+"""When to record within a bound of overhead: in slices, each whole, with pauses in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.overhead.budget import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ebpfprof.timeline.events import Known
+
+NEVER_NS: Final = 1 << 63
+SHORTEST_NS: Final = 20_000_000
+
+
+class Slice(NamedTuple):
+    """A time in which all was recorded (CLOCK_MONOTONIC), and a look at all goroutines in it."""
+
+    begin_ns: int
+    end_ns: int
+    known: Mapping[int, Known]
+
+
+class SliceBudget:
+    """Says when a slice ends, and how long the pause behind it is. `share` is 0 for no bound."""
+
+    def __init__(self, share: float, spent_ns: Callable[[], float], used_ns: Callable[[], float]):
+        """`spent_ns` and `used_ns` tell what recording cost the target, and what it used in all."""
+        self._budget = Budget(share) if share else None
+        self._spent_ns, self._used_ns = spent_ns, used_ns
+        self._began_ns = self._slice_ns = 0
+        self._before_ns = 0.0
+        self._ends_ns = NEVER_NS
+
+    def begin(self, now_ns: int) -> None:
+        """A slice begins; the first begins the recording."""
+        self._began_ns = self._began_ns or now_ns
+        self._slice_ns, self._before_ns = now_ns, self._spent_ns()
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether the slice must end now."""
+        if self._budget is None:
+            return False
+        self._look(now_ns)
+        lasts_ns = now_ns - self._slice_ns
+        return now_ns >= self._ends_ns or (self._budget.is_overdrawn and lasts_ns >= SHORTEST_NS)
+
+    def end(self, now_ns: int) -> int:
+        """The slice has ended, with its probes detached; returns how long to pause, in ns."""
+        if self._budget is None:
+            return 0
+        self._look(now_ns)
+        self._budget.note_window(self._spent_ns() - self._before_ns, now_ns - self._slice_ns, 0)
+        turn = self._budget.next_turn()
+        self._ends_ns = NEVER_NS
+        if turn.window_ns is not None:
+            self._ends_ns = now_ns + int(turn.pause_ns) + max(turn.window_ns, SHORTEST_NS)
+        return max(0, int(turn.pause_ns))
+
+    def _look(self, now_ns: int) -> None:
+        assert self._budget
+        self._budget.look(self._spent_ns(), self._used_ns(), now_ns - self._began_ns)

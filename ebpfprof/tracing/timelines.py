@@ -1,0 +1,118 @@
+"""Makes the timeline of a recording: replays its events and looks up names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.timeline.model import Timeline
+from ebpfprof.timeline.replay import Replay
+from ebpfprof.tracing.decode import Decoder
+from ebpfprof.tracing.names import TraceNames
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.tracing.recorder import TraceRecorder
+    from ebpfprof.tracing.slices import Slice
+
+_AT_ONCE: Final = 1 << 14
+
+
+def timeline_of(recorder: TraceRecorder) -> Timeline:
+    """The timeline of a recording that was stopped. Raises CorruptBinary."""
+    go = recorder.go
+    replay = _replayed(recorder)
+    steps = replay.taken()
+    known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
+    names = TraceNames(go)
+    stacks = {**recorder.program.stacks(), **recorder.stacks_of_looks}
+    try:
+        calls = names.stacks(stacks, {step.stack for step in steps})
+        goroutines = names.goroutines(known.values(), steps, calls)
+    except SymbolizerError as error:
+        raise for_user(go.target, error) from error
+    labels = {goid: each.labels for goid, each in known.items() if each.labels}
+    return Timeline(
+        go.target.pid,
+        printable(go.target.name),
+        printable(go.binary.version.text),
+        recorder.begin_ns,
+        recorder.end_ns,
+        recorder.begin_unix_ns,
+        steps,
+        calls,
+        goroutines,
+        _thread_names(go.target.pid),
+        recorder.program.label_sets(),
+        labels,
+        tuple(_comments(recorder, replay)),
+    )
+
+
+def _replayed(recorder: TraceRecorder) -> Replay:
+    rows, slices = recorder.rows(), recorder.slices
+    layout = recorder.go.binary.layout
+    decoder = Decoder(layout, recorder.go.binary.version.minor)
+    replay = Replay(recorder.begin_ns, slices[0].known if slices else {})
+    for number, each in enumerate(slices):
+        if number:
+            replay.pause(slices[number - 1].end_ns, each.begin_ns, each.known)
+        is_last = number == len(slices) - 1
+        for event in decoder.events(_part(rows, each, is_last=is_last)):
+            replay.take(event)
+    replay.end(recorder.end_ns)
+    return replay
+
+
+def _part(rows: npt.NDArray[Any], of: Slice, *, is_last: bool) -> npt.NDArray[Any]:
+    """The events of a slice; of the last one also those that probes were just recording."""
+    times = rows["at_ns"]
+    begin, end = times.searchsorted([of.begin_ns, of.end_ns])
+    return rows[begin:] if is_last else rows[begin:end]
+
+
+def _thread_names(pid: int) -> dict[int, str]:
+    """By thread id, of those that still run."""
+    return dict(_read_thread_names(Path(f"/proc/{pid}/task")))
+
+
+def _read_thread_names(folder: Path) -> Iterator[tuple[int, str]]:
+    try:
+        for each in folder.iterdir():
+            yield int(each.name), printable((each / "comm").read_text(errors="replace").strip())
+    except OSError:  # it has ended
+        return
+
+
+def _comments(recorder: TraceRecorder, replay: Replay) -> Iterator[str]:
+    """What is missing, and what it cost, in words."""
+    if recorder.ending:
+        yield f"ended early: {recorder.ending.text}"
+    recorded_ns = sum(
+        each.end_ns - max(each.begin_ns, recorder.begin_ns) for each in recorder.slices
+    )
+    length_ns = recorder.end_ns - recorder.begin_ns
+    if len(recorder.slices) > 1:
+        yield (
+            f"recorded {duration(recorded_ns)} of {duration(length_ns)}, in "
+            f"{counted(len(recorder.slices), 'slice')}: --max-overhead; 0 records all"
+        )
+    if recorder.overwritten:
+        share = recorder.overwritten / max(1, len(recorder.rows()) + recorder.overwritten)
+        yield (
+            f"incomplete: {counted(recorder.overwritten, 'event')} ({percent(share)}) came faster "
+            "than ebpfprof read them; what follows from later events was put in"
+        )
+    if replay.ignored:
+        yield f"left out: {counted(replay.ignored, 'event')} that contradict those before"
+    if recorder.is_full:
+        yield "ended early: there were more events than ebpfprof holds"
+    for loss in recorder.losses():
+        yield f"incomplete: {loss}"
+    for name in recorder.missing:
+        yield f"not seen: what {name} does, which has no place for a probe"
