@@ -18,7 +18,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import profile_class
+from ebpfprof.export.proto_messages import ProtoMessage
 
 MAX_BYTES: Final = 64 << 20
 PYROSCOPE_MAX_BYTES: Final = 4 << 20

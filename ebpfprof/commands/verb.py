@@ -20,8 +20,8 @@ from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
 
 VERBS = (
-    *("attach", "run", "list", "dump", "memory", "top", "serve", "report", "diff", "doctor"),
-    "completion",
+    *("attach", "run", "trace", "list", "dump", "memory", "top", "serve", "report", "diff"),
+    *("doctor", "completion"),
 )
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 

@@ -82,9 +82,7 @@ class Machine:
                 when_ns = min(at_ns, max(when_ns, thread.on_ns))
             self.unblock(g, thread, when_ns, 0, 0, inferred=True)
 
-    def start(
-        self, g: Goroutine, thread: Thread, p: int, at_ns: int, *, inferred: bool
-    ) -> None:
+    def start(self, g: Goroutine, thread: Thread, p: int, at_ns: int, *, inferred: bool) -> None:
         if thread.g:  # whatever it did, it does it here no more
             if thread.g.state is State.SYSCALL:
                 self.leave_call(thread, thread.last_ns)
@@ -124,9 +122,7 @@ class Machine:
     def _steal(self, holder: Thread, thread: Thread, at_ns: int) -> None:
         p, holder.p = holder.p, NO_P
         self._holders[p] = None
-        self.step(
-            thread, at_ns, StepKind.P_STEAL, p=p, other=holder.tid, inferred=True
-        )
+        self.step(thread, at_ns, StepKind.P_STEAL, p=p, other=holder.tid, inferred=True)
 
     def drop_p(self, thread: Thread, at_ns: int) -> None:
         if thread.g and thread.g.state is State.SYSCALL:
@@ -161,9 +157,7 @@ class Machine:
         g.state, g.since_ns, g.thread = State.RUNNABLE, thread.last_ns, None
         thread.g = None
 
-    def stop(
-        self, thread: Thread, at_ns: int, word: str, stack: int, *, inferred: bool
-    ) -> None:
+    def stop(self, thread: Thread, at_ns: int, word: str, stack: int, *, inferred: bool) -> None:
         g = self._leaves(thread, State.RUNNABLE, at_ns)
         self.step(
             *(thread, at_ns, StepKind.STOP),
@@ -266,9 +260,7 @@ class Machine:
         thread.last_ns = at_ns
         if inferred:
             self.inferred[kind] += 1
-        self.add(
-            Step(at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels, inferred)
-        )
+        self.add(Step(at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels, inferred))
 
     def add(self, step: Step) -> None:
         self.steps.append(step)

@@ -175,7 +175,9 @@ class Replay:
         begins = event.kind is EventKind.GC_BEGIN
         if self._runner(event, thread) and begins != self._collects:
             self._collects = begins
-            self._machine.step(thread, event.at_ns, StepKind.GC_BEGIN if begins else StepKind.GC_END)
+            self._machine.step(
+                thread, event.at_ns, StepKind.GC_BEGIN if begins else StepKind.GC_END
+            )
 
     def _world(self, event: Event, thread: Thread) -> None:
         if not (g := self._runner(event, thread)):

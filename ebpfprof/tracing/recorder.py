@@ -90,7 +90,9 @@ class TraceRecorder(Closing):
         """Functions of the runtime that could not be probed."""
         self._cpu_before_ns = 0
         self._budget = SliceBudget(
-            options.max_overhead / 100, lambda: self.overhead().ns + self.switches().ns, self._used_ns
+            options.max_overhead / 100,
+            lambda: self.overhead().ns + self.switches().ns,
+            self._used_ns,
         )
 
     def load(self) -> None:

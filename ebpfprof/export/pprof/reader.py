@@ -18,7 +18,7 @@ from ebpfprof.profile.model import Frame, Kind, Label, Location, Mapping, Profil
 from ebpfprof.profilers.registry import kind_of
 
 if TYPE_CHECKING:
-    from ebpfprof.export.pprof.schema import ProtoMessage
+    from ebpfprof.export.proto_messages import ProtoMessage
 
 MAX_ITEMS = 1 << 22
 """The most samples, locations, lines, labels, functions, mappings and strings, all together."""

@@ -1,30 +1,17 @@
-"""The messages of profile.proto, built at run time from a table of its field numbers.
+"""The messages of profile.proto.
 
-Generated code would tie us to one protobuf version, and the default pool would clash with
-another profile.proto in the process. A private pool avoids both.
 Source of the numbers: github.com/google/pprof, proto/profile.proto.
 """
 
+from __future__ import annotations
+
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from ebpfprof.export.proto_messages import Messages, ProtoMessage, ProtoPackage
 
-ProtoMessage: TypeAlias = Any
-"""A message, or a class of messages, made at run time: type checkers don't know its fields."""
-
-_PACKAGE = "perftools.profiles"
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS: dict[str, "descriptor_pb2.FieldDescriptorProto.Type.ValueType"] = {
-    "int64": _Field.TYPE_INT64,
-    "uint64": _Field.TYPE_UINT64,
-    "bool": _Field.TYPE_BOOL,
-    # Strings in profile.proto, but a reader must accept names that are not UTF-8.
-    "bytes": _Field.TYPE_BYTES,
-}
-
-# message: field: (number, type); a leading * marks a repeated field.
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+# Strings in profile.proto are bytes here: a reader must accept names that are not UTF-8.
+_MESSAGES: Final[Messages] = {
     "Profile": {
         "sample_type": (1, "*ValueType"),
         "sample": (2, "*Sample"),
@@ -85,38 +72,11 @@ def profile_class() -> ProtoMessage:
     return message_class("Profile")
 
 
-@cache
 def message_class(name: str) -> ProtoMessage:
     """The message class of that name in perftools.profiles."""
-    pool = _pool()
-    descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
-    if hasattr(message_factory, "GetMessageClass"):
-        return message_factory.GetMessageClass(descriptor)
-    # protobuf 4.21 (Debian 12) has only the older interface, which later versions dropped.
-    factory: Any = message_factory.MessageFactory(pool)
-    return factory.GetPrototype(descriptor)
+    return _package().message_class(name)
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(_file().SerializeToString())
-    return pool
-
-
-def _file() -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="ebpfprof/profile.proto", package=_PACKAGE, syntax="proto3"
-    )
-    for message_name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=message_name)
-        for field_name, (number, kind) in fields.items():
-            base = kind.removeprefix("*")
-            field = message.field.add(name=field_name, number=number)
-            field.label = _Field.LABEL_REPEATED if base != kind else _Field.LABEL_OPTIONAL
-            if base in _SCALARS:
-                field.type = _SCALARS[base]
-            else:
-                field.type = _Field.TYPE_MESSAGE
-                field.type_name = f".{_PACKAGE}.{base}"
-    return file
+def _package() -> ProtoPackage:
+    return ProtoPackage("perftools.profiles", _MESSAGES)

@@ -12,7 +12,7 @@ from ebpfprof.profile.model import Frame, Label, Location, Mapping, Profile, Sam
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ebpfprof.export.pprof.schema import ProtoMessage
+    from ebpfprof.export.proto_messages import ProtoMessage
 
 
 _SAMPLES_AT_ONCE = 512

@@ -3,7 +3,8 @@
 import gzip
 
 from ebpfprof.export import pprof
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import profile_class
+from ebpfprof.export.proto_messages import ProtoMessage
 from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.unit.varints import varint

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.export import pprof as ours
-from ebpfprof.export.pprof.schema import ProtoMessage
+from ebpfprof.export.proto_messages import ProtoMessage
 from tests.profilerules import alloy, parca, pprof, pyroscope, violations
 from tests.unit.export.pprof.messages import changed
 from tests.unit.export.small_profile import GOLDEN, SMALL, field

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ebpfprof.export.pprof.schema import ProtoMessage, profile_class
+from ebpfprof.export.pprof.schema import profile_class
+from ebpfprof.export.proto_messages import ProtoMessage
 from tests.unit.export.small_profile import GOLDEN
 
 

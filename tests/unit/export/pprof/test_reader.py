@@ -15,7 +15,7 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import pprof
 from ebpfprof.export.pprof import reader, wire
-from ebpfprof.export.pprof.schema import ProtoMessage
+from ebpfprof.export.proto_messages import ProtoMessage
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from tests.unit.export.pprof.messages import changed
 from tests.unit.export.small_profile import GOLDEN, MAIN, SMALL, WORK, field, numbers, packed

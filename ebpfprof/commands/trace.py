@@ -1,0 +1,163 @@
+"""`ebpfprof trace`: what ran when, why it stopped, who made it go on."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from ebpfprof.commands.parameter_types import Duration, Number, OneOf
+from ebpfprof.commands.recording_options import FORCE_OPTION, duration_option, output_option
+from ebpfprof.commands.target_options import target_options
+from ebpfprof.commands.verb import Verb
+from ebpfprof.errors import Aborted
+
+_FORMATS = ("go", "perfetto", "html")  # ebpfprof.export.timelines.formats
+_MOST_LAST_S = 3600.0
+_LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 4096
+_BUFFER_MB = 64
+
+
+@click.command("trace", cls=Verb)
+@target_options()
+@duration_option(
+    default=None,
+    help="How long to record; Ctrl-C ends it earlier and writes what there is.  [default: 5s; "
+    "with --last until Ctrl-C]",
+)
+@output_option(default="COMMAND-PID-DATE-TIME.SUFFIX")
+@FORCE_OPTION
+@click.option(
+    "-f",
+    "--format",
+    "format_name",
+    type=OneOf(_FORMATS),
+    help="What to write: go for `go tool trace`, perfetto for ui.perfetto.dev, html for a page "
+    "that needs nothing else.  [default: as FILE's name ends, else go]",
+)
+@click.option(
+    "--exact-starts",
+    is_flag=True,
+    help="Also probe the moment when a goroutine begins to run: exact scheduling latencies, for "
+    "half as much overhead again.",
+)
+@click.option(
+    "--last",
+    "last_s",
+    type=Duration(most_s=_MOST_LAST_S),
+    metavar="TIME",
+    help="Keep only what happened last, until Ctrl-C, SIGTERM or a condition; then write it.",
+)
+@click.option(
+    "--until-wait",
+    "until_wait_s",
+    type=Duration(),
+    metavar="TIME",
+    help="End when a goroutine has waited that long for a lock.",
+)
+@click.option(
+    "--until-goroutines",
+    type=Number(1, 1 << 30),
+    metavar="N",
+    help="End when there are more goroutines than that.",
+)
+@click.option(
+    "--buffer",
+    "buffer_mb",
+    type=Number(_LEAST_BUFFER_MB, _MOST_BUFFER_MB),
+    metavar="MB",
+    default=_BUFFER_MB,
+    show_default=True,
+    help="Memory for events that were not read yet; with --last, for all there are.",
+)
+@click.option(
+    "--max-overhead",
+    type=Number(0, 100, is_fraction=True),
+    metavar="PERCENT",
+    default=1,
+    show_default=True,
+    help="How much of its CPU time the program may lose. Where recording all takes more, ebpfprof "
+    "records slices of the time, each whole. 0: all of the time.",
+)
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say only where the file is.")
+@click.option(
+    "--allow-unknown-go",
+    is_flag=True,
+    help="Also read programs of an unknown Go version, as the nearest known one.",
+)
+def command(
+    pids: list[int],
+    duration_s: float | None,
+    output: Path | None,
+    force: bool,
+    format_name: str | None,
+    exact_starts: bool,
+    last_s: float | None,
+    until_wait_s: float | None,
+    until_goroutines: float | None,
+    buffer_mb: float,
+    max_overhead: float,
+    is_quiet: bool,
+    allow_unknown_go: bool,
+) -> None:
+    """Record what each goroutine does, moment by moment: an execution trace.
+
+    It shows when goroutines ran, on which P and thread, when they were ready to and did not, what
+    they waited for, who woke them, system calls that blocked, garbage collections and stops of the
+    world; Go's own tracer need not be on.
+
+    \b
+    Examples:
+      sudo ebpfprof trace 1234
+      sudo ebpfprof trace --pid 1234 --duration 10 -o shop.trace && go tool trace shop.trace
+      sudo ebpfprof trace --name shop -f perfetto
+      sudo ebpfprof trace --name shop -f html --max-overhead 0
+      sudo ebpfprof trace --pid 1234 --last 10s                # until Ctrl-C
+      sudo ebpfprof trace --pid 1234 --last 10s --until-wait 1s
+    """
+    from ebpfprof.commands.tracing import Tracing
+    from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.profilers.options import Options
+    from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.system.signals import Signals
+    from ebpfprof.tracing.recorder import TraceOptions
+
+    if len(pids) != 1:
+        raise click.UsageError(f"A trace is of one process; {len(pids)} were chosen.")
+    if duration_s is None:
+        duration_s = _default_duration_s(last_s, until_wait_s, until_goroutines)
+    rights = Options(max_overhead=max_overhead)
+    require_capabilities(needs_bpf=True)
+    options = TraceOptions(
+        exact_starts=exact_starts,
+        max_overhead=max_overhead,
+        last_s=last_s,
+        buffer_bytes=int(buffer_mb) << 20,
+    )
+    tracing = Tracing(
+        options,
+        format_name=format_name,
+        is_quiet=is_quiet,
+        until_wait_s=until_wait_s,
+        until_goroutines=None if until_goroutines is None else int(until_goroutines),
+        allow_unknown_go=allow_unknown_go,
+    )
+    try:
+        with ExitStack() as held:
+            give_up_before_recording(rights, writes=True)
+            signals = held.enter_context(Signals())
+            tracing.open(pids[0], output, held, force=force)
+            tracing.record(duration_s, signals)
+            tracing.write()
+    except KeyboardInterrupt:
+        raise Aborted("Aborted. Nothing was written.") from None
+
+
+_USUAL_S = 5.0
+
+
+def _default_duration_s(*ends: float | None) -> float:
+    """Without another end, some seconds."""
+    return _USUAL_S if all(each is None for each in ends) else math.inf

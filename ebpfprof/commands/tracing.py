@@ -1,0 +1,151 @@
+"""How `ebpfprof trace` records, writes the file and says what there is in it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
+from ebpfprof.console.output_folder import invoking_user
+from ebpfprof.console.terminal import has_color, progress, say, width, working
+from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.export.tables import timeline as table
+from ebpfprof.export.timelines.formats import FORMATS, of_name
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.file_opener import WorkerFileOpener
+from ebpfprof.process.process import Target
+from ebpfprof.system.signals import Signals, interruptible
+from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
+from ebpfprof.tracing.timelines import timeline_of
+from ebpfprof.tracing.triggers import Trigger
+
+if TYPE_CHECKING:
+    from ebpfprof.timeline.model import Timeline
+
+_DEFAULT: Final = "go"
+
+
+class Tracing:
+    """One trace of one process."""
+
+    def __init__(
+        self,
+        options: TraceOptions,
+        *,
+        format_name: str | None,
+        is_quiet: bool,
+        until_wait_s: float | None,
+        until_goroutines: int | None,
+        allow_unknown_go: bool,
+    ) -> None:
+        self._options, self._format_name, self._is_quiet = options, format_name, is_quiet
+        self._until_wait_s, self._until_goroutines = until_wait_s, until_goroutines
+        self._allow_unknown_go = allow_unknown_go
+
+    def open(self, pid: int, output: Path | None, held: ExitStack, *, force: bool) -> None:
+        """Open the process, load the program, prepare the file; `held` closes all of it.
+
+        Raises any of ebpfprof.errors, or click.UsageError.
+        """
+        name = self._format_name or (output and of_name(output.name)) or _DEFAULT
+        self._format = FORMATS[name]
+        self._to_stdout = output is not None and str(output) == "-"
+        with working("Reading the program ...", is_shown=not self._is_quiet):
+            files = held.enter_context(WorkerFileOpener())
+            target = held.enter_context(Target(pid, files))
+            go = interruptible(lambda: inspect(target, allow_unknown_go=self._allow_unknown_go))
+            held.callback(go.binary.elf.close)
+            self._recorder = held.enter_context(TraceRecorder(go, self._options))
+            interruptible(self._recorder.load)
+        if go.assumption:
+            say(f"ebpfprof: {go.assumption}; what it shows may be wrong.", err=True)
+        if tracer := target.tracer():
+            say(
+                f"ebpfprof: process {pid} is traced by {tracer}: a breakpoint of a debugger on one "
+                "of our probes ends the process later. Remove such breakpoints before.",
+                err=True,
+            )
+        if_taken: IfTaken = "number"
+        if output is not None:
+            if_taken = "replace" if force else "refuse"
+        when = time.localtime()
+        path = output or Path(default_name(target.name, pid, self._format.ending, when, ""))
+        self._file = held.enter_context(
+            OutputFile.prepare(
+                "-" if self._to_stdout else path,
+                owner=invoking_user(),
+                is_text=False,
+                suffix=self._format.suffix,
+                if_taken=if_taken,
+            )
+        )
+        self._trigger = held.enter_context(
+            Trigger(go, wait_s=self._until_wait_s, goroutines=self._until_goroutines)
+        )
+
+    def record(self, duration_s: float, signals: Signals) -> None:
+        """Record until the end, a signal or a condition. Raises AttachFailed or TargetGone."""
+        recorder = self._recorder
+        with working("Attaching ...", is_shown=not self._is_quiet):
+            recorder.start()
+        signals.end_recording_only()
+        target = recorder.go.target
+        if not self._is_quiet:
+            length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
+            kept = ""
+            if self._options.last_s is not None:
+                kept = f"; the last {self._options.last_s:g} s are kept"
+            say(
+                f"tracing process {target.pid} ({printable(target.name)}){length}{kept}; Ctrl-C "
+                "ends it",
+                err=True,
+            )
+        with progress(duration_s, is_shown=not self._is_quiet) as draw:
+            recorder.record(
+                duration_s,
+                lambda gone_s: bool(draw(gone_s) or signals.came or self._trigger.is_met()),
+            )
+        recorder.stop()
+        if self._trigger.why:
+            say(f"ebpfprof: {self._trigger.why}", err=True)
+
+    def write(self) -> None:
+        """Write the file and say what is in it. Raises OutputError, or CorruptBinary."""
+        with working("Looking up names ...", is_shown=not self._is_quiet):
+            timeline = interruptible(lambda: timeline_of(self._recorder))
+            data = interruptible(lambda: self._format.encode(timeline))
+        self._file.commit(data)
+        for comment in timeline.comments:
+            say(f"ebpfprof: {comment}", err=True)
+        if not self._is_quiet:
+            self._show(timeline)
+        if not self._to_stdout:
+            say(f"{'' if self._is_quiet else chr(10)}Written: {printable(self._file.name)}")
+        if not self._is_quiet:
+            if not self._to_stdout:
+                name = printable(shlex.quote(self._file.name))
+                say(f"Next: {self._format.opened_by.format(name)}")
+            self._show_cost()
+
+    def _show(self, timeline: Timeline) -> None:
+        stream = sys.stderr if self._to_stdout else sys.stdout
+        text = table.render(timeline, width=width(stream), color=has_color(stream))
+        length = duration(timeline.end_ns - timeline.begin_ns)
+        heading = f"Goroutines of process {timeline.pid} ({timeline.command}), {length}"
+        say(f"\n{heading}:\n{text}", err=self._to_stdout, end="")
+
+    def _show_cost(self) -> None:
+        recorder = self._recorder
+        overhead, switches = recorder.overhead(), recorder.switches()
+        lost_ns = overhead.ns + switches.ns
+        share = f", {percent(lost_ns / overhead.cpu_ns)} of its CPU time" if overhead.cpu_ns else ""
+        say(
+            f"\nThe process lost some {duration(lost_ns)}{share} "
+            f"({counted(overhead.hits.count, 'probe hit')}, "
+            f"{switches.count} context switches).",
+            err=self._to_stdout,
+        )

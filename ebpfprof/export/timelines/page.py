@@ -1,0 +1,169 @@
+"""A timeline as a page in one HTML file, which needs no network (ebpfprof/web/trace.js).
+
+Spans are arrays of numbers in base64, one row of arrays for each goroutine: a million spans of JSON
+would take a browser's memory.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ebpfprof.console.text import printable
+from ebpfprof.export.html_page import html_page
+from ebpfprof.timeline.spans import STATES, Span, spans
+from ebpfprof.timeline.steps import StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ebpfprof.timeline.model import Goroutine, Timeline
+
+_SCRIPTS: Final = (
+    "elements.js",
+    "flametext.js",
+    "theme.js",
+    "tracedata.js",
+    "tracecanvas.js",
+    "tracetexts.js",
+    "trace.js",
+)
+_STYLES: Final = ("style.css", "trace.css")
+
+
+def encode(timeline: Timeline) -> bytes:
+    """The timeline as a page."""
+    return html_page(
+        f"Trace of {timeline.command} ({timeline.pid})",
+        scripts=_SCRIPTS,
+        styles=_STYLES,
+        data={"trace": document(timeline)},
+    )
+
+
+def document(timeline: Timeline) -> dict[str, Any]:
+    """What the page shows; times are ns since the beginning."""
+    texts, stacks = _Numbers(), _Stacks(timeline)
+    rows: dict[int, list[Span]] = defaultdict(list)
+    for span in spans(timeline):
+        if span.end_ns > span.begin_ns or span.by:
+            rows[span.goid].append(span)
+    return {
+        "pid": timeline.pid,
+        "command": printable(timeline.command),
+        "go": printable(timeline.go_version),
+        "begin_unix_ns": str(timeline.begin_unix_ns),
+        "length_ns": timeline.end_ns - timeline.begin_ns,
+        "comments": [printable(each) for each in timeline.comments],
+        "states": list(STATES),
+        "goroutines": [
+            _row(timeline, goid, found, texts, stacks) for goid, found in sorted(rows.items())
+        ],
+        "runtime": _runtime(timeline),
+        "words": texts.all,
+        "frames": stacks.frames.all,
+        "stacks": stacks.all,
+        "labels": {
+            str(key): [[printable(label.key), printable(str(label.value))] for label in labels]
+            for key, labels in timeline.label_sets.items()
+        },
+    }
+
+
+class _Numbers:
+    """Things that get numbers from 0 on as they come."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self._ids: dict[Any, int] = {}
+
+    def of(self, key: Any, shown: Any) -> int:  # noqa: ANN401 - any that is hashable
+        if key not in self._ids:
+            self._ids[key] = len(self.all)
+            self.all.append(shown)
+        return self._ids[key]
+
+
+class _Stacks:
+    """Stacks as lists of numbers of frames, innermost first; number 0 is no stack."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.frames = _Numbers()
+        self.all: list[list[int]] = [[]]
+        self._ids: dict[int, int] = {0: 0}
+
+    def of(self, key: int) -> int:
+        if key not in self._ids:
+            calls = self._timeline.stacks.get(key, ())
+            self._ids[key] = len(self.all) if calls else 0
+            if calls:
+                frames = [call.frame for call in calls]
+                self.all.append(
+                    [
+                        self.frames.of(
+                            (frame.function, frame.file, frame.line),
+                            [printable(frame.function), f"{printable(frame.file)}:{frame.line}"],
+                        )
+                        for frame in frames
+                    ]
+                )
+        return self._ids[key]
+
+
+def _row(
+    timeline: Timeline, goid: int, found: list[Span], texts: _Numbers, stacks: _Stacks
+) -> dict[str, Any]:
+    goroutine = timeline.goroutines.get(goid)
+    return {
+        "goid": goid,
+        "name": printable(goroutine.name) if goroutine else "?",
+        "created": _created(goroutine),
+        "parent": goroutine.parent if goroutine else 0,
+        "system": bool(goroutine and goroutine.is_system),
+        "begins": _packed("<f8", (span.begin_ns - timeline.begin_ns for span in found)),
+        "ends": _packed("<f8", (span.end_ns - timeline.begin_ns for span in found)),
+        "states": _packed("u1", (STATES.index(span.state) for span in found)),
+        "words": _packed("<u2", (texts.of(span.word, printable(span.word)) for span in found)),
+        "stacks": _packed("<u4", (stacks.of(span.stack) for span in found)),
+        "by": _packed("<f8", (span.by for span in found)),
+        "ps": _packed("<i4", (span.p for span in found)),
+        "tids": _packed("<u4", (span.tid for span in found)),
+        "labels": {
+            str(number): str(span.labels)
+            for number, span in enumerate(found)
+            if span.labels in timeline.label_sets
+        },
+    }
+
+
+def _created(goroutine: Goroutine | None) -> str:
+    frame = goroutine.created if goroutine else None
+    return f"{printable(frame.function)} ({printable(frame.file)}:{frame.line})" if frame else ""
+
+
+def _packed(kind: str, numbers: Iterable[int]) -> str:
+    return base64.b64encode(np.fromiter(numbers, kind).tobytes()).decode()
+
+
+def _runtime(timeline: Timeline) -> list[list[Any]]:
+    """What concerns all: [begin, end, what] of collections, stops of the world, gaps."""
+    found: list[list[Any]] = []
+    begun: dict[StepKind, tuple[int, str]] = {}
+    for step in timeline.steps:
+        at_ns = step.at_ns - timeline.begin_ns
+        if step.kind is StepKind.GAP:
+            found.append([at_ns, step.other - timeline.begin_ns, "not recorded"])
+        elif step.kind is StepKind.GC_BEGIN:
+            begun[StepKind.GC_END] = at_ns, "garbage collection"
+        elif step.kind is StepKind.STOP_WORLD:
+            begun[StepKind.START_WORLD] = at_ns, f"world stopped: {printable(step.word)}"
+        elif step.kind in begun:
+            begin_ns, what = begun.pop(step.kind)
+            found.append([begin_ns, at_ns, what])
+    for begin_ns, what in begun.values():
+        found.append([begin_ns, timeline.end_ns - timeline.begin_ns, what])
+    return sorted(found)

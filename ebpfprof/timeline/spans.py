@@ -1,0 +1,106 @@
+"""What each goroutine did, as spans of time that follow each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.timeline.events import NO_P
+from ebpfprof.timeline.steps import NO_THREAD, StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ebpfprof.timeline.model import Timeline
+    from ebpfprof.timeline.steps import Step
+
+RUNNING: Final = "running"
+RUNNABLE: Final = "runnable"
+WAITING: Final = "waiting"
+SYSCALL: Final = "syscall"
+STATES: Final = (RUNNING, RUNNABLE, WAITING, SYSCALL)
+
+_AFTER: Final = {
+    StepKind.CREATE: RUNNABLE,
+    StepKind.START: RUNNING,
+    StepKind.STOP: RUNNABLE,
+    StepKind.BLOCK: WAITING,
+    StepKind.UNBLOCK: RUNNABLE,
+    StepKind.DESTROY: "",
+    StepKind.SYSCALL: SYSCALL,
+    StepKind.SYSCALL_END: RUNNING,
+    StepKind.SYSCALL_LOST: RUNNABLE,
+}
+
+
+class Span(NamedTuple):
+    """A time in which a goroutine was in one state, of STATES.
+
+    `word` is the reason of a wait, or why it became runnable: "preempted". `stack` is a key of
+    Timeline.stacks: where it waits, or of a runnable goroutine where `by`, who woke or created it,
+    did that. `tid` and `p` are those it runs on. `is_cut`: it had begun before the timeline, or
+    goes on behind its end.
+    """
+
+    goid: int
+    begin_ns: int
+    end_ns: int
+    state: str
+    word: str = ""
+    stack: int = 0
+    by: int = 0
+    tid: int = NO_THREAD
+    p: int = NO_P
+    labels: int = 0
+    is_cut: bool = False
+
+    @property
+    def length_ns(self) -> int:
+        """How long it was."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def what(self) -> str:
+        """The state, of a wait its reason."""
+        return self.word or WAITING if self.state == WAITING else self.state
+
+
+def spans(timeline: Timeline) -> Iterator[Span]:
+    """All spans; those of one goroutine in order, each when it ends."""
+    now: dict[int, Span] = {}
+    for step in timeline.steps:
+        before = now.get(step.goid)
+        if step.kind is StepKind.IS:
+            now[step.goid] = _first(step)
+            continue
+        state = _AFTER.get(step.kind)
+        if state is None:
+            continue
+        if before:
+            yield before._replace(end_ns=step.at_ns)
+        if state:
+            now[step.goid] = _begun(step, state)
+        else:
+            now.pop(step.goid, None)
+    for each in now.values():
+        yield each._replace(end_ns=max(each.begin_ns, timeline.end_ns), is_cut=True)
+
+
+def _first(step: Step) -> Span:
+    state = WAITING if step.other else RUNNABLE
+    return Span(step.goid, step.at_ns, step.at_ns, state, step.word, step.stack, is_cut=True)
+
+
+def _begun(step: Step, state: str) -> Span:
+    runs = state in (RUNNING, SYSCALL)
+    return Span(
+        step.goid,
+        step.at_ns,
+        step.at_ns,
+        state,
+        step.word,
+        step.stack,
+        step.by,
+        step.tid if runs else NO_THREAD,
+        step.p if runs else NO_P,
+        step.labels,
+    )

@@ -1,0 +1,213 @@
+"use strict";
+/* The page of one trace, which the element "trace" holds. */
+
+class TracePage {
+  static LEAST_NS = 200; // on the whole width
+  static STEP = 1.6;
+
+  constructor(app, trace) {
+    this.data = new TraceData(trace);
+    this.open = new Set(this.data.groups.filter((group) => group.members.length === 1).map((group) => group.name + group.created));
+    Object.assign(this, { from: 0, to: Math.max(1, this.data.length_ns), selected: null, groups: this.data.groups });
+    this.canvas = new TraceCanvas();
+    this.texts = new TraceTexts((goid, time) => this.jump(goid, time));
+    this.hover = newElement("p", { id: "hover", className: "quiet" });
+    app.before(this.header());
+    app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
+      newElement("h2", { textContent: "What is seen above, in sums" }), newElement("div", { className: "scroll" }, this.texts.table));
+    this.listen();
+    this.draw();
+  }
+
+  header() {
+    const { command, pid, go, length_ns, begin_unix_ns } = this.data;
+    const time = new Date(Number(BigInt(begin_unix_ns) / 1000000n)).toISOString().slice(0, 19).replace("T", " ");
+    const theme = newElement("button", { type: "button", textContent: "Dark or light" });
+    theme.addEventListener("click", () => { toggleTheme(); this.canvas.draw(); });
+    return newElement("header", {},
+      newElement("h1", { textContent: `Trace of ${command} (${pid})` }),
+      newElement("span", { id: "status", textContent: `${FlameText.quantity(length_ns, "nanoseconds")} from ${time} UTC, ${go}` }), theme);
+  }
+
+  notes() {
+    if (!this.data.comments.length) return [];
+    const items = this.data.comments.map((text) => newElement("li", { textContent: text }));
+    return [newElement("details", { id: "notes", open: true },
+      newElement("summary", { textContent: "How it was recorded" }), newElement("ul", {}, ...items))];
+  }
+
+  bar() {
+    const button = (text, label, act) => {
+      const found = newElement("button", { type: "button", textContent: text, title: label, ariaLabel: label });
+      found.addEventListener("click", act);
+      return found;
+    };
+    this.search = newElement("input", { type: "search", id: "search", placeholder: "Search: function, G17", ariaLabel: "Search goroutines" });
+    this.search.addEventListener("input", () => { this.groups = this.data.matching(this.search.value); this.draw(); });
+    const legend = this.data.states.map((state) => {
+      const patch = newElement("i", { className: `patch ${state}` });
+      return newElement("span", {}, patch, ` ${state}`);
+    });
+    return newElement("div", { className: "bar" },
+      newElement("span", { className: "grow" }, this.search),
+      button("+", "Zoom in", () => this.zoom(1 / TracePage.STEP)), button("−", "Zoom out", () => this.zoom(TracePage.STEP)),
+      button("◂", "Earlier", () => this.pan(-0.25)), button("▸", "Later", () => this.pan(0.25)),
+      button("All", "The whole time", () => this.look(0, this.data.length_ns)),
+      newElement("span", { id: "legend" }, ...legend));
+  }
+
+  /* ---- What is shown ---- */
+
+  rows() {
+    const rows = [];
+    if (this.data.runtime.length) rows.push({ title: "runtime: GC, stops", runtime: this.data.runtime });
+    for (const group of this.groups) {
+      const key = group.name + group.created, isOpen = this.open.has(key), { members } = group;
+      if (members.length === 1) {
+        rows.push({ title: members[0].title, goroutine: members[0], key });
+        continue;
+      }
+      rows.push({ title: `${isOpen ? "▾" : "▸"} ${group.name} (${members.length})`, group, key });
+      if (isOpen) for (const each of members) rows.push({ title: each.title, goroutine: each, key });
+    }
+    return rows;
+  }
+
+  draw() {
+    this.canvas.show(this.data, this.rows(), this.from, this.to, this.selected);
+    this.texts.showSpan(this.data, this.selected);
+    clearTimeout(this.isDue);
+    this.isDue = setTimeout(() => this.texts.showGroups(this.data, this.groups, this.from, this.to), 80);
+  }
+
+  look(from, to) {
+    const whole = Math.max(1, this.data.length_ns), length = Math.min(whole, Math.max(TracePage.LEAST_NS, to - from));
+    this.from = Math.min(Math.max(0, from), whole - length);
+    this.to = this.from + length;
+    this.draw();
+  }
+
+  zoom(factor, around = (this.from + this.to) / 2) {
+    this.look(around - (around - this.from) * factor, around + (this.to - around) * factor);
+  }
+
+  pan(part) {
+    const by = (this.to - this.from) * part;
+    this.look(this.from + by, this.to + by);
+  }
+
+  select(goroutine, index) {
+    this.selected = goroutine && index >= 0 ? { goroutine, index } : null;
+    this.draw();
+  }
+
+  /* Shows what another goroutine did at a time. */
+  jump(goid, time) {
+    const goroutine = this.data.byGoid.get(goid);
+    if (!goroutine) return;
+    this.open.add(goroutine.name + goroutine.created);
+    if (!this.groups.some((group) => group.members.includes(goroutine))) {
+      this.search.value = "";
+      this.groups = this.data.groups;
+    }
+    if (time < this.from || time > this.to) {
+      const half = (this.to - this.from) / 2;
+      this.look(time - half, time + half);
+    }
+    const index = Math.max(goroutine.at(time), 0);
+    this.select(goroutine, index);
+    this.canvas.reveal(this.canvas.rows.findIndex((row) => row.goroutine === goroutine));
+  }
+
+  /* ---- Pointer and keys ---- */
+
+  listen() {
+    const { scroller } = this.canvas;
+    let grabbed = null;
+    scroller.addEventListener("pointerdown", (event) => {
+      grabbed = { x: event.clientX, from: this.from, to: this.to, moved: false };
+    });
+    scroller.addEventListener("pointermove", (event) => {
+      if (!grabbed || !event.buttons) return this.tell(event);
+      const by = event.clientX - grabbed.x;
+      if (Math.abs(by) < 4 && !grabbed.moved) return undefined;
+      grabbed.moved = true;
+      const time = (by / this.canvas.width) * (grabbed.to - grabbed.from);
+      return this.look(grabbed.from - time, grabbed.to - time);
+    });
+    scroller.addEventListener("pointerup", (event) => {
+      if (grabbed && !grabbed.moved) this.click(event);
+      grabbed = null;
+    });
+    scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    scroller.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  click(event) {
+    const place = this.canvas.place(event);
+    if (!place) return;
+    const { row, time } = place;
+    if (row.group && (time === null || !row.goroutine)) {
+      if (!this.open.delete(row.key)) this.open.add(row.key);
+      this.draw();
+    } else if (row.goroutine && time !== null) {
+      this.select(row.goroutine, row.goroutine.at(time));
+    }
+  }
+
+  tell(event) {
+    const place = this.canvas.place(event);
+    this.hover.textContent = place ? this.told(place) : "";
+  }
+
+  told({ row, time }) {
+    const ns = (value) => FlameText.quantity(value, "nanoseconds");
+    if (time === null) return row.goroutine?.created ? `${row.title}, created by ${row.goroutine.created}` : row.title;
+    if (row.runtime) {
+      const parts = row.runtime.filter(([begin, end]) => begin <= time && time <= end);
+      return parts.map(([begin, end, what]) => `${what}, ${ns(end - begin)}`).join("; ");
+    }
+    if (!row.goroutine) return `${row.group.name}: ${row.group.members.length} goroutines at ${ns(time)}`;
+    const index = row.goroutine.at(time);
+    if (index < 0) return row.title;
+    const length = ns(row.goroutine.ends[index] - row.goroutine.begins[index]);
+    const [leaf] = this.data.frames(row.goroutine.stacks[index]).filter(({ name }) => !name.startsWith("runtime."));
+    return `${row.title}: ${this.data.what(row.goroutine, index)} for ${length}${leaf ? ` in ${leaf.name}` : ""}`;
+  }
+
+  wheel(event) {
+    const isSideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
+    if (!event.ctrlKey && !event.metaKey && !isSideways) return; // rows scroll
+    event.preventDefault();
+    if (isSideways) {
+      this.pan((event.deltaX || event.deltaY) / this.canvas.width);
+      return;
+    }
+    const x = event.clientX - this.canvas.canvas.getBoundingClientRect().left;
+    this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, this.canvas.timeAt(Math.max(this.canvas.names, x)));
+  }
+
+  key(event) {
+    if (isTyping(event)) return;
+    const acts = { "+": () => this.zoom(1 / TracePage.STEP), "=": () => this.zoom(1 / TracePage.STEP), "-": () => this.zoom(TracePage.STEP),
+      ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), 0: () => this.look(0, this.data.length_ns),
+      ArrowUp: () => this.step(-1), ArrowDown: () => this.step(1), Escape: () => this.select(null, -1) };
+    const act = acts[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  /* Chooses the next goroutine, or the previous one, at the same time. */
+  step(by) {
+    const rows = this.canvas.rows.filter((row) => row.goroutine);
+    if (!rows.length) return;
+    const now = rows.findIndex((row) => row.goroutine === this.selected?.goroutine);
+    const next = rows[Math.min(Math.max(0, now + by), rows.length - 1)].goroutine;
+    const time = this.selected ? this.selected.goroutine.begins[this.selected.index] : this.from;
+    this.jump(next.goid, Math.min(Math.max(time, this.from), this.to));
+  }
+}
+
+applyTheme(storedTheme());
+window.tracePage = new TracePage(document.getElementById("app"), JSON.parse(document.getElementById("trace").textContent));

@@ -1,0 +1,239 @@
+"use strict";
+/* The rows of a trace on a canvas that scrolls: a group as the share of its goroutines in each
+   state, a goroutine as its spans. It draws what TracePage tells it. */
+
+class TraceCanvas {
+  static ROW = 22;
+  static BAR = 16;
+  static NAMES = 240; // the width of the names, CSS pixels; less on narrow screens
+  static AXIS = 22;
+
+  constructor() {
+    this.scroller = newElement("div", { className: "trace-scroller", tabIndex: 0 });
+    this.scroller.setAttribute("role", "group");
+    this.scroller.setAttribute("aria-label", "Timeline. Left and right move it, plus and minus zoom, up and down choose a row.");
+    this.spacer = newElement("div", { className: "trace-spacer" });
+    this.canvas = newElement("canvas", { className: "trace-canvas" });
+    this.spacer.append(this.canvas);
+    this.scroller.append(this.spacer);
+    this.context = this.canvas.getContext("2d");
+    this.rows = [];
+    this.scroller.addEventListener("scroll", () => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.scroller);
+  }
+
+  /* Shows rows of `data` from one time to another; `selected` is {goroutine, index} or null. */
+  show(data, rows, from, to, selected) {
+    Object.assign(this, { data, rows, from, to, selected });
+    this.spacer.style.height = `${TraceCanvas.AXIS + rows.length * TraceCanvas.ROW}px`;
+    this.draw();
+  }
+
+  get names() {
+    return Math.min(TraceCanvas.NAMES, Math.floor(this.scroller.clientWidth * 0.38));
+  }
+
+  get width() {
+    return Math.max(10, this.scroller.clientWidth - this.names);
+  }
+
+  xOf(time) {
+    return this.names + ((time - this.from) / (this.to - this.from)) * this.width;
+  }
+
+  timeAt(x) {
+    return this.from + ((x - this.names) / this.width) * (this.to - this.from);
+  }
+
+  topOf(index) {
+    return TraceCanvas.AXIS + index * TraceCanvas.ROW - this.scroller.scrollTop;
+  }
+
+  /* The row and the time under the pointer; the time is null on the names. */
+  place(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const x = event.clientX - box.left, y = event.clientY - box.top;
+    if (y < TraceCanvas.AXIS) return null;
+    const index = Math.floor((y - TraceCanvas.AXIS + this.scroller.scrollTop) / TraceCanvas.ROW);
+    if (!this.rows[index]) return null;
+    return { index, row: this.rows[index], time: x < this.names ? null : this.timeAt(x) };
+  }
+
+  reveal(index) {
+    const top = index * TraceCanvas.ROW, { scrollTop, clientHeight } = this.scroller;
+    if (top < scrollTop || top > scrollTop + clientHeight - 2 * TraceCanvas.ROW - TraceCanvas.AXIS) {
+      this.scroller.scrollTop = Math.max(0, top - clientHeight / 2);
+    }
+  }
+
+  draw() {
+    if (!this.data || this.isDue) return;
+    this.isDue = true;
+    requestAnimationFrame(() => {
+      this.isDue = false;
+      this.drawNow();
+    });
+  }
+
+  drawNow() {
+    const { clientWidth: width, clientHeight: height } = this.scroller, scale = devicePixelRatio || 1;
+    this.canvas.width = width * scale;
+    this.canvas.height = height * scale;
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    const style = getComputedStyle(document.documentElement);
+    this.colours = this.data.states.map((state) => style.getPropertyValue(`--${state}`).trim());
+    this.text = style.getPropertyValue("--text").trim();
+    this.quiet = style.getPropertyValue("--quiet").trim();
+    this.line = style.getPropertyValue("--line").trim();
+    this.mark = style.getPropertyValue("--mark").trim();
+    const draw = this.context;
+    draw.setTransform(scale, 0, 0, scale, 0, 0);
+    draw.clearRect(0, 0, width, height);
+    draw.font = "12px system-ui, sans-serif";
+    draw.textBaseline = "middle";
+    draw.save();
+    draw.beginPath();
+    draw.rect(0, TraceCanvas.AXIS, width, height);
+    draw.clip();
+    const first = Math.max(0, Math.floor(this.scroller.scrollTop / TraceCanvas.ROW));
+    const last = Math.min(this.rows.length, first + Math.ceil(height / TraceCanvas.ROW) + 1);
+    for (let index = first; index < last; index++) this.drawRow(this.rows[index], this.topOf(index));
+    this.drawWake();
+    draw.restore();
+    this.drawAxis(width);
+  }
+
+  drawRow(row, top) {
+    const draw = this.context, middle = top + TraceCanvas.ROW / 2, bar = top + (TraceCanvas.ROW - TraceCanvas.BAR) / 2;
+    draw.fillStyle = row.goroutine ? this.quiet : this.text;
+    draw.save();
+    draw.beginPath();
+    draw.rect(0, top, this.names - 6, TraceCanvas.ROW);
+    draw.clip();
+    draw.fillText(row.title, row.goroutine ? 22 : 6, middle);
+    draw.restore();
+    if (row.runtime) this.drawRuntime(row.runtime, bar);
+    else if (row.goroutine) this.drawSpans(row.goroutine, bar);
+    else this.drawGroup(row.group, bar);
+  }
+
+  drawRuntime(parts, bar) {
+    const draw = this.context;
+    for (const [begin, end, what] of parts) {
+      if (end < this.from || begin > this.to) continue;
+      const left = Math.max(this.names, this.xOf(begin)), right = Math.min(this.names + this.width, this.xOf(end));
+      draw.fillStyle = what === "not recorded" ? this.line : what.startsWith("world") ? this.mark : this.quiet;
+      draw.fillRect(left, bar, Math.max(1, right - left), TraceCanvas.BAR);
+    }
+  }
+
+  /* Each pixel has what the group did most of its width; long spans have their names on them. */
+  drawSpans(goroutine, bar) {
+    const draw = this.context, pixel = (this.to - this.from) / this.width;
+    let dense = null;
+    goroutine.between(this.from, this.to, (i, begin, end) => {
+      const left = this.xOf(begin), width = this.xOf(end) - left;
+      if (end - begin < pixel) {
+        dense ??= [];
+        dense.push(i);
+        return;
+      }
+      this.fill(goroutine.states[i], left, bar, width, TraceCanvas.BAR);
+      const what = this.data.what(goroutine, i);
+      if (width > 8 * what.length) {
+        draw.fillStyle = this.text;
+        draw.fillText(what, left + 4, bar + TraceCanvas.BAR / 2);
+      }
+      if (this.selected?.goroutine === goroutine && this.selected.index === i) this.outline(left, bar, width);
+    });
+    if (dense) this.drawDense([goroutine], bar);
+  }
+
+  /* The states of spans that are narrower than a pixel, in proportion. */
+  drawDense(members, bar) {
+    const pixels = Math.floor(this.width);
+    const sums = this.data.density(members, this.from, this.to, pixels);
+    for (let pixel = 0; pixel < pixels; pixel++) {
+      const whole = sums.reduce((sum, each) => sum + each[pixel], 0);
+      if (!whole || sums.some((each) => each[pixel] > members.length * 0.999)) continue;
+      this.stack(sums, pixel, whole, bar);
+    }
+  }
+
+  drawGroup(group, bar) {
+    const pixels = Math.floor(this.width);
+    const sums = this.data.density(group.members, this.from, this.to, pixels);
+    for (let pixel = 0; pixel < pixels; pixel++) {
+      const whole = sums.reduce((sum, each) => sum + each[pixel], 0);
+      if (whole) this.stack(sums, pixel, Math.max(whole, group.members.length * 0.02), bar);
+    }
+  }
+
+  stack(sums, pixel, whole, bar) {
+    let bottom = bar + TraceCanvas.BAR;
+    sums.forEach((each, state) => {
+      if (!each[pixel]) return;
+      const tall = Math.max(state === 2 ? 0 : 1, (each[pixel] / whole) * TraceCanvas.BAR);
+      const height = Math.min(tall, bottom - bar);
+      bottom -= height;
+      this.fill(state, this.names + pixel, bottom, 1.2, height);
+    });
+  }
+
+  fill(state, left, top, width, height) {
+    this.context.fillStyle = this.colours[state];
+    this.context.fillRect(left, top, width, height);
+  }
+
+  outline(left, bar, width) {
+    const draw = this.context;
+    draw.strokeStyle = this.text;
+    draw.lineWidth = 2;
+    draw.strokeRect(left + 1, bar, Math.max(2, width - 2), TraceCanvas.BAR);
+  }
+
+  /* A line from the goroutine that woke the selected one. */
+  drawWake() {
+    const { goroutine, index } = this.selected ?? {};
+    if (!goroutine || !goroutine.by[index]) return;
+    const rowOf = (goid) => this.rows.findIndex((row) => row.goroutine?.goid === goid);
+    const from = rowOf(goroutine.by[index]), to = rowOf(goroutine.goid);
+    if (from < 0 || to < 0) return;
+    const draw = this.context, x = this.xOf(goroutine.begins[index]), half = TraceCanvas.ROW / 2;
+    draw.strokeStyle = draw.fillStyle = this.mark;
+    draw.lineWidth = 1.5;
+    draw.beginPath();
+    draw.moveTo(x, this.topOf(from) + half);
+    draw.lineTo(x, this.topOf(to) + half);
+    draw.stroke();
+    draw.beginPath();
+    draw.arc(x, this.topOf(to) + half, 3, 0, 7);
+    draw.fill();
+  }
+
+  drawAxis(width) {
+    const draw = this.context, step = TraceCanvas.stepOf((this.to - this.from) / (this.width / 110));
+    draw.fillStyle = this.quiet;
+    draw.strokeStyle = this.line;
+    draw.lineWidth = 1;
+    for (let time = Math.ceil(this.from / step) * step; time <= this.to; time += step) {
+      const x = Math.round(this.xOf(time)) + 0.5;
+      draw.beginPath();
+      draw.moveTo(x, TraceCanvas.AXIS - 5);
+      draw.lineTo(x, TraceCanvas.AXIS);
+      draw.stroke();
+      if (x < width - 40) draw.fillText(FlameText.quantity(time, "nanoseconds"), x + 3, TraceCanvas.AXIS / 2);
+    }
+    draw.beginPath();
+    draw.moveTo(0, TraceCanvas.AXIS - 0.5);
+    draw.lineTo(width, TraceCanvas.AXIS - 0.5);
+    draw.stroke();
+  }
+
+  /* 1, 2 or 5 times a power of ten. */
+  static stepOf(least) {
+    const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+    return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least);
+  }
+}

@@ -1,0 +1,71 @@
+"use strict";
+/* The texts beside the timeline: a span with its stack, the groups as a table. */
+
+class TraceTexts {
+  /* `onjump(goid, time)` is called to show another goroutine. */
+  constructor(onjump) {
+    this.onjump = onjump;
+    this.span = newElement("section", { id: "span" });
+    this.span.setAttribute("aria-live", "polite");
+    this.table = newElement("table", { id: "groups" });
+  }
+
+  /* What a span is, and since when; `selected` is {goroutine, index} or null. */
+  showSpan(data, selected) {
+    if (!selected) {
+      this.span.replaceChildren(newElement("p", { className: "quiet",
+        textContent: "Click a goroutine's time to see what it did, its stack, and who woke it. Click a group to see its goroutines." }));
+      return;
+    }
+    const { goroutine, index } = selected, length = goroutine.ends[index] - goroutine.begins[index];
+    const time = (ns) => FlameText.quantity(ns, "nanoseconds");
+    const state = data.states[goroutine.states[index]], what = data.what(goroutine, index);
+    const parts = [newElement("h2", { textContent: `${goroutine.title}: ${what} for ${time(length)}` })];
+    const lines = [`from ${time(goroutine.begins[index])} to ${time(goroutine.ends[index])}`];
+    if (state === "running") lines.push(`on P${goroutine.ps[index]}, thread ${goroutine.tids[index]}`);
+    if (state === "runnable" && data.words[goroutine.words[index]]) lines.push(data.words[goroutine.words[index]]);
+    parts.push(newElement("p", { textContent: lines.join(", ") }));
+    if (goroutine.created) {
+      const by = goroutine.parent ? ` in G${goroutine.parent}` : "";
+      parts.push(newElement("p", { className: "quiet", textContent: `created by ${goroutine.created}${by}` }));
+    }
+    for (const [key, value] of data.labels[goroutine.labels[index]] ?? []) {
+      parts.push(newElement("p", { textContent: `${key} = ${value}` }));
+    }
+    parts.push(...this.around(data, goroutine, index));
+    const frames = data.frames(goroutine.stacks[index]);
+    if (frames.length) {
+      const head = state === "runnable" ? "Stack of who did that:" : "Stack:";
+      parts.push(newElement("p", { className: "quiet", textContent: head }),
+        newElement("pre", { textContent: frames.map(({ name, place }) => `${name}\n    ${place}`).join("\n") }));
+    }
+    this.span.replaceChildren(...parts);
+  }
+
+  /* Buttons that lead to who woke it, and to what it did before and after. */
+  around(data, goroutine, index) {
+    const button = (text, goid, time) => {
+      const found = newElement("button", { type: "button", textContent: text });
+      found.addEventListener("click", () => this.onjump(goid, time));
+      return found;
+    };
+    const found = [];
+    const woken = data.states[goroutine.states[index]] === "waiting" ? index + 1 : index;
+    const by = woken < goroutine.length ? data.byGoid.get(goroutine.by[woken]) : undefined;
+    if (by) found.push(button(`Woken by ${by.title}`, by.goid, goroutine.begins[woken]));
+    if (index > 0) found.push(button("Before", goroutine.goid, goroutine.begins[index - 1]));
+    if (index + 1 < goroutine.length) found.push(button("After", goroutine.goid, goroutine.begins[index + 1]));
+    return found.length ? [newElement("p", { className: "bar" }, ...found)] : [];
+  }
+
+  /* What the groups did between two times. */
+  showGroups(data, groups, from, to) {
+    const cell = (text, isNumber) => newElement("td", { textContent: text, className: isNumber ? "number" : "" });
+    const heads = [...data.states, "goroutines", "function"].map((text) => newElement("th", { textContent: text, scope: "col" }));
+    const rows = groups.slice(0, 50).map((group) => {
+      const spent = data.spent(group, from, to).map((ns) => cell(ns ? FlameText.quantity(ns, "nanoseconds") : "", true));
+      return newElement("tr", {}, ...spent, cell(String(group.members.length), true), cell(group.name, false));
+    });
+    this.table.replaceChildren(newElement("thead", {}, newElement("tr", {}, ...heads)), newElement("tbody", {}, ...rows));
+  }
+}
