@@ -232,7 +232,10 @@ struct stop {
  */
 static __always_inline u64 stack_in_syscall(u64 g, const struct traced *traced,
                                             const struct target *target) {
-    struct group group = {.kind = KIND_TRACE};
+    u32 target_index = 0;
+    /* Of a struct that is all constant LLVM 14 makes a copy, before which it loses other writes. */
+    OWN_REGISTER(target_index);
+    struct group group = {.target = target_index, .kind = KIND_TRACE};
     struct walker *walker = take_walker(&group);
     u64 key = 0;
     if (!walker)

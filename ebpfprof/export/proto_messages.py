@@ -7,7 +7,7 @@ file of the same messages in the process. A private pool avoids both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -18,9 +18,7 @@ Messages: TypeAlias = Mapping[str, Mapping[str, tuple[int, str]]]
 protobuf are messages of the table."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
-if TYPE_CHECKING:
-    _Type = descriptor_pb2.FieldDescriptorProto.Type.ValueType
-_SCALARS: Final[dict[str, _Type]] = {
+_SCALARS: Final[dict[str, descriptor_pb2.FieldDescriptorProto.Type.ValueType]] = {
     "int64": _Field.TYPE_INT64,
     "int32": _Field.TYPE_INT32,
     "uint64": _Field.TYPE_UINT64,

@@ -14,7 +14,7 @@ NO_P: Final = -1
 
 
 class EventKind(Enum):
-    """What happened. `goid` is the goroutine of which it tells, `by` the one that the thread runs."""
+    """What happened to the goroutine `goid`; the thread runs the goroutine `by`."""
 
     PARK = auto()  # it begins to wait
     SUSPEND = auto()  # it waits until the garbage collector has seen its stack
@@ -65,7 +65,8 @@ class Known:
     """What is known of a goroutine from a look at all of them, at `at_ns`.
 
     `state` is "waiting", "runnable", "running" or "syscall", `word` the reason of a wait, `stack` a
-    key of Timeline.stacks, `sequence` its g.trackingSeq.
+    key of Timeline.stacks, `sequence` its g.trackingSeq. `tid` and `p` are where it runs, or is in
+    a system call (then without P); 0 and NO_P if that is not known.
     """
 
     goid: int
@@ -77,4 +78,6 @@ class Known:
     start_pc: int
     created_pc: int
     parent: int
+    tid: int = 0
+    p: int = NO_P
     labels: tuple[Label, ...] = field(default=())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 
 from ebpfprof.timeline.events import NO_P
 from ebpfprof.timeline.steps import Step, StepKind
@@ -17,23 +17,30 @@ from ebpfprof.timeline.steps import Step, StepKind
 class State(Enum):
     """What a goroutine does."""
 
-    RUNNABLE = auto()
-    RUNNING = auto()
-    WAITING = auto()
-    SYSCALL = auto()
-    GONE = auto()
+    RUNNABLE = "runnable"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SYSCALL = "syscall"
+    GONE = "gone"
 
 
 @dataclass(slots=True)
 class Goroutine:
+    """A goroutine, and since when it is in its state."""
+
     goid: int
     state: State
     since_ns: int
     thread: Thread | None = None
+    """Where it runs or is in a system call."""
+    word: str = ""
+    """The reason of its wait."""
 
 
 @dataclass(slots=True)
 class Thread:
+    """A thread: M, as Go calls it."""
+
     tid: int
     last_ns: int
     """Of its last step."""
@@ -83,6 +90,7 @@ class Machine:
             self.unblock(g, thread, when_ns, 0, 0, inferred=True)
 
     def start(self, g: Goroutine, thread: Thread, p: int, at_ns: int, *, inferred: bool) -> None:
+        """Have it run on the thread with the P from `at_ns` on, whatever these did before."""
         if thread.g:  # whatever it did, it does it here no more
             if thread.g.state is State.SYSCALL:
                 self.leave_call(thread, thread.last_ns)
@@ -125,6 +133,7 @@ class Machine:
         self.step(thread, at_ns, StepKind.P_STEAL, p=p, other=holder.tid, inferred=True)
 
     def drop_p(self, thread: Thread, at_ns: int) -> None:
+        """The thread gives up its P."""
         if thread.g and thread.g.state is State.SYSCALL:
             self._steal(thread, thread, at_ns)
             return
@@ -133,6 +142,7 @@ class Machine:
         self.step(thread, at_ns, StepKind.P_STOP, p=p, inferred=True)
 
     def enter_call(self, thread: Thread, at_ns: int, stack: int, *, inferred: bool) -> None:
+        """The thread's goroutine enters a system call."""
         g = thread.g
         assert g
         g.state, g.since_ns = State.SYSCALL, at_ns
@@ -158,6 +168,7 @@ class Machine:
         thread.g = None
 
     def stop(self, thread: Thread, at_ns: int, word: str, stack: int, *, inferred: bool) -> None:
+        """The thread's goroutine goes back to a run queue."""
         g = self._leaves(thread, State.RUNNABLE, at_ns)
         self.step(
             *(thread, at_ns, StepKind.STOP),
@@ -178,7 +189,9 @@ class Machine:
         labels: int = 0,
         inferred: bool = False,
     ) -> None:
+        """The thread's goroutine begins to wait."""
         g = self._leaves(thread, State.WAITING, at_ns)
+        g.word = word
         self.step(
             *(thread, at_ns, StepKind.BLOCK),
             goid=g.goid,
@@ -189,8 +202,9 @@ class Machine:
             inferred=inferred,
         )
 
-    def end_of(self, g: Goroutine, thread: Thread, at_ns: int) -> None:
-        self._leaves(thread, State.GONE, at_ns)
+    def destroy(self, thread: Thread, at_ns: int) -> None:
+        """The thread's goroutine ends."""
+        g = self._leaves(thread, State.GONE, at_ns)
         self.step(thread, at_ns, StepKind.DESTROY, goid=g.goid, p=thread.p)
 
     def _leaves(self, thread: Thread, state: State, at_ns: int) -> Goroutine:
@@ -210,6 +224,7 @@ class Machine:
         *,
         inferred: bool = False,
     ) -> None:
+        """A waiting goroutine becomes runnable; the thread does that, for the goroutine `by`."""
         self.step(
             *(thread, at_ns, StepKind.UNBLOCK),
             goid=g.goid,
@@ -219,23 +234,23 @@ class Machine:
         )
         g.state, g.since_ns = State.RUNNABLE, thread.last_ns
 
-    def begin_with(self, goid: int, state: str, word: str, stack: int) -> Goroutine:
-        is_waiting = state == "waiting"
-        found = State.WAITING if is_waiting else State.RUNNABLE
-        g = self.goroutines[goid] = Goroutine(goid, found, self.begin_ns)
+    def begin_with(self, goid: int, state: State, word: str = "", stack: int = 0) -> Goroutine:
+        """A goroutine that was there before: State.WAITING or RUNNABLE."""
+        g = self.goroutines[goid] = Goroutine(goid, state, self.begin_ns, word=word)
         self.add(
-            Step(
-                self.begin_ns,
-                StepKind.IS,
-                goid=goid,
-                stack=stack,
-                word=word if is_waiting else "",
-                other=int(is_waiting),
-            )
+            Step(self.begin_ns, StepKind.IS, goid=goid, stack=stack, word=word, state=state.value)
         )
         return g
 
+    def begin_in_call(self, goid: int, thread: Thread, stack: int) -> Goroutine:
+        """A goroutine that was in a system call on this thread, which runs no other one."""
+        g = self.goroutines[goid] = Goroutine(goid, State.SYSCALL, thread.last_ns, thread)
+        thread.g = g
+        self.step(thread, thread.last_ns, StepKind.IS, goid=goid, stack=stack, state=g.state.value)
+        return g
+
     def thread(self, tid: int) -> Thread:
+        """The thread with this id, which may be new."""
         found = self.threads.get(tid)
         if found is None:
             found = self.threads[tid] = Thread(tid, self.begin_ns)
@@ -255,12 +270,17 @@ class Machine:
         other: int = 0,
         labels: int = 0,
         inferred: bool = False,
+        state: str = "",
     ) -> None:
+        """Add a step of the thread, not before its last one."""
         at_ns = max(at_ns, thread.last_ns)
         thread.last_ns = at_ns
         if inferred:
             self.inferred[kind] += 1
-        self.add(Step(at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels, inferred))
+        self.add(
+            Step(at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels, inferred, state)
+        )
 
     def add(self, step: Step) -> None:
+        """Add a step that is of no thread."""
         self.steps.append(step)

@@ -76,24 +76,59 @@ class Replay:
             g = thread.g
             if g and g.state is State.SYSCALL and not thread.off_ns and thread.p != NO_P:
                 self._machine.end_call(thread, min(at_ns, max(thread.on_ns, thread.last_ns)))
-        for goid, known in self._known.items():
-            if goid not in self._machine.goroutines:
-                self._machine.begin_with(goid, known.state, known.word, known.stack)
+        for known in self._known.values():
+            if known.goid not in self._machine.goroutines:
+                self._untold(known)
 
     def pause(self, begin_ns: int, end_ns: int, known: Mapping[int, Known]) -> None:
-        """Nothing was recorded between two times; `known` are the goroutines afterwards."""
-        for thread in self._machine.threads.values():
+        """Nothing was recorded between two times; `known` are the goroutines afterwards.
+
+        What goroutines did meanwhile becomes a wait that is NOT_RECORDED, unless both sides of the
+        pause show the same wait.
+        """
+        machine = self._machine
+        for thread in machine.threads.values():
             if thread.g and thread.g.state is State.SYSCALL:
                 if thread.p == NO_P:
-                    self._machine.leave_call(thread, begin_ns)
+                    machine.leave_call(thread, begin_ns)
                 else:
-                    self._machine.end_call(thread, begin_ns)
+                    machine.end_call(thread, begin_ns)
             if thread.g:
-                self._machine.block(thread, begin_ns, NOT_RECORDED, 0, inferred=True)
+                machine.block(thread, begin_ns, NOT_RECORDED, 0, inferred=True)
+        free = next((each for each in machine.threads.values() if each.p != NO_P), None)
+        if free:
+            for g in tuple(machine.goroutines.values()):
+                self._hide(g, free, begin_ns, known)
+        for thread in machine.threads.values():
             thread.on_ns = thread.off_ns = thread.left = 0
             thread.last_ns = max(thread.last_ns, end_ns)
-        self._known, self._machine.begin_ns = known, end_ns
-        self._machine.add(Step(begin_ns, StepKind.GAP, other=end_ns))
+        self._known, machine.begin_ns = known, end_ns
+        machine.add(Step(begin_ns, StepKind.GAP, other=end_ns))
+
+    def _hide(self, g: Goroutine, thread: Thread, at_ns: int, known: Mapping[int, Known]) -> None:
+        """Have a goroutine wait for what was not recorded, or end: by a thread with a free P."""
+        if g.state is State.GONE or g.word == NOT_RECORDED:
+            return
+        after = known.get(g.goid)
+        is_same = after and after.state == State.WAITING.value and after.word == g.word
+        if g.state is State.WAITING and (is_same or not known):
+            return
+        self._machine.make_runnable(g, thread, at_ns)
+        self._machine.start(g, thread, thread.p, at_ns, inferred=True)
+        if after or not known:
+            self._machine.block(thread, at_ns, NOT_RECORDED, 0, inferred=True)
+        else:
+            self._machine.destroy(thread, at_ns)
+
+    def _untold(self, known: Known) -> None:
+        """No event tells of a goroutine: it did the same all the time."""
+        g = self._as_known(known)
+        thread = self._machine.threads.get(known.tid)
+        is_free = thread is None or (thread.g is None and thread.last_ns <= self._machine.begin_ns)
+        runs = known.state == State.RUNNING.value and known.p != NO_P and known.tid
+        if runs and is_free and not self._machine.holder(known.p):
+            thread = self._machine.thread(known.tid)
+            self._machine.start(g, thread, known.p, thread.last_ns, inferred=True)
 
     # What events tell.
 
@@ -107,7 +142,7 @@ class Replay:
         if g is None:
             known = self._known.get(event.goid)
             stack = known.stack if known and known.sequence == event.more else 0
-            g = self._machine.begin_with(event.goid, "waiting", event.word, stack)
+            g = self._machine.begin_with(event.goid, State.WAITING, event.word, stack)
         elif g.state is State.RUNNING and g.thread and g.thread is not thread:
             # That it parked was lost.
             self._machine.block(g.thread, g.thread.last_ns, event.word, 0, inferred=True)
@@ -144,8 +179,8 @@ class Replay:
         g = self._machine.goroutines.get(event.goid)
         if g and g.state is State.GONE:  # by SWITCH
             return
-        if g := self._runs(event, thread, event.goid):
-            self._machine.end_of(g, thread, event.at_ns)
+        if self._runs(event, thread, event.goid):
+            self._machine.destroy(thread, event.at_ns)
 
     def _yield(self, event: Event, thread: Thread) -> None:
         if self._runs(event, thread, event.goid):
@@ -159,13 +194,13 @@ class Replay:
             return
         p = thread.p
         if event.is_exit:
-            self._machine.end_of(g, thread, event.at_ns)
+            self._machine.destroy(thread, event.at_ns)
         else:
             self._machine.block(thread, event.at_ns, "coroutine", event.stack)
         if event.more:
             other = self._machine.goroutines.get(event.more)
             if other is None:
-                other = self._machine.begin_with(event.more, "waiting", "coroutine", 0)
+                other = self._machine.begin_with(event.more, State.WAITING, "coroutine")
             if other.state is State.WAITING:
                 self._machine.unblock(other, thread, event.at_ns, 0, event.goid)
             if other.state is State.RUNNABLE:
@@ -269,8 +304,19 @@ class Replay:
         return g
 
     def _first(self, goid: int, at_ns: int) -> Goroutine:
-        """A goroutine that runs at this time, and was not seen before."""
+        """A goroutine of which an event of this time is the first to tell."""
         known = self._known.get(goid)
-        if known and known.at_ns <= at_ns and known.state == "waiting":
-            return self._machine.begin_with(goid, known.state, known.word, known.stack)
-        return self._machine.begin_with(goid, "runnable", "", 0)
+        if known is None or known.at_ns > at_ns:  # the look came later
+            return self._machine.begin_with(goid, State.RUNNABLE)
+        return self._as_known(known)
+
+    def _as_known(self, known: Known) -> Goroutine:
+        """A goroutine as the look at all of them found it."""
+        machine = self._machine
+        if known.state == State.WAITING.value:
+            return machine.begin_with(known.goid, State.WAITING, known.word, known.stack)
+        thread = machine.thread(known.tid) if known.tid else None
+        is_free = thread and thread.g is None
+        if thread and is_free and known.state == State.SYSCALL.value and thread.p == NO_P:
+            return machine.begin_in_call(known.goid, thread, known.stack)
+        return machine.begin_with(known.goid, State.RUNNABLE)

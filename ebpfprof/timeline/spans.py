@@ -70,24 +70,24 @@ def spans(timeline: Timeline) -> Iterator[Span]:
     for step in timeline.steps:
         before = now.get(step.goid)
         if step.kind is StepKind.IS:
-            now[step.goid] = _first(step)
+            now[step.goid] = _begun(step, step.state)._replace(is_cut=True)
+            continue
+        if step.kind is StepKind.GAP:  # what it was then nobody knows
+            for goid, each in now.items():
+                yield each._replace(end_ns=max(each.begin_ns, step.at_ns), is_cut=True)
+                now[goid] = each._replace(begin_ns=step.other, end_ns=step.other, is_cut=True)
             continue
         state = _AFTER.get(step.kind)
         if state is None:
             continue
         if before:
-            yield before._replace(end_ns=step.at_ns)
+            yield before._replace(end_ns=max(before.begin_ns, step.at_ns))
         if state:
             now[step.goid] = _begun(step, state)
         else:
             now.pop(step.goid, None)
     for each in now.values():
         yield each._replace(end_ns=max(each.begin_ns, timeline.end_ns), is_cut=True)
-
-
-def _first(step: Step) -> Span:
-    state = WAITING if step.other else RUNNABLE
-    return Span(step.goid, step.at_ns, step.at_ns, state, step.word, step.stack, is_cut=True)
 
 
 def _begun(step: Step, state: str) -> Span:

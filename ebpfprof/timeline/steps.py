@@ -16,7 +16,7 @@ class StepKind(Enum):
     P_START = auto()  # an idle P gets the thread
     P_STOP = auto()  # the thread's P becomes idle
     P_STEAL = auto()  # the P of the thread `other` in a system call becomes idle
-    IS = auto()  # the first that is known of a goroutine: it is `word`
+    IS = auto()  # the first that is known of a goroutine: that it is in `state`
     CREATE = auto()  # by the thread's goroutine, if it has one; it is runnable
     START = auto()  # a runnable goroutine runs
     STOP = auto()  # the running goroutine is runnable again
@@ -41,7 +41,8 @@ class Step(NamedTuple):
     """One change at `at_ns` (CLOCK_MONOTONIC) on a thread, NO_THREAD for none.
 
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and
-    UNBLOCK that of `by`, who did it. `is_inferred`: nobody saw it, but what came later proves it.
+    UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall".
+    `is_inferred`: nobody saw it, but what came later proves it.
     """
 
     at_ns: int
@@ -55,3 +56,4 @@ class Step(NamedTuple):
     other: int = 0
     labels: int = 0
     is_inferred: bool = False
+    state: str = ""

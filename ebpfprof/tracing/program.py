@@ -1,4 +1,4 @@
-"""Loads the program of traces, and attaches it: at moments of the scheduler and context switches."""
+"""Loads the program of traces, and attaches it: at moments of the scheduler, context switches."""
 
 from __future__ import annotations
 

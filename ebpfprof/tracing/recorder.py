@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
-from ebpfprof.timeline.events import Known
+from ebpfprof.tracing.census import Census
 from ebpfprof.tracing.program import TraceProgram
 from ebpfprof.tracing.slices import Slice, SliceBudget
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
@@ -28,17 +26,16 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.all_goroutines import AllGoroutines
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.process import TargetEnd
+    from ebpfprof.timeline.events import Known
 
 _TICK_S: Final = 0.01
 _SLOT_BYTES: Final = 64
 _LEAST_SLOTS: Final = 1 << 10
 _USUAL_BYTES: Final = 32 << 20
 _MOST_EVENTS: Final = 1 << 23  # half a gigabyte
-_NOT_WAITING: Final = ("runnable", "running", "syscall")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +68,19 @@ class TraceRecorder(Closing):
         self.ending: TargetEnd | None = None
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
-        self.stacks_of_looks: dict[int, tuple[int, ...]] = {}
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
-        self._scanner = GoroutineScanner(go)
+        self.census = Census(go)
         try:
             sites = schedule_sites(go.binary)
             self.program = TraceProgram(
                 go, sites, runs=options.exact_starts, has_labels=options.has_labels
             )
         except SymbolizerError as error:
-            self._scanner.close()
+            self.census.close()
             raise for_user(go.target, error) from error
         except BaseException:
-            self._scanner.close()
+            self.census.close()
             raise
         self.missing = sites.missing
         """Functions of the runtime that could not be probed."""
@@ -173,7 +169,7 @@ class TraceRecorder(Closing):
 
     def close(self) -> None:
         """Detach all probes and free the memory."""
-        self._scanner.close()
+        self.census.close()
         self.program.close()
 
     @property
@@ -187,7 +183,7 @@ class TraceRecorder(Closing):
         self.program.record(is_on=True)
         self._slice_ns = kernel_now_ns()
         self._budget.begin(self._slice_ns)
-        self._known: dict[int, Known] = {}
+        self._known: Mapping[int, Known] = {}
         # In a thread: of many goroutines it takes long, and the rings fill meanwhile.
         self._looking = threading.Thread(target=self._look, name="ebpfprof-look", daemon=True)
         self._looking.start()
@@ -232,28 +228,4 @@ class TraceRecorder(Closing):
     _cpu_now_ns = 0
 
     def _look(self) -> None:
-        try:
-            self._known = self._known_of(self._scanner.scan())
-        except (TargetGone, UnreadableMemory):
-            self._known = {}
-
-    def _known_of(self, found: AllGoroutines) -> dict[int, Known]:
-        known = {}
-        for each in found.goroutines:
-            state = each.state if each.state in _NOT_WAITING else "waiting"
-            key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
-            if key:
-                self.stacks_of_looks[key] = each.pcs
-            known[each.goid] = Known(
-                each.goid,
-                found.read_ns,
-                state,
-                each.state if state == "waiting" else "",
-                key,
-                each.sequence,
-                each.start_pc,
-                each.created_pc,
-                each.parent,
-                each.labels or (),
-            )
-        return known
+        self._known = self.census.look()

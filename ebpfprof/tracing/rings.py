@@ -42,7 +42,8 @@ class EventRings:
         """
         parts = [self._of_ring(number) for number in range(len(self._read_to))]
         found = np.concatenate([np.zeros(0, EVENT), *parts])
-        return found[np.argsort(found["at_ns"], kind="stable")]
+        ordered: npt.NDArray[Any] = found[np.argsort(found["at_ns"], kind="stable")]
+        return ordered
 
     def _of_ring(self, number: int) -> npt.NDArray[Any]:
         slots = self._slots[number]
@@ -65,7 +66,7 @@ class EventRings:
             end = begin + int(waiting[0])
             copied, is_there = copied[: waiting[0]], is_there[: waiting[0]]
         self._read_to[number] = end
-        found = copied[is_there]
+        found: npt.NDArray[Any] = copied[is_there]
         if begin and len(found) and self._forgets:
             self.whole_since_ns = max(self.whole_since_ns, int(found["at_ns"][0]))
         return found

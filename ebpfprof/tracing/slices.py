@@ -26,7 +26,9 @@ class Slice(NamedTuple):
 class SliceBudget:
     """Says when a slice ends, and how long the pause behind it is. `share` is 0 for no bound."""
 
-    def __init__(self, share: float, spent_ns: Callable[[], float], used_ns: Callable[[], float]):
+    def __init__(
+        self, share: float, spent_ns: Callable[[], float], used_ns: Callable[[], float]
+    ) -> None:
         """`spent_ns` and `used_ns` tell what recording cost the target, and what it used in all."""
         self._budget = Budget(share) if share else None
         self._spent_ns, self._used_ns = spent_ns, used_ns

@@ -30,7 +30,7 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
     steps = replay.taken()
     known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
     names = TraceNames(go)
-    stacks = {**recorder.program.stacks(), **recorder.stacks_of_looks}
+    stacks = {**recorder.program.stacks(), **recorder.census.stacks}
     try:
         calls = names.stacks(stacks, {step.stack for step in steps})
         goroutines = names.goroutines(known.values(), steps, calls)
@@ -109,7 +109,7 @@ def _comments(recorder: TraceRecorder, replay: Replay) -> Iterator[str]:
             "than ebpfprof read them; what follows from later events was put in"
         )
     if replay.ignored:
-        yield f"left out: {counted(replay.ignored, 'event')} that contradict those before"
+        yield f"left out, since they contradict others: {counted(replay.ignored, 'event')}"
     if recorder.is_full:
         yield "ended early: there were more events than ebpfprof holds"
     for loss in recorder.losses():

@@ -1,4 +1,4 @@
-"""Where to put a probe at the beginning of a function, while its arguments are still in registers."""
+"""Where to put a probe at the beginning of a function: its arguments are still in registers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Probe addresses for all that the scheduler does with goroutines, found in the machine code.
 
-The functions, and on which stack they run, are those of runtime/proc.go, netpoll.go, coro.go, mgc.go
-and mgcmark.go, Go 1.19 to 1.27. A function that a version does not have, that a program does not
-link or that a profile-guided build inlined has no site: what it does is then missing, or inferred
-from what follows.
+The functions, and on which stack they run, are those of runtime/proc.go, netpoll.go, coro.go,
+mgc.go and mgcmark.go, Go 1.19 to 1.27. A function that a version does not have, that a program does
+not link or that a profile-guided build inlined has no site: what it does is then missing, or
+inferred from what follows.
 """
 
 from __future__ import annotations

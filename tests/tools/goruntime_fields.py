@@ -20,7 +20,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "synctestBubble": ("id",),
     "m": (
         *("g0", "procid", "gsignal", "tls", "curg", "p", "nextp", "oldp", "id", "mallocing"),
-        *("locks", "syscalltick", "profilehz", "spinning", "incgo", "ncgo", "alllink", "lockedg", "createstack"),
+        *("locks", "syscalltick", "profilehz", "spinning", "incgo", "ncgo", "alllink", "lockedg"),
+        "createstack",
         *("mstartfn", "waitunlockf", "waitlock", "waitTraceBlockReason", "waitTraceSkip"),
         *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
         *("vdsoSP", "vdsoPC", "mOS.waitsema", "mWaitList.startTicks"),

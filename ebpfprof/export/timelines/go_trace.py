@@ -1,7 +1,7 @@
 """Go's own format of execution traces, as `go tool trace` of Go 1.23 and later reads it.
 
-The format: internal/trace/tracev2 and internal/trace/order.go, Go 1.23 to 1.27. A trace here has one
-generation, with nanoseconds of CLOCK_MONOTONIC as its unit of time.
+The format: internal/trace/tracev2 and internal/trace/order.go, Go 1.23 to 1.27. A trace here has
+one generation, with nanoseconds of CLOCK_MONOTONIC as its unit of time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SYSCALL, _SYSCALL_END, _SYSCALL_END_BLOCKED = 22, 23, 24
 _GO_STATUS, _STW_BEGIN, _STW_END, _GC_BEGIN, _GC_END = 25, 26, 27, 29, 30
 _ASSIST_BEGIN, _ASSIST_END, _GO_STATUS_STACK = 35, 36, 48
 _P_RUNS: Final = 1
-_RUNNABLE, _WAITING = 1, 4
+_STATUSES: Final = {"runnable": 1, "syscall": 3, "waiting": 4}
 
-# What the tracer calls Go's wait reasons: runtime/traceruntime.go, traceBlockReasonStrings; the tool
-# makes its profiles of blocking by these words (cmd/trace/pprof.go).
+# What the tracer calls Go's wait reasons: runtime/traceruntime.go, traceBlockReasonStrings; the
+# tool makes its profiles of blocking by these words (cmd/trace/pprof.go).
 _TRACER_WORDS: Final = {
     "IO wait": "network",
     "chan receive (nil chan)": "forever",
@@ -174,9 +174,9 @@ class _Writer:
         yield from _tables(_STRINGS, self._text_rows())
 
     def _is(self, step: Step, to: _Batches) -> None:
-        status = _WAITING if step.other else _RUNNABLE
         stack = self._stack(step.stack) or self._start_stack(step.goid)
-        to.add(step.at_ns, _GO_STATUS_STACK, step.goid, _NO_M, status, stack)
+        m = step.tid if step.tid != NO_THREAD else _NO_M
+        to.add(step.at_ns, _GO_STATUS_STACK, step.goid, m, _STATUSES[step.state], stack)
 
     def _create(self, step: Step, to: _Batches) -> None:
         start = self._start_stack(step.goid)

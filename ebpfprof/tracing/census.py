@@ -1,0 +1,79 @@
+"""Looks at all goroutines of a traced process: what those do of which no event tells."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.errors import TargetGone
+from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.system.closing import Closing
+from ebpfprof.timeline.events import NO_P, Known
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ebpfprof.goruntime.all_goroutines import Goroutine
+    from ebpfprof.goruntime.process import GoTarget
+
+_NOT_WAITING: Final = ("runnable", "running", "syscall")
+_ON_THREADS: Final = ("running", "syscall")
+_WORD: Final = struct.Struct("<Q")
+_ID: Final = struct.Struct("<i")
+
+
+class Census(Closing):
+    """Looks at the goroutines of one process, any number of times; one thread at a time."""
+
+    def __init__(self, go: GoTarget) -> None:
+        """Open the process's memory. Raises TargetGone, PermissionDenied or GoTableError."""
+        self.stacks: dict[int, tuple[int, ...]] = {}
+        """The stacks of all looks, by Known.stack: runtime addresses, innermost first."""
+        self._layout = go.binary.layout
+        self._scanner = GoroutineScanner(go)
+
+    def look(self) -> Mapping[int, Known]:
+        """All goroutines now, by goid; none if the process has ended."""
+        try:
+            found = self._scanner.scan()
+        except (TargetGone, UnreadableMemory):
+            return {}
+        return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
+
+    def close(self) -> None:
+        """Close the process's memory."""
+        self._scanner.close()
+
+    def _known(self, each: Goroutine, at_ns: int) -> Known:
+        is_waiting = each.state not in _NOT_WAITING
+        key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
+        if key:
+            self.stacks[key] = each.pcs
+        tid, p = self._thread(each) if each.state in _ON_THREADS else (0, NO_P)
+        return Known(
+            each.goid,
+            at_ns,
+            "waiting" if is_waiting else each.state,
+            each.state if is_waiting else "",
+            key,
+            each.sequence,
+            each.start_pc,
+            each.created_pc,
+            each.parent,
+            tid,
+            p,
+            each.labels or (),
+        )
+
+    def _thread(self, each: Goroutine) -> tuple[int, int]:
+        """The id of its thread and of that one's P; 0 and NO_P if it moved on meanwhile."""
+        memory, layout, m = self._scanner.memory, self._layout, each.words.thread
+        try:
+            (tid,) = _WORD.unpack(memory.read(m + layout.offset("m", "procid"), _WORD.size))
+            (p,) = _WORD.unpack(memory.read(m + layout.offset("m", "p"), _WORD.size))
+            if not p:
+                return tid, NO_P
+            return tid, _ID.unpack(memory.read(p + layout.offset("p", "id"), _ID.size))[0]
+        except (TargetGone, UnreadableMemory):
+            return 0, NO_P
