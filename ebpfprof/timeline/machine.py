@@ -91,15 +91,20 @@ class Machine:
 
     def start(self, g: Goroutine, thread: Thread, p: int, at_ns: int, *, inferred: bool) -> None:
         """Have it run on the thread with the P from `at_ns` on, whatever these did before."""
-        if thread.g:  # whatever it did, it does it here no more
-            if thread.g.state is State.SYSCALL:
-                self.leave_call(thread, thread.last_ns)
-            else:
-                self.stop(thread, thread.last_ns, "", 0, inferred=True)
+        self.vacate(thread)
         at_ns = self.get_p(thread, p, at_ns)
         g.state, g.thread, g.since_ns = State.RUNNING, thread, at_ns
         thread.g, thread.left = g, 0
         self.step(thread, at_ns, StepKind.START, goid=g.goid, p=p, inferred=inferred)
+
+    def vacate(self, thread: Thread) -> None:
+        """Whatever goroutine the thread had, it has none any more: nobody saw it leave."""
+        if thread.g is None:
+            return
+        if thread.g.state is State.SYSCALL:
+            self.leave_call(thread, max(thread.on_ns, thread.last_ns))
+        else:
+            self.stop(thread, thread.last_ns, "", 0, inferred=True)
 
     def get_p(self, thread: Thread, p: int, at_ns: int) -> int:
         """Give the thread the P, whoever has it; returns when, which may be later than `at_ns`."""

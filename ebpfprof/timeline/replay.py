@@ -240,9 +240,8 @@ class Replay:
         if event.is_exit:
             self._call(event, thread)
         elif event.goid == 0 and not event.is_made and thread.p != NO_P:
-            if thread.g and thread.g.state is State.RUNNING:
-                self._machine.stop(thread, thread.last_ns, "", 0, inferred=True)
-            if thread.g is None:  # it found nothing to run, and sleeps
+            self._machine.vacate(thread)
+            if thread.p != NO_P:  # it found nothing to run, and sleeps
                 self._machine.drop_p(thread, event.at_ns)
         elif event.goid not in (0, thread.left) and event.p != NO_P:
             self._runs(event, thread, event.goid)
@@ -280,7 +279,10 @@ class Replay:
     # What follows from that.
 
     def _runner(self, event: Event, thread: Thread) -> Goroutine | None:
-        return self._runs(event, thread, event.by) if event.by else None
+        if event.by:
+            return self._runs(event, thread, event.by)
+        self._machine.vacate(thread)  # the thread looks for something to run
+        return None
 
     def _runs(self, event: Event, thread: Thread, goid: int) -> Goroutine | None:
         """Have the goroutine run on the thread at the time of the event; None if it can't."""

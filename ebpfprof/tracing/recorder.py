@@ -102,8 +102,8 @@ class TraceRecorder(Closing):
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
         self._cpu_before_ns = self.go.target.cpu_ns() or 0
-        self.begin_ns, self.begin_unix_ns = kernel_now_ns(), time.time_ns()
         self._begin_slice()
+        self.begin_ns, self.begin_unix_ns = self._slice_ns, time.time_ns()
 
     def record(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
         """Record until the duration is over, the process ends, or should_stop() is true.

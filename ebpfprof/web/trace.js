@@ -26,7 +26,7 @@ class TracePage {
     theme.addEventListener("click", () => { toggleTheme(); this.canvas.draw(); });
     return newElement("header", {},
       newElement("h1", { textContent: `Trace of ${command} (${pid})` }),
-      newElement("span", { id: "status", textContent: `${FlameText.quantity(length_ns, "nanoseconds")} from ${time} UTC, ${go}` }), theme);
+      newElement("span", { id: "when", className: "quiet", textContent: `${FlameText.quantity(length_ns, "nanoseconds")} from ${time} UTC, ${go}` }), theme);
   }
 
   notes() {
