@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _TRANSITION = re.compile(
-    r"^M=.* StateTransition Time=(\d+) GoID=(\d+) (\w+)->(\w+) Reason=\"(.*)\"", re.ASCII
+    r"^M=.* G=(-?\d+) StateTransition Time=(\d+) GoID=(\d+) (\w+)->(\w+) Reason=\"(.*)\"",
+    re.ASCII,
 )
 _FRAME = re.compile(r"^\t(\S+) @ 0x[0-9a-f]+$")
 _STACK_OF = "TransitionStack="
@@ -23,7 +24,7 @@ WAITING = "Waiting"
 class Transition(NamedTuple):
     """That a goroutine came from state `before` into another.
 
-    `start` is its first function, if it begins.
+    `start` is its first function, if it begins. `by` is the goroutine of the thread, -1 for none.
     """
 
     time_ns: int
@@ -32,6 +33,7 @@ class Transition(NamedTuple):
     state: str
     reason: str
     start: str
+    by: int = -1
 
     @property
     def is_same(self) -> bool:
@@ -116,8 +118,8 @@ def transitions(text: Iterable[str]) -> Iterator[Transition]:
             found = _TRANSITION.match(line)
             pending, is_stack = None, False
             if found:
-                time_ns, goid, before, after, reason = found.groups()
-                event = Transition(int(time_ns), int(goid), before, after, reason, "")
+                by, time_ns, goid, before, after, reason = found.groups()
+                event = Transition(int(time_ns), int(goid), before, after, reason, "", int(by))
                 if before == "NotExist":
                     pending = event  # what follows tells its first function
                 else:

@@ -1,0 +1,184 @@
+"""Our traces against Go's own of the same seconds: what each goroutine did, and who woke it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.export.timelines import go_trace
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.process import Target as Process
+from ebpfprof.timeline.model import Timeline
+from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
+from ebpfprof.tracing.timelines import timeline_of
+from tests.differential.go_trace import WAITING, Transition, transitions
+from tests.kernel.programs import NEWEST, program
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+pytestmark = pytest.mark.alone
+
+SECONDS = 1.5
+EDGES = 4  # changes at both ends, where one of the recordings may have begun or ended
+ENOUGH = 12  # changes of a goroutine to compare
+ALL_WORKS = ("channels", "cpu", "locks", "network", "sleeps", "syscalls")
+LONG_NS = 20_000
+CANDIDATES = 12
+INTERRUPTED_NS = 3_000
+ENOUGH_NS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a goroutine did next: comparable, so without the time."""
+
+    before: str
+    state: str
+    reason: str
+    by: int
+
+
+Sequences = dict[int, list[Transition]]
+
+
+def traced(work: str, minor: str, folder: Path, *, exact: bool = False) -> tuple[Timeline, Path]:
+    """Our timeline of a work, and the file with Go's."""
+    theirs = folder / "go.trace"
+    with (
+        Target.start(program("traced", minor)) as target,
+        Process(target.pid) as process,
+    ):
+        go = inspect(process)
+        with TraceRecorder(go, TraceOptions(exact_starts=exact)) as recorder:
+            recorder.load()
+            target.ask(f"trace {theirs} {work}", "begun")
+            recorder.start()
+            recorder.record(SECONDS, lambda gone_s: False)
+            recorder.stop()
+            target.ask("end", "ended")
+            timeline = timeline_of(recorder)
+        target.kill()
+    return timeline, theirs
+
+
+def sequences(path: Path) -> Sequences:
+    """All changes by goroutine, as the tool replays them."""
+    text = toolchain(NEWEST).go("tool", "trace", "-d=parsed", path)
+    found: Sequences = defaultdict(list)
+    for each in transitions(text.splitlines()):
+        if not each.is_same and each.before != "Undetermined":
+            found[each.goid].append(each)
+    return found
+
+
+def ours(timeline: Timeline, folder: Path) -> Sequences:
+    path = folder / "ours.trace"
+    path.write_bytes(go_trace.encode(timeline))
+    return sequences(path)
+
+
+Timed = list[tuple[Change, int]]
+"""Changes with their times in ns."""
+
+
+def without_calls(changes: Iterable[Transition]) -> Timed:
+    """Short system calls are only in Go's trace: a goroutine in one counts as running."""
+    found: Timed = []
+    came_back = False
+    for each in changes:
+        if each.state == "Syscall":
+            continue
+        if each.before == "Syscall":
+            came_back = each.state == "Runnable"
+            continue
+        if came_back and (each.before, each.state) == ("Runnable", "Running"):
+            came_back = False
+            continue
+        is_woken = (each.before, each.state) == (WAITING, "Runnable")
+        change = Change(each.before, each.state, each.reason, each.by if is_woken else -1)
+        found.append((change, each.time_ns))
+    return found
+
+
+def same_part(part: Timed, whole: Timed, *, has_clock: bool = True) -> Timed | None:
+    """The part of the whole with the same changes at the same time; None if there is none.
+
+    Times of Go 1.19 and 1.21 begin with the trace: without a clock, any time will do.
+    """
+    size, wanted = len(part), [change for change, _ in part]
+    changes = [change for change, _ in whole]
+    places: Sequence[int] = range(len(whole) - size + 1)
+    if has_clock:
+        nearest = sorted(places, key=lambda at: abs(whole[at][1] - part[0][1]))
+        places = nearest[:CANDIDATES]
+    found = (at for at in places if changes[at : at + size] == wanted)
+    at = next(found, None)
+    return None if at is None else whole[at : at + size]
+
+
+def program_goroutines(timeline: Timeline) -> list[int]:
+    return [g.goid for g in timeline.goroutines.values() if g.name.startswith("main.")]
+
+
+@pytest.mark.parametrize(
+    ("work", "minor"),
+    [
+        *((work, NEWEST) for work in ALL_WORKS),
+        *(("locks", minor) for minor in ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26")),
+    ],
+)
+def test_goroutines_do_what_gos_own_tracer_saw(work: str, minor: str, tmp_path: Path) -> None:
+    """The same changes in the same order, with the same reasons and wakers, without exception."""
+    timeline, theirs = traced(work, minor, tmp_path)
+    mine, gos = ours(timeline, tmp_path), sequences(theirs)
+    compared, wrong = 0, []
+    for goid in program_goroutines(timeline):
+        part = without_calls(mine.get(goid, ()))[EDGES:-EDGES]
+        if len(part) >= ENOUGH:
+            compared += 1
+            has_clock = minor not in ("1.19", "1.21")
+            if same_part(part, without_calls(gos[goid]), has_clock=has_clock) is None:
+                wrong.append(goid)
+    assert compared >= (2 if work == "syscalls" else 4)
+    assert wrong == []
+    assert timeline.comments == ()
+
+
+@pytest.mark.parametrize("work", ["channels", "locks", "network", "sleeps"])
+def test_times_in_each_state_are_gos(work: str, tmp_path: Path) -> None:
+    """With the probe where goroutines begin to run: 2 % of sums of what lasted 20 us and more.
+
+    Go's tracer reads its clock some 0.6 us after ours, but where the kernel takes the processor in
+    between: such times say nothing of either, and there are few.
+    """
+    timeline, theirs = traced(work, NEWEST, tmp_path, exact=True)
+    mine, gos = ours(timeline, tmp_path), sequences(theirs)
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    counted = interrupted = 0
+    for goid in program_goroutines(timeline):
+        part = without_calls(mine.get(goid, ()))[EDGES:-EDGES]
+        if len(part) < ENOUGH:
+            continue
+        whole = same_part(part, without_calls(gos[goid]))
+        assert whole is not None
+        for (begun, our_begin), (_, our_end), (_, begin), (_, end) in zip(
+            part, part[1:], whole, whole[1:], strict=False
+        ):
+            if end - begin < LONG_NS:
+                continue
+            counted += 1
+            if max(begin - our_begin, end - our_end) > INTERRUPTED_NS:
+                interrupted += 1
+                continue
+            both = sums[timeline.goroutines[goid].name, begun.state]
+            both[0] += our_end - our_begin
+            both[1] += end - begin
+    large = {key: both for key, both in sums.items() if both[1] > ENOUGH_NS}
+    wrong = {key: both for key, both in large.items() if abs(both[0] - both[1]) > 0.02 * both[1]}
+    assert wrong == {}
+    assert len(large) >= 2
+    assert interrupted < 0.25 * counted
