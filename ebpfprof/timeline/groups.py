@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Group:
+class FunctionGroup:
     """The goroutines of one function. `spent` has ns by Span.state, `waits` by the reason."""
 
     name: str
@@ -35,20 +35,20 @@ class Group:
             self.waits[span.what] += span.length_ns
 
 
-def groups(timeline: Timeline) -> list[Group]:
+def groups(timeline: Timeline) -> list[FunctionGroup]:
     """All groups, those that ran or were ready to run longest first."""
-    found: dict[str, Group] = {}
+    found: dict[str, FunctionGroup] = {}
     for span in spans(timeline):
         goroutine = timeline.goroutines.get(span.goid)
         name = goroutine.name if goroutine else UNNAMED
         group = found.get(name)
         if group is None:
-            group = found[name] = Group(name, bool(goroutine and goroutine.is_system))
+            group = found[name] = FunctionGroup(name, bool(goroutine and goroutine.is_system))
         group.add(span)
     return sorted(found.values(), key=lambda each: -_busy_ns(each))
 
 
-def _busy_ns(group: Group) -> int:
+def _busy_ns(group: FunctionGroup) -> int:
     return sum(ns for state, ns in group.spent.items() if state != WAITING)
 
 

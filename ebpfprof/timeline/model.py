@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ebpfprof.profile.model import Label
-    from ebpfprof.timeline.steps import Step
+    from ebpfprof.timeline.steps import TraceStep
 
 UNNAMED: Final = "?"
 
 
-class Call(NamedTuple):
+class StackCall(NamedTuple):
     """A logical frame of a stack, and the runtime address of the call."""
 
     address: int
@@ -24,11 +24,11 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Goroutine:
+class TracedGoroutine:
     """What does not change: where it begins, where it was created, by whom (0: not known)."""
 
     goid: int
-    start: Call | None
+    start: StackCall | None
     created: Frame | None
     parent: int
     is_system: bool = False
@@ -54,9 +54,9 @@ class Timeline:
     begin_ns: int
     end_ns: int
     begin_unix_ns: int
-    steps: Sequence[Step]
-    stacks: Mapping[int, tuple[Call, ...]]
-    goroutines: Mapping[int, Goroutine]
+    steps: Sequence[TraceStep]
+    stacks: Mapping[int, tuple[StackCall, ...]]
+    goroutines: Mapping[int, TracedGoroutine]
     threads: Mapping[int, str]
     label_sets: Mapping[int, tuple[Label, ...]]
     labels: Mapping[int, tuple[Label, ...]]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ebpfprof.timeline.model import Timeline
-    from ebpfprof.timeline.steps import Step
+    from ebpfprof.timeline.steps import TraceStep
 
 RUNNING: Final = "running"
 RUNNABLE: Final = "runnable"
@@ -90,7 +90,7 @@ def spans(timeline: Timeline) -> Iterator[Span]:
         yield each._replace(end_ns=max(each.begin_ns, timeline.end_ns), is_cut=True)
 
 
-def _begun(step: Step, state: str) -> Span:
+def _begun(step: TraceStep, state: str) -> Span:
     runs = state in (RUNNING, SYSCALL)
     return Span(
         step.goid,

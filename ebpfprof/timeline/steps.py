@@ -37,7 +37,7 @@ class StepKind(Enum):
     GAP = auto()  # nothing was recorded from here on, until the time in `other`
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """One change at `at_ns` (CLOCK_MONOTONIC) on a thread, NO_THREAD for none.
 
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebpfprof.goruntime.frames import StackFrames
-from ebpfprof.timeline.model import Call, Goroutine
-from ebpfprof.timeline.steps import Step, StepKind
+from ebpfprof.timeline.model import StackCall, TracedGoroutine
+from ebpfprof.timeline.steps import StepKind, TraceStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,28 +20,31 @@ class TraceNames:
 
     def __init__(self, go: GoTarget) -> None:
         self._frames = StackFrames(go)
-        self._starts: dict[int, Call | None] = {}
+        self._starts: dict[int, StackCall | None] = {}
 
     def stacks(
         self, stacks: Mapping[int, tuple[int, ...]], wanted: Iterable[int]
-    ) -> dict[int, tuple[Call, ...]]:
+    ) -> dict[int, tuple[StackCall, ...]]:
         """The calls of the wanted stacks, by key, innermost first."""
         chosen = {key: stacks[key] for key in wanted if key in stacks}
         self._frames.look_up(pc for pcs in chosen.values() for pc in pcs)
         return {
-            key: tuple(Call(each.address, each.frame) for each in self._frames.physical(pcs))
+            key: tuple(StackCall(each.address, each.frame) for each in self._frames.physical(pcs))
             for key, pcs in chosen.items()
         }
 
     def goroutines(
-        self, known: Iterable[Known], steps: Iterable[Step], stacks: Mapping[int, tuple[Call, ...]]
-    ) -> dict[int, Goroutine]:
+        self,
+        known: Iterable[Known],
+        steps: Iterable[TraceStep],
+        stacks: Mapping[int, tuple[StackCall, ...]],
+    ) -> dict[int, TracedGoroutine]:
         """All goroutines of a look, and those that the steps create."""
         found = {}
         for each in known:
             start = self._start(each.start_pc)
             created = self._frames.creator(each.created_pc)
-            found[each.goid] = Goroutine(
+            found[each.goid] = TracedGoroutine(
                 each.goid, start, created, each.parent, self._is_system(each.start_pc)
             )
         for step in steps:
@@ -50,7 +53,7 @@ class TraceNames:
                 created = next(
                     (call.frame for call in calls if call.frame.function != "runtime.newproc"), None
                 )
-                found[step.goid] = Goroutine(
+                found[step.goid] = TracedGoroutine(
                     step.goid,
                     self._start(step.other),
                     created,
@@ -59,10 +62,10 @@ class TraceNames:
                 )
         return found
 
-    def _start(self, pc: int) -> Call | None:
+    def _start(self, pc: int) -> StackCall | None:
         if pc not in self._starts:
             calls = self._frames.physical((pc,)) if pc else []
-            self._starts[pc] = Call(pc, calls[-1].frame) if calls else None
+            self._starts[pc] = StackCall(pc, calls[-1].frame) if calls else None
         return self._starts[pc]
 
     def _is_system(self, start_pc: int) -> bool:

@@ -13,7 +13,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
-from symbolizer.codeanalysis.schedule_sites import Moment, ScheduleSites
+from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.codeanalysis.tls import g_offset
 
@@ -35,16 +35,16 @@ _SWITCHES: Final = c_facts.number(_SOURCE, "SWITCHES")
 _PREEMPTED_ARGUMENT_MINOR: Final = 22
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
-    Moment.PARK: ("IN_AX", "OF_SUBJECT"),
-    Moment.SUSPEND: ("IN_AX", "OF_SUBJECT"),
-    Moment.READY: ("IN_AX", "OF_RUNNER"),
-    Moment.NET_READY: ("IN_POLL", "NO_STACK"),
-    Moment.RUN: ("IN_AX", "NO_STACK"),
-    Moment.CREATE: ("IN_BX", "OF_RUNNER"),
-    Moment.EXIT: ("IN_AX", "NO_STACK"),
-    Moment.YIELD: ("IN_AX", "OF_SUBJECT"),
-    Moment.PREEMPT: ("IN_AX", "OF_SUBJECT"),
-    Moment.SWITCH: ("IN_AX", "OF_SUBJECT"),
+    ScheduleMoment.PARK: ("IN_AX", "OF_SUBJECT"),
+    ScheduleMoment.SUSPEND: ("IN_AX", "OF_SUBJECT"),
+    ScheduleMoment.READY: ("IN_AX", "OF_RUNNER"),
+    ScheduleMoment.NET_READY: ("IN_POLL", "NO_STACK"),
+    ScheduleMoment.RUN: ("IN_AX", "NO_STACK"),
+    ScheduleMoment.CREATE: ("IN_BX", "OF_RUNNER"),
+    ScheduleMoment.EXIT: ("IN_AX", "NO_STACK"),
+    ScheduleMoment.YIELD: ("IN_AX", "OF_SUBJECT"),
+    ScheduleMoment.PREEMPT: ("IN_AX", "OF_SUBJECT"),
+    ScheduleMoment.SWITCH: ("IN_AX", "OF_SUBJECT"),
 }
 
 
@@ -172,8 +172,8 @@ class TraceProgram(BoundedProbes):
         self.rings = NO_RINGS  # they have views into the maps
         self._program.close()
 
-    def _probed(self) -> list[tuple[Moment, int]]:
-        left_out = () if self._runs else (Moment.RUN,)
+    def _probed(self) -> list[tuple[ScheduleMoment, int]]:
+        left_out = () if self._runs else (ScheduleMoment.RUN,)
         return [(each.moment, each.pc) for each in self._sites.sites if each.moment not in left_out]
 
 

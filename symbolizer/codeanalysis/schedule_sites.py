@@ -19,8 +19,11 @@ from symbolizer.go.binary import Function, GoBinary
 from symbolizer.x86.call_sites import CALL_BYTES
 
 
-class Moment(Enum):
-    """What happens at a site. The comments tell what is in registers besides R14, a thread's g0."""
+class ScheduleMoment(Enum):
+    """What happens at a site.
+
+    The comments tell what is in registers besides R14, which has a thread's g0, or the goroutine.
+    """
 
     PARK = "park"  # RAX: the goroutine that will wait
     SUSPEND = "suspend"  # RAX: the goroutine that waits until the collector has seen its stack
@@ -32,8 +35,8 @@ class Moment(Enum):
     YIELD = "yield"  # RAX: the goroutine that goes back to the run queue; BL: made to, Go 1.22 on
     PREEMPT = "preempt"  # RAX: the goroutine that is made to go back to the run queue
     SWITCH = "switch"  # RAX: the goroutine that hands over to the other one of its coroutine
-    GC_BEGIN = "gc_begin"  # nothing of interest; R14 is the goroutine
-    GC_END = "gc_end"  # the same
+    GC_BEGIN = "gc_begin"  # R14: the goroutine
+    GC_END = "gc_end"  # R14: the goroutine
     STOP_WORLD = "stop_world"  # AL: the reason, Go 1.21 on
     START_WORLD = "start_world"
     ASSIST = "assist"  # RAX: the goroutine that marks for the collector
@@ -43,7 +46,7 @@ class Moment(Enum):
 class ScheduleSite(NamedTuple):
     """An address as linked, and what happens there."""
 
-    moment: Moment
+    moment: ScheduleMoment
     pc: int
 
 
@@ -54,7 +57,7 @@ class ScheduleSites:
     sites: tuple[ScheduleSite, ...]
     missing: tuple[str, ...]
 
-    def of(self, moment: Moment) -> tuple[int, ...]:
+    def of(self, moment: ScheduleMoment) -> tuple[int, ...]:
         """The addresses of one moment."""
         return tuple(site.pc for site in self.sites if site.moment is moment)
 
@@ -66,30 +69,35 @@ _PARKS: Final = "runtime.park_m"
 _ASSISTS: Final = "runtime.gcAssistAlloc1"
 # Those that run on a thread's own stack.
 _ON_G0: Final = (
-    (_PARKS, Moment.PARK, ("rax",)),
-    ("runtime.preemptPark", Moment.SUSPEND, ("rax",)),
-    ("runtime.execute", Moment.RUN, ("rax",)),
-    ("runtime.goyield_m", Moment.PREEMPT, ("rax",)),
-    ("runtime.coroswitch_m", Moment.SWITCH, ("rax",)),
-    ("runtime.netpollready", Moment.NET_READY, ("rbx", "rcx")),
-    ("runtime.stopTheWorldWithSema", Moment.STOP_WORLD, ("rax",)),
-    ("runtime.startTheWorldWithSema", Moment.START_WORLD, ()),
+    (_PARKS, ScheduleMoment.PARK, ("rax",)),
+    ("runtime.preemptPark", ScheduleMoment.SUSPEND, ("rax",)),
+    ("runtime.execute", ScheduleMoment.RUN, ("rax",)),
+    ("runtime.goyield_m", ScheduleMoment.PREEMPT, ("rax",)),
+    ("runtime.coroswitch_m", ScheduleMoment.SWITCH, ("rax",)),
+    ("runtime.netpollready", ScheduleMoment.NET_READY, ("rbx", "rcx")),
+    ("runtime.stopTheWorldWithSema", ScheduleMoment.STOP_WORLD, ("rax",)),
+    ("runtime.startTheWorldWithSema", ScheduleMoment.START_WORLD, ()),
 )
 # Before Go 1.22, these call goschedImpl, which does not know whether the goroutine was made to.
 _OLD_YIELDS: Final = (
-    ("runtime.gosched_m", Moment.YIELD, ("rax",)),
-    ("runtime.goschedguarded_m", Moment.YIELD, ("rax",)),
-    ("runtime.gopreempt_m", Moment.PREEMPT, ("rax",)),
+    ("runtime.gosched_m", ScheduleMoment.YIELD, ("rax",)),
+    ("runtime.goschedguarded_m", ScheduleMoment.YIELD, ("rax",)),
+    ("runtime.gopreempt_m", ScheduleMoment.PREEMPT, ("rax",)),
 )
-_YIELDS: Final = (("runtime.goschedImpl", Moment.YIELD, ("rax", "rbx")),)
+_YIELDS: Final = (("runtime.goschedImpl", ScheduleMoment.YIELD, ("rax", "rbx")),)
 # Go 1.22 on; before, goexit0 does all that this does.
-_DESTROYS: Final = (("runtime.gdestroy", Moment.EXIT, ("rax",)),)
-_OLD_DESTROYS: Final = (("runtime.goexit0", Moment.EXIT, ("rax",)),)
+_DESTROYS: Final = (("runtime.gdestroy", ScheduleMoment.EXIT, ("rax",)),)
+_OLD_DESTROYS: Final = (("runtime.goexit0", ScheduleMoment.EXIT, ("rax",)),)
 _ON_GOROUTINES: Final = (
-    ("runtime.gcBgMarkStartWorkers", Moment.GC_BEGIN),
-    ("runtime.gcMarkTermination", Moment.GC_END),
+    ("runtime.gcBgMarkStartWorkers", ScheduleMoment.GC_BEGIN),
+    ("runtime.gcMarkTermination", ScheduleMoment.GC_END),
 )
-_NEEDED: Final = (Moment.PARK, Moment.READY, Moment.EXIT, Moment.CREATE)
+_NEEDED: Final = (
+    ScheduleMoment.PARK,
+    ScheduleMoment.READY,
+    ScheduleMoment.EXIT,
+    ScheduleMoment.CREATE,
+)
 _NOT_ALWAYS_LINKED: Final = (
     "runtime.coroswitch_m",
     "runtime.netpollready",
@@ -133,20 +141,20 @@ def schedule_sites(binary: GoBinary) -> ScheduleSites:
 def _ready(code: RuntimeCode) -> list[ScheduleSite]:
     """runtime.ready runs on g0, too; where its probe for waits is, it may share the breakpoint."""
     places = [behind_check(code.decoded(each)) for each in code.functions(_READY)]
-    return [ScheduleSite(Moment.READY, pc) for pc in places if pc is not None]
+    return [ScheduleSite(ScheduleMoment.READY, pc) for pc in places if pc is not None]
 
 
 def _called(code: RuntimeCode) -> list[ScheduleSite]:
     """The sites at calls: before a new goroutine gets into a run queue, and around an assist."""
     creates = code.functions(_CREATES)
     found = [
-        ScheduleSite(Moment.CREATE, pc)
+        ScheduleSite(ScheduleMoment.CREATE, pc)
         for pc in code.calls(_PUTS)
         if any(each.entry <= pc < each.end for each in creates)
     ]
     for pc in code.calls(_ASSISTS):
-        found.append(ScheduleSite(Moment.ASSIST, pc))
-        found.append(ScheduleSite(Moment.ASSIST_END, pc + CALL_BYTES))
+        found.append(ScheduleSite(ScheduleMoment.ASSIST, pc))
+        found.append(ScheduleSite(ScheduleMoment.ASSIST_END, pc + CALL_BYTES))
     return found
 
 

@@ -11,7 +11,7 @@ from ebpfprof.timeline.groups import groups
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, SYSCALL
 
 if TYPE_CHECKING:
-    from ebpfprof.timeline.groups import Group
+    from ebpfprof.timeline.groups import FunctionGroup
     from ebpfprof.timeline.model import Timeline
 
 _HEADINGS: Final = ("Running", "Runnable", "Longest", "Syscall", "Goroutines", "Function")
@@ -29,7 +29,7 @@ def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: boo
     return text + (f"... and {len(found) - limit} more\n" if len(found) > limit else "")
 
 
-def _row(group: Group) -> columns.Row:
+def _row(group: FunctionGroup) -> columns.Row:
     cells = (
         duration(group.spent[RUNNING]),
         duration(group.spent[RUNNABLE]),
@@ -40,7 +40,7 @@ def _row(group: Group) -> columns.Row:
     return columns.Row(cells, group.name, below=_waits(group))
 
 
-def _waits(group: Group) -> str:
+def _waits(group: FunctionGroup) -> str:
     """What they waited for, longest first."""
     whole_ns = sum(group.waits.values())
     if not whole_ns:

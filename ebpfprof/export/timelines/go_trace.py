@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.timeline.steps import NO_THREAD, Step, StepKind
+from ebpfprof.timeline.steps import NO_THREAD, StepKind, TraceStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ebpfprof.timeline.model import Call, Timeline
+    from ebpfprof.timeline.model import StackCall, Timeline
 
 _HEADER: Final = b"go 1.23 trace\0\0\0"
 _NO_M: Final = (1 << 64) - 1
@@ -122,12 +122,12 @@ class _Writer:
         self._timeline = timeline
         self._threads: dict[int, _Batches] = {}
         self._texts = _Table()
-        self._stacks: dict[tuple[Call, ...], int] = {}
+        self._stacks: dict[tuple[StackCall, ...], int] = {}
         self._keys: dict[int, int] = {}
         self._g_numbers: dict[int, int] = defaultdict(int)
         self._p_numbers: dict[int, int] = defaultdict(int)
         self._collections = 0
-        self._writes: dict[StepKind, Callable[[Step, _Batches], None]] = {
+        self._writes: dict[StepKind, Callable[[TraceStep, _Batches], None]] = {
             StepKind.P_RUNS: lambda step, to: to.add(step.at_ns, _PROC_STATUS, step.p, _P_RUNS),
             StepKind.P_START: lambda step, to: to.add(step.at_ns, _PROC_START, *self._p(step)),
             StepKind.P_STOP: lambda step, to: to.add(step.at_ns, _PROC_STOP),
@@ -158,7 +158,7 @@ class _Writer:
             StepKind.ASSIST_END: lambda step, to: to.add(step.at_ns, _ASSIST_END),
         }
 
-    def take(self, step: Step) -> None:
+    def take(self, step: TraceStep) -> None:
         write = self._writes.get(step.kind)
         if write:
             m = step.tid if step.tid != NO_THREAD else _NO_M
@@ -173,12 +173,12 @@ class _Writer:
         yield from _tables(_STACKS, self._stack_rows())
         yield from _tables(_STRINGS, self._text_rows())
 
-    def _is(self, step: Step, to: _Batches) -> None:
+    def _is(self, step: TraceStep, to: _Batches) -> None:
         stack = self._stack(step.stack) or self._start_stack(step.goid)
         m = step.tid if step.tid != NO_THREAD else _NO_M
         to.add(step.at_ns, _GO_STATUS_STACK, step.goid, m, _STATUSES[step.state], stack)
 
-    def _create(self, step: Step, to: _Batches) -> None:
+    def _create(self, step: TraceStep, to: _Batches) -> None:
         start = self._start_stack(step.goid)
         to.add(step.at_ns, _GO_CREATE, step.goid, start, self._stack(step.stack))
 
@@ -187,15 +187,15 @@ class _Writer:
         found = self._timeline.goroutines.get(goid)
         return self._number((found.start,)) if found and found.start else 0
 
-    def _why(self, step: Step) -> tuple[int, int]:
+    def _why(self, step: TraceStep) -> tuple[int, int]:
         word = _TRACER_WORDS.get(step.word, step.word)
         return self._texts.id_of(word), self._stack(step.stack)
 
-    def _g(self, step: Step) -> tuple[int, int]:
+    def _g(self, step: TraceStep) -> tuple[int, int]:
         self._g_numbers[step.goid] += 1
         return step.goid, self._g_numbers[step.goid]
 
-    def _p(self, step: Step) -> tuple[int, int]:
+    def _p(self, step: TraceStep) -> tuple[int, int]:
         self._p_numbers[step.p] += 1
         return step.p, self._p_numbers[step.p]
 
@@ -210,7 +210,7 @@ class _Writer:
             number = self._keys[key] = self._number(calls) if calls else 0
         return number
 
-    def _number(self, calls: tuple[Call, ...]) -> int:
+    def _number(self, calls: tuple[StackCall, ...]) -> int:
         return self._stacks.setdefault(calls, len(self._stacks) + 1)
 
     def _stack_rows(self) -> Iterator[bytes]:

@@ -15,12 +15,14 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
     "__main__": "commands console system",
-    "commands": "server top continuous recording profilers.heap profilers goruntime discovery "
-    "process kernel export profilers.registry overhead privileges profile console system",
+    "commands": "server top continuous tracing recording profilers.heap profilers goruntime "
+    "discovery process kernel export profilers.registry overhead privileges timeline profile "
+    "console system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
     "discovery process kernel export profilers.registry overhead profile console system",
     "top": "recording profilers kernel export profilers.registry profile console",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
+    "tracing": "profilers goruntime overhead process kernel timeline profile console system",
     "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
     "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
     "privileges console system",
@@ -41,9 +43,10 @@ ROOMS = {
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
     "kernel": "privileges system",
-    "export": "profilers.registry profile console",
+    "export": "profilers.registry timeline profile console",
     "profilers.registry": "profile",
     "privileges": "",
+    "timeline": "profile",
     "profile": "",
     "console": "system",
     "system": "",

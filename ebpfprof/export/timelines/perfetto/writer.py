@@ -1,0 +1,184 @@
+"""Writes a timeline for Perfetto: tracks of goroutines, Ps and threads, wakes as flows.
+
+States are slices, not state tracks, which older versions of its page do not draw. All times are of
+CLOCK_MONOTONIC; a snapshot of the clocks tells the time of day.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.export.timelines.perfetto.tracks import (
+    COUNTER,
+    COUNTS,
+    INSTANT,
+    PS,
+    RUNTIME,
+    TracePackets,
+    uuid,
+)
+from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, SYSCALL, WAITING, Span, spans
+from ebpfprof.timeline.steps import StepKind, TraceStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ebpfprof.timeline.model import Timeline
+
+_AT_ONCE: Final = 512
+_COUNTED_EVERY_NS: Final = 1_000_000
+_GAPS, _GC, _STOPS = range(3)
+_ASSISTS: Final = 16  # and the goid behind that
+_ENDS: Final = {
+    StepKind.GC_END: StepKind.GC_BEGIN,
+    StepKind.START_WORLD: StepKind.STOP_WORLD,
+    StepKind.ASSIST_END: StepKind.ASSIST,
+}
+
+
+def encode(timeline: Timeline) -> bytes:
+    """The timeline as a trace of Perfetto."""
+    return b"".join(_Writer(timeline).pieces())
+
+
+class _Writer:
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._packets = TracePackets(timeline)
+        self._flows = {
+            key: number for number, key in enumerate(_wakes_by_goroutines(timeline), start=1)
+        }
+
+    def pieces(self) -> Iterator[bytes]:
+        for what in (self._goroutines(), self._threads(), self._runtime(), self._counts()):
+            for _ in what:
+                if len(self._packets) >= _AT_ONCE:
+                    yield self._packets.take()
+        yield self._packets.take()
+
+    def _goroutines(self) -> Iterator[None]:
+        packets = self._packets
+        for span in spans(self._timeline):
+            if span.length_ns <= 0 and span.state != RUNNABLE:
+                continue
+            track = packets.goroutine(span.goid)
+            if span.state == RUNNING:
+                self._on_p(span)
+            event = packets.slice(
+                *(span.begin_ns, span.end_ns, track, span.what),
+                stack=span.stack if span.state in (WAITING, SYSCALL) else 0,
+            )
+            flow = self._flows.get((span.goid, span.begin_ns))
+            if flow and span.state == RUNNABLE:
+                event.terminating_flow_ids.append(flow)
+                self._annotate(event, "woken by", packets.title(span.by))
+            if span.state == RUNNING:
+                self._annotate(event, "P", f"P{span.p}")
+                self._annotate(event, "thread", str(span.tid))
+            for label in self._labels(span):
+                self._annotate(event, label.key, str(label.value))
+            if flow and span.state == RUNNABLE:
+                self._wake(span, flow)
+            yield
+
+    def _annotate(self, event: Any, name: str, text: str) -> None:  # noqa: ANN401 - a message
+        event.debug_annotations.add(
+            name=name.encode(errors="replace"), string_value=text.encode(errors="replace")
+        )
+
+    def _labels(self, span: Span) -> tuple[Any, ...]:
+        found = self._timeline.label_sets.get(span.labels) if span.labels else None
+        return found or (self._timeline.labels.get(span.goid, ()) if span.is_cut else ())
+
+    def _wake(self, span: Span, flow: int) -> None:
+        """An instant on the track of who woke or created the goroutine."""
+        packets = self._packets
+        name = f"wakes {packets.title(span.goid)}"
+        track = packets.goroutine(span.by)
+        packets.named(span.begin_ns, INSTANT, track, name, span.stack).flow_ids.append(flow)
+
+    def _on_p(self, span: Span) -> None:
+        track = self._packets.describe(uuid("p", span.p + 1), f"P{span.p}", PS, span.p)
+        self._packets.slice(span.begin_ns, span.end_ns, track, self._packets.title(span.goid))
+
+    def _threads(self) -> Iterator[None]:
+        on: dict[int, TraceStep] = {}
+        for step in self._timeline.steps:
+            if step.kind is StepKind.THREAD_ON:
+                on[step.tid] = step
+            elif step.kind is StepKind.THREAD_OFF and step.tid in on:
+                begun = on.pop(step.tid)
+                track = self._packets.thread(step.tid)
+                self._packets.slice(begun.at_ns, step.at_ns, track, f"on CPU {begun.other}")
+                yield
+
+    def _runtime(self) -> Iterator[None]:
+        """Garbage collections, assists, stops of the world, times without a recording."""
+        begun: dict[tuple[StepKind, int], TraceStep] = {}
+        for step in self._timeline.steps:
+            goid = step.goid if step.kind in (StepKind.ASSIST, StepKind.ASSIST_END) else 0
+            if step.kind in _ENDS.values():
+                begun[step.kind, goid] = step
+            elif step.kind in _ENDS:
+                first = begun.pop((_ENDS[step.kind], goid), None)
+                if first:
+                    self._range(first, step.at_ns)
+                    yield
+            elif step.kind is StepKind.GAP:
+                self._range(step, step.other)
+                yield
+        for first in begun.values():
+            self._range(first, self._timeline.end_ns)
+            yield
+
+    def _range(self, first: TraceStep, end_ns: int) -> None:
+        match first.kind:
+            case StepKind.GAP:
+                number, title, name = _GAPS, "recording", "not recorded"
+            case StepKind.GC_BEGIN:
+                number, title, name = _GC, "garbage collections", "garbage collection"
+            case StepKind.STOP_WORLD:
+                number, title = _STOPS, "stops of the world"
+                name = f"world stopped: {first.word}"
+            case _:
+                number, name = _ASSISTS + first.goid, "GC assist"
+                title = f"GC assists of {self._packets.title(first.goid)}"
+        track = self._packets.describe(uuid("runtime", number), title, RUNTIME)
+        self._packets.slice(first.at_ns, max(first.at_ns, end_ns), track, name)
+
+    def _counts(self) -> Iterator[None]:
+        """How many goroutines are in each state, once a millisecond at most."""
+        changes: list[tuple[int, str, int]] = []
+        for span in spans(self._timeline):
+            changes.append((span.begin_ns, span.state, 1))
+            changes.append((span.end_ns, span.state, -1))
+        changes.sort()
+        now: Counter[str] = Counter()
+        told: Counter[str] = Counter()
+        due_ns = 0
+        for at_ns, state, change in changes:
+            if at_ns >= due_ns:
+                due_ns = at_ns + _COUNTED_EVERY_NS
+                for each in STATES:
+                    if now[each] != told[each]:
+                        told[each] = now[each]
+                        self._count(at_ns, each, now[each])
+                yield
+            now[state] += change
+
+    def _count(self, at_ns: int, state: str, count: int) -> None:
+        rank = STATES.index(state)
+        track = self._packets.describe(
+            uuid("counter", rank), f"goroutines {state}", COUNTS, rank, unit="goroutines"
+        )
+        self._packets.event(at_ns, COUNTER, track).counter_value = count
+
+
+def _wakes_by_goroutines(timeline: Timeline) -> dict[tuple[int, int], None]:
+    """Who was woken or created by a goroutine, and when, in order."""
+    return {
+        (step.goid, step.at_ns): None
+        for step in timeline.steps
+        if step.kind in (StepKind.UNBLOCK, StepKind.CREATE) and step.by
+    }
