@@ -24,7 +24,7 @@ class StackCall(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TracedGoroutine:
+class TimelineGoroutine:
     """What does not change: where it begins, where it was created, by whom (0: not known)."""
 
     goid: int
@@ -56,7 +56,7 @@ class Timeline:
     begin_unix_ns: int
     steps: Sequence[TraceStep]
     stacks: Mapping[int, tuple[StackCall, ...]]
-    goroutines: Mapping[int, TracedGoroutine]
+    goroutines: Mapping[int, TimelineGoroutine]
     threads: Mapping[int, str]
     label_sets: Mapping[int, tuple[Label, ...]]
     labels: Mapping[int, tuple[Label, ...]]

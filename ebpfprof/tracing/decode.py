@@ -17,38 +17,18 @@ if TYPE_CHECKING:
 _NUMBERS: Final = c_facts.enum("trace/events.h", "event_kind")
 _KINDS: Final = {number: EventKind[name] for name, number in _NUMBERS.items()}
 _LABELLED: Final = (EventKind.PARK, EventKind.EXIT, EventKind.YIELD, EventKind.PREEMPT)
-_REASONS_MINOR: Final = 21
-# runtime/proc.go, stwReasonStrings, Go 1.21 to 1.27: in this order in all of them.
-STOP_REASONS: Final = (
-    "unknown",
-    "GC mark termination",
-    "GC sweep termination",
-    "write heap dump",
-    "goroutine profile",
-    "goroutine profile cleanup",
-    "all goroutines stack trace",
-    "read mem stats",
-    "AllThreadsSyscall",
-    "GOMAXPROCS",
-    "start trace",
-    "stop trace",
-    "CountPagesInUse (test)",
-    "ReadMetricsSlow (test)",
-    "ReadMemStatsSlow (test)",
-    "PageCachePagesLeaked (test)",
-    "ResetDebugLog (test)",
-)
+_UNKNOWN: Final = "unknown"
 
 
 class Decoder:
     """For one program."""
 
-    def __init__(self, layout: RuntimeLayout, minor: int) -> None:
+    def __init__(self, layout: RuntimeLayout) -> None:
         texts = layout.wait_reason_texts
         self._reasons: Mapping[int, str] = {
             number: texts[name] for name, number in layout.wait_reasons.items()
         }
-        self._tells_stops = minor >= _REASONS_MINOR
+        self._stop_reasons = layout.stop_reasons
 
     def events(self, rows: npt.NDArray[Any]) -> Iterator[Event]:
         """The events of rows of rings.EVENT, in their order; unknown kinds are left out."""
@@ -81,6 +61,6 @@ class Decoder:
         if kind is EventKind.SUSPEND:
             return "preempted"
         if kind is EventKind.STOP_WORLD:
-            is_known = self._tells_stops and reason < len(STOP_REASONS)
-            return STOP_REASONS[reason] if is_known else STOP_REASONS[0]
+            is_known = reason < len(self._stop_reasons)
+            return self._stop_reasons[reason] if is_known else _UNKNOWN
         return self._reasons.get(reason, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebpfprof.goruntime.frames import StackFrames
-from ebpfprof.timeline.model import StackCall, TracedGoroutine
+from ebpfprof.timeline.model import StackCall, TimelineGoroutine
 from ebpfprof.timeline.steps import StepKind, TraceStep
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class TraceNames:
         known: Iterable[Known],
         steps: Iterable[TraceStep],
         stacks: Mapping[int, tuple[StackCall, ...]],
-    ) -> dict[int, TracedGoroutine]:
+    ) -> dict[int, TimelineGoroutine]:
         """All goroutines of a look, and those that the steps create."""
         found = {}
         for each in known:
             start = self._start(each.start_pc)
             created = self._frames.creator(each.created_pc)
-            found[each.goid] = TracedGoroutine(
+            found[each.goid] = TimelineGoroutine(
                 each.goid, start, created, each.parent, self._is_system(each.start_pc)
             )
         for step in steps:
@@ -53,7 +53,7 @@ class TraceNames:
                 created = next(
                     (call.frame for call in calls if call.frame.function != "runtime.newproc"), None
                 )
-                found[step.goid] = TracedGoroutine(
+                found[step.goid] = TimelineGoroutine(
                     step.goid,
                     self._start(step.other),
                     created,

@@ -32,7 +32,6 @@ _KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
 _SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
 _WALKED: Final = c_facts.enum(_SOURCE, "walked")
 _SWITCHES: Final = c_facts.number(_SOURCE, "SWITCHES")
-_PREEMPTED_ARGUMENT_MINOR: Final = 22
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
     ScheduleMoment.PARK: ("IN_AX", "OF_SUBJECT"),
@@ -104,7 +103,9 @@ class TraceProgram(BoundedProbes):
         self._program.load(rows, grows=frozenset({"stacks"}), mapped={"events", "rings"})
         maps = self._program.maps
         maps["ring_shape"].set_struct(0, {"count": rings, "mask": slots - 1})
-        maps["traces"].set_struct(0, _traced_fields(self._go, self._tls_offset))
+        fields = _traced_fields(self._go, self._tls_offset)
+        fields["made_in_bx"] = int(self._sites.tells_preemption)
+        maps["traces"].set_struct(0, fields)
         self.record(is_on=False)
         for number, (moment, _) in enumerate(self._probed()):
             subject, walked = _TAKES.get(moment, ("NOBODY", "NO_STACK"))
@@ -201,5 +202,4 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, int]:
         "write_g_offset": offset("pollDesc", "wg"),
         "syscall_pc_offset": offset("g", "syscallpc"),
         "syscall_bp_offset": offset("g", "syscallbp"),
-        "made_in_bx": int(go.binary.version.minor >= _PREEMPTED_ARGUMENT_MINOR),
     }

@@ -56,8 +56,7 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
 
 def _replayed(recorder: TraceRecorder) -> Replay:
     rows, slices = recorder.rows(), recorder.slices
-    layout = recorder.go.binary.layout
-    decoder = Decoder(layout, recorder.go.binary.version.minor)
+    decoder = Decoder(recorder.go.binary.layout)
     replay = Replay(recorder.begin_ns, slices[0].known if slices else {})
     for number, each in enumerate(slices):
         if number:

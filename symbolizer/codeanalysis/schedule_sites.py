@@ -52,10 +52,14 @@ class ScheduleSite(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSites:
-    """All sites of a program, by address, and the functions that had no place for one."""
+    """All sites of a program, by address, and the functions that had no place for one.
+
+    `tells_preemption`: where goroutines yield, BL says whether they were made to.
+    """
 
     sites: tuple[ScheduleSite, ...]
     missing: tuple[str, ...]
+    tells_preemption: bool
 
     def of(self, moment: ScheduleMoment) -> tuple[int, ...]:
         """The addresses of one moment."""
@@ -103,25 +107,22 @@ _NOT_ALWAYS_LINKED: Final = (
     "runtime.netpollready",
     "runtime.goschedguarded_m",
 )
-_NEWER_MINOR: Final = 22
+_NEWER: Final = (*_YIELDS, *_DESTROYS)
+_OLDER: Final = (*_OLD_YIELDS, *_OLD_DESTROYS)
 
 
 def schedule_sites(binary: GoBinary) -> ScheduleSites:
     """Find the places to probe. Raises GoTableError if no known Go version compiles such code."""
-    is_newer = binary.version.minor >= _NEWER_MINOR
-    on_g0 = (
-        *_ON_G0,
-        *(_YIELDS if is_newer else _OLD_YIELDS),
-        *(_DESTROYS if is_newer else _OLD_DESTROYS),
-    )
-    names = [name for name, *_ in (*on_g0, *_ON_GOROUTINES)]
+    every = (*_ON_G0, *_NEWER, *_OLDER)
+    names = [name for name, *_ in (*every, *_ON_GOROUTINES)]
     code = RuntimeCode(binary, called=(_PUTS, _READY, _ASSISTS), others=(_CREATES, *names))
     for name in (_PARKS, _READY):
         if not code.functions(name):
             raise GoTableError(f"the function table lacks {name}: the program may be obfuscated")
+    is_newer = all(code.functions(name) for name, *_ in _DESTROYS)  # Go 1.22 on
     found = [*_called(code), *_ready(code)]
     missing = []
-    for name, moment, registers in on_g0:
+    for name, moment, registers in (*_ON_G0, *(_NEWER if is_newer else _OLDER)):
         places = [at_entry(code.decoded(each), registers) for each in code.functions(name)]
         found += [ScheduleSite(moment, pc) for pc in places if pc is not None]
         if not any(places) and name not in _NOT_ALWAYS_LINKED:
@@ -135,7 +136,8 @@ def schedule_sites(binary: GoBinary) -> ScheduleSites:
         if not any(site.moment is moment for site in found):
             raise unknown_code(f"it has no place for a probe at the moment {moment.value}")
     by_pc = {site.pc: site for site in found}
-    return ScheduleSites(tuple(by_pc[pc] for pc in sorted(by_pc)), tuple(missing))
+    sites = tuple(by_pc[pc] for pc in sorted(by_pc))
+    return ScheduleSites(sites, tuple(missing), tells_preemption=is_newer)
 
 
 def _ready(code: RuntimeCode) -> list[ScheduleSite]:

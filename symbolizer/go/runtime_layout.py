@@ -103,6 +103,8 @@ class RuntimeLayout:
     """Number of each runtime.waitReason, named without that prefix: "ChanReceive"."""
     wait_reason_texts: Mapping[str, str]
     """What Go's tracebacks say for each wait reason: "chan receive"."""
+    stop_reasons: tuple[str, ...]
+    """Why the world is stopped, by runtime.stwReason; () where a version does not say."""
     profile_stacks: ProfileStacks
     tracebacks: TracebackRules
     labels_in_slice: bool
@@ -195,6 +197,7 @@ def _layout(version: str) -> RuntimeLayout:
         roles=tuple(FuncRole(_OLD_ROLE_NAMES.get(name, name)) for name in names),
         wait_reasons=MappingProxyType(entry["wait_reasons"]),
         wait_reason_texts=MappingProxyType(entry["wait_reason_texts"]),
+        stop_reasons=tuple(entry["stop_reasons"]),
         profile_stacks=ProfileStacks(**entry["profile_stacks"]),
         tracebacks=_traceback_rules(entry["tracebacks"]),
         labels_in_slice=entry["labels_in_slice"],

@@ -31,6 +31,9 @@ CONSTANT_FILES: Final = ("src/internal/abi/symtab.go", "src/runtime/symtab.go")
 WAIT_REASON_FILE: Final = "src/runtime/runtime2.go"
 WAIT_REASON: Final = re.compile(r"^\twaitReason(\w+)", re.MULTILINE)
 WAIT_REASON_TEXT: Final = re.compile(r'^\twaitReason(\w+): +"([^"]*)",', re.MULTILINE)
+PROC_FILE: Final = "src/runtime/proc.go"
+STOP_REASON: Final = re.compile(r"^\t(stw\w+)", re.MULTILINE)
+STOP_REASON_TEXT: Final = re.compile(r'^\t(stw\w+): +"([^"]*)",', re.MULTILINE)
 FUNC_ID: Final = re.compile(r"^\t(?:FuncID_?|funcID_)(\w+)", re.MULTILINE)
 # Where Go says how it records the stacks of its block and mutex profiles, and what labels are.
 PROFILE_FILE: Final = "src/runtime/mprof.go"
@@ -93,6 +96,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     reasons = (goroot / WAIT_REASON_FILE).read_text()
     entry["wait_reasons"] = wait_reasons(reasons)
     entry["wait_reason_texts"] = wait_reason_texts(reasons)
+    entry["stop_reasons"] = stop_reasons((goroot / PROC_FILE).read_text())
     entry["profile_stacks"] = profile_stacks(goroot)
     entry["tracebacks"] = tracebacks(goroot)
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
@@ -135,6 +139,16 @@ def wait_reason_texts(source: str) -> dict[str, str]:
     """Return the words of tracebacks for each wait reason (waitReasonStrings)."""
     start = source.index("var waitReasonStrings")
     return dict(WAIT_REASON_TEXT.findall(source[start : source.index("\n}", start)]))
+
+
+def stop_reasons(source: str) -> list[str]:
+    """Return why the world may be stopped, by runtime.stwReason; none before Go 1.21."""
+    start = source.find("const (\n\tstwUnknown ")
+    if start < 0:
+        return []
+    names = STOP_REASON.findall(source[start : source.index("\n)", start)])
+    texts = dict(STOP_REASON_TEXT.findall(source))
+    return [texts[name] for name in names]
 
 
 def profile_stacks(goroot: Path) -> dict[str, Any]:

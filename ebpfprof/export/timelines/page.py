@@ -20,7 +20,7 @@ from ebpfprof.timeline.steps import StepKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ebpfprof.timeline.model import Timeline, TracedGoroutine
+    from ebpfprof.timeline.model import Timeline, TimelineGoroutine
 
 _SCRIPTS: Final = (
     "elements.js",
@@ -140,7 +140,7 @@ def _row(
     }
 
 
-def _created(goroutine: TracedGoroutine | None) -> str:
+def _created(goroutine: TimelineGoroutine | None) -> str:
     frame = goroutine.created if goroutine else None
     return f"{printable(frame.function)} ({printable(frame.file)}:{frame.line})" if frame else ""
 
