@@ -1,0 +1,178 @@
+"""Others read our traces, also where events were lost: Go's tool, Perfetto's own messages."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+from collections import Counter, defaultdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+from ebpfprof.export.timelines import go_trace, page, perfetto
+from ebpfprof.timeline.model import Timeline
+from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, WAITING, spans
+from ebpfprof.timeline.steps import StepKind
+from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
+from tests.toolchains import toolchain
+
+READERS = ("1.25", "1.27")  # those that print what they replay
+PROFILES = ("net", "sync", "syscall", "sched")
+
+
+def simulated(seed: int, lost: float, *, steps: int = 2000) -> Timeline:
+    """What a replay makes of a simulation of which a part of the events were lost."""
+    random = Random(seed)
+    world = SimulatedScheduler(random)
+    events = [each for each in world.run(steps) if random.random() >= lost]
+    found, _ = steps_of(events, world.known)
+    return timeline_of_steps(found, world.now_ns)
+
+
+@pytest.mark.parametrize("minor", READERS)
+@pytest.mark.parametrize("lost", [0, 0.02, 0.2, 0.6])
+def test_gos_tool_replays_traces_with_lost_events(lost: float, minor: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    for seed in range(4):
+        timeline = simulated(seed, lost)
+        path.write_bytes(go_trace.encode(timeline))
+        text = toolchain(minor).go("tool", "trace", "-d=parsed", path)
+        changes = re.findall(r"^M=.* StateTransition .*\bGoID=\d+ \w+->\w+", text, re.MULTILINE)
+        goroutine_steps = [
+            step
+            for step in timeline.steps
+            if step.goid and "GC" not in step.kind.name and "THREAD" not in step.kind.name
+        ]
+        assert len(changes) == len(goroutine_steps)
+
+
+@pytest.mark.parametrize("minor", ["1.23", "1.25", "1.27"])
+@pytest.mark.parametrize("kind", PROFILES)
+def test_gos_tool_makes_profiles_of_them(kind: str, minor: str, tmp_path: Path) -> None:
+    path, profile = tmp_path / "trace", tmp_path / "profile"
+    path.write_bytes(go_trace.encode(simulated(1, 0.02)))
+    go = toolchain(minor)
+    done = subprocess.run(
+        [go.goroot / "bin" / "go", "tool", "trace", f"-pprof={kind}", path],
+        env=go.environment(),
+        capture_output=True,
+        check=True,
+    )
+    profile.write_bytes(done.stdout)
+    text = go.go("tool", "pprof", "-top", profile)
+    assert "main.outer" in text
+
+
+def test_a_long_trace_has_several_batches(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    timeline = simulated(3, 0, steps=120_000)
+    path.write_bytes(go_trace.encode(timeline))
+    text = toolchain("1.27").go("tool", "trace", "-d=parsed", path)
+    starts = re.findall(r"Runnable->Running", text)
+    assert len(starts) == sum(step.kind is StepKind.START for step in timeline.steps) > 10_000
+
+
+def events_of(timeline: Timeline) -> tuple[Any, dict[int, list[TrackEvent]], dict[int, str]]:
+    """The trace as Perfetto's own messages read it; events and names by track."""
+    trace = Trace()
+    trace.ParseFromString(perfetto.encode(timeline))
+    events: dict[int, list[TrackEvent]] = defaultdict(list)
+    names: dict[int, str] = {}
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            names[packet.track_descriptor.uuid] = packet.track_descriptor.name
+        if packet.HasField("track_event"):
+            events[packet.track_event.track_uuid].append(packet.track_event)
+    return trace, events, names
+
+
+def test_perfetto_finds_a_track_for_each_goroutine_and_p() -> None:
+    timeline = simulated(2, 0.02)
+    _, events, names = events_of(timeline)
+    goids = {span.goid for span in spans(timeline) if span.length_ns or span.state == RUNNABLE}
+    assert {f"G{goid} main.work" for goid in goids} <= set(names.values())
+    assert {"P0", "P1", "P2", "Runtime", "goroutines waiting"} <= set(names.values())
+    assert set(events) <= set(names)  # each track is described
+    for found in events.values():
+        kinds = Counter(event.type for event in found)
+        assert kinds[TrackEvent.TYPE_SLICE_BEGIN] == kinds[TrackEvent.TYPE_SLICE_END]
+
+
+def test_perfetto_s_flows_are_balanced() -> None:
+    timeline = simulated(2, 0)
+    _, events, _ = events_of(timeline)
+    begun = [flow for found in events.values() for each in found for flow in each.flow_ids]
+    ended = [
+        flow for found in events.values() for each in found for flow in each.terminating_flow_ids
+    ]
+    wakes = [
+        step
+        for step in timeline.steps
+        if step.kind in (StepKind.UNBLOCK, StepKind.CREATE) and step.by
+    ]
+    assert sorted(begun) == sorted(ended)
+    assert len(begun) == len(set(begun)) == len(wakes) > 100
+
+
+def test_perfetto_s_times_are_those_of_the_spans() -> None:
+    """And names, stacks and clocks can be looked up."""
+    timeline = simulated(4, 0)
+    trace, _, tracks = events_of(timeline)
+    names: dict[int, str] = {}
+    frames: dict[int, int] = {}
+    functions: dict[int, str] = {}
+    stacks: dict[int, list[int]] = {}
+    sums: Counter[str] = Counter()
+    open_slices: dict[int, tuple[int, str]] = {}
+    for packet in trace.packet:
+        interned = packet.interned_data
+        names |= {each.iid: each.name for each in interned.event_names}
+        functions |= {each.iid: each.str.decode() for each in interned.function_names}
+        frames |= {each.iid: each.function_name_id for each in interned.frames}
+        stacks |= {each.iid: list(each.frame_ids) for each in interned.callstacks}
+        event = packet.track_event
+        if not tracks.get(event.track_uuid, "").startswith("G"):
+            continue
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            open_slices[event.track_uuid] = packet.timestamp, names[event.name_iid]
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            begin_ns, name = open_slices.pop(event.track_uuid)
+            sums[name] += packet.timestamp - begin_ns
+    wanted: Counter[str] = Counter()
+    for span in spans(timeline):
+        wanted[span.what] += span.length_ns
+    assert sums == +wanted
+    shown = {tuple(functions[frames[each]] for each in stack) for stack in stacks.values()}
+    assert shown == {("main.outer",), ("main.outer", "main.inner")}  # outermost first
+    clocks = {clock.clock_id: clock.timestamp for clock in trace.packet[1].clock_snapshot.clocks}
+    assert clocks[1] == timeline.begin_unix_ns
+    assert clocks[3] == timeline.begin_ns
+
+
+def test_the_page_has_all_spans() -> None:
+    timeline = simulated(5, 0.02)
+    found = page.document(timeline)
+    sums: Counter[str] = Counter()
+    for row in found["goroutines"]:
+        begins, ends = (
+            np.frombuffer(base64.b64decode(row[key]), "<f8") for key in ("begins", "ends")
+        )
+        states = np.frombuffer(base64.b64decode(row["states"]), "u1")
+        for state, length in zip(states.tolist(), (ends - begins).tolist(), strict=True):
+            sums[STATES[state]] += int(length)
+    wanted: Counter[str] = Counter()
+    for span in spans(timeline):
+        wanted[span.state] += span.length_ns
+    assert sums == +wanted
+    assert {RUNNING, WAITING} <= set(sums)
+
+
+def test_the_page_s_text_is_no_markup() -> None:
+    timeline = simulated(5, 0)
+    text = page.encode(timeline).decode()
+    assert text.count("<script") == 2
