@@ -167,19 +167,35 @@ class Replay:
         g = self._runs(event, thread, event.goid)
         if not g:
             return
-        p = thread.p
+        other, p = self._other(event, thread), thread.p
+        if other and other.state is ReplayedState.WAITING:
+            self._scheduler.unblock(other, thread, event.at_ns, event.stack, event.goid)
         if event.is_exit:
             self._scheduler.destroy(thread, event.at_ns)
         else:
             self._scheduler.block(thread, event.at_ns, "coroutine", event.stack)
-        if event.more:
-            other = self._scheduler.goroutines.get(event.more)
-            if other is None:
-                other = self._scheduler.begin_with(event.more, ReplayedState.WAITING, "coroutine")
-            if other.state is ReplayedState.WAITING:
-                self._scheduler.unblock(other, thread, event.at_ns, 0, event.goid)
-            if other.state is ReplayedState.RUNNABLE:
-                self._scheduler.start(other, thread, p, event.at_ns, inferred=False)
+        if other and other.state is ReplayedState.RUNNABLE:
+            self._scheduler.start(other, thread, p, event.at_ns, inferred=False)
+            thread.left = g.goid  # the thread may have it still for a moment
+
+    def _other(self, event: Event, thread: ReplayedThread) -> ReplayedGoroutine | None:
+        """The goroutine that gets the thread; the runtime makes it without a moment of its own."""
+        other = self._scheduler.goroutines.get(event.more)
+        if other or not event.more:
+            return other
+        if event.more in self._looks.known:
+            return self._scheduler.begin_with(event.more, ReplayedState.WAITING, "coroutine")
+        waits = ReplayedState.WAITING
+        other = ReplayedGoroutine(event.more, waits, event.at_ns, word="coroutine")
+        self._scheduler.goroutines[event.more] = other
+        self._scheduler.step(
+            *(thread, event.at_ns, StepKind.CREATE),
+            goid=event.more,
+            stack=event.stack,
+            by=event.goid,
+            state=waits.value,
+        )
+        return other
 
     def _range(self, event: Event, thread: ReplayedThread) -> None:
         if g := self._runner(event, thread):

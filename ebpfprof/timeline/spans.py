@@ -77,7 +77,7 @@ def spans(timeline: Timeline) -> Iterator[Span]:
                 yield each._replace(end_ns=max(each.begin_ns, step.at_ns), is_cut=True)
                 now[goid] = each._replace(begin_ns=step.other, end_ns=step.other, is_cut=True)
             continue
-        state = _AFTER.get(step.kind)
+        state = step.state or _AFTER.get(step.kind)
         if state is None:
             continue
         if before:

@@ -41,7 +41,8 @@ class TraceStep(NamedTuple):
     """One change at `at_ns` (CLOCK_MONOTONIC) on a thread, NO_THREAD for none.
 
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and
-    UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall".
+    UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall", of CREATE
+    "waiting" for a coroutine.
     `is_inferred`: nobody saw it, but what came later proves it.
     """
 

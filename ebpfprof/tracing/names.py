@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.timeline.model import StackCall, TimelineGoroutine
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.timeline.events import Known
+
+
+# Steps whose stack is that of the goroutine itself.
+_OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCALL)
 
 
 class TraceNames:
@@ -60,7 +65,22 @@ class TraceNames:
                     step.by,
                     self._is_system(step.other),
                 )
+        self._name_others(found, steps, stacks)
         return found
+
+    def _name_others(
+        self,
+        found: dict[int, TimelineGoroutine],
+        steps: Iterable[TraceStep],
+        stacks: Mapping[int, tuple[StackCall, ...]],
+    ) -> None:
+        """Goroutines that nobody saw begin: named by the outermost call of their first stack."""
+        for step in steps:
+            named = found.get(step.goid)
+            calls = stacks.get(step.stack, ()) if step.kind in _OWN_STACKS else ()
+            if calls and (named is None or named.start is None):
+                before = named or TimelineGoroutine(step.goid, None, None, 0)
+                found[step.goid] = replace(before, start=calls[-1])
 
     def _start(self, pc: int) -> StackCall | None:
         if pc not in self._starts:

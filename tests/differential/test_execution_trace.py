@@ -25,6 +25,7 @@ pytestmark = pytest.mark.alone
 SECONDS = 1.5
 EDGES = 4  # changes at both ends, where one of the recordings may have begun or ended
 ENOUGH = 12  # changes of a goroutine to compare
+COROUTINE = "coroutine"  # Go's tracer has no reason for the waits of coroutines
 ALL_WORKS = ("channels", "cpu", "locks", "network", "sleeps", "syscalls")
 LONG_NS = 20_000
 CANDIDATES = 12
@@ -99,7 +100,8 @@ def without_calls(changes: Iterable[Transition]) -> Timed:
             came_back = False
             continue
         is_woken = (each.before, each.state) == (WAITING, "Runnable")
-        change = Change(each.before, each.state, each.reason, each.by if is_woken else -1)
+        reason = each.reason.replace(COROUTINE, "")
+        change = Change(each.before, each.state, reason, each.by if is_woken else -1)
         found.append((change, each.time_ns))
     return found
 
@@ -146,6 +148,32 @@ def test_goroutines_do_what_gos_own_tracer_saw(work: str, minor: str, tmp_path: 
     assert compared >= (2 if work == "syscalls" else 4)
     assert wrong == []
     assert timeline.comments == ()
+
+
+@pytest.mark.parametrize("minor", ["1.22", NEWEST])
+def test_goroutines_that_live_for_a_moment_are_whole(minor: str, tmp_path: Path) -> None:
+    """Each that began and ended in our trace, from its creation to its end."""
+    check_lives("births", minor, tmp_path)
+
+
+@pytest.mark.parametrize("minor", ["1.23", NEWEST])
+def test_coroutines_hand_over(minor: str, tmp_path: Path) -> None:
+    check_lives("coroutines", minor, tmp_path)
+
+
+def check_lives(work: str, minor: str, folder: Path) -> None:
+    timeline, theirs = traced(work, minor, folder)
+    mine, gos = ours(timeline, folder), sequences(theirs)
+    begun = [goid for goid, found in mine.items() if found[0].before == "NotExist"]
+    whole = [goid for goid in begun if mine[goid][-1].state == "NotExist"]
+    assert len(whole) > 300
+    wrong = [
+        goid
+        for goid in whole
+        if [change for change, _ in without_calls(mine[goid])]
+        != [change for change, _ in without_calls(gos[goid])]
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("work", ["channels", "locks", "network", "sleeps"])

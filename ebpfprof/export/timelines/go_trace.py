@@ -30,7 +30,7 @@ _PROC_START, _PROC_STOP, _PROC_STEAL, _PROC_STATUS = 10, 11, 12, 13
 _GO_CREATE, _GO_START, _GO_DESTROY, _GO_STOP, _GO_BLOCK, _GO_UNBLOCK = 14, 16, 17, 19, 20, 21
 _SYSCALL, _SYSCALL_END, _SYSCALL_END_BLOCKED = 22, 23, 24
 _GO_STATUS, _STW_BEGIN, _STW_END, _GC_BEGIN, _GC_END = 25, 26, 27, 29, 30
-_ASSIST_BEGIN, _ASSIST_END, _GO_STATUS_STACK = 35, 36, 48
+_ASSIST_BEGIN, _ASSIST_END, _GO_CREATE_BLOCKED, _GO_STATUS_STACK = 35, 36, 47, 48
 _P_RUNS: Final = 1
 _STATUSES: Final = {"runnable": 1, "syscall": 3, "waiting": 4}
 
@@ -180,7 +180,8 @@ class _Writer:
 
     def _create(self, step: TraceStep, to: _Batches) -> None:
         start = self._start_stack(step.goid)
-        to.add(step.at_ns, _GO_CREATE, step.goid, start, self._stack(step.stack))
+        kind = _GO_CREATE_BLOCKED if step.state == "waiting" else _GO_CREATE
+        to.add(step.at_ns, kind, step.goid, start, self._stack(step.stack))
 
     def _start_stack(self, goid: int) -> int:
         """The tool names a goroutine by the outermost call of the first stack that it has of it."""

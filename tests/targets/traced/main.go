@@ -7,7 +7,8 @@
 //	trace FILE NAME   traces into FILE from now on and starts the work; prints "begun"
 //	end               ends the trace; prints "ended"
 //
-// It ends when its input closes. It collects no garbage: that is no state that both sides know.
+// It ends when its input closes. It collects no garbage, which is no state that both sides know,
+// but where the work is about that.
 package main
 
 import (
@@ -21,8 +22,11 @@ import (
 )
 
 var works = map[string]func(){
+	"births":   births,
 	"channels": channels,
 	"cpu":      processors,
+	"garbage":  garbage,
+	"labels":   labels,
 	"locks":    locks,
 	"network":  network,
 	"sleeps":   sleeps,

@@ -159,6 +159,22 @@ def test_a_coroutine_hands_over_on_its_thread() -> None:
         (10, StepKind.START, 2),
         (20, StepKind.DESTROY, 2),
     ]
+    assert [step.by for step in steps if step.kind is StepKind.UNBLOCK and step.goid == 2] == [1]
+
+
+def test_a_thread_may_lose_its_processor_while_a_coroutine_hands_over() -> None:
+    events = [event(10, EventKind.SWITCH, 1, by=1, more=2), event(11, OFF, 1, is_made=True)]
+    steps = replayed([*events, event(15, ON), event(20, PARK, 2)])
+    assert told(steps, StepKind.STOP, StepKind.BLOCK) == [
+        (10, StepKind.BLOCK, 1),
+        (20, StepKind.BLOCK, 2),
+    ]
+
+
+def test_a_coroutine_that_nobody_saw_begin_is_created() -> None:
+    steps = replayed([event(10, EventKind.SWITCH, 1, by=1, more=2)], waiting(1, 3))
+    made = [step for step in steps if step.kind is StepKind.CREATE]
+    assert [(step.goid, step.by, step.state) for step in made] == [(2, 1, "waiting")]
 
 
 def test_the_end_of_a_coroutine_is_told_once() -> None:
