@@ -1,0 +1,237 @@
+"""`ebpfprof trace`, as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+from ebpfprof.errors import ExitCode
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.kernel.verbs import Said, verb
+from tests.targets_run import DEADLINE_S, Target
+from tests.toolchains import toolchain
+
+STATES = re.compile(r"^M=.* StateTransition .*GoID=(\d+) (\w+)->(\w+)", re.MULTILINE)
+COMMAND = (sys.executable, "-m", "ebpfprof", "trace")
+
+
+@contextmanager
+def working(work: str, folder: Path) -> Iterator[Target]:
+    """A program at work, whose own tracer is off again."""
+    with Target.start(program("traced")) as target:
+        target.ask(f"trace {folder / 'unused'} {work}", "begun")
+        target.ask("end", "ended")
+        yield target
+        target.kill()
+
+
+def trace(*arguments: str) -> Said:
+    return verb("trace", *arguments)
+
+
+def parsed(path: Path) -> str:
+    return toolchain("1.27").go("tool", "trace", "-d=parsed", path)
+
+
+def perfetto(path: Path) -> Trace:
+    found = Trace()
+    found.ParseFromString(path.read_bytes())
+    return found
+
+
+def test_it_writes_a_trace_for_go_s_tool_and_says_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "locks.trace"
+    with working("locks", tmp_path) as target:
+        said = trace("--pid", str(target.pid), "--duration", "1", "-o", str(path))
+        assert not has_probes(target.pid)
+    assert said.code == ExitCode.OK, said.stderr
+    assert f"Goroutines of process {target.pid} (traced)" in said.stdout
+    assert "main.locks.func1" in said.stdout
+    assert f"Next: go tool trace {path}" in said.stdout
+    assert "of its CPU time" in said.stdout
+    assert max(map(len, said.stdout.splitlines())) <= 110
+    assert len(STATES.findall(parsed(path))) > 100
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_s_name_tells_the_format(tmp_path: Path) -> None:
+    page, proto = tmp_path / "a.html", tmp_path / "a.perfetto-trace"
+    with working("channels", tmp_path) as target:
+        for path in (page, proto):
+            said = trace(str(target.pid), "-d", "0.3", "-q", "-o", str(path))
+            assert said.code == ExitCode.OK, said.stderr
+            assert said.stdout == f"Written: {path}\n"
+    assert "main.channels" in page.read_text()
+    assert len(perfetto(proto).packet) > 100
+
+
+def test_without_a_name_the_file_has_that_of_the_process(tmp_path: Path) -> None:
+    with working("sleeps", tmp_path) as target:
+        said = verb("trace", str(target.pid), "-d", "0.2", "-f", "perfetto", "-q", folder=tmp_path)
+    assert said.code == ExitCode.OK, said.stderr
+    (path,) = tmp_path.glob(f"traced-{target.pid}-*.perfetto-trace")
+    assert len(perfetto(path).packet) > 10
+
+
+def test_what_there_is_is_written_when_the_program_ends(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    with working("locks", tmp_path) as target:
+        tracing = started("--pid", str(target.pid), "-d", "60", "-o", str(path))
+        target.kill()
+        _, errors = tracing.communicate(timeout=DEADLINE_S)
+    assert tracing.returncode == ExitCode.OK, errors
+    assert "ended early: process" in errors
+    assert len(STATES.findall(parsed(path))) > 5
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    """The command, once it records."""
+    tracing = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert tracing.stderr
+    for line in tracing.stderr:
+        if line.startswith("tracing process"):
+            return tracing
+    raise AssertionError("it did not begin to record")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_the_last_moments_are_written(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.trace"
+    with working("locks", tmp_path) as target:
+        tracing = started(str(target.pid), "--last", "0.2", "-o", str(path), "--max-overhead", "0")
+        target.ask(f"trace {tmp_path / 'more'} locks", "begun")  # the program goes on meanwhile
+        target.ask("end", "ended")
+        os.kill(tracing.pid, number)
+        said, errors = tracing.communicate(timeout=DEADLINE_S)
+    assert tracing.returncode == ExitCode.OK, errors
+    assert re.search(r"\(traced\), (?:200|1\d\d|\d\d(?:\.\d)?) ms:", said)
+    text = parsed(path)
+    times = [int(time) for time in re.findall(r" StateTransition Time=(\d+) ", text)]
+    assert 0 < max(times) - min(times) <= 0.2e9
+    assert len(STATES.findall(text)) > 50
+
+
+def test_a_small_buffer_keeps_what_came_last(tmp_path: Path) -> None:
+    """And all of that: no event within is missing."""
+    path = tmp_path / "a.trace"
+    with working("channels", tmp_path) as target:
+        said = trace(
+            *(str(target.pid), "--last", "100", "-d", "3", "--buffer", "1", "-o", str(path)),
+            *("--max-overhead", "0"),
+        )
+    assert said.code == ExitCode.OK, said.stderr
+    assert "contradict" not in said.stderr
+    length = re.search(r"\(traced\), (\S+) (m?s):", said.stdout)
+    assert length
+    assert float(length[1]) * (1 if length[2] == "s" else 0.001) < 2
+    assert len(STATES.findall(parsed(path))) > 1000
+
+
+def test_it_ends_when_there_are_many_goroutines(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    with working("sleeps", tmp_path) as target:
+        tracing = started(
+            *(str(target.pid), "--last", "5", "--until-goroutines", "40", "-o", str(path))
+        )
+        target.ask(f"trace {tmp_path / 'more'} sleeps", "begun")  # 21 more
+        target.ask("end", "ended")
+        _, errors = tracing.communicate(timeout=DEADLINE_S)
+    assert tracing.returncode == ExitCode.OK, errors
+    assert re.search(r"there are \d\d goroutines", errors)
+
+
+def test_it_ends_when_one_waits_long_for_a_lock(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    with Target.start(program("heldlocks")) as target:
+        tracing = started(str(target.pid), "--until-wait", "300ms", "-o", str(path))
+        target.ask("hang 1", "{")
+        _, errors = tracing.communicate(timeout=DEADLINE_S)
+        target.kill()
+    assert tracing.returncode == ExitCode.OK, errors
+    assert re.search(r"goroutine \d+ has waited for \d\.\d s \(s", errors)
+
+
+def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.perfetto-trace"
+    with working("channels", tmp_path) as target:
+        said = trace(str(target.pid), "-d", "4", "--max-overhead", "0.5", "-o", str(path))
+    assert said.code == ExitCode.OK, said.stderr
+    found = re.search(r"recorded (\S+ \S+) of (\S+ \S+), in (\d+) slices", said.stderr)
+    assert found
+    names: dict[int, str] = {}
+    gaps = 0
+    for packet in perfetto(path).packet:
+        names |= {each.iid: each.name for each in packet.interned_data.event_names}
+        is_begin = packet.track_event.type == TrackEvent.TYPE_SLICE_BEGIN
+        gaps += is_begin and names.get(packet.track_event.name_iid) == "not recorded"
+    assert gaps >= int(found[3]) - 1
+
+
+def test_collections_and_stops_of_the_world_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    with working("garbage", tmp_path) as target:
+        said = trace(str(target.pid), "-d", "1", "--max-overhead", "0", "-o", str(path))
+    assert said.code == ExitCode.OK, said.stderr
+    text = parsed(path)
+    ranges = Counter(re.findall(r' (Range\w+) .*Name="([^"]*)"', text))
+    for name in (
+        "GC concurrent mark phase",
+        "stop-the-world (GC sweep termination)",
+        "stop-the-world (GC mark termination)",
+        "GC mark assist",
+    ):
+        assert ranges["RangeBegin", name] >= 1, ranges
+        assert abs(ranges["RangeBegin", name] - ranges["RangeEnd", name]) <= 4, ranges
+
+
+def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
+    path = tmp_path / "a.perfetto-trace"
+    with working("labels", tmp_path) as target:
+        said = trace(str(target.pid), "-d", "0.5", "--max-overhead", "0", "-o", str(path))
+    assert said.code == ExitCode.OK, said.stderr
+    labels = Counter(
+        each.string_value
+        for packet in perfetto(path).packet
+        for each in packet.track_event.debug_annotations
+        if each.name == "task"
+    )
+    assert labels["first"] > 10
+    assert labels["second"] > 10
+
+
+def test_one_process_only(tmp_path: Path) -> None:
+    with working("sleeps", tmp_path) as one, working("sleeps", tmp_path) as two:
+        said = trace(str(one.pid), str(two.pid))
+    assert said.code == ExitCode.USAGE
+    assert "A trace is of one process; 2 were chosen." in said.stderr
+
+
+def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    path.write_text("mine")
+    with working("sleeps", tmp_path) as target:
+        said = trace(str(target.pid), "-d", "0.1", "-o", str(path))
+        assert said.code == ExitCode.OUTPUT_ERROR
+        assert path.read_text() == "mine"
+        assert trace(str(target.pid), "-d", "0.1", "-o", str(path), "--force").code == ExitCode.OK
+    assert path.read_bytes().startswith(b"go 1.23 trace")
+
+
+def test_a_program_that_is_no_go_program_is_refused() -> None:
+    said = trace(str(os.getpid()))
+    assert said.code == ExitCode.NOT_GO_PROGRAM
