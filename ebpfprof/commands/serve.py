@@ -190,6 +190,7 @@ def command(
         capacity=max(_CAPACITY, len(pids)),
         allow_unknown_go=options.allow_unknown_go,
         lock_labels=bool(options["lock_labels"]),
+        max_overhead=options.max_overhead,
     )
     # For the page, which groups by lock; what is scraped has no such labels unless asked for.
     tells_locks = kind_with_option("lock_labels").name in options.kinds

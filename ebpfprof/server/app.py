@@ -67,13 +67,14 @@ def application(
     sources: SourceFiles | None = None,
     *,
     lock_labels: bool = False,
+    max_overhead: float = 0.0,
 ) -> ASGIApp:
     """All handlers, behind the middleware that decides which requests they get.
 
-    For `lock_labels` see PprofEndpoints.
+    For `lock_labels` and `max_overhead` see PprofEndpoints.
     """
     watches = watches or GoroutineWatches(manager)
-    pprof = PprofEndpoints(manager, lock_labels=lock_labels)
+    pprof = PprofEndpoints(manager, lock_labels=lock_labels, max_overhead=max_overhead)
     metrics = Metrics(manager, watches)
     api = PageApi(manager, follower, watches)
     routes = [

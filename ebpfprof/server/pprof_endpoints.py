@@ -28,7 +28,7 @@ from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, Unsupporte
 from ebpfprof.export import folded
 from ebpfprof.profile.lock_labels import LOCK, without_locks
 from ebpfprof.profilers.registry import find_kind, kinds
-from ebpfprof.server import pprof_text
+from ebpfprof.server import pprof_text, trace_endpoint
 from ebpfprof.server.go_forms import parse_int
 from ebpfprof.server.pprof_answers import (
     NOSNIFF,
@@ -62,12 +62,13 @@ _SECONDS = 5  # how long a kind that keeps no sums is recorded if its endpoint d
 _MAX_CMDLINE = 1 << 22
 
 # Those of Go 1.27 that are unknown here, unless a kind of profile has such an endpoint.
-_GOS_OWN = frozenset({"goroutineleak", "trace"})
+_GOS_OWN = frozenset({"goroutineleak"})
 # net/http/pprof, profileDescriptions: those of endpoints that are no profiles.
 _DESCRIPTIONS = {
     "cmdline": "The command line invocation of the current program",
     "symbol": "Maps given program counters to function names. Counters can be specified in a GET "
     "raw query or POST body, multiple counters are separated by '+'.",
+    trace_endpoint.NAME: trace_endpoint.DESCRIPTION,
 }
 
 
@@ -95,9 +96,15 @@ class _Asked:
 class PprofEndpoints:
     """Answers for all processes of a manager."""
 
-    def __init__(self, manager: Manager, *, lock_labels: bool = False) -> None:
-        """With `lock_labels`, samples have labels of locks also where no request asks for them."""
+    def __init__(
+        self, manager: Manager, *, lock_labels: bool = False, max_overhead: float = 0.0
+    ) -> None:
+        """With `lock_labels`, samples have labels of locks also where no request asks for them.
+
+        `max_overhead` is the bound of traces, in percent of a process's CPU time; 0: none.
+        """
         self._manager = manager
+        self._trace = trace_endpoint.TraceEndpoint(manager, max_overhead=max_overhead)
         self._lock_labels = lock_labels
         self._read = ReadEndpoint(manager)
 
@@ -163,6 +170,8 @@ class PprofEndpoints:
                 return await _cmdline(process)
             case "symbol":
                 return await symbol(request, process)
+            case trace_endpoint.NAME if _is_go(process):
+                return await self._trace.answer(request, process)
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
             if name == endpoint.name and endpoint.reader:
@@ -287,12 +296,16 @@ class PprofEndpoints:
 def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     """The profiles of a process that have an endpoint: recorded ones, and those read on request."""
     found = [find_kind(name) for name in process.kinds]
-    is_go = process.target is None or process.target.go_version is not None
+    is_go = _is_go(process)
     read = [kind for kind in kinds() if is_go and kind.name not in process.kinds]
     return [
         *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
         *((kind, kind.endpoint) for kind in read if kind.endpoint and kind.endpoint.reader),
     ]
+
+
+def _is_go(process: RecordedProcess) -> bool:
+    return process.target is None or process.target.go_version is not None
 
 
 def _unknown(process: RecordedProcess, name: str) -> str:

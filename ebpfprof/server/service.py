@@ -47,6 +47,8 @@ class Service:
     allow_unknown_go: bool = False
     lock_labels: bool = False
     """Whether what is scraped has labels of locks, as what the page shows."""
+    max_overhead: float = 0.0
+    """The bound of execution traces, in percent of a process's CPU time; 0: none."""
 
     def manager(self, live: Live, targets: Sequence[LiveTarget]) -> Manager:
         """A manager of the `targets`, which `live` has opened."""
@@ -112,7 +114,9 @@ def run(
             await _unless_aborted(follower.survey())
             watches = service.watches(manager, files)
             app = application(
-                manager, follower, policy, watches, sources, lock_labels=service.lock_labels
+                *(manager, follower, policy, watches, sources),
+                lock_labels=service.lock_labels,
+                max_overhead=service.max_overhead,
             )
             server = _Server(_config(app))
             regular = (manager.run(), follower.run(), watches.run())

@@ -67,7 +67,8 @@ def test_an_unknown_profile_is_refused_in_gos_words_with_what_there_is(
     gos = go.body.decode().removesuffix("\n")
     assert ours.body.decode().startswith(f"{gos}. Process ")
     assert ours.body.decode().endswith(
-        "allocs, block, cmdline, goroutine, heap, mutex, profile, symbol, threadcreate, threads.\n"
+        "allocs, block, cmdline, goroutine, heap, mutex, profile, symbol, threadcreate, threads, "
+        "trace.\n"
     )
 
 
@@ -98,6 +99,9 @@ def test_an_unknown_profile_is_refused_in_gos_words_with_what_there_is(
         "/goroutine?debug=3&gc=1",
         "/goroutine?debug=-1",
         "/goroutine?seconds=1",
+        "/trace?seconds=0.2",
+        "/trace?seconds=x",
+        "/trace?seconds=-1&debug=1",
     ],
 )
 def test_status_and_headers_of_profiles_equal_gos(pair: Pair, path: str) -> None:
@@ -274,7 +278,7 @@ def test_the_index_has_the_shape_of_gos(pair: Pair) -> None:
     texts, gos = dict(described.findall(ours)), dict(described.findall(go))
     assert set(texts) == {
         *("allocs", "block", "cmdline", "goroutine", "heap", "mutex", "profile", "symbol"),
-        *("threadcreate", "threads"),
+        *("threadcreate", "threads", "trace"),
     }
     # Go 1.19 knows ?debug=2, but does not say so here.
     assert texts.pop("goroutine").startswith(gos["goroutine"])

@@ -24,7 +24,9 @@ from tests.server.fakes import Answer, Service
 pytestmark = pytest.mark.usefixtures("checks_often")
 
 T = TypeVar("T")
-KNOWN = b"allocs, block, cmdline, goroutine, heap, mutex, profile, symbol, threadcreate, threads"
+KNOWN = (
+    b"allocs, block, cmdline, goroutine, heap, mutex, profile, symbol, threadcreate, threads, trace"
+)
 HAS = b"Process %d has %s.\n" % (PID, KNOWN)
 UNKNOWN = b"Unknown profile. " + HAS
 BAD_SECONDS = b'invalid value for "seconds" - must be a positive integer\n'
@@ -214,7 +216,6 @@ REFUSALS = {
     "goroutineleak": (404, b"Unknown profile. ebpfprof can't record goroutineleak. " + HAS),
     "nonsense?seconds=x": (404, UNKNOWN),
     "block/": (404, UNKNOWN),
-    "trace": (404, b"Unknown profile. ebpfprof can't record trace. " + HAS),
     "delta_heap": (404, UNKNOWN),
     "block?seconds=0": (400, BAD_SECONDS),
     "block?seconds=-5": (400, BAD_SECONDS),
@@ -270,7 +271,7 @@ def test_only_recorded_kinds_have_endpoints() -> None:
             assert answer.body.decode() == (
                 f"Unknown profile. {name} is not recorded of this process: serve --profile says "
                 f"what is. Process {PID} has allocs, cmdline, goroutine, heap, "
-                "profile, symbol, threadcreate, threads.\n"
+                "profile, symbol, threadcreate, threads, trace.\n"
             )
         page = (await service.client.ask("/debug/pprof/")).body
         assert b">profile<" in page
