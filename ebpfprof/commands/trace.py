@@ -64,6 +64,19 @@ _BUFFER_MB = 64
     help="End when there are more goroutines than that.",
 )
 @click.option(
+    "--path",
+    "path_of",
+    metavar="G17|FUNCTION|KEY=VALUE",
+    help="Also show what the time of a goroutine depended on, of those that begin with a function, "
+    "or of those with a label: itself, the run queue, and what others did for whom it waited.",
+)
+@click.option(
+    "--wakes",
+    "shows_wakes",
+    is_flag=True,
+    help="Also show who woke whom, and how long they had waited.",
+)
+@click.option(
     "--buffer",
     "buffer_mb",
     type=Number(_LEAST_BUFFER_MB, _MOST_BUFFER_MB),
@@ -97,6 +110,8 @@ def command(
     last_s: float | None,
     until_wait_s: float | None,
     until_goroutines: float | None,
+    path_of: str | None,
+    shows_wakes: bool,
     buffer_mb: float,
     max_overhead: float,
     is_quiet: bool,
@@ -114,6 +129,7 @@ def command(
       sudo ebpfprof trace --pid 1234 --duration 10 -o shop.trace && go tool trace shop.trace
       sudo ebpfprof trace --name shop -f perfetto
       sudo ebpfprof trace --name shop -f html --max-overhead 0
+      sudo ebpfprof trace --pid 1234 --path main.handle        # what did it wait for?
       sudo ebpfprof trace --pid 1234 --last 10s                # until Ctrl-C
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait 1s
     """
@@ -140,6 +156,8 @@ def command(
         options,
         format_name=format_name,
         is_quiet=is_quiet,
+        path_of=path_of,
+        shows_wakes=shows_wakes,
         until_wait_s=until_wait_s,
         until_goroutines=None if until_goroutines is None else int(until_goroutines),
         allow_unknown_go=allow_unknown_go,

@@ -23,6 +23,7 @@ import (
 
 var works = map[string]func(){
 	"births":   births,
+	"chains":   chains,
 	"channels": channels,
 	"cpu":      processors,
 	"garbage":  garbage,
