@@ -46,7 +46,8 @@ def offline(browser: Chrome, path: Path) -> Iterator[None]:
         for message in messages
         if message["method"] == "Network.requestWillBeSent"
     }
-    own = ("about:", "chrome:", "chrome-")  # of the browser itself, as it starts
+    # Of the browser itself, as it starts; and what asks nobody.
+    own = ("about:", "chrome:", "chrome-", "data:")
     assert {url for url in asked if not url.startswith(own)} == {path.as_uri()}
 
 

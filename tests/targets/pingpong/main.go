@@ -8,7 +8,9 @@ package main
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/trace"
 	"time"
 
 	"ebpfprof.test/harness"
@@ -19,9 +21,15 @@ func main() {
 	sends := flag.Int("sends", 100000, "sends of a round")
 	depth := flag.Int("depth", 1, "how many functions lead to each operation")
 	processors := flag.Int("procs", 2, "GOMAXPROCS")
+	traced := flag.String("trace", "", "the file for Go's own execution tracer; none: off")
 	flag.Parse()
 	runtime.SetBlockProfileRate(*blockRate)
 	runtime.GOMAXPROCS(*processors)
+	if *traced != "" {
+		file, err := os.Create(*traced)
+		harness.Check(err)
+		harness.Check(trace.Start(file))
+	}
 	harness.Ready()
 	for harness.Next() {
 		length := round(*sends, *depth)

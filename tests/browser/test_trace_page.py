@@ -1,0 +1,167 @@
+"""The page of a trace: rows, spans, who woke whom, search; offline, also on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from ebpfprof.export.timelines import page
+from ebpfprof.profile.model import Frame
+from ebpfprof.timeline.model import TimelineGoroutine
+from tests.browser.test_standalone import offline
+from tests.unit.timeline.test_critical import A, B, timeline
+
+HOSTILE = "main.<script>alert(1)</script>"
+
+
+class TracePage:
+    """What a user sees and does."""
+
+    def __init__(self, browser: Chrome, path: Path) -> None:
+        self.browser = browser
+        browser.get(path.as_uri())
+
+    def rows(self) -> list[str]:
+        found: list[str] = self.run("return tracePage.canvas.rows.map((row) => row.title)")
+        return found
+
+    def run(self, script: str, *arguments: object) -> Any:  # noqa: ANN401 - of JavaScript
+        return self.browser.execute_script(script, *arguments)
+
+    def text(self, selector: str) -> str:
+        return self.browser.find_element(By.CSS_SELECTOR, selector).text
+
+    def point(self, goid: int, time_ns: int) -> tuple[int, int]:
+        """Where a goroutine's time is drawn, from the middle of the canvas."""
+        x, y, width, height = self.run(
+            "const canvas = tracePage.canvas, goid = arguments[0];"
+            "const index = canvas.rows.findIndex((row) => row.goroutine?.goid === goid);"
+            "const box = canvas.canvas.getBoundingClientRect();"
+            "return [canvas.xOf(arguments[1]), canvas.topOf(index) + 11, box.width, box.height]",
+            *(goid, time_ns),
+        )
+        return round(x - width / 2), round(y - height / 2)
+
+    def click(self, goid: int, time_ns: int) -> None:
+        canvas = self.browser.find_element(By.CSS_SELECTOR, ".trace-canvas")
+        x, y = self.point(goid, time_ns)
+        ActionChains(self.browser).move_to_element_with_offset(canvas, x, y).click().perform()
+
+    def press(self, key: str) -> None:
+        self.browser.find_element(By.CSS_SELECTOR, ".trace-scroller").send_keys(key)
+
+
+@pytest.fixture
+def shown(browser: Chrome, tmp_path: Path) -> Iterator[TracePage]:
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(replace(timeline(), comments=("slices: 3",))))
+    with offline(browser, path):
+        yield TracePage(browser, path)
+
+
+def test_it_shows_goroutines_and_how_it_was_recorded(shown: TracePage) -> None:
+    assert shown.text("h1") == "Trace of t (1)"
+    assert "1.20 us" in shown.text("#when")
+    assert "slices: 3" in shown.text("#notes")
+    assert set(shown.rows()) == {"G1 main.asks", "G2 main.holds", "G3 main.reads"}
+
+
+def test_a_click_shows_a_wait_its_stack_and_who_ended_it(shown: TracePage) -> None:
+    shown.click(A, 500)
+    assert shown.text("#span h2") == "G1 main.asks: sync.Mutex.Lock for 900 ns"
+    assert "main.lock" in shown.text("#span pre")
+    button = shown.browser.find_element(By.XPATH, "//button[text()='Woken by G2 main.holds']")
+    button.click()
+    assert shown.text("#span h2").startswith("G2 main.holds: running")
+
+
+def test_keys_zoom_move_and_choose(shown: TracePage) -> None:
+    whole = shown.run("return tracePage.to - tracePage.from")
+    shown.press("+")
+    assert shown.run("return tracePage.to - tracePage.from") < whole
+    before = shown.run("return tracePage.from")
+    shown.press(Keys.ARROW_RIGHT)
+    assert shown.run("return tracePage.from") > before
+    shown.press("0")
+    assert shown.run("return [tracePage.from, tracePage.to]") == [0, whole]
+    shown.press(Keys.ARROW_DOWN)
+    assert shown.text("#span h2").startswith("G")
+
+
+def test_search_finds_functions_stacks_and_ids(shown: TracePage) -> None:
+    field = shown.browser.find_element(By.CSS_SELECTOR, "#search")
+    for text, rows in (
+        ("holds", ["G2 main.holds"]),
+        ("g3", ["G3 main.reads"]),
+        ("main.read", ["G3 main.reads"]),
+        ("nothing", []),
+    ):
+        field.clear()
+        field.send_keys(text)
+        assert shown.rows() == rows
+
+
+def test_the_table_sums_what_is_seen(shown: TracePage) -> None:
+    shown.run(
+        "tracePage.look(0, 1200); tracePage.texts.showGroups(tracePage.data, tracePage.groups, 0, 100)"
+    )
+    cells = [
+        row.text.split() for row in shown.browser.find_elements(By.CSS_SELECTOR, "#groups tbody tr")
+    ]
+    assert ["100", "ns", "1", "main.asks"] in cells
+
+
+def test_many_goroutines_of_one_function_are_one_row_that_opens(
+    browser: Chrome, tmp_path: Path
+) -> None:
+    found = timeline()
+    same = {
+        goid: replace(each, start=found.goroutines[A].start)
+        for goid, each in found.goroutines.items()
+    }
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(replace(found, goroutines=same)))
+    shown = TracePage(browser, path)
+    assert shown.rows() == ["▸ main.asks (3)"]
+    shown.run("const row = tracePage.canvas.rows[0]; tracePage.open.add(row.key); tracePage.draw()")
+    assert shown.rows()[1:] == ["G1 main.asks", "G2 main.asks", "G3 main.asks"]
+    shown.click(B, 200)
+    assert shown.text("#span h2").startswith("G2 main.asks: sync.Mutex.Lock")
+
+
+def test_names_of_a_program_are_no_markup(browser: Chrome, tmp_path: Path) -> None:
+    found = timeline()
+    start = found.goroutines[A].start
+    assert start
+    hostile = TimelineGoroutine(A, start._replace(frame=Frame(HOSTILE, "", 1)), None, 0)
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(replace(found, goroutines={**found.goroutines, A: hostile})))
+    shown = TracePage(browser, path)
+    assert f"G1 {HOSTILE}" in shown.rows()
+    shown.click(A, 500)
+    assert HOSTILE in shown.text("#span h2")
+
+
+def test_it_fits_a_phone(browser: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(timeline()))
+    size = browser.get_window_size()
+    try:
+        browser.set_window_size(500, 900)
+        shown = TracePage(browser, path)
+        wide, room = shown.run(
+            "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        )
+        assert wide <= room
+        shown.click(A, 500)
+        assert shown.text("#span h2").startswith("G1")
+    finally:
+        browser.set_window_size(size["width"], size["height"])
