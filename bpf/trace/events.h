@@ -10,7 +10,8 @@
 #define MAX_RINGS 256
 #define CACHE_LINE_BYTES 64
 
-/* What happened. Up to ASSIST_END as ScheduleMoment in symbolizer/codeanalysis/schedule_sites.py. */
+/* What happened. Up to ASSIST_END as ScheduleMoment in symbolizer/codeanalysis/schedule_sites.py.
+ */
 enum event_kind {
     PARK,
     SUSPEND,

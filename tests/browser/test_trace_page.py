@@ -110,9 +110,7 @@ def test_search_finds_functions_stacks_and_ids(shown: TracePage) -> None:
 
 
 def test_the_table_sums_what_is_seen(shown: TracePage) -> None:
-    shown.run(
-        "tracePage.look(0, 1200); tracePage.texts.showGroups(tracePage.data, tracePage.groups, 0, 100)"
-    )
+    shown.run("const { texts, data, groups } = tracePage; texts.showGroups(data, groups, 0, 100)")
     cells = [
         row.text.split() for row in shown.browser.find_elements(By.CSS_SELECTOR, "#groups tbody tr")
     ]

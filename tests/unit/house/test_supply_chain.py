@@ -36,6 +36,7 @@ LICENCES = {
 }
 # What packages say that name no SPDX licence, read once.
 CLASSIFIERS = {
+    "apache-2.0": "Apache-2.0",
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
     "BSD": "BSD-3-Clause",
