@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.kernel import c_facts
-from ebpfprof.timeline.events import Event, EventKind
+from ebpfprof.timeline.events import NO_P, Event, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +18,9 @@ _NUMBERS: Final = c_facts.enum("trace/events.h", "event_kind")
 _KINDS: Final = {number: EventKind[name] for name, number in _NUMBERS.items()}
 _LABELLED: Final = (EventKind.PARK, EventKind.EXIT, EventKind.YIELD, EventKind.PREEMPT)
 _UNKNOWN: Final = "unknown"
+# No program has more; what is in its memory may be anything.
+_MOST_GOID: Final = 1 << 48
+_MOST_PS: Final = 1 << 16
 
 
 class Decoder:
@@ -29,16 +32,20 @@ class Decoder:
             number: texts[name] for name, number in layout.wait_reasons.items()
         }
         self._stop_reasons = layout.stop_reasons
+        self.unreadable = 0
+        """Events left out since what they say of goroutines can't be."""
 
     def events(self, rows: npt.NDArray[Any]) -> Iterator[Event]:
-        """The events of rows of rings.EVENT, in their order; unknown kinds are left out."""
+        """The events of rows of rings.EVENT, in their order."""
         names = ("at_ns", "kind", "goid", "by", "stack", "tid", "p", "cpu", "reason", "more")
         columns = [rows[name].tolist() for name in (*names, "is_made", "is_exit")]
         for at_ns, number, goid, by, stack, tid, p, cpu, reason, more, made, ends in zip(
             *columns, strict=True
         ):
             kind = _KINDS.get(number)
-            if kind is None:
+            other = more if kind is EventKind.SWITCH else 0
+            if kind is None or max(goid, by, other) > _MOST_GOID:
+                self.unreadable += 1
                 continue
             is_labelled = kind in _LABELLED
             yield Event(
@@ -48,7 +55,7 @@ class Decoder:
                 by,
                 stack,
                 tid,
-                p,
+                p if 0 <= p < _MOST_PS else NO_P,
                 cpu,
                 self._word(kind, reason),
                 0 if is_labelled else more,

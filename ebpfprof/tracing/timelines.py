@@ -26,7 +26,7 @@ _AT_ONCE: Final = 1 << 14
 def timeline_of(recorder: TraceRecorder) -> Timeline:
     """The timeline of a recording that was stopped. Raises CorruptBinary."""
     go = recorder.go
-    replay = _replayed(recorder)
+    replay, unreadable = _replayed(recorder)
     steps = replay.taken()
     known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
     names = TraceNames(go)
@@ -50,11 +50,12 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
         _thread_names(go.target.pid),
         recorder.program.label_sets(),
         labels,
-        tuple(_comments(recorder, replay)),
+        tuple(_comments(recorder, replay, unreadable)),
     )
 
 
-def _replayed(recorder: TraceRecorder) -> Replay:
+def _replayed(recorder: TraceRecorder) -> tuple[Replay, int]:
+    """The replay, and how many events made no sense."""
     rows, slices = recorder.rows(), recorder.slices
     decoder = Decoder(recorder.go.binary.layout)
     replay = Replay(recorder.begin_ns, slices[0].known if slices else {})
@@ -65,7 +66,7 @@ def _replayed(recorder: TraceRecorder) -> Replay:
         for event in decoder.events(_part(rows, each, is_last=is_last)):
             replay.take(event)
     replay.end(recorder.end_ns)
-    return replay
+    return replay, decoder.unreadable
 
 
 def _part(rows: npt.NDArray[Any], of: Slice, *, is_last: bool) -> npt.NDArray[Any]:
@@ -88,7 +89,7 @@ def _read_thread_names(folder: Path) -> Iterator[tuple[int, str]]:
         return
 
 
-def _comments(recorder: TraceRecorder, replay: Replay) -> Iterator[str]:
+def _comments(recorder: TraceRecorder, replay: Replay, unreadable: int) -> Iterator[str]:
     """What is missing, and what it cost, in words."""
     if recorder.ending:
         yield f"ended early: {recorder.ending.text}"
@@ -109,6 +110,8 @@ def _comments(recorder: TraceRecorder, replay: Replay) -> Iterator[str]:
         )
     if replay.ignored:
         yield f"left out, since they contradict others: {counted(replay.ignored, 'event')}"
+    if unreadable:
+        yield f"left out, since they make no sense: {counted(unreadable, 'event')}"
     if recorder.is_full:
         yield "ended early: there were more events than ebpfprof holds"
     for loss in recorder.losses():

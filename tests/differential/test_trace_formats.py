@@ -15,10 +15,11 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ebpfprof.export.timelines import go_trace, page, perfetto
+from ebpfprof.timeline.events import Event, EventKind
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, WAITING, spans
 from ebpfprof.timeline.steps import StepKind
-from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
+from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import toolchain
 
 READERS = ("1.25", "1.27")  # those that print what they replay
@@ -49,6 +50,34 @@ def test_gos_tool_replays_traces_with_lost_events(lost: float, minor: str, tmp_p
             if step.goid and "GC" not in step.kind.name and "THREAD" not in step.kind.name
         ]
         assert len(changes) == len(goroutine_steps)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gos_tool_replays_what_a_hostile_program_makes_up(seed: int, tmp_path: Path) -> None:
+    """Events that no scheduler ever had: a trace comes of them all the same."""
+    random = Random(seed)
+    kinds = list(EventKind)
+    events = [
+        Event(
+            *(BEGIN_NS + at, random.choice(kinds), random.randint(0, 9), random.randint(0, 9)),
+            stack=random.choice((0, 3, 7, 99)),
+            tid=random.randint(1, 6),
+            p=random.randint(-1, 3),
+            word=random.choice(("", "select", "\x1b[2J", "x" * 5000)),
+            more=random.randint(0, 9),
+            is_made=random.random() < 0.5,
+            is_exit=random.random() < 0.5,
+        )
+        for at in range(3000)
+    ]
+    known = SimulatedScheduler(random).known if seed % 2 else {}
+    steps, _ = steps_of(events, known)
+    timeline = timeline_of_steps(steps, events[-1].at_ns)
+    path = tmp_path / "trace"
+    path.write_bytes(go_trace.encode(timeline))
+    assert "StateTransition" in toolchain("1.27").go("tool", "trace", "-d=parsed", path)
+    assert perfetto.encode(timeline)
+    assert page.encode(timeline)
 
 
 @pytest.mark.parametrize("minor", ["1.23", "1.25", "1.27"])

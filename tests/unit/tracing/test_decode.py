@@ -1,0 +1,57 @@
+"""Events as the kernel wrote them, with whatever a program had in its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ebpfprof.kernel import c_facts
+from ebpfprof.timeline.events import NO_P, Event, EventKind
+from ebpfprof.tracing.decode import Decoder
+from ebpfprof.tracing.rings import EVENT
+from symbolizer.go.runtime_layout import layout_for
+from symbolizer.go.version import GoVersion
+
+NUMBERS = c_facts.enum("trace/events.h", "event_kind")
+
+
+def decoded(kind: str, version: str = "go1.27", /, **fields: int) -> tuple[list[Event], Decoder]:
+    row: Any = np.zeros(1, EVENT)
+    row["kind"] = NUMBERS[kind]
+    for name, value in fields.items():
+        row[name] = value
+    decoder = Decoder(layout_for(GoVersion.parse(version)))
+    return list(decoder.events(row)), decoder
+
+
+def test_the_kinds_are_those_of_the_kernel() -> None:
+    assert set(NUMBERS) == {kind.name for kind in EventKind}
+    assert [decoded(name)[0][0].kind.name for name in NUMBERS] == list(NUMBERS)
+
+
+@pytest.mark.parametrize("p", [-2, 1 << 20, -(1 << 31)])
+def test_what_can_be_no_p_is_none(p: int) -> None:
+    assert decoded("PARK", p=p)[0][0].p == NO_P
+
+
+@pytest.mark.parametrize("field", ["goid", "by"])
+def test_events_of_impossible_goroutines_are_counted(field: str) -> None:
+    events, decoder = decoded("PARK", **{field: (1 << 64) - 1})
+    assert events == []
+    assert decoder.unreadable == 1
+
+
+def test_the_other_goroutine_of_a_coroutine_must_be_possible_too() -> None:
+    assert decoded("SWITCH", goid=1, more=1 << 60)[1].unreadable == 1
+    assert decoded("CREATE", goid=1, more=1 << 60)[1].unreadable == 0  # an address
+
+
+def test_reasons_are_those_of_the_version() -> None:
+    reason = layout_for(GoVersion.parse("go1.27")).wait_reasons["ChanReceive"]
+    assert decoded("PARK", reason=reason)[0][0].word == "chan receive"
+    assert decoded("PARK", reason=255)[0][0].word == ""
+    assert decoded("STOP_WORLD", reason=1)[0][0].word == "GC mark termination"
+    assert decoded("STOP_WORLD", "go1.19", reason=1)[0][0].word == "unknown"
+    assert decoded("STOP_WORLD", reason=200)[0][0].word == "unknown"
