@@ -34,6 +34,10 @@ class Api {
     return `/api/targets/${pid}/pprof?${new URLSearchParams({ kind, ...time })}`;
   }
 
+  traceUrl(pid) {
+    return `/proc/${pid}/debug/pprof/trace?seconds=5`;
+  }
+
   async _get(path, parameters) {
     const query = new URLSearchParams(parameters).toString();
     let response;

@@ -269,6 +269,8 @@ class Page {
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
+    byId("trace").href = this.api.traceUrl(state.pid);
+    byId("trace").hidden = !this.target?.go;
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;
