@@ -118,7 +118,7 @@ static __always_inline u64 more_of(u32 kind, u64 g, const struct traced *traced,
                                    const struct target *target, u32 target_index) {
     if (kind == CREATE)
         return word_at(g + traced->start_pc_offset);
-    if (kind == READY || kind == NET_READY)
+    if (kind == READY)
         return byte_at(g + traced->sequence_offset);
     if (kind == SWITCH)
         return traced->coro_offset
@@ -140,10 +140,10 @@ struct occasion {
     u64 stack;
 };
 
-static __always_inline void record(struct pt_regs *ctx, const struct site *site,
-                                   const struct target *target, const struct moment *moment,
-                                   const struct traced *traced, u64 g,
-                                   const struct occasion *occasion) {
+/* Writes the event of g, but for what more_of() says. */
+static __always_inline void record(struct pt_regs *ctx, const struct moment *moment,
+                                   const struct target *target, const struct traced *traced, u64 g,
+                                   u64 more, const struct occasion *occasion) {
     u64 number = 0;
     u32 kind = moment->kind;
     struct event *event = begin_event(&number);
@@ -152,6 +152,7 @@ static __always_inline void record(struct pt_regs *ctx, const struct site *site,
     event->goid = goid_of(g, traced);
     event->by = occasion->runner == g ? event->goid : goid_of(occasion->runner, traced);
     event->stack = occasion->stack;
+    event->more = more;
     event->tid = bpf_get_current_pid_tgid();
     event->p = p_at(occasion->m + traced->p_offset, traced);
     event->kind = kind;
@@ -159,14 +160,12 @@ static __always_inline void record(struct pt_regs *ctx, const struct site *site,
     event->is_made = kind == YIELD && traced->made_in_bx ? (u8)ctx->bx : 0;
     event->is_exit =
         kind == SWITCH && traced->coro_exit_offset ? byte_at(g + traced->coro_exit_offset) : 0;
-    event->more = more_of(kind, g, traced, target, site->target);
     end_event(event, number);
 }
 
 /* Of runtime.netpollready: those that wait for what the descriptor is ready for. */
-static __always_inline void record_poll(struct pt_regs *ctx, const struct site *site,
-                                        const struct target *target, const struct moment *moment,
-                                        const struct traced *traced,
+static __always_inline void record_poll(struct pt_regs *ctx, const struct moment *moment,
+                                        const struct target *target, const struct traced *traced,
                                         const struct occasion *occasion) {
     u32 mode = ctx->cx;
     u64 reader = 0, writer = 0;
@@ -175,9 +174,11 @@ static __always_inline void record_poll(struct pt_regs *ctx, const struct site *
     if (mode != READS)
         writer = word_at(ctx->bx + traced->write_g_offset);
     if (reader > MOST_GOROUTINE)
-        record(ctx, site, target, moment, traced, reader, occasion);
+        record(ctx, moment, target, traced, reader, byte_at(reader + traced->sequence_offset),
+               occasion);
     if (writer > MOST_GOROUTINE)
-        record(ctx, site, target, moment, traced, writer, occasion);
+        record(ctx, moment, target, traced, writer, byte_at(writer + traced->sequence_offset),
+               occasion);
 }
 
 static __always_inline void note(struct pt_regs *ctx, const struct site *site,
@@ -202,10 +203,12 @@ static __always_inline void note(struct pt_regs *ctx, const struct site *site,
     u64 walked = moment->walks == OF_SUBJECT ? g : occasion.runner;
     if (moment->walks != NO_STACK && walked)
         occasion.stack = stack_of(walked, site->target, target);
-    if (moment->subject == IN_POLL)
-        record_poll(ctx, site, target, moment, traced, &occasion);
-    else
-        record(ctx, site, target, moment, traced, g, &occasion);
+    if (moment->subject == IN_POLL) {
+        record_poll(ctx, moment, target, traced, &occasion);
+        return;
+    }
+    u64 more = more_of(moment->kind, g, traced, target, site->target);
+    record(ctx, moment, target, traced, g, more, &occasion);
 }
 
 int on_moment(struct pt_regs *ctx) {

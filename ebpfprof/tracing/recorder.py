@@ -64,7 +64,7 @@ class TraceRecorder(Closing):
         """
         self.go, self.options = go, options
         self.slices: list[Slice] = []
-        self.begin_ns = self.begin_unix_ns = self.end_ns = 0
+        self.begin_ns = self.begin_unix_ns = self.end_ns = self.stopped_ns = 0
         self.ending: TargetEnd | None = None
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
@@ -135,10 +135,11 @@ class TraceRecorder(Closing):
 
     def stop(self) -> None:
         """Detach the probes; afterwards there are rows()."""
+        self.stopped_ns = kernel_now_ns()
         if self._is_recording:
             self._end_slice(for_a_while=False)
         self.program.detach()
-        self.end_ns = self.slices[-1].end_ns if self.slices else kernel_now_ns()
+        self.end_ns = self.slices[-1].end_ns if self.slices else self.stopped_ns
         if self.options.last_s is not None:
             self._poll_last()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ebpfprof.tracing.recorder import TraceRecorder
     from ebpfprof.tracing.slices import Slice
 
-_AT_ONCE: Final = 1 << 14
+_WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 
 def timeline_of(recorder: TraceRecorder) -> Timeline:
@@ -96,8 +96,8 @@ def _comments(recorder: TraceRecorder, replay: Replay, unreadable: int) -> Itera
     recorded_ns = sum(
         each.end_ns - max(each.begin_ns, recorder.begin_ns) for each in recorder.slices
     )
-    length_ns = recorder.end_ns - recorder.begin_ns
-    if len(recorder.slices) > 1:
+    length_ns = recorder.stopped_ns - recorder.begin_ns
+    if recorded_ns < _WHOLE * length_ns and not recorder.ending:
         yield (
             f"recorded {duration(recorded_ns)} of {duration(length_ns)}, in "
             f"{counted(len(recorder.slices), 'slice')}: --max-overhead; 0 records all"

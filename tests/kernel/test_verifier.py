@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.goruntime.process import inspect
+from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
+from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -48,6 +51,19 @@ def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
     with Target.start(program("pingpong")) as target, Session([target.pid], RECORDINGS[name]):
         verified = instructions_verified()
     assert verified
+    assert max(verified) < LIMIT, verified
+
+
+def test_the_program_of_traces_stays_far_below_it() -> None:
+    """With labels: a target that can set some."""
+    with (
+        Target.start(program("traced")) as target,
+        Process(target.pid) as process,
+        TraceRecorder(inspect(process), TraceOptions(exact_starts=True)) as recorder,
+    ):
+        recorder.load()
+        verified = instructions_verified()
+    assert len(verified) == 2
     assert max(verified) < LIMIT, verified
 
 
