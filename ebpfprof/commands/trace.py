@@ -16,7 +16,7 @@ from ebpfprof.errors import Aborted
 
 _FORMATS = ("go", "perfetto", "html")  # ebpfprof.export.timelines.formats
 _MOST_LAST_S = 3600.0
-_LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 4096
+_LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
 _BUFFER_MB = 64
 
 

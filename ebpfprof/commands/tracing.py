@@ -119,7 +119,10 @@ class Tracing:
             say(f"ebpfprof: {self._trigger.why}", err=True)
 
     def write(self) -> None:
-        """Write the file and say what is in it. Raises OutputError, or CorruptBinary."""
+        """Write the file and say what is in it.
+
+        Raises OutputError, CorruptBinary, or why the recording could not go on.
+        """
         with working("Looking up names ...", is_shown=not self._is_quiet):
             timeline = interruptible(lambda: timeline_of(self._recorder))
             data = interruptible(lambda: self._format.encode(timeline))
@@ -135,6 +138,8 @@ class Tracing:
                 name = printable(shlex.quote(self._file.name))
                 say(f"Next: {self._format.opened_by.format(name)}")
             self._show_cost()
+        if self._recorder.failure:
+            raise self._recorder.failure
 
     def _show(self, timeline: Timeline) -> None:
         stream = sys.stderr if self._to_stdout else sys.stdout

@@ -10,6 +10,7 @@ from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
+from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,10 +35,10 @@ class Census(Closing):
         self._scanner = GoroutineScanner(go)
 
     def look(self) -> Mapping[int, Known]:
-        """All goroutines now, by goid; none if the process has ended."""
+        """All goroutines now, by goid; none if they can't be read, or the process has ended."""
         try:
             found = self._scanner.scan()
-        except (TargetGone, UnreadableMemory):
+        except (TargetGone, UnreadableMemory, SymbolizerError):
             return {}
         return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
 

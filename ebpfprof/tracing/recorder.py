@@ -6,13 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.errors import TargetGone
+from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
@@ -35,7 +34,8 @@ _TICK_S: Final = 0.01
 _SLOT_BYTES: Final = 64
 _LEAST_SLOTS: Final = 1 << 10
 _USUAL_BYTES: Final = 32 << 20
-_MOST_EVENTS: Final = 1 << 23  # half a gigabyte
+MOST_EVENTS: Final = 1 << 21
+"""More are not kept: while they are replayed and encoded, each takes some 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class TraceRecorder(Closing):
         self.slices: list[Slice] = []
         self.begin_ns = self.begin_unix_ns = self.end_ns = self.stopped_ns = 0
         self.ending: TargetEnd | None = None
+        self.failure: Exception | None = None
+        """Why it could not go on; what was recorded before is there."""
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
         self._events = 0
@@ -124,8 +126,12 @@ class TraceRecorder(Closing):
             if resumes_ns:
                 if now_ns >= resumes_ns:
                     resumes_ns = 0
-                    with suppress(TargetGone):
+                    try:
                         self._begin_slice()
+                    except EbpfprofError as error:
+                        self.ending = self.go.target.ending()
+                        self.failure = None if self.ending else error
+                        break
             else:
                 self._poll()
                 if self._budget.is_over(now_ns):
@@ -139,6 +145,7 @@ class TraceRecorder(Closing):
         if self._is_recording:
             self._end_slice(for_a_while=False)
         self.program.detach()
+        self.failure = self.failure or self.program.failure
         self.end_ns = self.slices[-1].end_ns if self.slices else self.stopped_ns
         if self.options.last_s is not None:
             self._poll_last()
@@ -208,7 +215,7 @@ class TraceRecorder(Closing):
         if len(part):
             self._parts.append(part)
             self._events += len(part)
-            self.is_full = self._events > _MOST_EVENTS
+            self.is_full = self._events > MOST_EVENTS
 
     def _poll_last(self) -> None:
         rings = self.program.rings
@@ -219,6 +226,11 @@ class TraceRecorder(Closing):
         self.begin_unix_ns += begin_ns - self.begin_ns
         self.begin_ns = begin_ns
         self._parts = [rows[rows["at_ns"] >= begin_ns]]
+        self.slices = [
+            each._replace(begin_ns=max(begin_ns, each.begin_ns))
+            for each in self.slices
+            if each.end_ns > begin_ns
+        ]
 
     def _used_ns(self) -> float:
         now_ns = self.go.target.cpu_ns()

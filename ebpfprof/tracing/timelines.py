@@ -12,6 +12,7 @@ from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.tracing.decode import Decoder
 from ebpfprof.tracing.names import TraceNames
+from ebpfprof.tracing.recorder import MOST_EVENTS
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -113,7 +114,10 @@ def _comments(recorder: TraceRecorder, replay: Replay, unreadable: int) -> Itera
     if unreadable:
         yield f"left out, since they make no sense: {counted(unreadable, 'event')}"
     if recorder.is_full:
-        yield "ended early: there were more events than ebpfprof holds"
+        yield (
+            f"ended early: there were more than {MOST_EVENTS} events. Record for less time, or "
+            "with a lower --max-overhead"
+        )
     for loss in recorder.losses():
         yield f"incomplete: {loss}"
     for name in recorder.missing:
