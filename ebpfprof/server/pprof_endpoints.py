@@ -265,7 +265,8 @@ class PprofEndpoints:
             return await read(process, asked.kind.name)
 
     async def _index(self, process: RecordedProcess) -> Response:
-        counts, descriptions, of_sums = dict.fromkeys(_DESCRIPTIONS, 0), dict(_DESCRIPTIONS), []
+        descriptions: dict[str, str] = _described(process)
+        counts, of_sums = dict.fromkeys(descriptions, 0), []
         for kind, endpoint in _endpoints(process):
             known = process.history.sums.get(kind.name)
             stacks = await asyncio.to_thread(without_locks, known) if known else None
@@ -308,9 +309,15 @@ def _is_go(process: RecordedProcess) -> bool:
     return process.target is None or process.target.go_version is not None
 
 
+def _described(process: RecordedProcess) -> dict[str, str]:
+    """The endpoints of a process that are no profiles."""
+    is_there = {trace_endpoint.NAME: _is_go(process)}
+    return {name: text for name, text in _DESCRIPTIONS.items() if is_there.get(name, True)}
+
+
 def _unknown(process: RecordedProcess, name: str) -> str:
     """Go's words, and what there is: `go tool pprof` prints it."""
-    known = sorted({*_DESCRIPTIONS, *(endpoint.name for _, endpoint in _endpoints(process))})
+    known = sorted({*_described(process), *(each.name for _, each in _endpoints(process))})
     why = ""
     if name in endpoint_names():
         why = f"{name} is not recorded of this process: serve --profile says what is. "

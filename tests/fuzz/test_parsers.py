@@ -41,6 +41,12 @@ OUR_OWN = {
     "ebpfprof.profilers.heap.followed": "rows of our own ring buffer; spans have a parser",
     "ebpfprof.profilers.heap.gate_program": "numbers of our own maps",
     "ebpfprof.profilers.heap.gate_tables": "rows of our own maps",
+    "ebpfprof.tracing.rings": "rows of our own rings",
+    "ebpfprof.tracing.recorder": "rows of our own rings; their content: test_decode.py, "
+    "test_trace_formats.py",
+    "ebpfprof.tracing.census": "two words of a runtime.m: any number will do",
+    "ebpfprof.tracing.triggers": "goroutines have a parser",
+    "ebpfprof.export.timelines.page": "makes bytes of a timeline, takes none apart",
     "ebpfprof.goruntime.process": "turns errors into sentences; tests/kernel/test_bad_target.py",
     "ebpfprof.system.file_worker": "output of our own process",
     "ebpfprof.profile.idle": "rules that the user gives; names are matched in the parser profiles",

@@ -15,6 +15,7 @@ from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.globals import allgs_address, allp_address, scheduling_latencies
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
+from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.go.version_scan import find_build_version
@@ -144,6 +145,14 @@ _PARKING = (
     *("sync.runtime_SemacquireMutex", "internal/sync.runtime_SemacquireMutex"),
     *("runtime.goready", "runtime.goready.func1"),
 )
+_SCHEDULING = (
+    *("runtime.park_m", "runtime.ready", "runtime.execute", "runtime.gdestroy", "runtime.goexit0"),
+    *("runtime.goschedImpl", "runtime.gosched_m", "runtime.gopreempt_m", "runtime.goyield_m"),
+    *("runtime.preemptPark", "runtime.newproc.func1", "runtime.runqput", "runtime.netpollready"),
+    *("runtime.gcAssistAlloc1", "runtime.gcAssistAlloc.func1", "runtime.gcAssistAlloc.func2"),
+    *("runtime.stopTheWorldWithSema", "runtime.startTheWorldWithSema"),
+    *("runtime.gcBgMarkStartWorkers", "runtime.gcMarkTermination"),
+)
 _LOCKING = (
     *("runtime.lock2", "runtime.unlock2", "runtime.semasleep", "runtime.unlock2Wake"),
     *("runtime.systemstack", "runtime.morestack", "runtime.newstack", "runtime.mstart"),
@@ -168,6 +177,11 @@ def parking_seeds() -> Sequence[bytes]:
 
 
 @cache
+def scheduling_seeds() -> Sequence[bytes]:
+    return [_mini("frames", _SCHEDULING, minor) for minor in ("1.19", NEWEST)]
+
+
+@cache
 def locking_seeds() -> Sequence[bytes]:
     return (_mini("frames", _LOCKING),)
 
@@ -189,6 +203,16 @@ def ask_parking(data: bytes) -> None:
         for pc in (park.start_pc, park.call_pc, sites.wake_pc):
             assert binary.text_start <= pc < binary.text_end
     assert list(sites.parks) == sorted(sites.parks, key=lambda each: each.call_pc)
+
+
+def ask_scheduling(data: bytes) -> None:
+    binary = _binary(data)
+    with remembering():
+        found = schedule_sites(binary)
+    addresses = [site.pc for site in found.sites]
+    assert addresses == sorted(set(addresses))
+    # An assist ends behind its call, which may be the last instruction.
+    assert all(binary.text_start <= pc <= binary.text_end for pc in addresses)
 
 
 def ask_locking(data: bytes) -> None:
@@ -311,6 +335,14 @@ GO = (
         ),
         ask_parking,
         parking_seeds,
+        share=40,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "schedule-places",
+        ("symbolizer.codeanalysis.schedule_sites", "symbolizer.codeanalysis.entry_sites"),
+        ask_scheduling,
+        scheduling_seeds,
         share=40,
         frozen=head_bytes,
     ),
