@@ -101,7 +101,10 @@ class Run:
 
 def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = OUR_HZ) -> Run:
     own, from_outside = folder / "go.prof", folder / "ours.pb.gz"
-    arguments = ("--profile", "cpu", "--hz", str(hz), "--no-kernel", "-o", str(from_outside))
+    arguments = (
+        *("--profile", "cpu", "--hz", str(hz), "--no-kernel"),
+        *("-o", str(from_outside), "--force"),  # again, if the first time was noisy
+    )
     with Target.start(program) as target:
         with recording(target.pid, folder, *arguments) as recorder:
             target.ask(f"profile {own} {GO_HZ}", "profiling")

@@ -20,9 +20,7 @@ from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
-pytestmark = pytest.mark.alone
-
-SECONDS = 1.5
+SECONDS = 1.0
 EDGES = 4  # changes at both ends, where one of the recordings may have begun or ended
 ENOUGH = 12  # changes of a goroutine to compare
 COROUTINE = "coroutine"  # Go's tracer has no reason for the waits of coroutines
@@ -166,7 +164,7 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
     mine, gos = ours(timeline, folder), sequences(theirs)
     begun = [goid for goid, found in mine.items() if found[0].before == "NotExist"]
     whole = [goid for goid in begun if mine[goid][-1].state == "NotExist"]
-    assert len(whole) > 300
+    assert len(whole) > 200
     wrong = [
         goid
         for goid in whole
@@ -176,7 +174,8 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("work", ["channels", "locks", "network", "sleeps"])
+@pytest.mark.alone
+@pytest.mark.parametrize("work", ["channels", "locks", "sleeps"])
 def test_times_in_each_state_are_gos(work: str, tmp_path: Path) -> None:
     """With the probe where goroutines begin to run: 2 % of sums of what lasted 20 us and more.
 

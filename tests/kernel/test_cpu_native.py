@@ -39,7 +39,7 @@ def record(target: Target, folder: Path, *commands: str, kernel: bool = False) -
 
 def record_once(target: Target, folder: Path, *commands: str, kernel: bool) -> Profile:
     file = folder / "cpu.pb.gz"
-    arguments = ["--profile", "cpu", "--hz", str(HZ), "-o", str(file)]
+    arguments = ["--profile", "cpu", "--hz", str(HZ), "--force", "-o", str(file)]
     if not kernel:
         arguments.append("--no-kernel")
     with recording(target.pid, folder, *arguments) as recorder:
