@@ -127,7 +127,9 @@ def program_goroutines(timeline: Timeline) -> list[int]:
 @pytest.mark.parametrize(
     ("work", "minor"),
     [
-        *((work, NEWEST) for work in ALL_WORKS),
+        *((work, NEWEST) for work in ALL_WORKS if work != "syscalls"),
+        # Where threads wait for processors, what the kernel sees of a call is less like Go's.
+        pytest.param("syscalls", NEWEST, marks=pytest.mark.alone),
         *(("locks", minor) for minor in ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26")),
     ],
 )
