@@ -51,13 +51,15 @@ class Scheduler(StepLog):
         self.step(thread, at_ns, StepKind.START, goid=g.goid, p=p, inferred=inferred)
 
     def vacate(self, thread: ReplayedThread) -> None:
-        """Whatever goroutine the thread had, it has none any more: nobody saw it leave."""
+        """Whatever goroutine the thread had, it has none any more, and nobody saw it leave.
+
+        All other ways to leave are seen: it was in a system call, and its P was gone afterwards.
+        """
         if thread.g is None:
             return
-        if thread.g.state is ReplayedState.SYSCALL:
-            self.leave_call(thread, max(thread.on_ns, thread.last_ns))
-        else:
-            self.stop(thread, thread.last_ns, "", 0, inferred=True)
+        if thread.g.state is not ReplayedState.SYSCALL:
+            self.enter_call(thread, thread.last_ns, 0, inferred=True)
+        self.leave_call(thread, max(thread.on_ns, thread.last_ns))
 
     def get_p(self, thread: ReplayedThread, p: int, at_ns: int) -> int:
         """Give the thread the P, whoever has it; returns when, which may be later than `at_ns`."""
