@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ebpfprof.commands.parameter_types import Duration
-from ebpfprof.commands.recording_options import duration_option
+from ebpfprof.commands.recording_options import ALLOW_UNKNOWN_GO_OPTION, duration_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 
@@ -41,11 +41,7 @@ _MIN_EVERY_S = 0.1
 )
 @duration_option(default=None, help="With --watch: how long, if not until Ctrl-C.")
 @click.option("--no-pager", is_flag=True, help="Don't show a long text in a pager.")
-@click.option(
-    "--allow-unknown-go",
-    is_flag=True,
-    help="Also read programs of an unknown Go version, as the nearest known one.",
-)
+@ALLOW_UNKNOWN_GO_OPTION
 def command(
     pids: list[int],
     each_alone: bool,

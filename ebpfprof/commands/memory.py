@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ebpfprof.commands.parameter_types import Duration
-from ebpfprof.commands.recording_options import duration_option
+from ebpfprof.commands.recording_options import ALLOW_UNKNOWN_GO_OPTION, duration_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 
@@ -36,11 +36,7 @@ _MAX_EVERY_S = 3600.0
     help=f"With --watch: the time between two looks.  [default: {_EVERY_S:g}s]",
 )
 @duration_option(default=None, help="With --watch: how long, if not until Ctrl-C.")
-@click.option(
-    "--allow-unknown-go",
-    is_flag=True,
-    help="Also read programs of an unknown Go version, as the nearest known one.",
-)
+@ALLOW_UNKNOWN_GO_OPTION
 def command(
     pids: list[int],
     as_json: bool,

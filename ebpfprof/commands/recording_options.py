@@ -139,6 +139,11 @@ def output_option(*, default: str) -> Callable[..., Any]:
 FORCE_OPTION = click.option(
     "--force", is_flag=True, help="Replace the file that -o names, if it is there."
 )
+ALLOW_UNKNOWN_GO_OPTION = click.option(
+    "--allow-unknown-go",
+    is_flag=True,
+    help="Also read programs of an unknown Go version, as the nearest known one.",
+)
 
 
 class RecordingCommand(Verb):

@@ -9,12 +9,18 @@ from pathlib import Path
 import click
 
 from ebpfprof.commands.parameter_types import Duration, Number, OneOf
-from ebpfprof.commands.recording_options import FORCE_OPTION, duration_option, output_option
+from ebpfprof.commands.recording_options import (
+    ALLOW_UNKNOWN_GO_OPTION,
+    FORCE_OPTION,
+    duration_option,
+    output_option,
+)
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 from ebpfprof.errors import Aborted
 
 _FORMATS = ("go", "perfetto", "html")  # ebpfprof.export.timelines.formats
+_USUAL_S = 5.0
 _MOST_LAST_S = 3600.0
 _LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
 _BUFFER_MB = 64
@@ -95,11 +101,7 @@ _BUFFER_MB = 64
     "records slices of the time, each whole. 0: all of the time.",
 )
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say only where the file is.")
-@click.option(
-    "--allow-unknown-go",
-    is_flag=True,
-    help="Also read programs of an unknown Go version, as the nearest known one.",
-)
+@ALLOW_UNKNOWN_GO_OPTION
 def command(
     pids: list[int],
     duration_s: float | None,
@@ -171,9 +173,6 @@ def command(
             tracing.write()
     except KeyboardInterrupt:
         raise Aborted("Aborted. Nothing was written.") from None
-
-
-_USUAL_S = 5.0
 
 
 def _default_duration_s(*ends: float | None) -> float:

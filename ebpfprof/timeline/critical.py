@@ -123,7 +123,7 @@ class CriticalPaths:
             yield chain, end_ns - begin_ns
 
     def _waker(self, span: Span, found: list[Span], number: int, until_ns: int) -> int:
-        """Who ended a wait, if that is within the time; 0 if nobody is known to."""
+        """The goroutine that ended a wait within the time; 0 if it is not known."""
         is_over = span.state == WAITING and until_ns == span.end_ns and number + 1 < len(found)
         by = found[number + 1].by if is_over else 0
         return by if by in self._spans and by != span.goid else 0

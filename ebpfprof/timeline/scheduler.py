@@ -62,7 +62,10 @@ class Scheduler(StepLog):
         self.leave_call(thread, max(thread.on_ns, thread.last_ns))
 
     def get_p(self, thread: ReplayedThread, p: int, at_ns: int) -> int:
-        """Give the thread the P, whoever has it; returns when, which may be later than `at_ns`."""
+        """Take the P from the thread that has it, and give it to this one.
+
+        Returns when, which may be later than `at_ns`.
+        """
         if thread.p == p:
             return at_ns
         if thread.p != NO_P:

@@ -15,7 +15,7 @@ class StepLog:
     def __init__(self, begin_ns: int) -> None:
         """Nothing is known before `begin_ns`."""
         self.steps: list[TraceStep] = []
-        """What is found since they were last taken away."""
+        """The steps found since Replay.taken() removed them last."""
         self.inferred: Counter[StepKind] = Counter()
         """How many steps nobody saw, by kind."""
         self.begin_ns = begin_ns

@@ -81,7 +81,7 @@ class TraceRecorder(Closing):
         except SymbolizerError as error:
             self.census.close()
             raise for_user(go.target, error) from error
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: the process's memory must not stay open
             self.census.close()
             raise
         self.missing = sites.missing
@@ -137,6 +137,7 @@ class TraceRecorder(Closing):
                 if self._budget.is_over(now_ns):
                     self._end_slice(for_a_while=True)
                     resumes_ns = kernel_now_ns() + self._budget.end(kernel_now_ns())
+            # The rings are in memory: no file tells when there is something in them.
             time.sleep(min(_TICK_S, max(0.0, duration_s - gone_s)))
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from ebpfprof.timeline.spans import STATES, Span, spans
 from ebpfprof.timeline.steps import StepKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from ebpfprof.timeline.model import Timeline, TimelineGoroutine
 
@@ -78,9 +78,9 @@ class _Numbers:
 
     def __init__(self) -> None:
         self.all: list[Any] = []
-        self._ids: dict[Any, int] = {}
+        self._ids: dict[Hashable, int] = {}
 
-    def of(self, key: Any, shown: Any) -> int:  # noqa: ANN401 - any that is hashable
+    def of(self, key: Hashable, shown: object) -> int:
         if key not in self._ids:
             self._ids[key] = len(self.all)
             self.all.append(shown)

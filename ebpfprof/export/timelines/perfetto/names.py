@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ebpfprof.export.timelines.perfetto.schema import message_class
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from ebpfprof.export.proto_messages import ProtoMessage
     from ebpfprof.timeline.model import StackCall, Timeline
 
@@ -17,7 +19,7 @@ class InternedNames:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._ids: dict[str, dict[Any, int]] = defaultdict(dict)
+        self._ids: dict[str, dict[Hashable, int]] = defaultdict(dict)
         self._stacks: dict[int, int] = {}
         self._new = message_class("InternedData")()
 
@@ -69,7 +71,7 @@ class InternedNames:
             to.add(iid=iid, str=text.encode(errors="replace"))
         return iid
 
-    def _id(self, table: str, thing: Any) -> tuple[int, bool]:  # noqa: ANN401 - any that is hashable
+    def _id(self, table: str, thing: Hashable) -> tuple[int, bool]:
         ids = self._ids[table]
         if thing in ids:
             return ids[thing], False

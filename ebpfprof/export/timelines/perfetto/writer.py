@@ -24,6 +24,7 @@ from ebpfprof.timeline.steps import StepKind, TraceStep
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ebpfprof.export.proto_messages import ProtoMessage
     from ebpfprof.timeline.model import Timeline
 
 _AT_ONCE: Final = 512
@@ -82,7 +83,7 @@ class _Writer:
                 self._wake(span, flow)
             yield
 
-    def _annotate(self, event: Any, name: str, text: str) -> None:  # noqa: ANN401 - a message
+    def _annotate(self, event: ProtoMessage, name: str, text: str) -> None:
         event.debug_annotations.add(
             name=name.encode(errors="replace"), string_value=text.encode(errors="replace")
         )
