@@ -27,11 +27,8 @@ class Scheduler(StepLog):
 
     def make_runnable(self, g: ReplayedGoroutine, thread: ReplayedThread, at_ns: int) -> None:
         """Whatever it did: it is about to run on the thread."""
-        if g.state is ReplayedState.RUNNING and g.thread:
-            self.stop(g.thread, g.thread.last_ns, "", 0, inferred=True)
-        if g.state is ReplayedState.SYSCALL and g.thread:
-            before = g.thread
-            self.leave_call(before, min(at_ns, max(before.on_ns, before.last_ns)))
+        if g.thread:
+            self.vacate(g.thread)
         if g.state is ReplayedState.WAITING:
             # Parking failed: it went on at once; or it was woken in a way that nobody sees.
             never_left = thread.left == g.goid

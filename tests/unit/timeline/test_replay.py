@@ -154,6 +154,16 @@ def test_a_thread_without_a_goroutine_has_none() -> None:
     ]
 
 
+def test_a_goroutine_that_runs_elsewhere_left_in_a_short_system_call() -> None:
+    """All other ways to leave a thread are probed."""
+    events = [event(10, READY, 2, by=1), event(30, PARK, 1, tid=2, p=1)]
+    assert told(replayed(events, waiting(2)), *GOROUTINES[3:]) == [
+        (10, StepKind.SYSCALL, 1),
+        (10, StepKind.SYSCALL_LOST, 1),
+        (30, StepKind.BLOCK, 1),
+    ]
+
+
 def test_a_coroutine_hands_over_on_its_thread() -> None:
     events = [event(5, READY, 3, by=1), event(10, EventKind.SWITCH, 1, by=1, more=2)]
     steps = replayed([*events, event(20, EventKind.EXIT, 2)], waiting(3))
