@@ -42,7 +42,8 @@ class Event(NamedTuple):
     `word` is the reason of a wait, or why the world stops. `more` is of CREATE the entry of the new
     goroutine's function, of READY its g.trackingSeq, of SWITCH the goid of the other goroutine, of
     THREAD_OFF in a system call the number of that. `is_made`: it was preempted. `is_exit`: of
-    SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a system call.
+    SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a system call. `on` is of PARK a
+    key of Timeline.objects, 0 for none: what the goroutine waits for.
     """
 
     at_ns: int
@@ -58,6 +59,7 @@ class Event(NamedTuple):
     is_made: bool = False
     is_exit: bool = False
     labels: int = 0
+    on: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.profile.model import Frame
@@ -11,9 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ebpfprof.profile.model import Label
+    from ebpfprof.profile.waiting_for import OpenFile
     from ebpfprof.timeline.steps import TraceStep
 
 UNNAMED: Final = "?"
+
+
+class WaitObject(NamedTuple):
+    """What a goroutine waits for: its name as shown, and a network wait's file."""
+
+    name: str
+    file: OpenFile | None = None
 
 
 class StackCall(NamedTuple):
@@ -44,8 +52,8 @@ class Timeline:
     """What was recorded of a process from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
 
     `begin_unix_ns` is the Unix time of `begin_ns`. Steps of each thread are in order; they refer to
-    `stacks` (innermost call first), `goroutines` by goid, `threads` (names) by id and `label_sets`
-    by key. `comments` say what is missing.
+    `stacks` (innermost call first), `goroutines` by goid, `threads` (names) by id, `label_sets` and
+    `objects` (what goroutines wait for) by key. `comments` say what is missing.
     """
 
     pid: int
@@ -62,3 +70,4 @@ class Timeline:
     labels: Mapping[int, tuple[Label, ...]]
     """By goid, of those that had some when they were looked at."""
     comments: tuple[str, ...] = ()
+    objects: Mapping[int, WaitObject] = field(default_factory=dict)

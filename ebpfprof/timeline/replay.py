@@ -107,7 +107,9 @@ class Replay:
 
     def _park(self, event: Event, thread: ReplayedThread) -> None:
         if self._runs(event, thread, event.goid):
-            self._scheduler.block(thread, event.at_ns, event.word, event.stack, labels=event.labels)
+            self._scheduler.block(
+                *(thread, event.at_ns, event.word, event.stack), labels=event.labels, on=event.on
+            )
 
     def _ready(self, event: Event, thread: ReplayedThread) -> None:
         self._runner(event, thread)

@@ -149,6 +149,7 @@ class Scheduler(StepLog):
         stack: int,
         *,
         labels: int = 0,
+        on: int = 0,
         inferred: bool = False,
     ) -> None:
         """The thread's goroutine begins to wait."""
@@ -161,6 +162,7 @@ class Scheduler(StepLog):
             stack=stack,
             word=word,
             labels=labels,
+            on=on,
             inferred=inferred,
         )
 

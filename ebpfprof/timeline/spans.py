@@ -37,8 +37,8 @@ class Span(NamedTuple):
 
     `word` is the reason of a wait, or why it became runnable: "preempted". `stack` is a key of
     Timeline.stacks: where it waits, or of a runnable goroutine where `by`, who woke or created it,
-    did that. `tid` and `p` are those it runs on. `is_cut`: it had begun before the timeline, or
-    goes on behind its end.
+    did that. `on` is of a wait a key of Timeline.objects. `tid` and `p` are those it runs on.
+    `is_cut`: it had begun before the timeline, or goes on behind its end.
     """
 
     goid: int
@@ -52,6 +52,7 @@ class Span(NamedTuple):
     p: int = NO_P
     labels: int = 0
     is_cut: bool = False
+    on: int = 0
 
     @property
     def length_ns(self) -> int:
@@ -103,4 +104,5 @@ def _begun(step: TraceStep, state: str) -> Span:
         step.tid if runs else NO_THREAD,
         step.p if runs else NO_P,
         step.labels,
+        on=step.on,
     )

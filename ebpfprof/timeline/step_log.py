@@ -43,6 +43,7 @@ class StepLog:
         labels: int = 0,
         inferred: bool = False,
         state: str = "",
+        on: int = 0,
     ) -> None:
         """Add a step of the thread, not before its last one."""
         at_ns = max(at_ns, thread.last_ns)
@@ -51,7 +52,8 @@ class StepLog:
             self.inferred[kind] += 1
         self.add(
             TraceStep(
-                at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels, inferred, state
+                *(at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels),
+                *(inferred, state, on),
             )
         )
 
