@@ -125,6 +125,8 @@ def working(text: str, *, is_shown: bool = True) -> Iterator[None]:
 
 
 def _bar(gone_s: float, duration_s: float, columns: int) -> str:
+    if math.isinf(duration_s):
+        return f"{int(gone_s)} s"[: columns - 1]
     left_s = max(math.ceil(duration_s - gone_s), 0)
     times = f" {int(gone_s)} of {duration_s:g} s, {left_s} s left"
     # Two brackets, and the last column stays free: some terminals would begin a new line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
@@ -13,7 +14,7 @@ from ebpfprof.timeline.events import NO_P, Known
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ebpfprof.goruntime.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
@@ -25,7 +26,7 @@ _ID: Final = struct.Struct("<i")
 
 
 class Census(Closing):
-    """Looks at the goroutines of one process, any number of times; one thread at a time."""
+    """Looks at the goroutines of one process, any number of times. Any thread may use it."""
 
     def __init__(self, go: GoTarget) -> None:
         """Open the process's memory. Raises TargetGone, PermissionDenied or GoTableError."""
@@ -33,14 +34,22 @@ class Census(Closing):
         """The stacks of all looks, by Known.stack: runtime addresses, innermost first."""
         self._layout = go.binary.layout
         self._scanner = GoroutineScanner(go)
+        self._lock = threading.Lock()
 
     def look(self) -> Mapping[int, Known]:
         """All goroutines now, by goid; none if they can't be read, or the process has ended."""
-        try:
-            found = self._scanner.scan()
-        except (TargetGone, UnreadableMemory, SymbolizerError):
-            return {}
-        return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
+        with self._lock:
+            try:
+                found = self._scanner.scan()
+            except (TargetGone, UnreadableMemory, SymbolizerError):
+                return {}
+            return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
+
+    def forget_stacks(self, looks: Iterable[Mapping[int, Known]]) -> None:
+        """Keep the stacks of these looks only."""
+        with self._lock:
+            wanted = {known.stack for look in looks for known in look.values()}
+            self.stacks = {key: pcs for key, pcs in self.stacks.items() if key in wanted}
 
     def close(self) -> None:
         """Close the process's memory."""

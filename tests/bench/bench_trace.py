@@ -53,7 +53,7 @@ def ours(pid: int, options: TraceOptions) -> Iterator[None]:
         with polling(recorder):
             yield
         recorder.stop()
-        Recorded.events = len(recorder.rows())
+        Recorded.events = len(recorder.recorded().rows)
 
 
 @contextmanager

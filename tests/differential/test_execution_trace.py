@@ -59,7 +59,7 @@ def traced(work: str, minor: str, folder: Path, *, exact: bool = False) -> tuple
             recorder.record(SECONDS, lambda gone_s: False)
             recorder.stop()
             target.ask("end", "ended")
-            timeline = timeline_of(recorder)
+            timeline = timeline_of(recorder.recorded())
         target.kill()
     return timeline, theirs
 
