@@ -74,17 +74,23 @@ class TraceWriter(Closing):
         self.wait()
 
     def _run(self, path: Path) -> None:
-        try:
-            timeline = timeline_of(self._recorder.recorded())
-            data = self._encode(timeline)
-            with OutputFile.prepare(
-                path, owner=invoking_user(), suffix=self._suffix, if_taken="number"
-            ) as file:
-                file.commit(data)
-            length_ns = timeline.end_ns - timeline.begin_ns
-            self._written = WrittenTrace(file.name, length_ns, timeline.comments)
-        except Exception as error:  # whatever it is: the recording goes on
-            self._written = WrittenTrace(str(path), 0, (), error)
+        self._written = write_trace(self._recorder, self._encode, path, self._suffix)
+
+
+def write_trace(
+    recorder: TraceRecorder, encode: Callable[[Timeline], bytes], path: Path, suffix: str
+) -> WrittenTrace:
+    """Write what was recorded until now; into the next free name if the path's is taken."""
+    try:
+        timeline = timeline_of(recorder.recorded())
+        data = encode(timeline)
+        with OutputFile.prepare(
+            path, owner=invoking_user(), suffix=suffix, if_taken="number"
+        ) as file:
+            file.commit(data)
+        return WrittenTrace(file.name, timeline.end_ns - timeline.begin_ns, timeline.comments)
+    except Exception as error:  # whatever it is: the recording goes on
+        return WrittenTrace(str(path), 0, (), error)
 
 
 def stamped(path: Path, suffix: str) -> Path:
