@@ -126,7 +126,9 @@ def test_a_signal_ends_it_and_the_last_moments_are_written(
     assert len(STATES.findall(text)) > 50
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize(
+    "number", [signal.SIGUSR1, pytest.param(signal.SIGUSR2, marks=pytest.mark.long)]
+)
 def test_another_signal_writes_the_last_moments_and_goes_on(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -22,7 +22,8 @@ LEAST_S = 0.15
 SHORT_S = 0.05
 LONG_S = 0.25  # a call of 5 ms takes longer only where a thread gets no processor
 LOOKS = 25
-PREVIOUS = ("1.21", NEWEST)  # before and since system calls count in no field of runtime.g
+# Before and since system calls count in no field of runtime.g.
+VERSIONS = (pytest.param("1.21", marks=pytest.mark.long), NEWEST)
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def test_waits_for_work_count_only_if_they_are_named() -> None:
             assert why(looking).startswith(f"goroutine {goid} has waited")
 
 
-@pytest.mark.parametrize("minor", PREVIOUS)
+@pytest.mark.parametrize("minor", VERSIONS)
 @pytest.mark.parametrize(
     ("work", "conditions"),
     [

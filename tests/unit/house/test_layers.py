@@ -20,7 +20,7 @@ ROOMS = {
     "console system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
     "discovery process kernel export profilers.registry overhead profile console system",
-    "top": "tracing recording profilers kernel export profilers.registry profile console",
+    "top": "tracing recording profilers kernel export profilers.registry profile console system",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
     "tracing": "profilers goruntime overhead process kernel timeline profile console system",
     "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
