@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
-from ebpfprof.console.terminal import has_color, progress, say, width, working
+from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
 from ebpfprof.console.text import counted, duration, percent, printable
 from ebpfprof.export.tables import paths
 from ebpfprof.export.tables import timeline as table
@@ -150,11 +150,13 @@ class Tracing:
             self._write_meanwhile()
         if self._trigger.warning:
             warning, self._trigger.warning = self._trigger.warning, ""
+            erase_progress()
             say(f"ebpfprof: {warning}", err=True)
         return self._trigger.is_met()
 
     def _write_meanwhile(self) -> None:
         if self._to_stdout:
+            erase_progress()
             say("ebpfprof: a signal writes no file where the trace goes to stdout (-o -)", err=True)
             return
         suffix, target = self._format.suffix, self._recorder.go.target
@@ -164,6 +166,7 @@ class Tracing:
     def _tell_written(self, written: WrittenTrace | None) -> None:
         if written is None:
             return
+        erase_progress()
         for comment in written.comments:
             say(f"ebpfprof: {comment}", err=True)
         if written.failure:

@@ -91,7 +91,7 @@ def _size(stream: TextIO | None) -> os.terminal_size:
 def progress(duration_s: float, *, is_shown: bool = True) -> Iterator[Callable[[float], None]]:
     """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal.
 
-    Without `is_shown` it draws none.
+    Of a duration without an end (inf), it draws the seconds only. Without `is_shown` it draws none.
     """
     if not is_shown or not is_terminal(sys.stderr):
         yield lambda gone_s: None
@@ -108,6 +108,12 @@ def progress(duration_s: float, *, is_shown: bool = True) -> Iterator[Callable[[
     try:
         yield draw
     finally:
+        say(_ERASE_LINE, err=True, end="")
+
+
+def erase_progress() -> None:
+    """Make room for a message where progress() draws; it draws again."""
+    if is_terminal(sys.stderr):
         say(_ERASE_LINE, err=True, end="")
 
 

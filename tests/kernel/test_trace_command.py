@@ -18,11 +18,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from ebpfprof.errors import ExitCode
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
+from tests.kernel.screens import screen
 from tests.kernel.verbs import Said, verb
 from tests.targets_run import DEADLINE_S, Target
 from tests.toolchains import toolchain
 
 STATES = re.compile(r"^M=.* StateTransition .*GoID=(\d+) (\w+)->(\w+)", re.MULTILINE)
+ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "ebpfprof", "trace")
 
 
@@ -298,3 +300,17 @@ def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
         said = trace(str(target.pid), "-d", "0.1", "-o", str(path), "--path", "main.nobody")
     assert said.code == ExitCode.OK, said.stderr
     assert "There is no such goroutine" in said.stdout
+
+
+def test_in_a_terminal_it_shows_for_how_long_it_records_until_a_key_ends_it(tmp_path: Path) -> None:
+    """Messages in between stand in lines of their own."""
+    with (
+        screen(tmp_path, 120, 24, PYTHONPATH=str(ROOT)) as terminal,
+        working("locks", tmp_path) as target,
+    ):
+        terminal.type(f"{' '.join(COMMAND)} {target.pid} --last 1s; echo status $?")
+        terminal.wait_for(r"^tracing process .*the last 1 s are kept", r"^[1-9]\d* s$")
+        terminal.programs[0].send_signal(signal.SIGUSR1)
+        terminal.wait_for(r"^Written: traced-\S+\.trace \(\S+ m?s\)$", r"^\d+ s$")
+        terminal.press("C-c")
+        terminal.wait_for(r"^Next: go tool trace", r"^status 0$")
