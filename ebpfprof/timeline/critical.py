@@ -28,12 +28,14 @@ Chosen = tuple[int, int, int]
 class Link(NamedTuple):
     """One goroutine of a chain, and what it did: the first waits for the second, and so on.
 
-    `stack` is a key of Timeline.stacks: where it waited, or is in a system call.
+    `stack` is a key of Timeline.stacks: where it waited, or is in a system call. `on` is one of
+    Timeline.objects, or 0: what it waited for.
     """
 
     goid: int
     what: str
     stack: int
+    on: int = 0
 
 
 class CriticalPaths:
@@ -100,7 +102,7 @@ class CriticalPaths:
                 yield chain, end_ns - until_ns
             since_ns = max(begin_ns, span.begin_ns)
             if until_ns > since_ns:
-                link = (*chain, Link(goid, span.what, span.stack if span.state != RUNNABLE else 0))
+                link = (*chain, _link(span))
                 waker = self._waker(span, found, number, until_ns)
                 if waker and len(chain) < _MOST_LINKS:
                     yield from self._walk(waker, since_ns, until_ns, link)
@@ -127,3 +129,8 @@ class CriticalPaths:
         is_over = span.state == WAITING and until_ns == span.end_ns and number + 1 < len(found)
         by = found[number + 1].by if is_over else 0
         return by if by in self._spans and by != span.goid else 0
+
+
+def _link(span: Span) -> Link:
+    stack = span.stack if span.state != RUNNABLE else 0
+    return Link(span.goid, span.what, stack, span.on if span.state == WAITING else 0)

@@ -63,7 +63,9 @@ def _text(link: Link, timeline: Timeline) -> str:
     name = goroutine.name if goroutine else UNNAMED
     names = [call.frame.function for call in timeline.stacks.get(link.stack, ())]
     where = next((each for each in names if not _is_standard(each)), names[-1] if names else "")
-    return f"{name}: {link.what}" + (f" in {where}" if where else "")
+    lock = timeline.objects.get(link.on)
+    named = f" {lock.name}" if lock and lock.is_named and not lock.file else ""
+    return f"{name}: {link.what}{named}" + (f" in {where}" if where else "")
 
 
 def _is_standard(function: str) -> bool:

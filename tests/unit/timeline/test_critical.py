@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from ebpfprof.export.tables.paths import render_path, render_wakes
 from ebpfprof.profile.model import Frame
+from ebpfprof.profile.waiting_for import OpenFile
 from ebpfprof.timeline.critical import CriticalPaths, Link
 from ebpfprof.timeline.events import Event, EventKind, Known
-from ebpfprof.timeline.model import StackCall, Timeline, TimelineGoroutine
+from ebpfprof.timeline.model import StackCall, Timeline, TimelineGoroutine, WaitObject
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.timeline.spans import spans
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
@@ -19,11 +21,14 @@ PARK, READY, RUN = EventKind.PARK, EventKind.READY, EventKind.RUN
 A, B, C = 1, 2, 3
 NAMES = {A: "main.asks", B: "main.holds", C: "main.reads"}
 LOCK, READ = 11, 12  # stacks
+FILE = OpenFile(7, "tcp", "10.0.0.2:4711", "10.0.0.1:80")
+CACHE, SOCKET = 21, 22  # what they wait for
 
 
 def event(at_ns: int, kind: EventKind, goid: int, tid: int, by: int = 0, stack: int = 0) -> Event:
     word = {LOCK: "sync.Mutex.Lock", READ: "IO wait"}.get(stack, "")
-    return Event(at_ns, kind, goid, by, stack, tid, tid, word=word)
+    on = {LOCK: CACHE, READ: SOCKET}.get(stack, 0) if kind is PARK else 0
+    return Event(at_ns, kind, goid, by, stack, tid, tid, word=word, on=on)
 
 
 def timeline() -> Timeline:
@@ -59,7 +64,14 @@ def timeline() -> Timeline:
         goid: TimelineGoroutine(goid, StackCall(9, Frame(name, "", 1)), None, 0)
         for goid, name in NAMES.items()
     }
-    return Timeline(1, "t", "go1.27", 0, 1200, 0, replay.taken(), calls, goroutines, {}, {}, {})
+    objects = {
+        CACHE: WaitObject("main.cache.mu", place="sync.Mutex at 0xc000012340"),
+        SOCKET: WaitObject("read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)", FILE),
+    }
+    return Timeline(
+        *(1, "t", "go1.27", 0, 1200, 0, replay.taken(), calls, goroutines, {}, {}, {}),
+        objects=objects,
+    )
 
 
 def test_a_chain_of_waits_is_charged_to_what_each_did() -> None:
@@ -80,12 +92,12 @@ def test_a_chain_of_waits_is_charged_to_what_each_did() -> None:
 def test_others_are_followed_only_while_it_waited() -> None:
     """What B and C did before is theirs."""
     found = CriticalPaths(timeline()).path([(A, 900, 1000)])
-    assert found == {(Link(A, "sync.Mutex.Lock", LOCK), Link(B, "running", 0)): 100}
+    assert found == {(Link(A, "sync.Mutex.Lock", LOCK, CACHE), Link(B, "running", 0)): 100}
 
 
 def test_a_wait_that_goes_on_is_a_wait() -> None:
     found = CriticalPaths(timeline()).path([(A, 100, 500)])
-    assert found == {(Link(A, "sync.Mutex.Lock", LOCK),): 400}
+    assert found == {(Link(A, "sync.Mutex.Lock", LOCK, CACHE),): 400}
 
 
 @pytest.mark.parametrize(
@@ -112,9 +124,18 @@ def test_the_tables_name_functions() -> None:
     found = timeline()
     paths = CriticalPaths(found)
     text = render_path(paths.path(paths.chosen("main.asks")), found, width=80, color=False)
-    assert "45.8%  main.asks: sync.Mutex.Lock in main.lock" in text
-    assert "for main.holds: sync.Mutex.Lock in main.lock" in text
+    assert "45.8%  main.asks: sync.Mutex.Lock main.cache.mu in main.lock" in text
+    assert "for main.holds: sync.Mutex.Lock main.cache.mu in main.lock" in text
     assert "for main.reads: IO wait in main.read" in text
     wakes = render_wakes(found, width=80, color=False)
     assert "main.asks" in wakes
     assert "woken by main.holds" in wakes
+
+
+def test_a_lock_without_a_name_makes_no_rows_of_its_own() -> None:
+    found = timeline()
+    lock = WaitObject("sync.Mutex at 0xc000012340", is_named=False)
+    found = replace(found, objects={**found.objects, CACHE: lock})
+    paths = CriticalPaths(found)
+    text = render_path(paths.path(paths.chosen("main.asks")), found, width=80, color=False)
+    assert "main.asks: sync.Mutex.Lock in main.lock" in text
