@@ -51,6 +51,7 @@ class Replay:
             EventKind.ASSIST_END: self._range,
             EventKind.THREAD_OFF: self._thread_off,
             EventKind.THREAD_ON: self._thread_on,
+            EventKind.THREAD_WAKE: self._thread_wake,
         }
 
     @property
@@ -219,6 +220,7 @@ class Replay:
             event.at_ns,
             StepKind.THREAD_OFF,
             goid=event.goid,
+            stack=event.stack,
             other=event.cpu,
             word="preempted" if event.is_made else "",
         )
@@ -226,6 +228,20 @@ class Replay:
     def _thread_on(self, event: Event, thread: ReplayedThread) -> None:
         thread.off_ns, thread.on_ns = 0, event.at_ns
         self._scheduler.step(thread, event.at_ns, StepKind.THREAD_ON, other=event.cpu)
+
+    def _thread_wake(self, event: Event, thread: ReplayedThread) -> None:
+        """Not a step of the order that the thread's own have: others make it."""
+        is_own = event.is_exit and not event.is_made
+        by = f"{event.word} ({event.more})"
+        if event.is_made:
+            by = f"an interrupt, while {by} ran" if event.more else "an interrupt"
+        self._scheduler.add(
+            TraceStep(
+                *(event.at_ns, StepKind.THREAD_WAKE, thread.tid),
+                other=event.more if is_own else 0,
+                word="" if is_own else by,
+            )
+        )
 
     def _call(self, event: Event, thread: ReplayedThread) -> None:
         """The thread sleeps in a system call of its goroutine."""
