@@ -16,6 +16,7 @@ from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
 from ebpfprof.timeline.scheduler import Scheduler
 from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.threads import wake_step
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,7 +52,7 @@ class Replay:
             EventKind.ASSIST_END: self._range,
             EventKind.THREAD_OFF: self._thread_off,
             EventKind.THREAD_ON: self._thread_on,
-            EventKind.THREAD_WAKE: self._thread_wake,
+            EventKind.THREAD_WAKE: lambda event, thread: self._scheduler.add(wake_step(event)),
         }
 
     @property
@@ -228,20 +229,6 @@ class Replay:
     def _thread_on(self, event: Event, thread: ReplayedThread) -> None:
         thread.off_ns, thread.on_ns = 0, event.at_ns
         self._scheduler.step(thread, event.at_ns, StepKind.THREAD_ON, other=event.cpu)
-
-    def _thread_wake(self, event: Event, thread: ReplayedThread) -> None:
-        """Not a step of the order that the thread's own have: others make it."""
-        is_own = event.is_exit and not event.is_made
-        by = f"{event.word} ({event.more})"
-        if event.is_made:
-            by = f"an interrupt, while {by} ran" if event.more else "an interrupt"
-        self._scheduler.add(
-            TraceStep(
-                *(event.at_ns, StepKind.THREAD_WAKE, thread.tid),
-                other=event.more if is_own else 0,
-                word="" if is_own else by,
-            )
-        )
 
     def _call(self, event: Event, thread: ReplayedThread) -> None:
         """The thread sleeps in a system call of its goroutine."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ebpfprof.timeline.steps import StepKind
+from ebpfprof.timeline.steps import StepKind, TraceStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ebpfprof.timeline.events import Event
     from ebpfprof.timeline.model import Timeline
-    from ebpfprof.timeline.steps import TraceStep
 
 
 class ThreadSpan(NamedTuple):
@@ -21,6 +21,16 @@ class ThreadSpan(NamedTuple):
     end_ns: int
     cpu: int
     wake: TraceStep | None
+
+
+def wake_step(event: Event) -> TraceStep:
+    """The step of a THREAD_WAKE: not one of those of the thread itself, as others make it."""
+    if event.is_exit and not event.is_made:
+        return TraceStep(event.at_ns, StepKind.THREAD_WAKE, event.tid, other=event.more)
+    by = f"{event.word} ({event.more})"
+    if event.is_made:
+        by = f"an interrupt, while {by} ran" if event.more else "an interrupt"
+    return TraceStep(event.at_ns, StepKind.THREAD_WAKE, event.tid, word=by)
 
 
 def thread_spans(timeline: Timeline) -> Iterator[ThreadSpan]:

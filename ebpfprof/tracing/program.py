@@ -34,8 +34,8 @@ _MAX_RINGS: Final = c_facts.number("trace/events.h", "MAX_RINGS")
 _KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
 _SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
 _WALKED: Final = c_facts.enum(_SOURCE, "walked")
-_SWITCHES: Final = c_facts.number(_SOURCE, "SWITCHES")
-_WAKES: Final = c_facts.number(_SOURCE, "WAKES")
+_SWITCHES: Final = c_facts.number("trace/threads.h", "SWITCHES")
+_WAKES: Final = c_facts.number("trace/threads.h", "WAKES")
 _SEMAPHORE_PARKS: Final = c_facts.number("trace/waited_for.h", "SEMAPHORE_PARKS")
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
