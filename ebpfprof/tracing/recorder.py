@@ -15,6 +15,7 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.census import Census
 from ebpfprof.tracing.heap_counters import HeapCounters
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.process import TargetEnd
     from ebpfprof.timeline.events import Known
+    from ebpfprof.tracing.c_stacks import CStacks
 
 _TICK_S: Final = 0.01
 _SLOT_BYTES: Final = 64
@@ -71,6 +73,9 @@ class TraceRecorder(Closing):
         """Why it could not go on; what was recorded before is there."""
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
+        self.objects: MappedObjects | None = None
+        """What is mapped in a program that can call C, once it is loaded."""
+        self._c_stacks: CStacks | None = None
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
         self.census = Census(go)
@@ -109,6 +114,9 @@ class TraceRecorder(Closing):
         while 2 * slots * rings * _SLOT_BYTES <= self.options.buffer_bytes:
             slots *= 2
         self.program.load(rings, slots)
+        if self.program.has_c:
+            self.objects = MappedObjects(self.go.target)
+            self._c_stacks = self.program.c_stacks(self.objects)
 
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
@@ -126,7 +134,7 @@ class TraceRecorder(Closing):
         while not self.is_full:
             now_ns = kernel_now_ns()
             gone_s = (now_ns - self.begin_ns) / 1e9
-            self.heap.look()
+            self._look_aside()
             self.ending = self.go.target.ending()
             if gone_s >= duration_s or self.ending:
                 break
@@ -193,12 +201,34 @@ class TraceRecorder(Closing):
 
     def close(self) -> None:
         """Detach all probes and free the memory."""
+        self._c_stacks = None  # it has views into the maps
         self._close_memory()
         self.program.close()
 
     def _close_memory(self) -> None:
         self.census.close()
         self.heap.close()
+        if self.objects:
+            self.objects.close()
+
+    def stacks(self) -> dict[int, tuple[int, ...]]:
+        """All stacks by key; see TraceProgram.stacks."""
+        found = self.program.stacks()
+        if self._c_stacks:
+            self._c_stacks.finish()
+            found = self._c_stacks.completed(found)
+        return {**found, **self.census.stacks}
+
+    @property
+    def c_failure(self) -> Exception | None:
+        """The error because of which stacks of C code are incomplete; None without one."""
+        return self._c_stacks.failure if self._c_stacks else None
+
+    def _look_aside(self) -> None:
+        """At what is not in the rings."""
+        self.heap.look()
+        if self._c_stacks:
+            self._c_stacks.look()
 
     @property
     def _is_recording(self) -> bool:

@@ -37,8 +37,8 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
     steps = replay.taken()
     known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
     frames = StackFrames(go)
-    names = TraceNames(frames)
-    stacks = {**recorder.program.stacks(), **recorder.census.stacks}
+    names = TraceNames(go, frames, recorder.objects)
+    stacks = recorder.stacks()
     try:
         calls = names.stacks(stacks, {step.stack for step in steps})
         goroutines = names.goroutines(known.values(), steps, calls)
@@ -138,5 +138,7 @@ def _comments(recorder: TraceRecorder, replay: Replay, unreadable: int) -> Itera
         )
     for loss in recorder.losses():
         yield f"incomplete: {loss}"
+    if recorder.c_failure:
+        yield f"incomplete: stacks of C code ({printable(str(recorder.c_failure))})"
     for name in recorder.missing:
         yield f"not seen: what {name} does, which has no place for a probe"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from ebpfprof.export.timelines import go_trace
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import KERNEL_FILE, Timeline
@@ -14,15 +18,16 @@ from ebpfprof.timeline.steps import StepKind, TraceStep
 from ebpfprof.timeline.threads import thread_spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
-from tests.kernel.programs import program
+from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
+from tests.toolchains import toolchain
 
 BYTES = 40
 
 
-def recorded(work: str, folder: Path) -> tuple[Timeline, str]:
+def recorded(work: str, folder: Path, binary: Path | None = None) -> tuple[Timeline, str]:
     """The program at work for as long as it takes to write to its pipe, if it has one."""
-    with Target.start(program("traced")) as target, Process(target.pid) as process:
+    with Target.start(binary or program("traced")) as target, Process(target.pid) as process:
         target.ask(f"trace {folder / 'unused'} {work}", "begun")
         target.ask("end", "ended")
         with TraceRecorder(inspect(process), TraceOptions()) as recorder:
@@ -65,12 +70,15 @@ def wakes(timeline: Timeline) -> list[TraceStep]:
     return [step for step in timeline.steps if step.kind is StepKind.THREAD_WAKE]
 
 
-def sleeps(timeline: Timeline, function: str) -> list[list[str]]:
-    """The stacks of system calls of a function of the program, innermost first."""
+def sleeps(timeline: Timeline, function: str, *, is_c: bool = False) -> list[list[str]]:
+    """The stacks of system calls of a function of the program, innermost first.
+
+    `is_c`: without those that a look at all goroutines found before.
+    """
     stacks = [
         timeline.stacks.get(step.stack, ())
         for step in timeline.steps
-        if step.kind is StepKind.SYSCALL
+        if step.kind is StepKind.SYSCALL and not (is_c and step.is_inferred)
     ]
     found = [[call.frame.function for call in stack] for stack in stacks]
     for stack in stacks:
@@ -115,3 +123,27 @@ def test_timers_are_interrupts_and_other_threads_of_the_program_have_ids(tmp_pat
     others = [step for step in wakes(timeline) if not step.word]
     assert len(others) > 10
     assert {step.other for step in others} <= {step.tid for step in timeline.steps}
+
+
+@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+def test_sleeps_in_c_have_its_stack_without_frame_pointers(minor: str, tmp_path: Path) -> None:
+    timeline, _ = recorded("calls", tmp_path, program("traced", minor, "cgo"))
+    found = sleeps(timeline, "main.call", is_c=True)
+    lost = re.search(r"incomplete: (\d+) sleeps in C", "; ".join(timeline.comments))
+    seen = [names for names in found if "inner" in names]
+    assert len(seen) > 20
+    assert len(found) - len(seen) <= (int(lost[1]) if lost else 0)
+    for names in seen:
+        assert len([name for name in names if name.endswith("sys_clock_nanosleep")]) == 1
+        # The second call of inner is a jump, as its caller's last one.
+        of_c = names[names.index("inner") : names.index("main._Cfunc_sleeps")]
+        assert [name for name in of_c if not name.startswith("runtime.")] in (
+            ["inner", "outer"],
+            ["inner"],
+        )
+    whole = [names for names in seen if "outer" in names]
+    assert len(whole) > 0.8 * len(seen)  # a call sleeps twice: the first sleep is the one shown
+    path = tmp_path / "trace"
+    path.write_bytes(go_trace.encode(timeline))
+    text = toolchain("1.27").go("tool", "trace", "-d=parsed", path)
+    assert re.search(r"\tinner @ 0x", text)
