@@ -15,8 +15,8 @@
 
 /* What a trace needs of the process besides struct target. */
 struct traced {
-    u32 tgid;     /* as the kernel numbers it; 0 until its first moment or switch tells it */
-    u32 own_tgid; /* as its own pid namespace numbers it */
+    u32 tgid;             /* as the kernel numbers it; 0: its first moment or switch tells it */
+    u32 own_tgid;         /* as its own pid namespace numbers it */
     u64 namespace_device; /* of that namespace */
     u64 namespace_inode;
     u64 text_start; /* of Go's code */

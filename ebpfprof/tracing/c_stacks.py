@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.profilers.cpu.learner import Learner
+from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.kernel.program import BpfProgram
-    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.profilers.cpu.sample_table import CpuStack
 
 _REFRESH_S: Final = 1.0
@@ -18,15 +19,17 @@ _KERNEL: Final = 1 << 63
 _MOST: Final = 1 << 15  # stacks, as the kernel has room for
 
 
-class CStacks:
+class CStacks(Closing):
     """Of one program, which was loaded: unwinds, and gives the kernel the rules for the next ones.
 
     A stack that was handed over has a key of its own in the table of stacks.
     """
 
-    def __init__(self, program: BpfProgram, go: GoTarget, objects: MappedObjects) -> None:
+    def __init__(self, program: BpfProgram, go: GoTarget) -> None:
+        self.objects = MappedObjects(go.target)
+        """What is mapped in it."""
         self._learner = Learner(program, self)
-        self._learner.open(0, objects, go)
+        self._learner.open(0, self.objects, go)
         self._found: dict[int, tuple[int, ...]] = {}
         self._refreshed_s = time.monotonic()
         self.failure: Exception | None = None
@@ -60,6 +63,10 @@ class CStacks:
     def completed(self, stacks: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
         """The stacks, of which some lack callers in C code, with these."""
         return {key: self._whole(pcs, self._found.get(key)) for key, pcs in stacks.items()}
+
+    def close(self) -> None:
+        """Close the files of what is mapped."""
+        self.objects.close()
 
     @staticmethod
     def _whole(pcs: tuple[int, ...], of_c: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES
 from ebpfprof.profilers.cpu.partial_samples import ring_bytes_for
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH as C_DEPTH
 from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.system.pid_namespace import sees_whole_machine
 from ebpfprof.tracing.c_stacks import CStacks
 from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.overhead.cost import Runs
-    from ebpfprof.process.mappings import MappedObjects
 
 _SOURCE: Final = "trace/trace.bpf.c"
 _MAX_SITES: Final = 64
@@ -196,9 +196,9 @@ class TraceProgram(BoundedProbes):
         """The files that goroutines waited for: keys, and rows of struct polled_file."""
         return self._program.maps["files"].rows()
 
-    def c_stacks(self, objects: MappedObjects) -> CStacks:
-        """Unwinds stacks of C code, once it is loaded, and `has_c`."""
-        return CStacks(self._program, self._go, objects)
+    def c_stacks(self) -> CStacks:
+        """Unwinds stacks of C code, once it is loaded, and `has_c`; to be closed."""
+        return CStacks(self._program, self._go)
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, but for events that were overwritten."""
@@ -241,6 +241,8 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, Any]:
     has_coroutines = "coro" in layout.structs and layout.has("g", "coroarg")
     device, inode = go.target.pid_namespace()
     return {
+        # Else the first moment or context switch tells it.
+        "tgid": go.target.pid if sees_whole_machine() else 0,
         "own_tgid": go.target.innermost_pid(),
         "namespace_device": device,
         "namespace_inode": inode,

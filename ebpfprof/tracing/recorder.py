@@ -15,7 +15,6 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
-from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.census import Census
 from ebpfprof.tracing.heap_counters import HeapCounters
@@ -73,9 +72,8 @@ class TraceRecorder(Closing):
         """Why it could not go on; what was recorded before is there."""
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
-        self.objects: MappedObjects | None = None
-        """What is mapped in a program that can call C, once it is loaded."""
-        self._c_stacks: CStacks | None = None
+        self.c_stacks: CStacks | None = None
+        """Those of a program that can call C, once it is loaded."""
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
         self.census = Census(go)
@@ -100,7 +98,7 @@ class TraceRecorder(Closing):
         self._cpu_before_ns = 0
         self._budget = SliceBudget(
             options.max_overhead / 100,
-            lambda: self.overhead().ns + self.switches().ns + self.wakes().ns,
+            lambda: self.overhead().ns + self.switches().ns + self.program.wake_runs().ns,
             self._used_ns,
         )
 
@@ -115,8 +113,7 @@ class TraceRecorder(Closing):
             slots *= 2
         self.program.load(rings, slots)
         if self.program.has_c:
-            self.objects = MappedObjects(self.go.target)
-            self._c_stacks = self.program.c_stacks(self.objects)
+            self.c_stacks = self.program.c_stacks()
 
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
@@ -134,7 +131,9 @@ class TraceRecorder(Closing):
         while not self.is_full:
             now_ns = kernel_now_ns()
             gone_s = (now_ns - self.begin_ns) / 1e9
-            self._look_aside()
+            self.heap.look()
+            if self.c_stacks:
+                self.c_stacks.look()
             self.ending = self.go.target.ending()
             if gone_s >= duration_s or self.ending:
                 break
@@ -184,16 +183,12 @@ class TraceRecorder(Closing):
         return 0 if self.options.last_s is not None else self.program.rings.overwritten
 
     def overhead(self) -> Overhead:
-        """What the probes have cost the process so far, estimated, but for switches(), wakes()."""
+        """What the probes have cost the process so far, estimated, but for those of threads."""
         return Overhead(self.program.runs(0), Runs(), self.program.hit_ns, int(self._used_ns()))
 
     def switches(self) -> Runs:
         """What recording its threads' context switches has cost so far."""
         return self.program.switch_runs()
-
-    def wakes(self) -> Runs:
-        """What recording wakes of its threads has cost so far."""
-        return self.program.wake_runs()
 
     def losses(self) -> Sequence[Loss]:
         """What was lost in the kernel, but for events."""
@@ -201,34 +196,22 @@ class TraceRecorder(Closing):
 
     def close(self) -> None:
         """Detach all probes and free the memory."""
-        self._c_stacks = None  # it has views into the maps
         self._close_memory()
         self.program.close()
 
     def _close_memory(self) -> None:
         self.census.close()
         self.heap.close()
-        if self.objects:
-            self.objects.close()
+        if self.c_stacks:
+            self.c_stacks.close()
 
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """All stacks by key; see TraceProgram.stacks."""
         found = self.program.stacks()
-        if self._c_stacks:
-            self._c_stacks.finish()
-            found = self._c_stacks.completed(found)
+        if self.c_stacks:
+            self.c_stacks.finish()
+            found = self.c_stacks.completed(found)
         return {**found, **self.census.stacks}
-
-    @property
-    def c_failure(self) -> Exception | None:
-        """The error because of which stacks of C code are incomplete; None without one."""
-        return self._c_stacks.failure if self._c_stacks else None
-
-    def _look_aside(self) -> None:
-        """At what is not in the rings."""
-        self.heap.look()
-        if self._c_stacks:
-            self._c_stacks.look()
 
     @property
     def _is_recording(self) -> bool:

@@ -37,7 +37,7 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
     steps = replay.taken()
     known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
     frames = StackFrames(go)
-    names = TraceNames(go, frames, recorder.objects)
+    names = TraceNames(go, frames, recorder.c_stacks.objects if recorder.c_stacks else None)
     stacks = recorder.stacks()
     try:
         calls = names.stacks(stacks, {step.stack for step in steps})
@@ -138,7 +138,7 @@ def _comments(recorder: TraceRecorder, replay: Replay, unreadable: int) -> Itera
         )
     for loss in recorder.losses():
         yield f"incomplete: {loss}"
-    if recorder.c_failure:
-        yield f"incomplete: stacks of C code ({printable(str(recorder.c_failure))})"
+    if recorder.c_stacks and recorder.c_stacks.failure:
+        yield f"incomplete: stacks of C code ({printable(str(recorder.c_stacks.failure))})"
     for name in recorder.missing:
         yield f"not seen: what {name} does, which has no place for a probe"
