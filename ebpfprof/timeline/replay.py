@@ -15,7 +15,7 @@ from ebpfprof.timeline.looks import NOT_RECORDED, LooksAtGoroutines
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
 from ebpfprof.timeline.scheduler import Scheduler
-from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -124,7 +124,10 @@ class Replay:
         if g.state is not ReplayedState.WAITING:
             self.ignored += 1
             return
-        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by)
+        word = "" if event.by else BY_TIMER
+        if event.kind is EventKind.NET_READY:  # whatever goroutine the thread has just looked
+            word = BY_NETWORK
+        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by, word=word)
 
     def _run(self, event: Event, thread: ReplayedThread) -> None:
         g = self._scheduler.goroutines.get(event.goid) or self._looks.first(event.goid, event.at_ns)

@@ -1,0 +1,142 @@
+"""What goroutines of a chain did, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.timeline.parts import Did
+from ebpfprof.timeline.waitgraph import SLEEP
+
+if TYPE_CHECKING:
+    from ebpfprof.timeline.links import Link
+    from ebpfprof.timeline.model import WaitObject
+    from ebpfprof.timeline.waitgraph import Cause, Outside
+
+OWN_CPU: Final = "own CPU"
+_DID: Final = {
+    Did.RUN: "ran",
+    Did.ASSIST: "GC assist",
+    Did.NO_PROCESSOR: "ran, thread without a processor",
+    Did.QUEUE: "run queue",
+    Did.STOPPED: "world stopped",
+    Did.CALL: "system call",
+    Did.FOR_NETWORK: "network",
+    Did.FOR_TIMER: "timer",
+    Did.FOR_COLLECTOR: "garbage collector",
+    Did.GOES_ON: "still waits",
+    Did.NOT_KNOWN: "not known who ended the wait",
+    Did.NOT_CREATED: "not created yet",
+}
+_IN_SENTENCES: Final = {
+    **_DID,
+    Did.ASSIST: "marked for the garbage collector",
+    Did.NO_PROCESSOR: "had a thread without a processor",
+    Did.QUEUE: "was in the run queue",
+    Did.STOPPED: "was stopped with the world",
+    Did.CALL: "was in the system call",
+    Did.FOR_NETWORK: "waited for the network",
+    Did.FOR_TIMER: "waited for a timer",
+    Did.FOR_COLLECTOR: "waited for the garbage collector",
+    Did.NOT_KNOWN: "waited, nobody knows for whom",
+    Did.NOT_CREATED: "was not created yet",
+}
+
+
+def cell(link: Link, *, is_own: bool = False) -> str:
+    """What a link says, for a table; `is_own`: of the goroutine that is asked about."""
+    text = _cell(link, is_own=is_own)
+    return f"{text} in {link.where}" if link.where else text
+
+
+def _cell(link: Link, *, is_own: bool) -> str:
+    match link.did:
+        case Did.RUN if is_own:
+            return OWN_CPU
+        case Did.CALL if link.word.startswith("syscall "):
+            return f"system call {link.word.removeprefix('syscall ')}"
+        case Did.FOR_GOROUTINE:
+            return " ".join(filter(None, (link.word, _name(link.on))))
+        case Did.FOR_NETWORK:
+            return " ".join(filter(None, (_DID[link.did], _peer(link.on))))
+        case Did.FOR_TIMER if link.word == SLEEP:
+            return link.word
+        case Did.FOR_TIMER | Did.FOR_COLLECTOR | Did.GOES_ON | Did.NOT_KNOWN:
+            waits = " ".join(filter(None, (link.word, _name(link.on))))
+            return f"{waits}: {_DID[link.did]}" if waits else _DID[link.did]
+    return _DID[link.did]
+
+
+def cause(of: Cause) -> str:
+    """What was waited for in the end, without whose it is."""
+    if of.did is Did.CALL:
+        return f"system call {of.detail.removeprefix('syscall').strip()}".rstrip()
+    if of.detail == SLEEP:
+        return of.detail
+    if of.did in (Did.GOES_ON, Did.NOT_KNOWN):
+        return f"{of.detail}: {_DID[of.did]}"
+    return f"{_DID[of.did]} {of.detail}".rstrip()
+
+
+def outside(of: Outside) -> str:
+    """What is waited for that is no goroutine."""
+    match of.did:
+        case Did.FOR_NETWORK:
+            return f"the network: {of.name}" if of.name else "the network"
+        case Did.FOR_TIMER:
+            return "the end of a sleep" if of.name == SLEEP else "a timer"
+        case Did.FOR_COLLECTOR:
+            return "the garbage collector"
+        case Did.GOES_ON:
+            return f"what did not come until the end: {of.name}"
+    return f"nobody knows whom: {of.name}"
+
+
+def clause(did: Did, word: str, name: str) -> str:
+    """What somebody did, as the end of a sentence: "waited for the network (10.0.0.2:4242)"."""
+    if did is Did.FOR_TIMER and word == SLEEP:
+        return "slept"
+    if did is Did.CALL:
+        return f"{_IN_SENTENCES[did]} {word.removeprefix('syscall').strip()}".rstrip()
+    more = name or (word if did in (Did.GOES_ON, Did.NOT_KNOWN) else "")
+    return f"{_IN_SENTENCES[did]} ({more})" if more else _IN_SENTENCES[did]
+
+
+def chain_sentence(chain: tuple[Link, ...]) -> str:
+    """What a chain says: "it waited for L, held by S, which waited for the network"."""
+    first, *others = chain
+    if not others:
+        text = "ran" if first.did is Did.RUN else clause(first.did, first.word, _peer(first.on))
+        return f"it {text}{f' in {first.where}' if first.where else ''}"
+    text, before = f"it {_waited(first)}", first
+    for number, link in enumerate(others):
+        by = f", {holder(before)} {link.who.name}"
+        is_last = number == len(others) - 1
+        did = clause(link.did, link.word, _peer(link.on)) if is_last else _waited(link)
+        text, before = f"{text}{by}, which {did}", link
+    return text
+
+
+def _waited(link: Link) -> str:
+    if link.did is Did.NOT_CREATED:
+        return _IN_SENTENCES[link.did]
+    if link.is_lock:
+        return f"waited for {_name(link.on) or 'a lock'} ({link.word})"
+    return f"waited ({' '.join(filter(None, (link.word, _name(link.on))))})"
+
+
+def holder(link: Link) -> str:
+    """What the one is that ends a wait: "held by" for a lock, "for" else."""
+    return "held by" if link.is_lock else "for"
+
+
+def _name(on: WaitObject | None) -> str:
+    return on.name if on else ""
+
+
+def _peer(on: WaitObject | None) -> str:
+    """The other end of a socket, with what it listens on where it listens."""
+    if on is None or on.file is None:
+        return _name(on)
+    if on.file.is_listener:
+        return f"clients of {on.file.local}"
+    return on.file.peer or on.file.path or on.name
