@@ -51,10 +51,10 @@ class Story:
         self._take(at_ns, EventKind.READY, goid, by, by=by)
         self.run(at_ns if run_ns is None else run_ns, goid)
 
-    def network(self, at_ns: int, goid: int, *, by: int = 0) -> None:
+    def network(self, at_ns: int, goid: int, *, by: int = 0, run_ns: int | None = None) -> None:
         """What it waits for of the network is there; `by` has just looked, if any."""
         self._take(at_ns, EventKind.NET_READY, goid, by or NETWORK_TID, by=by)
-        self.run(at_ns, goid)
+        self.run(at_ns if run_ns is None else run_ns, goid)
 
     def timer(self, at_ns: int, goid: int) -> None:
         self._take(at_ns, EventKind.READY, goid, NETWORK_TID)

@@ -37,7 +37,7 @@ struct event {
     u64 number; /* from 1 on, in its ring */
     u64 at_ns;
     u64 goid;  /* of whom it happens to; 0: nobody */
-    u64 by;    /* goid of the goroutine that the thread runs; 0: none */
+    u64 by;    /* goid of the goroutine that the thread runs; 0: none; of PARK see waited_for.h */
     u64 stack; /* key in stacks; 0: none */
     u64 more;  /* see more_of(); of THREAD_OFF in a system call its number, of the thread's */
     u32 tid;

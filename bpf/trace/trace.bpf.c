@@ -13,6 +13,7 @@
 #include "probes/run.h"
 #include "probes/target.h"
 #include "trace/events.h"
+#include "trace/waited_for.h"
 #if WITH_LABELS
 #include "common/labels.h"
 #endif
@@ -50,20 +51,13 @@ struct traced {
     u32 old_p_offset;
     u32 tick_offset; /* of runtime.m.syscalltick */
     u32 p_id_offset;
-    u32 read_g_offset; /* of runtime.pollDesc.rg */
-    u32 write_g_offset;
+    struct wait_layout waits;
     u32 syscall_pc_offset;
     u32 syscall_bp_offset; /* 0: before Go 1.23 */
     u32 made_in_bx;        /* goschedImpl tells whether the goroutine was made to */
 };
 BPF_ARRAY(traces, struct traced, 1);
 BPF_HASH(stacks, u64, struct stack, MAX_STACKS);
-
-static __always_inline u64 word_at(u64 address) {
-    u64 word = 0;
-    read_user(&word, sizeof(word), (void *)address);
-    return word;
-}
 
 static __always_inline u8 byte_at(u64 address) {
     u8 byte = 0;
@@ -97,15 +91,21 @@ static __always_inline u64 keep_stack(struct walker *walker, const struct target
     return key;
 }
 
-/* The stack of g, which is not on it: it parks, or runs on its thread's g0. */
-static __always_inline u64 stack_of(u64 g, u32 target_index, const struct target *target) {
+/*
+ * The stack of g, which is not on it: it parks, or runs on its thread's g0. Tells the frame of
+ * semacquire1, too, if it waits there.
+ */
+static __always_inline u64 stack_of(u64 g, u32 target_index, const struct target *target,
+                                    const struct traced *traced, u64 *semaphore_bp) {
     struct group group = {.target = target_index, .kind = KIND_TRACE};
     struct walker *walker = take_walker(&group);
     u64 key = 0;
     if (!walker)
         return 0;
-    if (start_switched(g, target, &walker->start))
+    if (start_switched(g, target, &walker->start)) {
         key = keep_stack(walker, target);
+        *semaphore_bp = semaphore_frame(walker, &traced->waits);
+    }
     give_walker(walker);
     return key;
 }
@@ -138,6 +138,7 @@ struct occasion {
     u64 runner; /* the goroutine of the thread; 0: none */
     u64 m;
     u64 stack;
+    u64 semaphore_bp; /* frame pointer of semacquire1, in which it waits; 0: elsewhere */
 };
 
 /* Writes the event of g, but for what more_of() says. */
@@ -156,7 +157,11 @@ static __always_inline void record(struct pt_regs *ctx, const struct moment *mom
     event->tid = bpf_get_current_pid_tgid();
     event->p = p_at(occasion->m + traced->p_offset, traced);
     event->kind = kind;
-    event->reason = g ? byte_at(g + target->wait_reason_offset) : (u8)ctx->ax;
+    u8 reason = g ? byte_at(g + target->wait_reason_offset) : (u8)ctx->ax;
+    event->reason = reason;
+    if (kind == PARK)
+        event->by = waited_for(occasion->m, occasion->semaphore_bp, reason, target->sema_offset,
+                               &traced->waits);
     event->is_made = kind == YIELD && traced->made_in_bx ? (u8)ctx->bx : 0;
     event->is_exit =
         kind == SWITCH && traced->coro_exit_offset ? byte_at(g + traced->coro_exit_offset) : 0;
@@ -170,9 +175,9 @@ static __always_inline void record_poll(struct pt_regs *ctx, const struct moment
     u32 mode = ctx->cx;
     u64 reader = 0, writer = 0;
     if (mode != WRITES)
-        reader = word_at(ctx->bx + traced->read_g_offset);
+        reader = word_at(ctx->bx + traced->waits.read_g_offset);
     if (mode != READS)
-        writer = word_at(ctx->bx + traced->write_g_offset);
+        writer = word_at(ctx->bx + traced->waits.write_g_offset);
     if (reader > MOST_GOROUTINE)
         record(ctx, moment, target, traced, reader, byte_at(reader + traced->sequence_offset),
                occasion);
@@ -202,7 +207,7 @@ static __always_inline void note(struct pt_regs *ctx, const struct site *site,
     occasion.runner = word_at(occasion.m + target->curg_offset);
     u64 walked = moment->walks == OF_SUBJECT ? g : occasion.runner;
     if (moment->walks != NO_STACK && walked)
-        occasion.stack = stack_of(walked, site->target, target);
+        occasion.stack = stack_of(walked, site->target, target, traced, &occasion.semaphore_bp);
     if (moment->subject == IN_POLL) {
         record_poll(ctx, moment, target, traced, &occasion);
         return;

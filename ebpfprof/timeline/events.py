@@ -68,7 +68,7 @@ class Known:
 
     `state` is "waiting", "runnable", "running" or "syscall", `word` the reason of a wait, `stack` a
     key of Timeline.stacks, `sequence` its g.trackingSeq. `tid` and `p` are where it runs, or is in
-    a system call (then without P); 0 and NO_P if that is not known.
+    a system call (then without P); 0 and NO_P if that is not known. `on` is as of an Event.
     """
 
     goid: int
@@ -83,3 +83,4 @@ class Known:
     tid: int = 0
     p: int = NO_P
     labels: tuple[Label, ...] = field(default=())
+    on: int = 0

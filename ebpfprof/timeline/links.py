@@ -34,8 +34,8 @@ class GoroutineClass(NamedTuple):
 class Link(NamedTuple):
     """What goroutines of a class did. `word` is the reason of a wait, or names a system call.
 
-    `where` is the function of the program that waited. `on` is what it waited for, if that is
-    known. `idle` is the name of the rule that makes the wait idle, or "".
+    `where` is the function of the program that waited. `on` is what it waited for, if that has a
+    name. `idle` is the name of the rule that makes the wait idle, or "".
     """
 
     who: GoroutineClass
@@ -101,7 +101,8 @@ class Links:
             idle = SYSTEM if who.is_system else idle
         elif part.did is not Did.CALL:
             word = idle = where = ""
-        return Link(who, part.did, word, where, self._timeline.objects.get(part.on), idle)
+        on = self._timeline.objects.get(part.on)
+        return Link(who, part.did, word, where, on if on and on.is_named else None, idle)
 
     def _place(self, stack: int) -> tuple[str, str, str]:
         """What is done at a stack, why that is idle, and in which function of the program."""

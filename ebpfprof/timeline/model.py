@@ -18,10 +18,23 @@ UNNAMED: Final = "?"
 
 
 class WaitObject(NamedTuple):
-    """What a goroutine waits for: its name as shown, and a network wait's file."""
+    """What a goroutine waits for: its name as shown, and a network wait's file.
+
+    `name` is "main.cache.mu" for a lock, which is at `place` ("sync.Mutex at 0xc000012340"), or
+    what is done with a file: "read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)". Not
+    `is_named`: it tells only an address or a descriptor: "sync.Mutex at 0xc000012340", "chan at
+    0xc000020060", "fd 7". One lock for readers and writers may have several keys.
+    """
 
     name: str
     file: OpenFile | None = None
+    is_named: bool = True
+    place: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that is known, in one line."""
+        return f"{self.name} ({self.place})" if self.place else self.name
 
 
 class StackCall(NamedTuple):

@@ -116,8 +116,9 @@ class Replay:
         g = self._scheduler.goroutines.get(event.goid)
         if g is None:
             known = self._looks.known.get(event.goid)
-            stack = known.stack if known and known.sequence == event.more else 0
-            g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack)
+            is_same = known and known.sequence == event.more
+            stack, on = (known.stack, known.on) if known and is_same else (0, 0)
+            g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack, on)
         elif g.state is ReplayedState.RUNNING and g.thread and g.thread is not thread:
             # That it parked was lost.
             self._scheduler.block(g.thread, g.thread.last_ns, event.word, 0, inferred=True)

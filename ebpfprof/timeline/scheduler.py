@@ -203,13 +203,18 @@ class Scheduler(StepLog):
         g.state, g.since_ns = ReplayedState.RUNNABLE, thread.last_ns
 
     def begin_with(
-        self, goid: int, state: ReplayedState, word: str = "", stack: int = 0
+        self, goid: int, state: ReplayedState, word: str = "", stack: int = 0, on: int = 0
     ) -> ReplayedGoroutine:
         """A goroutine that was there before: ReplayedState.WAITING or RUNNABLE."""
         g = self.goroutines[goid] = ReplayedGoroutine(goid, state, self.begin_ns, word=word)
         self.add(
             TraceStep(
-                self.begin_ns, StepKind.IS, goid=goid, stack=stack, word=word, state=state.value
+                *(self.begin_ns, StepKind.IS),
+                goid=goid,
+                stack=stack,
+                word=word,
+                state=state.value,
+                on=on,
             )
         )
         return g

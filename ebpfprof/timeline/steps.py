@@ -45,7 +45,7 @@ class TraceStep(NamedTuple):
 
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and
     UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall", of CREATE
-    "waiting" for a coroutine. `on` is of BLOCK a key of Timeline.objects, 0 for none.
+    "waiting" for a coroutine. `on` is of BLOCK and IS a key of Timeline.objects, 0 for none.
     `is_inferred`: nobody saw it, but what came later proves it.
     """
 

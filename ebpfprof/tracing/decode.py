@@ -44,6 +44,9 @@ class Decoder:
         ):
             kind = _KINDS.get(number)
             other = more if kind is EventKind.SWITCH else 0
+            on = 0
+            if kind is EventKind.PARK:  # the thread runs the goroutine that parks
+                by, on = goid, by
             if kind is None or max(goid, by, other) > _MOST_GOID:
                 self.unreadable += 1
                 continue
@@ -62,6 +65,7 @@ class Decoder:
                 bool(made),
                 bool(ends),
                 more if is_labelled else 0,
+                on,
             )
 
     def _word(self, kind: EventKind, reason: int) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.timeline.model import StackCall, TimelineGoroutine
 from ebpfprof.timeline.steps import StepKind, TraceStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.frames import StackFrames
     from ebpfprof.timeline.events import Known
 
 
@@ -23,8 +22,8 @@ _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCA
 class TraceNames:
     """Looks up the names of one program, each once. Its methods raise GoTableError."""
 
-    def __init__(self, go: GoTarget) -> None:
-        self._frames = StackFrames(go)
+    def __init__(self, frames: StackFrames) -> None:
+        self._frames = frames
         self._starts: dict[int, StackCall | None] = {}
 
     def stacks(

@@ -12,6 +12,7 @@ from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
@@ -19,6 +20,8 @@ from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.overhead.cost import Runs
@@ -32,6 +35,7 @@ _KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
 _SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
 _WALKED: Final = c_facts.enum(_SOURCE, "walked")
 _SWITCHES: Final = c_facts.number(_SOURCE, "SWITCHES")
+_SEMAPHORE_PARKS: Final = c_facts.number("trace/waited_for.h", "SEMAPHORE_PARKS")
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
     ScheduleMoment.PARK: ("IN_AX", "OF_SUBJECT"),
@@ -83,6 +87,7 @@ class TraceProgram(BoundedProbes):
                 "TGID_OFFSET": tgid,
                 "TID_OFFSET": tid,
                 "STATE_OFFSET": state,
+                **file_offsets(),
             },
             functions=("on_moment",),
             own_functions=("on_switch",),
@@ -97,7 +102,7 @@ class TraceProgram(BoundedProbes):
         Raises as BpfProgram.
         """
         rings = min(rings, _MAX_RINGS)
-        rows = {"stacks": _MAX_STACKS, "events": rings * slots}
+        rows = {"stacks": _MAX_STACKS, "events": rings * slots, "files": MOST_FILES}
         if self._has_labels:
             rows |= {"label_sets": labels.MAX_LABEL_SETS, "absent_labels": labels.MAX_LABEL_SETS}
         self._program.load(rows, grows=frozenset({"stacks"}), mapped={"events", "rings"})
@@ -164,6 +169,10 @@ class TraceProgram(BoundedProbes):
             return {}
         return dict(labels.label_sets(*self._program.maps["label_sets"].rows()))
 
+    def files(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The files that goroutines waited for: keys, and rows of struct polled_file."""
+        return self._program.maps["files"].rows()
+
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, but for events that were overwritten."""
         return losses(self._program.maps["losses"].numbers())
@@ -178,7 +187,24 @@ class TraceProgram(BoundedProbes):
         return [(each.moment, each.pc) for each in self._sites.sites if each.moment not in left_out]
 
 
-def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, int]:
+def _wait_fields(go: GoTarget) -> dict[str, Any]:
+    """The fields of struct wait_layout."""
+    layout = go.binary.layout
+    parks = [each.return_pc + go.load_bias for each in go.sites.parks if each.is_semaphore]
+    sequence = "fdseq" if layout.has("pollDesc", "fdseq") else "rseq"
+    return {
+        "semaphore_parks": parks[:_SEMAPHORE_PARKS] if go.sites.semaphores else [],
+        "wait_lock_offset": layout.offset("m", "waitlock"),
+        "file_reason": layout.wait_reasons["IOWait"],
+        "read_g_offset": layout.offset("pollDesc", "rg"),
+        "write_g_offset": layout.offset("pollDesc", "wg"),
+        "fd_offset": layout.offset("pollDesc", "fd"),
+        "sequence_offset": layout.offset("pollDesc", sequence),
+        "self_offset": layout.offset("pollDesc", "self"),
+    }
+
+
+def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, Any]:
     """The fields of struct traced."""
     layout = go.binary.layout
 
@@ -198,8 +224,7 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, int]:
         "old_p_offset": offset("m", "oldp"),
         "tick_offset": offset("m", "syscalltick"),
         "p_id_offset": offset("p", "id"),
-        "read_g_offset": offset("pollDesc", "rg"),
-        "write_g_offset": offset("pollDesc", "wg"),
+        "waits": _wait_fields(go),
         "syscall_pc_offset": offset("g", "syscallpc"),
         "syscall_bp_offset": offset("g", "syscallbp"),
     }

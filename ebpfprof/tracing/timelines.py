@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
+from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.tracing.decode import Decoder
 from ebpfprof.tracing.names import TraceNames
+from ebpfprof.tracing.polled_files import polled_files
 from ebpfprof.tracing.recorder import MOST_EVENTS
+from ebpfprof.tracing.wait_objects import WaitObjects
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -30,11 +34,15 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
     replay, unreadable = _replayed(recorder)
     steps = replay.taken()
     known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
-    names = TraceNames(go)
+    frames = StackFrames(go)
+    names = TraceNames(frames)
     stacks = {**recorder.program.stacks(), **recorder.census.stacks}
     try:
         calls = names.stacks(stacks, {step.stack for step in steps})
         goroutines = names.goroutines(known.values(), steps, calls)
+        files = polled_files(*recorder.program.files(), Descriptors(go.target.pid))
+        things = WaitObjects(go, frames)
+        objects = things.named(steps, stacks, {**recorder.census.files, **files})
     except SymbolizerError as error:
         raise for_user(go.target, error) from error
     labels = {goid: each.labels for goid, each in known.items() if each.labels}
@@ -52,6 +60,7 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
         recorder.program.label_sets(),
         labels,
         tuple(_comments(recorder, replay, unreadable)),
+        objects,
     )
 
 

@@ -42,7 +42,7 @@ class TracePage {
       found.addEventListener("click", act);
       return found;
     };
-    this.search = newElement("input", { type: "search", id: "search", placeholder: "Search: function, G17", ariaLabel: "Search goroutines" });
+    this.search = newElement("input", { type: "search", id: "search", placeholder: "Search: function, G17, lock, address", ariaLabel: "Search goroutines" });
     this.search.addEventListener("input", () => { this.groups = this.data.matching(this.search.value); this.draw(); });
     const legend = this.data.states.map((state) => {
       const patch = newElement("i", { className: `patch ${state}` });
@@ -172,7 +172,8 @@ class TracePage {
     if (index < 0) return row.title;
     const length = ns(row.goroutine.ends[index] - row.goroutine.begins[index]);
     const [leaf] = this.data.frames(row.goroutine.stacks[index]).filter(({ name }) => !name.startsWith("runtime."));
-    return `${row.title}: ${this.data.what(row.goroutine, index)} for ${length}${leaf ? ` in ${leaf.name}` : ""}`;
+    const thing = this.data.thing(row.goroutine, index);
+    return `${row.title}: ${this.data.what(row.goroutine, index)} for ${length}${leaf ? ` in ${leaf.name}` : ""}${thing && `, waits ${thing}`}`;
   }
 
   wheel(event) {

@@ -4,7 +4,7 @@
 /* The spans of one goroutine, which follow each other. Times are ns since the trace began. */
 class TraceGoroutine {
   static ARRAYS = { begins: Float64Array, ends: Float64Array, states: Uint8Array, words: Uint16Array,
-    stacks: Uint32Array, by: Float64Array, ps: Int32Array, tids: Uint32Array };
+    stacks: Uint32Array, things: Uint32Array, by: Float64Array, ps: Int32Array, tids: Uint32Array };
 
   constructor(row) {
     Object.assign(this, { goid: row.goid, name: row.name, created: row.created, parent: row.parent,
@@ -104,6 +104,11 @@ class TraceData {
     return state === "waiting" && word ? word : state;
   }
 
+  /* What a span waits for: "for main.cache.mu ..." or "to read from 10.0.0.1:80 ..."; "" if that is unknown. */
+  thing(goroutine, index) {
+    return this.things[goroutine.things[index]];
+  }
+
   frames(stack) {
     return this.stacks[stack].map((frame) => this.frameTexts(frame));
   }
@@ -113,15 +118,17 @@ class TraceData {
     return { name, place };
   }
 
-  /* The groups and members that a search means: by name, G17, or a function on one of their stacks. */
+  /* The groups and members that a search means: by name, G17, a function on one of their stacks, or what they wait for. */
   matching(text) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return this.groups;
     const isGoid = /^g?\d+$/.test(wanted) ? Number(wanted.replace("g", "")) : -1;
     const frames = this.frames_.map(([name]) => name.toLowerCase().includes(wanted));
     const stacks = this.stacks.map((stack) => stack.some((frame) => frames[frame]));
+    const things = this.things.map((thing) => thing.toLowerCase().includes(wanted));
     const fits = (each) => each.goid === isGoid || each.name.toLowerCase().includes(wanted)
-      || each.created.toLowerCase().includes(wanted) || each.stacks.some((stack) => stacks[stack]);
+      || each.created.toLowerCase().includes(wanted) || each.stacks.some((stack) => stacks[stack])
+      || each.things.some((thing) => things[thing]);
     return this.groups
       .map((group) => ({ ...group, members: group.members.filter(fits) }))
       .filter((group) => group.members.length > 0);

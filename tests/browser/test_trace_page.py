@@ -17,7 +17,7 @@ from ebpfprof.export.timelines import page
 from ebpfprof.profile.model import Frame
 from ebpfprof.timeline.model import TimelineGoroutine
 from tests.browser.test_standalone import offline
-from tests.unit.timeline.test_critical import A, B, timeline
+from tests.unit.timeline.test_critical import A, B, C, timeline
 
 HOSTILE = "main.<script>alert(1)</script>"
 
@@ -83,6 +83,18 @@ def test_a_click_shows_a_wait_its_stack_and_who_ended_it(shown: TracePage) -> No
     assert shown.text("#span h2").startswith("G2 main.holds: running")
 
 
+def test_it_tells_what_a_goroutine_waits_for(shown: TracePage) -> None:
+    shown.click(A, 500)
+    assert shown.text("#thing") == "waits for main.cache.mu (sync.Mutex at 0xc000012340)"
+    shown.click(C, 500)
+    assert shown.text("#thing") == "waits to read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)"
+    assert shown.text("#hover").endswith(
+        "IO wait for 580 ns in main.read, waits to read from 10.0.0.1:80, here 10.0.0.2:4711 "
+        "(tcp, fd 7)"
+    )
+    assert shown.run("return tracePage.data.thing(tracePage.data.byGoid.get(1), 0)") == ""
+
+
 def test_keys_zoom_move_and_choose(shown: TracePage) -> None:
     whole = shown.run("return tracePage.to - tracePage.from")
     shown.press("+")
@@ -102,6 +114,8 @@ def test_search_finds_functions_stacks_and_ids(shown: TracePage) -> None:
         ("holds", ["G2 main.holds"]),
         ("g3", ["G3 main.reads"]),
         ("main.read", ["G3 main.reads"]),
+        ("10.0.0.1", ["G3 main.reads"]),
+        ("cache.mu", ["G2 main.holds", "G1 main.asks"]),
         ("nothing", []),
     ):
         field.clear()

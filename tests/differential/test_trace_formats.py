@@ -21,6 +21,7 @@ from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, WAITING, spans
 from ebpfprof.timeline.steps import StepKind
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import toolchain
+from tests.unit.timeline.test_critical import timeline as known_waits
 
 READERS = ("1.25", "1.27")  # those that print what they replay
 PROFILES = ("net", "sync", "syscall", "sched")
@@ -181,6 +182,24 @@ def test_perfetto_s_times_are_those_of_the_spans() -> None:
     clocks = {clock.clock_id: clock.timestamp for clock in trace.packet[1].clock_snapshot.clocks}
     assert clocks[1] == timeline.begin_unix_ns
     assert clocks[3] == timeline.begin_ns
+
+
+def test_perfetto_s_waits_say_what_for() -> None:
+    found = known_waits()
+    _, events, tracks = events_of(found)
+    notes = {
+        (tracks[track], note.name, note.string_value)
+        for track, some in events.items()
+        for each in some
+        for note in each.debug_annotations
+        if note.name.startswith("waits")
+    }
+    lock = "main.cache.mu (sync.Mutex at 0xc000012340)"
+    assert notes == {
+        ("G1 main.asks", "waits for", lock),
+        ("G2 main.holds", "waits for", lock),
+        ("G3 main.reads", "waits to", "read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)"),
+    }
 
 
 def test_the_page_has_all_spans() -> None:

@@ -46,7 +46,7 @@ def encode(timeline: Timeline) -> bytes:
 
 def document(timeline: Timeline) -> dict[str, Any]:
     """What the page shows; times are ns since the beginning."""
-    texts, stacks = _Numbers(), _Stacks(timeline)
+    texts, stacks, things = _Numbers(), _Stacks(timeline), _Things(timeline)
     rows: dict[int, list[Span]] = defaultdict(list)
     for span in spans(timeline):
         if span.end_ns > span.begin_ns or span.by:
@@ -60,12 +60,14 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "comments": [printable(each) for each in timeline.comments],
         "states": list(STATES),
         "goroutines": [
-            _row(timeline, goid, found, texts, stacks) for goid, found in sorted(rows.items())
+            _row(timeline, goid, found, texts, stacks, things)
+            for goid, found in sorted(rows.items())
         ],
         "runtime": _runtime(timeline),
         "words": texts.all,
         "frames": stacks.frames.all,
         "stacks": stacks.all,
+        "things": things.all,
         "labels": {
             str(key): [[printable(label.key), printable(str(label.value))] for label in labels]
             for key, labels in timeline.label_sets.items()
@@ -114,8 +116,28 @@ class _Stacks:
         return self._ids[key]
 
 
+class _Things:
+    """What goroutines wait for, as ends of sentences; number 0 is unknown."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._texts = _Numbers()
+        self._texts.of("", "")
+        self.all = self._texts.all
+
+    def of(self, key: int) -> int:
+        thing = self._timeline.objects.get(key) if key else None
+        text = f"{'to' if thing.file else 'for'} {printable(thing.text)}" if thing else ""
+        return self._texts.of(text, text)
+
+
 def _row(
-    timeline: Timeline, goid: int, found: list[Span], texts: _Numbers, stacks: _Stacks
+    timeline: Timeline,
+    goid: int,
+    found: list[Span],
+    texts: _Numbers,
+    stacks: _Stacks,
+    things: _Things,
 ) -> dict[str, Any]:
     goroutine = timeline.goroutines.get(goid)
     return {
@@ -129,6 +151,7 @@ def _row(
         "states": _packed("u1", (STATES.index(span.state) for span in found)),
         "words": _packed("<u2", (texts.of(span.word, printable(span.word)) for span in found)),
         "stacks": _packed("<u4", (stacks.of(span.stack) for span in found)),
+        "things": _packed("<u4", (things.of(span.on) for span in found)),
         "by": _packed("<f8", (span.by for span in found)),
         "ps": _packed("<i4", (span.p for span in found)),
         "tids": _packed("<u4", (span.tid for span in found)),

@@ -30,6 +30,7 @@ var works = map[string]func(){
 	"labels":   labels,
 	"locks":    locks,
 	"network":  network,
+	"objects":  objects,
 	"sleeps":   sleeps,
 	"syscalls": syscalls,
 }

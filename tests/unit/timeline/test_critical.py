@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from ebpfprof.export.tables.paths import path_finding, render_path
+from ebpfprof.profile.waiting_for import OpenFile
 from ebpfprof.timeline.choices import between, chosen
 from ebpfprof.timeline.critical import Chain, Chains
 from ebpfprof.timeline.events import EventKind
@@ -20,23 +21,26 @@ from tests.made_up_timeline import Story
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
 
 A, B, C = 1, 2, 3
+CACHE = WaitObject("main.cache.mu", place="sync.Mutex at 0xc000012340")
+FILE = OpenFile(7, "tcp", "10.0.0.2:4711", "10.0.0.1:80")
+SOCKET = WaitObject("read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)", FILE)
 NAMES = {A: "main.asks", B: "main.holds", C: "main.reads"}
 MUTEX, LOCK = "sync.Mutex.Lock", ("sync.(*Mutex).Lock", "main.lock")
 Told = dict[tuple[tuple[str, Did], ...], int]
 
 
-def timeline() -> Timeline:
+def timeline(end_ns: int = 1200) -> Timeline:
     """A waits from 100 to 1000 for a lock that B has, which waits from 150 to 800 for C's answer;
     C reads from the network until 700, and runs until 800."""
     story = Story(NAMES)
-    story.park(100, A, MUTEX, *LOCK, on=WaitObject("main.mu"))
-    story.park(120, C, "IO wait", "main.read")
-    story.park(150, B, MUTEX, *LOCK)
-    story.network(710, C)
+    story.park(100, A, MUTEX, *LOCK, on=CACHE)
+    story.park(120, C, "IO wait", "main.read", on=SOCKET)
+    story.park(150, B, MUTEX, *LOCK, on=CACHE)
+    story.network(700, C, run_ns=710)
     story.wake(800, B, C, run_ns=830)
     story.wake(1000, A, B, run_ns=1050)
     story.park(1200, A, MUTEX, *LOCK)
-    return story.timeline(1300)
+    return story.timeline(end_ns)
 
 
 def told(found: Counter[Chain]) -> Told:
@@ -54,12 +58,13 @@ ASKS, HOLDS = ("main.asks", Did.FOR_GOROUTINE), ("main.holds", Did.FOR_GOROUTINE
 
 
 def test_a_chain_of_waits_is_charged_to_what_each_did() -> None:
-    assert path(timeline(), A, 0, 1300) == {
+    assert path(timeline(1300), A, 0, 1300) == {
         (("main.asks", Did.RUN),): 100 + 150,
         (("main.asks", Did.QUEUE),): 50,
         (ASKS, ("main.holds", Did.RUN)): 50 + 170,
         (ASKS, ("main.holds", Did.QUEUE)): 30,
-        (ASKS, HOLDS, ("main.reads", Did.FOR_NETWORK)): 560,
+        (ASKS, HOLDS, ("main.reads", Did.FOR_NETWORK)): 550,
+        (ASKS, HOLDS, ("main.reads", Did.QUEUE)): 10,
         (ASKS, HOLDS, ("main.reads", Did.RUN)): 90,
         (("main.asks", Did.GOES_ON),): 100,
     }
@@ -224,13 +229,25 @@ def test_the_table_is_a_tree_of_who_waited_for_whom() -> None:
     text = render_path(sums, width=80, color=False)
     lines = [line[line.index("%") + 3 :] for line in text.splitlines()[1:5]]
     assert lines == [
-        "sync.Mutex.Lock main.mu in main.lock",
-        "  held by main.holds: sync.Mutex.Lock in main.lock",
-        "    held by main.reads: network in main.read",
+        "sync.Mutex.Lock main.cache.mu in main.lock",
+        "  held by main.holds: sync.Mutex.Lock main.cache.mu in main.lock",
+        "    held by main.reads: network 10.0.0.1:80 in main.read",
         "    held by main.reads: ran",
     ]
     assert max(map(len, text.splitlines())) <= 80
     assert path_finding(sums) == (
-        "43 % of that time it waited for main.mu (sync.Mutex.Lock), held by main.holds, which "
-        "waited for a lock (sync.Mutex.Lock), held by main.reads, which waited for the network."
+        "46 % of that time it waited for main.cache.mu (sync.Mutex.Lock), held by main.holds, "
+        "which waited for main.cache.mu (sync.Mutex.Lock), held by main.reads, which waited for "
+        "the network (10.0.0.1:80)."
     )
+
+
+def test_a_lock_without_a_name_makes_no_rows_of_its_own() -> None:
+    story = Story({A: "main.asks", B: "main.holds"})
+    for number in range(2):
+        lock = WaitObject(f"sync.Mutex at {number:#x}", is_named=False)
+        story.park(100 * number + 10, A, MUTEX, *LOCK, on=lock)
+        story.wake(100 * number + 100, A, B)
+    sums = Chains(story.timeline(200)).path([Chosen(A, 10, 200)])
+    text = render_path(sums, width=80, color=False)
+    assert sum("sync.Mutex.Lock in main.lock" in line for line in text.splitlines()) == 1

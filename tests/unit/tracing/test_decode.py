@@ -38,9 +38,16 @@ def test_what_can_be_no_p_is_none(p: int) -> None:
 
 @pytest.mark.parametrize("field", ["goid", "by"])
 def test_events_of_impossible_goroutines_are_counted(field: str) -> None:
-    events, decoder = decoded("PARK", **{field: (1 << 64) - 1})
+    events, decoder = decoded("READY", **{field: (1 << 64) - 1})
     assert events == []
     assert decoder.unreadable == 1
+
+
+def test_a_park_tells_what_for_in_place_of_who_runs() -> None:
+    word = 5 << 48 | 0xC000012344
+    (event,), _ = decoded("PARK", goid=7, by=word)
+    assert (event.goid, event.by, event.on) == (7, 7, word)
+    assert decoded("READY", goid=7, by=8)[0][0].on == 0
 
 
 def test_the_other_goroutine_of_a_coroutine_must_be_possible_too() -> None:

@@ -77,6 +77,8 @@ class _Writer:
             if span.state == RUNNING:
                 self._annotate(event, "P", f"P{span.p}")
                 self._annotate(event, "thread", str(span.tid))
+            if thing := self._timeline.objects.get(span.on):
+                self._annotate(event, "waits to" if thing.file else "waits for", thing.text)
             for label in self._labels(span):
                 self._annotate(event, label.key, str(label.value))
             if flow and span.state == RUNNABLE:
