@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from ebpfprof.profile.file_words import kind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -43,4 +45,11 @@ class Peers:
             return on.name
         if on.file.local and self.serves(on.file):
             return f"clients of :{port_of(on.file.local)}"
-        return on.file.peer or on.file.path or on.name
+        return end_of(on.file)
+
+
+def end_of(file: OpenFile) -> str:
+    """The other end of a connection, or what it is: "a pipe"."""
+    if file.is_listener:
+        return f"clients of {file.local or file.path}"
+    return file.peer or kind(file)

@@ -3,13 +3,14 @@
 A goroutine that reads a request, answers it and reads the next one (net/http.(*conn).serve) is
 woken by the network at a request's begin, and waits for the connection again at its end. Where one
 goroutine reads for others (HTTP/2, gRPC), a request is the life of a goroutine that it creates,
-from that wake on. Requests that follow each other without a wait look like one.
+from that wake on. But for net/http, requests that follow each other without a wait look like one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.profile.operations import is_in_library
@@ -77,17 +78,19 @@ def is_address(what: str) -> bool:
 
 def connection(timeline: Timeline, address: str) -> Connection:
     """The requests on all connections from or to an address, or of a local port: ":8080"."""
-    wanted = {
-        key
+    files = {
+        key: each.file
         for key, each in timeline.objects.items()
         if each.file and not each.file.is_listener and _is_at(address, each.file)
     }
-    found = _Requests(timeline, wanted)
+    # Of a connection within the program both ends are its own.
+    if of_peer := {key: file for key, file in files.items() if file.peer == address}:
+        files = of_peer
+    found = _Requests(timeline, set(files))
     peers = Peers(timeline.objects.values())
-    files = {file for key in wanted if (file := timeline.objects[key].file)}
     return Connection(
-        len({(file.local, file.peer) for file in files}),
-        any(map(peers.serves, files)),
+        len({(file.local, file.peer) for file in files.values()}),
+        any(map(peers.serves, files.values())),
         sorted(found.all(), key=lambda each: (each.begin_ns, each.goid)),
         len(found.waits),
         sum(each.length_ns for each in found.waits),
@@ -98,6 +101,15 @@ def _is_at(address: str, file: OpenFile) -> bool:
     if address.startswith(":"):
         return port_of(file.local) == address[1:]
     return address in (file.local, file.peer)
+
+
+def _divided(request: Request, marks: Sequence[tuple[int, int]]) -> Iterator[Request]:
+    """The requests that one consists of, by what _Requests._marks() says."""
+    for at_ns, next_ns in marks:
+        if request.begin_ns < at_ns and next_ns < request.end_ns:
+            yield request._replace(end_ns=at_ns, is_ended=True)
+            request = request._replace(begin_ns=at_ns, is_begun=True)
+    yield request
 
 
 class _Requests:
@@ -124,7 +136,13 @@ class _Requests:
     def all(self) -> Iterator[Request]:
         """All of them, in no order."""
         for goid in self._serving:
-            of = [each for each in self._between_waits(goid) if each.length_ns]
+            marks = self._marks(goid)
+            of = [
+                part
+                for each in self._between_waits(goid)
+                for part in _divided(each, marks)
+                if part.length_ns
+            ]
             if self._reads_for_others(goid):
                 yield from self._of_created(goid, [each.begin_ns for each in of if each.is_begun])
             else:
@@ -157,7 +175,7 @@ class _Requests:
         of = self._spans[goid]
         known = {self._functions(each) for each in of if each.on in self._wanted}
         begun: Request | None = None
-        waited = does = False
+        waited = does = woken = False
         for number, span in enumerate(of):
             last = of[number - 1] if number else None
             if last and span.begin_ns > last.end_ns:  # a pause of the recording
@@ -165,13 +183,14 @@ class _Requests:
                     yield begun._replace(end_ns=last.end_ns)
                 begun = last = None
             if self._awaits_request(span, known):
-                if begun and (does or begun.is_begun):
+                if begun and (does or woken):
                     yield begun._replace(end_ns=span.begin_ns, is_ended=True)
                 begun, waited = None, True
                 continue
             if last is None or (waited and span.word == BY_NETWORK):
-                begun = Request(goid, span.begin_ns, span.end_ns, last is not None, False)
-                does = last is None and span.is_cut  # it had begun before
+                woken, had_begun = last is not None, span.is_cut and last is None
+                begun = Request(goid, span.begin_ns, span.end_ns, not had_begun, False)
+                does = had_begun
             waited = False
             does = does or span.state == WAITING
         if begun is None:
@@ -181,6 +200,20 @@ class _Requests:
         does = does or any(at_ns >= since_ns for at_ns, _ in self._created.get(goid, ()))
         if end.is_cut or does:
             yield begun._replace(end_ns=end.end_ns, is_ended=not end.is_cut)
+
+    def _marks(self, goid: int) -> list[tuple[int, int]]:
+        """Where requests of net/http follow each other without a wait: when, and before what.
+
+        There is a background reader for each, from when the request is read until it is answered,
+        unless the next request came meanwhile.
+        """
+        readers = [each for each in self._created.get(goid, ()) if self._is_background(each[1])]
+        found = []
+        for (_, reader), (next_ns, _) in pairwise(readers):
+            of = self._spans[reader]
+            has_read = any(each.word == BY_NETWORK for each in of)
+            found.append((next_ns if has_read else min(next_ns, of[-1].end_ns), next_ns))
+        return found
 
     def _awaits_request(self, span: Span, known: set[tuple[str, ...]]) -> bool:
         """Whether a wait is one for the next request; `known` are stacks of waits for the peer.
@@ -209,4 +242,4 @@ class _Requests:
                 last = self._spans[goid][-1]
                 earlier = [each for each in wakes if each <= at_ns]
                 begin_ns = earlier[-1] if earlier else at_ns
-                yield Request(goid, begin_ns, last.end_ns, bool(earlier), not last.is_cut)
+                yield Request(goid, begin_ns, last.end_ns, True, not last.is_cut)

@@ -159,7 +159,8 @@ class _Edges:
         if link.did is Did.FOR_NETWORK:
             return self._peers.name(link.on)
         is_named = link.did in _NAMED or (link.did is Did.FOR_TIMER and link.word == SLEEP)
-        return link.word if is_named else ""
+        peer = self._peers.name(link.on) if link.on and link.on.file else ""
+        return " ".join(filter(None, (link.word, peer))) if is_named else ""
 
 
 def _outside(did: Did) -> Did:

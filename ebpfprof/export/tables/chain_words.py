@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.timeline.parts import Did
+from ebpfprof.timeline.peers import end_of
 from ebpfprof.timeline.waitgraph import SLEEP
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ebpfprof.timeline.waitgraph import Cause, Outside
 
 OWN_CPU: Final = "own CPU"
+NETWORK: Final = "network"
 _DID: Final = {
     Did.RUN: "ran",
     Did.ASSIST: "GC assist",
@@ -20,7 +22,7 @@ _DID: Final = {
     Did.QUEUE: "run queue",
     Did.STOPPED: "world stopped",
     Did.CALL: "system call",
-    Did.FOR_NETWORK: "network",
+    Did.FOR_NETWORK: NETWORK,
     Did.FOR_TIMER: "timer",
     Did.FOR_COLLECTOR: "garbage collector",
     Did.GOES_ON: "still waits",
@@ -55,13 +57,13 @@ def _cell(link: Link, *, is_own: bool) -> str:
         case Did.CALL if link.word.startswith("syscall "):
             return f"system call {link.word.removeprefix('syscall ')}"
         case Did.FOR_GOROUTINE:
-            return " ".join(filter(None, (link.word, _name(link.on))))
+            return waited_for(link)
         case Did.FOR_NETWORK:
-            return " ".join(filter(None, (_DID[link.did], _peer(link.on))))
+            return _with(_network(_peer(link.on)), _peer(link.on))
         case Did.FOR_TIMER if link.word == SLEEP:
             return link.word
         case Did.FOR_TIMER | Did.FOR_COLLECTOR | Did.GOES_ON | Did.NOT_KNOWN:
-            waits = " ".join(filter(None, (link.word, _name(link.on))))
+            waits = waited_for(link)
             return f"{waits}: {_DID[link.did]}" if waits else _DID[link.did]
     return _DID[link.did]
 
@@ -74,6 +76,8 @@ def cause(of: Cause) -> str:
         return of.detail
     if of.did in (Did.GOES_ON, Did.NOT_KNOWN):
         return f"{of.detail}: {_DID[of.did]}"
+    if of.did is Did.FOR_NETWORK:
+        return _with(_network(of.detail), of.detail)
     return f"{_DID[of.did]} {of.detail}".rstrip()
 
 
@@ -81,7 +85,7 @@ def outside(of: Outside) -> str:
     """What is waited for that is no goroutine."""
     match of.did:
         case Did.FOR_NETWORK:
-            return f"the network: {of.name}" if of.name else "the network"
+            return of.name or "the network"
         case Did.FOR_TIMER:
             return "the end of a sleep" if of.name == SLEEP else "a timer"
         case Did.FOR_COLLECTOR:
@@ -98,6 +102,8 @@ def clause(did: Did, word: str, name: str) -> str:
     if did is Did.CALL:
         return f"{_IN_SENTENCES[did]} {word.removeprefix('syscall').strip()}".rstrip()
     more = name or (word if did in (Did.GOES_ON, Did.NOT_KNOWN) else "")
+    if did is Did.FOR_NETWORK and _network(name) != NETWORK:
+        return f"waited for {name}"
     return f"{_IN_SENTENCES[did]} ({more})" if more else _IN_SENTENCES[did]
 
 
@@ -121,7 +127,7 @@ def _waited(link: Link) -> str:
         return _IN_SENTENCES[link.did]
     if link.is_lock:
         return f"waited for {_name(link.on) or 'a lock'} ({link.word})"
-    return f"waited ({' '.join(filter(None, (link.word, _name(link.on))))})"
+    return f"waited ({waited_for(link)})"
 
 
 def holder(link: Link) -> str:
@@ -129,14 +135,24 @@ def holder(link: Link) -> str:
     return "held by" if link.is_lock else "for"
 
 
+def waited_for(link: Link) -> str:
+    """What a wait is, and the name of a lock or the address of a peer."""
+    return _with(link.word, _name(link.on))
+
+
+def _with(*words: str) -> str:
+    return " ".join(filter(None, words))
+
+
 def _name(on: WaitObject | None) -> str:
-    return on.name if on else ""
+    return _peer(on) if on and on.file else on.name if on else ""
 
 
 def _peer(on: WaitObject | None) -> str:
-    """The other end of a socket, with what it listens on where it listens."""
-    if on is None or on.file is None:
-        return _name(on)
-    if on.file.is_listener:
-        return f"clients of {on.file.local}"
-    return on.file.peer or on.file.path or on.name
+    """The other end of a socket or pipe; "" if that is not known."""
+    return end_of(on.file) if on and on.file else ""
+
+
+def _network(name: str) -> str:
+    """What is waited for: a pipe is not the network."""
+    return NETWORK if not name or ":" in name else "IO"

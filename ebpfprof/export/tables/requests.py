@@ -25,22 +25,22 @@ def render(found: Connection, of: Sequence[Request], timeline: Timeline) -> str:
         )
     whole = [each for each in of if each.is_whole]
     noun = "request" if found.is_served else "time"
-    text = f"  {counted(len(whole), noun)} on {counted(found.sockets, 'connection')}"
+    lines = [f"{counted(len(whole), noun)} on {counted(found.sockets, 'connection')}"]
     if whole:
         total_ns = sum(each.length_ns for each in whole)
         slowest = max(whole, key=lambda each: each.length_ns)
-        text += (
-            f", {duration(total_ns)}, mean {duration(total_ns / len(whole))}, the slowest "
-            f"{told(slowest, timeline)}"
-        )
-    text += f"; between them {duration(found.waited_ns)} in {counted(found.waits, 'wait')}\n"
+        lines[0] += f": {duration(total_ns)}, mean {duration(total_ns / len(whole))}"
+        lines.append(f"the slowest took {told(slowest, timeline)}")
     if cut := [each for each in of if not each.is_whole]:
         longest = max(cut, key=lambda each: each.length_ns)
-        text += (
-            f"  {counted(len(cut), noun)} more had begun before, or went on when the trace ended "
-            f"or paused; the longest {told(longest, timeline)}\n"
-        )
-    return text
+        lines += [
+            f"{counted(len(cut), noun)} more had begun before the trace, or went on at its end or "
+            "in a pause;",
+            f"the longest took {told(longest, timeline)} at least",
+        ]
+    between = "between them" if found.is_served else "the waits"
+    lines.append(f"{between}: {duration(found.waited_ns)} in {counted(found.waits, 'wait')}")
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def told(request: Request, timeline: Timeline) -> str:

@@ -42,7 +42,7 @@ def render(graph: WaitGraph, *, limit: int = 10, width: int | None, color: bool)
     text = columns.table(_HEADINGS, rows, width=width, color=color) if rows else ""
     left = len(graph.shown) - min(limit, len(shown))
     text += f"... and {left} more\n" if left else ""
-    return text + _hidden(graph) if text or graph.hidden else "  Nobody waited.\n"
+    return text + hidden_line(graph) or "  Nobody waited.\n"
 
 
 def waits_findings(graph: WaitGraph) -> list[str]:
@@ -157,13 +157,13 @@ def _rows(edge: WaitEdge, whole_ns: int, names: Counter[str]) -> Iterator[column
 
 def _reason(edge: WaitEdge) -> str:
     ((link, ns),) = edge.reasons.most_common(1)
-    words = " ".join(filter(None, (link.word, link.on.name if link.on else "")))
+    words = chain_words.waited_for(link)
     more = f" {share(ns, edge.ns)}" if len(edge.reasons) > 1 else ""
     return f" ({words}{more})" if words else ""
 
 
-def _hidden(graph: WaitGraph) -> str:
-    """What was left out as idle, in a line."""
+def hidden_line(graph: WaitGraph) -> str:
+    """What was left out as idle, in a line with its newline; "" if nothing was."""
     if not graph.hidden:
         return ""
     named = ", ".join(f"{name} {duration(ns)}" for name, ns in graph.hidden.most_common(_MOST_IDLE))

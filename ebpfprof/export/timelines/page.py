@@ -14,6 +14,7 @@ import numpy as np
 
 from ebpfprof.console.text import printable
 from ebpfprof.export.html_page import html_page
+from ebpfprof.export.timelines.waits import waits_document
 from ebpfprof.timeline.spans import STATES, Span, spans
 from ebpfprof.timeline.steps import StepKind
 
@@ -26,6 +27,8 @@ _SCRIPTS: Final = (
     "elements.js",
     "flametext.js",
     "theme.js",
+    "vendor/dagre.min.js",
+    "waitgraph.js",
     "tracedata.js",
     "tracecanvas.js",
     "tracetexts.js",
@@ -64,6 +67,7 @@ def document(timeline: Timeline) -> dict[str, Any]:
             for goid, found in sorted(rows.items())
         ],
         "runtime": _runtime(timeline),
+        "waits": waits_document(timeline),
         "words": texts.all,
         "frames": stacks.frames.all,
         "stacks": stacks.all,

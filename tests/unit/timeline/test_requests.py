@@ -158,8 +158,9 @@ def test_the_tables_say_how_many_how_long_and_what_the_slowest_waited_for() -> N
     _, (heading, text), (_, all_of_them), (slowest, path) = tables.parts(Asked(":8080"))
     assert heading == "Requests on :8080"
     assert text == (
-        "  2 requests on 1 connection, 72.0 ms, mean 36.0 ms, the slowest 62.0 ms at 0.030 s (G1 "
-        "net/http.(*conn).serve); between them 28.0 ms in 3 waits\n"
+        "  2 requests on 1 connection: 72.0 ms, mean 36.0 ms\n"
+        "  the slowest took 62.0 ms at 0.030 s (G1 net/http.(*conn).serve)\n"
+        "  between them: 28.0 ms in 3 waits\n"
     )
     assert slowest == "The slowest: 62.0 ms at 0.030 s (G1 net/http.(*conn).serve)"
     assert path.splitlines()[0] == (
@@ -198,3 +199,25 @@ def test_an_event_of_the_collector_is_no_request() -> None:
     told.run(150, SERVE)
     told.park(200, SERVE, IO, *NEXT, on=SOCKET)
     assert requests(told, 300) == [(SERVE, 100, 200, True)]
+
+
+def test_requests_without_a_wait_in_between_are_told_apart_by_what_watches_meanwhile() -> None:
+    """net/http creates a background reader for each; one that has read byte tells no end."""
+    told = story()
+    background = "net/http.(*connReader).backgroundRead"
+    told.network(100, SERVE)
+    for number, reader in enumerate((11, 12, 13)):
+        at_ns = 100 + 100 * number
+        told.create(at_ns + 20, reader, SERVE, background)
+        told.park(at_ns + 30, reader, IO, *READ, background, on=SOCKET)
+        if number == 1:
+            told.network(at_ns + 50, reader)
+        else:
+            told.wake(at_ns + 90, reader, SERVE)
+        told.end(at_ns + 95, reader)
+    told.park(400, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(told, 500) == [
+        (SERVE, 100, 195, True),
+        (SERVE, 195, 320, True),
+        (SERVE, 320, 400, True),
+    ]
