@@ -146,12 +146,12 @@ class Tracing:
 
     def _show_cost(self) -> None:
         recorder = self._recorder
-        overhead, switches = recorder.overhead(), recorder.switches()
-        lost_ns = overhead.ns + switches.ns
+        overhead, switches, wakes = recorder.overhead(), recorder.switches(), recorder.wakes()
+        lost_ns = overhead.ns + switches.ns + wakes.ns
         share = f", {percent(lost_ns / overhead.cpu_ns)} of its CPU time" if overhead.cpu_ns else ""
         say(
             f"\nThe process lost some {duration(lost_ns)}{share} "
             f"({counted(overhead.hits.count, 'probe hit')}, "
-            f"{switches.count} context switches).",
+            f"{switches.count} context switches, {wakes.count} wakes of threads).",
             err=self._to_stdout,
         )

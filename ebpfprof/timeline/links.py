@@ -8,7 +8,7 @@ from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profile.operations import caller_outside_library, operation_of
 from ebpfprof.timeline.model import UNNAMED, StackCall, WaitObject
-from ebpfprof.timeline.parts import Did, Part, Parts
+from ebpfprof.timeline.parts import Did, GoroutinePart, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ class Links:
         """The link of a goroutine before it is there."""
         return self._of_link(Link(self.classes[goid], Did.NOT_CREATED))
 
-    def _of(self, goid: int, part: Part) -> int:
+    def _of(self, goid: int, part: GoroutinePart) -> int:
         who = self.classes.get(goid)
         if who is None:
             who = self.classes[goid] = self._class(goid)
@@ -94,7 +94,7 @@ class Links:
         created = f"{at.function} ({at.file.rpartition('/')[2]}:{at.line})" if at else ""
         return GoroutineClass(found.name, created, found.is_system)
 
-    def _link(self, who: GoroutineClass, part: Part) -> Link:
+    def _link(self, who: GoroutineClass, part: GoroutinePart) -> Link:
         word, idle, where = self._place(part.stack)
         if part.did.is_wait:
             word = word if part.word == _OLD_WORD and word else part.word

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ebpfprof.timeline.steps import TraceStep
 
 UNNAMED: Final = "?"
+KERNEL_FILE: Final = "[kernel.kallsyms]"
+"""The file of the kernel's functions in stacks; their lines are 0."""
 
 
 class WaitObject(NamedTuple):
@@ -35,6 +37,14 @@ class WaitObject(NamedTuple):
     def text(self) -> str:
         """All that is known, in one line."""
         return f"{self.name} ({self.place})" if self.place else self.name
+
+
+class HeapSize(NamedTuple):
+    """The bytes of the heap from `at_ns` on, and the goal of the next collection; None: none."""
+
+    at_ns: int
+    live: int
+    goal: int | None
 
 
 class StackCall(NamedTuple):
@@ -84,3 +94,7 @@ class Timeline:
     """By goid, of those that had some when they were looked at."""
     comments: tuple[str, ...] = ()
     objects: Mapping[int, WaitObject] = field(default_factory=dict)
+    heap: Sequence[HeapSize] = ()
+    """By time; the first may be from before."""
+    has_exact_starts: bool = False
+    """Whether it was seen when goroutines begin to run; else that is told by what follows."""

@@ -59,7 +59,7 @@ _WAITS: Final = frozenset(
 _OF_STATES: Final = {RUNNING: Did.RUN, RUNNABLE: Did.QUEUE, SYSCALL: Did.CALL}
 
 
-class Part(NamedTuple):
+class GoroutinePart(NamedTuple):
     """A time in which a goroutine did one thing.
 
     `word` is the reason of a wait. `stack` and `on` are keys of Timeline.stacks and .objects.
@@ -79,10 +79,10 @@ class Part(NamedTuple):
 class Parts:
     """All parts, by goid, in the order of time, none of them empty; and who created whom."""
 
-    of: Mapping[int, Sequence[Part]]
+    of: Mapping[int, Sequence[GoroutinePart]]
     creators: Mapping[int, int]
 
-    def before(self, since: Mapping[int, int]) -> dict[int, Part]:
+    def before(self, since: Mapping[int, int]) -> dict[int, GoroutinePart]:
         """Did.NOT_CREATED parts, by goid, where others wait for one that is not there yet.
 
         `since` are goroutines of which more is wanted, and from when on.
@@ -98,7 +98,7 @@ class Parts:
             first_ns, creator = self.of[goid][0].begin_ns, self.creators[goid]
             begin_ns = wanted.get(goid, first_ns)
             if begin_ns < first_ns:
-                found[goid] = Part(begin_ns, first_ns, Did.NOT_CREATED, waker=creator)
+                found[goid] = GoroutinePart(begin_ns, first_ns, Did.NOT_CREATED, waker=creator)
                 wanted[creator] = min(begin_ns, wanted.get(creator, begin_ns))
         return found
 
@@ -110,7 +110,7 @@ def parts(timeline: Timeline) -> Parts:
         found[span.goid].append(span)
     during = _During(timeline)
     lived = {goid for goid, of in found.items() if of[-1].end_ns > of[0].begin_ns}
-    made: dict[int, list[Part]] = {}
+    made: dict[int, list[GoroutinePart]] = {}
     for goid in lived:
         mine = made[goid] = []
         of = found[goid]
@@ -122,7 +122,7 @@ def parts(timeline: Timeline) -> Parts:
     return Parts({goid: made[goid] for goid in lived}, creators)
 
 
-def _wait(of: Sequence[Span], number: int, lived: Collection[int]) -> Part:
+def _wait(of: Sequence[Span], number: int, lived: Collection[int]) -> GoroutinePart:
     span = of[number]
     end = number + 1
     # A pause of the recording divides a wait.
@@ -140,7 +140,7 @@ def _wait(of: Sequence[Span], number: int, lived: Collection[int]) -> Part:
         did = Did.FOR_GOROUTINE
     else:
         did = Did.FOR_TIMER if after.word == BY_TIMER else Did.NOT_KNOWN
-    return Part(span.begin_ns, span.end_ns, did, span.word, span.stack, span.on, waker)
+    return GoroutinePart(span.begin_ns, span.end_ns, did, span.word, span.stack, span.on, waker)
 
 
 class _Times:
@@ -182,23 +182,27 @@ class _During:
                 case StepKind.THREAD_ON:
                     self._off.end(step.tid, step.at_ns)
 
-    def of(self, span: Span) -> list[Part]:
+    def of(self, span: Span) -> list[GoroutinePart]:
         """The parts of a span that is no wait."""
         did = _OF_STATES[span.state]
-        whole = Part(*(span.begin_ns, span.end_ns, did, ""), span.stack if did is Did.CALL else 0)
+        whole = GoroutinePart(
+            *(span.begin_ns, span.end_ns, did, ""), span.stack if did is Did.CALL else 0
+        )
         if did is Did.QUEUE:
             return list(_divided(whole, self._stops.of(0), Did.STOPPED))
         if did is Did.CALL:
             return [whole]
         assists = self._assists.of(span.goid)
-        found: list[Part] = []
+        found: list[GoroutinePart] = []
         for part in _divided(whole, self._off.of(span.tid), Did.NO_PROCESSOR):
             is_run = assists and part.did is Did.RUN
             found += _divided(part, assists, Did.ASSIST) if is_run else (part,)
         return found
 
 
-def _divided(part: Part, times: Sequence[tuple[int, int]], did: Did) -> Iterator[Part]:
+def _divided(
+    part: GoroutinePart, times: Sequence[tuple[int, int]], did: Did
+) -> Iterator[GoroutinePart]:
     """The part, with those times within it in which it was something else."""
     at_ns = part.begin_ns
     number = max(0, bisect_right(times, (at_ns, 0)) - 1)

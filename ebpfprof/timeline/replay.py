@@ -16,6 +16,7 @@ from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
 from ebpfprof.timeline.scheduler import Scheduler
 from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
+from ebpfprof.timeline.threads import wake_step
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,6 +52,7 @@ class Replay:
             EventKind.ASSIST_END: self._range,
             EventKind.THREAD_OFF: self._thread_off,
             EventKind.THREAD_ON: self._thread_on,
+            EventKind.THREAD_WAKE: lambda event, thread: self._scheduler.add(wake_step(event)),
         }
 
     @property
@@ -222,6 +224,7 @@ class Replay:
             event.at_ns,
             StepKind.THREAD_OFF,
             goid=event.goid,
+            stack=event.stack,
             other=event.cpu,
             word="preempted" if event.is_made else "",
         )

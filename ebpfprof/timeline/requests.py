@@ -57,7 +57,7 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionUse:
     """What was done on the connections with an address, in the order of time.
 
     `is_served`: their peers are clients. `waited_ns` is the time of all `waits` for them.
@@ -76,7 +76,7 @@ def is_address(what: str) -> bool:
     return bool(colon) and port.isdigit() and "=" not in host
 
 
-def connection(timeline: Timeline, address: str) -> Connection:
+def connection(timeline: Timeline, address: str) -> ConnectionUse:
     """The requests on all connections from or to an address, or of a local port: ":8080"."""
     files = {
         key: each.file
@@ -88,7 +88,7 @@ def connection(timeline: Timeline, address: str) -> Connection:
         files = of_peer
     found = _Requests(timeline, set(files))
     peers = Peers(timeline.objects.values())
-    return Connection(
+    return ConnectionUse(
         len({(file.local, file.peer) for file in files.values()}),
         any(map(peers.serves, files.values())),
         sorted(found.all(), key=lambda each: (each.begin_ns, each.goid)),

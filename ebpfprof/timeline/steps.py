@@ -37,6 +37,7 @@ class StepKind(Enum):
     ASSIST_END = auto()
     THREAD_OFF = auto()
     THREAD_ON = auto()
+    THREAD_WAKE = auto()  # the thread is woken, by the thread `other` of the process; 0: by `word`
     GAP = auto()  # nothing was recorded from here on, until the time in `other`
 
 

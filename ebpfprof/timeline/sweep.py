@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ebpfprof.timeline.parts import Part, Parts
+    from ebpfprof.timeline.parts import GoroutinePart, Parts
 
 NOTHING: Final = -1
 """The link of a goroutine of which nothing is known at the time."""
@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
     end_ns: int
 
 
-class Walk(Protocol):
+class ChainWalk(Protocol):
     """What is remembered of a chain: a state, a number, after each of its links."""
 
     def after(self, state: int, link: int) -> int:
@@ -57,7 +57,7 @@ class Sweep:
     ) -> None:
         self._parts, self._links, self._not_created = parts, links, not_created
 
-    def sums(self, chosen: Iterable[Chosen], walk: Walk) -> Counter[tuple[int, int]]:
+    def sums(self, chosen: Iterable[Chosen], walk: ChainWalk) -> Counter[tuple[int, int]]:
         """The ns for each state of a walk and the link that chains then ended with.
 
         Chains begin with the chosen goroutines, while they are chosen. The link is NOTHING where
@@ -93,7 +93,7 @@ class Sweep:
         return moves
 
     def _of_goroutine(
-        self, goid: int, of: Sequence[Part]
+        self, goid: int, of: Sequence[GoroutinePart]
     ) -> Iterable[tuple[int, int, int, int, int]]:
         links = self._links[goid]
         for number, part in enumerate(of):
@@ -106,7 +106,7 @@ class Sweep:
 class _Forest:
     """Who waits for whom now, and of which states the chains are that lead to each goroutine."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: ChainWalk) -> None:
         self.sums: Counter[tuple[int, int]] = Counter()
         self._walk = walk
         self._wakers: dict[int, int] = {}

@@ -125,7 +125,7 @@ class _Edges:
 
     def between(self, waiter: Link, waited_for: GoroutineClass | None) -> WaitEdge:
         """The edge of a wait; `waited_for` is None for what is outside."""
-        other = waited_for or Outside(_outside(waiter.did), self._detail(waiter))
+        other = waited_for or Outside(waiter.did, self._detail(waiter))
         key = (waiter.who, other, bool(waiter.idle))
         edge = self.edges.get(key)
         if edge is None:
@@ -134,7 +134,7 @@ class _Edges:
 
     def cause(self, last: Link) -> Cause:
         """What the last link of a chain is."""
-        return Cause(last.who, _outside(last.did), self._detail(last))
+        return Cause(last.who, last.did, self._detail(last))
 
     def count(self) -> None:
         """Count the waits, and find the longest."""
@@ -161,11 +161,6 @@ class _Edges:
         is_named = link.did in _NAMED or (link.did is Did.FOR_TIMER and link.word == SLEEP)
         peer = self._peers.name(link.on) if link.on and link.on.file else ""
         return " ".join(filter(None, (link.word, peer))) if is_named else ""
-
-
-def _outside(did: Did) -> Did:
-    """A wait for a goroutine that could not be followed is one for nobody knows what."""
-    return Did.NOT_KNOWN if did is Did.FOR_GOROUTINE else did
 
 
 class _Pairs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.console.text import counted, duration, percent, printable
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
+from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ebpfprof.tracing.recorder import TraceRecorder
     from ebpfprof.tracing.slices import Slice
 
+_FAULTS: Final = "asm_exc_"  # arch/x86/include/asm/idtentry.h
 _WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 
@@ -61,13 +63,15 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
         labels,
         tuple(_comments(recorder, replay, unreadable)),
         objects,
+        recorder.heap.between(recorder.begin_ns, recorder.end_ns),
+        recorder.options.exact_starts,
     )
 
 
 def _replayed(recorder: TraceRecorder) -> tuple[Replay, int]:
     """The replay, and how many events made no sense."""
     rows, slices = recorder.rows(), recorder.slices
-    decoder = Decoder(recorder.go.binary.layout)
+    decoder = Decoder(recorder.go.binary.layout, _is_fault)
     replay = Replay(recorder.begin_ns, slices[0].known if slices else {})
     for number, each in enumerate(slices):
         if number:
@@ -77,6 +81,11 @@ def _replayed(recorder: TraceRecorder) -> tuple[Replay, int]:
             replay.take(event)
     replay.end(recorder.end_ns)
     return replay, decoder.unreadable
+
+
+def _is_fault(entry: int) -> bool:
+    symbol = KernelSymbols.shared().at(entry)
+    return symbol is not None and symbol.name.startswith(_FAULTS)
 
 
 def _part(rows: npt.NDArray[Any], of: Slice, *, is_last: bool) -> npt.NDArray[Any]:

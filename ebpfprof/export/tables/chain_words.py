@@ -25,10 +25,12 @@ _DID: Final = {
     Did.FOR_NETWORK: NETWORK,
     Did.FOR_TIMER: "timer",
     Did.FOR_COLLECTOR: "garbage collector",
+    Did.FOR_GOROUTINE: "behind more others than can be followed",
     Did.GOES_ON: "still waits",
     Did.NOT_KNOWN: "not known who ended the wait",
     Did.NOT_CREATED: "not created yet",
 }
+_UNKNOWN: Final = (Did.FOR_GOROUTINE, Did.GOES_ON, Did.NOT_KNOWN)
 _IN_SENTENCES: Final = {
     **_DID,
     Did.ASSIST: "marked for the garbage collector",
@@ -39,6 +41,7 @@ _IN_SENTENCES: Final = {
     Did.FOR_NETWORK: "waited for the network",
     Did.FOR_TIMER: "waited for a timer",
     Did.FOR_COLLECTOR: "waited for the garbage collector",
+    Did.FOR_GOROUTINE: "waited behind more others than can be followed",
     Did.NOT_KNOWN: "waited, nobody knows for whom",
     Did.NOT_CREATED: "was not created yet",
 }
@@ -74,7 +77,7 @@ def cause(of: Cause) -> str:
         return f"system call {of.detail.removeprefix('syscall').strip()}".rstrip()
     if of.detail == SLEEP:
         return of.detail
-    if of.did in (Did.GOES_ON, Did.NOT_KNOWN):
+    if of.did in _UNKNOWN:
         return f"{of.detail}: {_DID[of.did]}"
     if of.did is Did.FOR_NETWORK:
         return _with(_network(of.detail), of.detail)
@@ -92,6 +95,8 @@ def outside(of: Outside) -> str:
             return "the garbage collector"
         case Did.GOES_ON:
             return f"what did not come until the end: {of.name}"
+        case Did.FOR_GOROUTINE:
+            return f"one {_DID[of.did]}: {of.name}"
     return f"nobody knows whom: {of.name}"
 
 
@@ -101,7 +106,7 @@ def clause(did: Did, word: str, name: str) -> str:
         return "slept"
     if did is Did.CALL:
         return f"{_IN_SENTENCES[did]} {word.removeprefix('syscall').strip()}".rstrip()
-    more = name or (word if did in (Did.GOES_ON, Did.NOT_KNOWN) else "")
+    more = name or (word if did in _UNKNOWN else "")
     if did is Did.FOR_NETWORK and _network(name) != NETWORK:
         return f"waited for {name}"
     return f"{_IN_SENTENCES[did]} ({more})" if more else _IN_SENTENCES[did]

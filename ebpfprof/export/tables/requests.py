@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ebpfprof.timeline.model import Timeline
-    from ebpfprof.timeline.requests import Connection, Request
+    from ebpfprof.timeline.requests import ConnectionUse, Request
 
 _S: Final = 1_000_000_000
 
 
-def render(found: Connection, of: Sequence[Request], timeline: Timeline) -> str:
+def render(found: ConnectionUse, of: Sequence[Request], timeline: Timeline) -> str:
     """How many there are of the requests `of`, and how long they took. Ends with a newline."""
     if not found.sockets:
         return (

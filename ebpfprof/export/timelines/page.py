@@ -15,12 +15,15 @@ import numpy as np
 from ebpfprof.console.text import printable
 from ebpfprof.export.html_page import html_page
 from ebpfprof.export.timelines.waits import waits_document
+from ebpfprof.timeline.model import KERNEL_FILE
 from ebpfprof.timeline.spans import STATES, Span, spans
 from ebpfprof.timeline.steps import StepKind
+from ebpfprof.timeline.threads import ThreadSpan, thread_spans, thread_title, woken_by
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from ebpfprof.profile.model import Frame
     from ebpfprof.timeline.model import Timeline, TimelineGoroutine
 
 _SCRIPTS: Final = (
@@ -68,6 +71,8 @@ def document(timeline: Timeline) -> dict[str, Any]:
         ],
         "runtime": _runtime(timeline),
         "waits": waits_document(timeline),
+        "heap": _heap(timeline),
+        "threads": _threads(timeline, things),
         "words": texts.all,
         "frames": stacks.frames.all,
         "stacks": stacks.all,
@@ -112,12 +117,17 @@ class _Stacks:
                     [
                         self.frames.of(
                             (frame.function, frame.file, frame.line),
-                            [printable(frame.function), f"{printable(frame.file)}:{frame.line}"],
+                            [printable(frame.function), _place(frame)],
                         )
                         for frame in frames
                     ]
                 )
         return self._ids[key]
+
+
+def _place(frame: Frame) -> str:
+    file = printable(frame.file)
+    return file if frame.file == KERNEL_FILE else f"{file}:{frame.line}"
 
 
 class _Things:
@@ -131,8 +141,11 @@ class _Things:
 
     def of(self, key: int) -> int:
         thing = self._timeline.objects.get(key) if key else None
-        text = f"{'to' if thing.file else 'for'} {printable(thing.text)}" if thing else ""
-        return self._texts.of(text, text)
+        return self.text(f"{'to' if thing.file else 'for'} {thing.text}" if thing else "")
+
+    def text(self, text: str) -> int:
+        """The number of a text that is none of them."""
+        return self._texts.of(text, printable(text))
 
 
 def _row(
@@ -170,6 +183,36 @@ def _row(
 def _created(goroutine: TimelineGoroutine | None) -> str:
     frame = goroutine.created if goroutine else None
     return f"{printable(frame.function)} ({printable(frame.file)}:{frame.line})" if frame else ""
+
+
+def _heap(timeline: Timeline) -> dict[str, str]:
+    heap = timeline.heap
+    return {
+        "times": _packed("<f8", (each.at_ns - timeline.begin_ns for each in heap)),
+        "live": _packed("<f8", (each.live for each in heap)),
+        "goal": _packed("<f8", (each.goal or 0 for each in heap)),
+    }
+
+
+def _threads(timeline: Timeline, things: _Things) -> list[dict[str, Any]]:
+    """When each thread had a processor, and who had woken it; texts are among the things."""
+    rows: dict[int, list[ThreadSpan]] = defaultdict(list)
+    for span in thread_spans(timeline):
+        rows[span.tid].append(span)
+
+    def waker(span: ThreadSpan) -> int:
+        return things.text(woken_by(timeline, span.wake) if span.wake else "")
+
+    return [
+        {
+            "name": printable(thread_title(timeline, tid)),
+            "begins": _packed("<f8", (span.begin_ns - timeline.begin_ns for span in found)),
+            "ends": _packed("<f8", (span.end_ns - timeline.begin_ns for span in found)),
+            "cpus": _packed("<u4", (span.cpu for span in found)),
+            "wakers": _packed("<u4", (waker(span) for span in found)),
+        }
+        for tid, found in sorted(rows.items())
+    ]
 
 
 def _packed(kind: str, numbers: Iterable[int]) -> str:

@@ -28,6 +28,7 @@ var works = map[string]func(){
 	"cpu":      processors,
 	"garbage":  garbage,
 	"labels":   labels,
+	"listens":  listens,
 	"locks":    locks,
 	"network":  network,
 	"objects":  objects,

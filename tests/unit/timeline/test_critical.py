@@ -14,7 +14,7 @@ from ebpfprof.timeline.choices import between, chosen
 from ebpfprof.timeline.critical import Chain, Chains
 from ebpfprof.timeline.events import EventKind
 from ebpfprof.timeline.model import Timeline, WaitObject
-from ebpfprof.timeline.parts import Did, Part, Parts, parts
+from ebpfprof.timeline.parts import Did, GoroutinePart, Parts, parts
 from ebpfprof.timeline.spans import spans
 from ebpfprof.timeline.sweep import NOTHING, START, Chosen, Sweep
 from tests.made_up_timeline import Story
@@ -25,6 +25,7 @@ CACHE = WaitObject("main.cache.mu", place="sync.Mutex at 0xc000012340")
 FILE = OpenFile(7, "tcp", "10.0.0.2:4711", "10.0.0.1:80")
 SOCKET = WaitObject("read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)", FILE)
 NAMES = {A: "main.asks", B: "main.holds", C: "main.reads"}
+RECEIVE = "chan receive"
 MUTEX, LOCK = "sync.Mutex.Lock", ("sync.(*Mutex).Lock", "main.lock")
 Told = dict[tuple[tuple[str, Did], ...], int]
 
@@ -95,6 +96,19 @@ def test_a_queue_for_a_lock_is_one_link() -> None:
         (("main.works", Did.RUN),): 12,
         (works, ("main.works", Did.RUN)): 288,
     }
+
+
+def test_a_chain_that_is_too_long_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all of the time is charged."""
+    monkeypatch.setattr("ebpfprof.timeline.sweep._LONG_CHAIN", 2)
+    story = Story({goid: f"main.work{goid}" for goid in (1, 2, 3, 4)})
+    for goid in (2, 3, 4):
+        story.park(10, goid, RECEIVE, "main.work")
+    for at_ns, goid in ((100, 2), (200, 3), (300, 4)):
+        story.wake(at_ns, goid, goid - 1)
+    found = path(story.timeline(300), 4, 10, 300)
+    assert sum(found.values()) == 290
+    assert found[(("main.work4", Did.FOR_GOROUTINE),)] > 0
 
 
 def test_before_a_goroutine_is_created_its_creator_is_followed() -> None:
@@ -212,7 +226,7 @@ def _end_of_chain(
 ) -> int:
     number = now[goid]
     while number is not None:
-        part: Part = found.of[goid][number]
+        part: GoroutinePart = found.of[goid][number]
         if not part.waker:
             return links[goid][number]
         goid = part.waker
