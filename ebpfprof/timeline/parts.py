@@ -56,6 +56,8 @@ _WAITS: Final = frozenset(
         Did.NOT_KNOWN,
     }
 )
+# Waits that only one thing ends, which need not have ended them yet.
+_KNOWN_WORDS: Final = {"sleep": Did.FOR_TIMER, "IO wait": Did.FOR_NETWORK}
 _OF_STATES: Final = {RUNNING: Did.RUN, RUNNABLE: Did.QUEUE, SYSCALL: Did.CALL}
 
 
@@ -133,7 +135,7 @@ def _wait(of: Sequence[Span], number: int, lived: Collection[int]) -> GoroutineP
     if span.word.startswith(_COLLECTOR):
         did, waker = Did.FOR_COLLECTOR, 0
     elif after is None:
-        did = Did.GOES_ON
+        did = _KNOWN_WORDS.get(span.word, Did.GOES_ON)
     elif after.word == BY_NETWORK:
         did, waker = Did.FOR_NETWORK, 0
     elif waker:

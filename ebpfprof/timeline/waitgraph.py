@@ -58,7 +58,7 @@ class LongestWait(NamedTuple):
 class WaitEdge:
     """The waits of one class for another, or for what is outside.
 
-    `count` is of waits whose end was seen. `reasons` have the ns by what the
+    `count` is the number of waits. `reasons` have the ns by what the
     waiters were in, `causes` by what they waited for in the end.
     """
 
@@ -150,7 +150,7 @@ class _Edges:
                     continue  # the same wait goes on, behind a pause of the recording
                 link = links.all[links.of[goid][number]]
                 edge = self.between(link, links.classes.get(part.waker))
-                edge.count += part.did is not Did.GOES_ON
+                edge.count += 1
                 wait = LongestWait(part.end_ns - begin_ns, begin_ns, goid, part.waker, link)
                 if edge.longest is None or wait.length_ns > edge.longest.length_ns:
                     edge.longest = wait

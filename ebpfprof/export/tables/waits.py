@@ -53,6 +53,12 @@ def waits_findings(graph: WaitGraph) -> list[str]:
     whole_ns = sum(each.ns for each in graph.shown)
     if whole_ns < _LEAST_WAITING * graph.length_ns or not whole_ns:
         return []
+    open_ns = sum(each.ns for each in graph.shown if _is_open(each))
+    if open_ns >= _MOST * whole_ns:
+        return [
+            f"{percent(open_ns / whole_ns)} of the waiting had not ended when the trace did; "
+            "`ebpfprof dump` shows who may hold what is waited for."
+        ]
     much = [each for each in knots(graph) if each.own_ns >= _MUCH * whole_ns][:_MOST_KNOTS]
     found = [printable(knot_sentence(each)) for each in much]
     if not much or much[0].own_ns < _MOST * whole_ns:
@@ -78,6 +84,11 @@ def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
         f"The longest wait: {duration(wait.length_ns)} from {at_s:.3f} s on, of G{wait.goid} "
         f"{edge.waiter.name} for {whom}."
     )
+
+
+def _is_open(edge: WaitEdge) -> bool:
+    other = edge.waited_for
+    return not isinstance(other, GoroutineClass) and other.did is Did.GOES_ON
 
 
 def _cause_sentence(graph: WaitGraph, whole_ns: int) -> list[str]:
@@ -133,7 +144,7 @@ def _clause(cause: Cause) -> str:
 
 def _rows(edge: WaitEdge, whole_ns: int, names: Counter[str]) -> Iterator[columns.Row]:
     longest = duration(edge.longest.length_ns) if edge.longest else "-"
-    cells = (duration(edge.ns), share(edge.ns, whole_ns), str(edge.count or "-"), longest)
+    cells = (duration(edge.ns), share(edge.ns, whole_ns), str(edge.count), longest)
     is_several = names[edge.waiter.name] > 1 and edge.waiter.created
     below = f"  created by {edge.waiter.created}" if is_several else ""
     yield columns.Row(cells, edge.waiter.name, after=_reason(edge), below=below)

@@ -70,7 +70,7 @@ def test_time_is_handed_on_along_a_chain() -> None:
     )
     assert edge(found, "main.reads", Did.FOR_NETWORK).ns == 580
     still = edge(found, "main.asks", Did.GOES_ON)
-    assert (still.ns, still.count) == (100, 0)
+    assert (still.ns, still.count) == (100, 1)
     assert knots(found) == []
 
 
@@ -252,6 +252,24 @@ def test_the_table_fits_80_columns_and_says_who_waited_for_whom() -> None:
     assert waits.longest_sentence(found, 0) == (
         "The longest wait: 900 ns from 0.000 s on, of G1 main.asks for G2 main.holds."
     )
+
+
+def test_waits_that_do_not_end_are_told_and_where_more_is_known() -> None:
+    """But of a sleep and of the network it is known what ends them."""
+    story = Story({A: "main.hangs", B: "main.sleeps", C: "main.reads"})
+    story.park(10, A, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.hangs")
+    story.park(900, B, "sleep", "time.Sleep", "main.sleeps")
+    story.park(900, C, "IO wait", "main.reads")
+    found = graph(story.timeline(1000))
+    assert {(each.waiter.name, each.waited_for[0]) for each in found.edges} == {
+        ("main.hangs", Did.GOES_ON),
+        ("main.sleeps", Did.FOR_TIMER),
+        ("main.reads", Did.FOR_NETWORK),
+    }
+    assert waits.waits_findings(found) == [
+        "83 % of the waiting had not ended when the trace did; `ebpfprof dump` shows who may hold "
+        "what is waited for."
+    ]
 
 
 def test_nothing_is_said_of_little_waiting() -> None:
