@@ -96,6 +96,7 @@ def test_requests_of_a_connection_and_what_the_lock_s_holder_did_meanwhile(tmp_p
     assert f"Requests on {addresses['client']}:" in said
     counts = re.findall(r"^  (\d+) requests?(?: more)?\b", said, re.MULTILINE)
     assert sum(map(int, counts)) == 10
+    assert re.search(r"the slowest took .* \(G\d+ net/http\.\(\*conn\)\.serve\)", said)
     tree = rows(said, "What their time depended on")
     lock, network = tree[0], tree[1]
     assert lock.text == "sync.Mutex.Lock main.cache in main.handle"

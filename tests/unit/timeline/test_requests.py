@@ -58,6 +58,16 @@ def test_other_connections_are_not_meant(address: str) -> None:
     assert requests(told, 300, address) == []
 
 
+def test_of_a_connection_within_the_program_the_end_is_meant_whose_peer_it_is() -> None:
+    told = story(OTHER)
+    client = OpenFile(9, "tcp", CLIENT, SERVER)
+    told.park(50, OTHER, IO, *READ, "main.accepts", on=WaitObject("its end", client))
+    told.network(100, SERVE)
+    told.park(150, SERVE, IO, *NEXT, on=SOCKET)
+    told.network(160, OTHER)
+    assert requests(told, 200) == [(SERVE, 100, 150, True)]
+
+
 def test_reading_a_body_waiting_to_write_and_other_sockets_are_parts_of_a_request() -> None:
     told = story()
     at_ns = 100

@@ -74,6 +74,21 @@ def test_time_is_handed_on_along_a_chain() -> None:
     assert knots(found) == []
 
 
+def test_an_edge_is_between_the_first_two_of_a_longer_chain() -> None:
+    story = Story({goid: f"main.w{goid}" for goid in (1, 2, 3, 4)})
+    for goid in (1, 2, 3):
+        story.park(10, goid, RECEIVE, "main.work")
+    for at_ns, goid in ((100, 3), (200, 2), (300, 1)):
+        story.wake(at_ns, goid, goid + 1)
+    found = edge(graph(story.timeline(300)), "main.w1", "main.w2")
+    assert found.ns == 290
+    assert causes(found) == {
+        ("main.w4", Did.RUN): 90,
+        ("main.w3", Did.RUN): 100,
+        ("main.w2", Did.RUN): 100,
+    }
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_edges_and_causes_add_up_to_all_waiting(seed: int) -> None:
     world = SimulatedScheduler(Random(seed))
@@ -219,6 +234,28 @@ def test_idle_waits_are_left_out_and_a_line_says_how_much() -> None:
     assert [names(each) for each in knots(found)] == [["main.(*Pool).worker", "main.client"]]
     text = waits.render(found, width=80, color=False)
     assert "Hidden as idle: 5.00 us (worker waiting for work 5.00 us)" in text
+
+
+def test_a_circle_of_idle_waits_only_is_no_knot() -> None:
+    story = Story({A: "main.(*Pool).worker", B: "main.(*Other).worker"})
+    stacks = {A: "main.(*Pool).worker", B: "main.(*Other).worker"}
+    story.park(0, B, RECEIVE, "runtime.chanrecv2", stacks[B])
+    for number in range(20):
+        now, after = ((A, B), (B, A))[number % 2]
+        story.wake(100 * number + 100, after, now)
+        story.park(100 * number + 100, now, RECEIVE, "runtime.chanrecv2", stacks[now])
+    found = graph(story.timeline(2000))
+    assert found.shown == []
+    assert knots(found) == []
+
+
+def test_a_port_with_several_clients_serves_also_where_nobody_listens_now() -> None:
+    story = Story({A: "main.serve", B: "main.serve"})
+    for goid in (A, B):
+        file = OpenFile(goid, "tcp", "10.0.0.1:8080", f"10.0.0.9:{goid}")
+        story.park(10, goid, "IO wait", "main.wait", on=WaitObject("a socket", file))
+    (found,) = graph(story.timeline(200)).edges
+    assert found.waited_for == Outside(Did.FOR_NETWORK, "clients of :8080")
 
 
 def test_connections_are_named_by_their_peers_and_clients_by_the_port() -> None:
