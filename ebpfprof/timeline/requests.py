@@ -234,8 +234,8 @@ class _Requests:
 
     def _of_created(self, reader: int, wakes: Sequence[int]) -> Iterator[Request]:
         """The goroutines that a reader creates, or its creator does for it, each for a request."""
-        parent = self._timeline.goroutines[reader].parent
-        for creator in {reader, parent}:
+        found = self._timeline.goroutines.get(reader)
+        for creator in {reader, found.parent if found else 0} - {0}:
             for at_ns, goid in self._created.get(creator, ()):
                 if goid == reader or _OF_FRAMES in self._name(goid) or goid not in self._spans:
                     continue
