@@ -71,9 +71,9 @@ def operation_of(sample: Sample) -> tuple[str, Frame]:
         told = [each for each in frames if not each.function.startswith("[")]
         return str(state), caller(told or frames)
     if name := _system_call(frames):
-        return name, _caller_of_io(frames)
+        return name, caller_outside_library(frames)
     name = operation(frames)
-    return name, _caller_of_io(frames) if name in _IO else caller(frames)
+    return name, caller_outside_library(frames) if name in _IO else caller(frames)
 
 
 def operation(frames: Sequence[Frame]) -> str:
@@ -134,9 +134,9 @@ def _count_syscalls(frames: Sequence[Frame]) -> int:
     return next(found, len(frames))
 
 
-def _caller_of_io(frames: Sequence[Frame]) -> Frame:
+def caller_outside_library(frames: Sequence[Frame]) -> Frame:
     """The innermost frame outside of Go's own library; the outermost if there is none."""
-    outside = (each for each in frames if not _is_in_library(each.function))
+    outside = (each for each in frames if not is_in_library(each.function))
     return next(outside, frames[-1] if frames else Frame(UNKNOWN, "", 0))
 
 
@@ -192,7 +192,7 @@ def _package(function: str) -> str:
 
 
 @lru_cache(_MAX_CACHED)
-def _is_in_library(function: str) -> bool:
+def is_in_library(function: str) -> bool:
     """Whether it belongs to Go's own library, whose import paths have no dot before a slash."""
     path = function.partition("[")[0]
     first, separator, _ = path.partition("/")

@@ -15,7 +15,8 @@ from ebpfprof.timeline.looks import NOT_RECORDED, LooksAtGoroutines
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
 from ebpfprof.timeline.scheduler import Scheduler
-from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
+from ebpfprof.timeline.threads import wake_step
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,6 +52,7 @@ class Replay:
             EventKind.ASSIST_END: self._range,
             EventKind.THREAD_OFF: self._thread_off,
             EventKind.THREAD_ON: self._thread_on,
+            EventKind.THREAD_WAKE: lambda event, thread: self._scheduler.add(wake_step(event)),
         }
 
     @property
@@ -116,15 +118,19 @@ class Replay:
         g = self._scheduler.goroutines.get(event.goid)
         if g is None:
             known = self._looks.known.get(event.goid)
-            stack = known.stack if known and known.sequence == event.more else 0
-            g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack)
+            is_same = known and known.sequence == event.more
+            stack, on = (known.stack, known.on) if known and is_same else (0, 0)
+            g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack, on)
         elif g.state is ReplayedState.RUNNING and g.thread and g.thread is not thread:
             # That it parked was lost.
             self._scheduler.block(g.thread, g.thread.last_ns, event.word, 0, inferred=True)
         if g.state is not ReplayedState.WAITING:
             self.ignored += 1
             return
-        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by)
+        word = "" if event.by else BY_TIMER
+        if event.kind is EventKind.NET_READY:  # whatever goroutine the thread has just looked
+            word = BY_NETWORK
+        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by, word=word)
 
     def _run(self, event: Event, thread: ReplayedThread) -> None:
         g = self._scheduler.goroutines.get(event.goid) or self._looks.first(event.goid, event.at_ns)
@@ -218,6 +224,7 @@ class Replay:
             event.at_ns,
             StepKind.THREAD_OFF,
             goid=event.goid,
+            stack=event.stack,
             other=event.cpu,
             word="preempted" if event.is_made else "",
         )

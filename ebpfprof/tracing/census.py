@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
+from ebpfprof.tracing.wait_objects import LookedWaits
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.waiting_for import FileWait
 
 _NOT_WAITING: Final = ("runnable", "running", "syscall")
 _ON_THREADS: Final = ("running", "syscall")
@@ -33,6 +37,7 @@ class Census(Closing):
         """The stacks of all looks, by Known.stack: runtime addresses, innermost first."""
         self._layout = go.binary.layout
         self._scanner = GoroutineScanner(go)
+        self._waits = LookedWaits(go, self._scanner.memory, StackFrames(go))
 
     def look(self) -> Mapping[int, Known]:
         """All goroutines now, by goid; none if they can't be read, or the process has ended."""
@@ -40,13 +45,24 @@ class Census(Closing):
             found = self._scanner.scan()
         except (TargetGone, UnreadableMemory, SymbolizerError):
             return {}
-        return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
+        keys: Mapping[int, int] = {}
+        with suppress(TargetGone, UnreadableMemory, SymbolizerError):
+            keys = self._waits.keys(found.goroutines)
+        return {
+            each.goid: self._known(each, found.read_ns, keys.get(each.goid, 0))
+            for each in found.goroutines
+        }
+
+    @property
+    def files(self) -> Mapping[int, FileWait]:
+        """The files that goroutines waited for, by Known.on."""
+        return self._waits.files
 
     def close(self) -> None:
         """Close the process's memory."""
         self._scanner.close()
 
-    def _known(self, each: Goroutine, at_ns: int) -> Known:
+    def _known(self, each: Goroutine, at_ns: int, on: int) -> Known:
         is_waiting = each.state not in _NOT_WAITING
         key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
         if key:
@@ -65,6 +81,7 @@ class Census(Closing):
             tid,
             p,
             each.labels or (),
+            on,
         )
 
     def _thread(self, each: Goroutine) -> tuple[int, int]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.frames import StackFrames
-from ebpfprof.timeline.model import StackCall, TimelineGoroutine
+from ebpfprof.kernel.kallsyms import KernelSymbols
+from ebpfprof.profile.model import Frame
+from ebpfprof.timeline.model import KERNEL_FILE, StackCall, TimelineGoroutine
 from ebpfprof.timeline.steps import StepKind, TraceStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.frames import StackFrames
     from ebpfprof.timeline.events import Known
 
 
+_KERNEL: Final = 1 << 63
+_SCHEDULES: Final = ("__schedule", "schedule")  # kernel/sched/core.c
 # Steps whose stack is that of the goroutine itself.
 _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCALL)
 
@@ -23,19 +26,22 @@ _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCA
 class TraceNames:
     """Looks up the names of one program, each once. Its methods raise GoTableError."""
 
-    def __init__(self, go: GoTarget) -> None:
-        self._frames = StackFrames(go)
+    def __init__(self, frames: StackFrames) -> None:
+        self._frames = frames
         self._starts: dict[int, StackCall | None] = {}
 
     def stacks(
         self, stacks: Mapping[int, tuple[int, ...]], wanted: Iterable[int]
     ) -> dict[int, tuple[StackCall, ...]]:
         """The calls of the wanted stacks, by key, innermost first."""
-        chosen = {key: stacks[key] for key in wanted if key in stacks}
-        self._frames.look_up(pc for pcs in chosen.values() for pc in pcs)
+        chosen = {key: _parted(stacks[key]) for key in wanted if key in stacks}
+        self._frames.look_up(pc for _, pcs in chosen.values() for pc in pcs)
         return {
-            key: tuple(StackCall(each.address, each.frame) for each in self._frames.physical(pcs))
-            for key, pcs in chosen.items()
+            key: (
+                *_kernel_calls(kernel),
+                *(StackCall(each.address, each.frame) for each in self._frames.physical(pcs)),
+            )
+            for key, (kernel, pcs) in chosen.items()
         }
 
     def goroutines(
@@ -84,9 +90,30 @@ class TraceNames:
 
     def _start(self, pc: int) -> StackCall | None:
         if pc not in self._starts:
-            calls = self._frames.physical((pc,)) if pc else []
-            self._starts[pc] = StackCall(pc, calls[-1].frame) if calls else None
+            start = self._frames.wrapped(pc) if pc else 0
+            calls = self._frames.physical((start,)) if pc else []
+            self._starts[pc] = StackCall(start, calls[-1].frame) if calls else None
         return self._starts[pc]
 
     def _is_system(self, start_pc: int) -> bool:
         return bool(start_pc) and self._frames.is_system(start_pc, (), "")
+
+
+def _parted(pcs: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The addresses in the kernel, which are the inner ones, and the others."""
+    depth = sum(pc >= _KERNEL for pc in pcs)
+    return pcs[:depth], pcs[depth:]
+
+
+def _kernel_calls(pcs: tuple[int, ...]) -> Iterator[StackCall]:
+    """The kernel's functions in which a thread sleeps, without those of its scheduler."""
+    if not pcs:
+        return
+    symbols = KernelSymbols.shared()
+    found = [(pc, symbols.at(pc)) for pc in pcs]
+    inner = [number for number, (_, each) in enumerate(found) if each and each.name in _SCHEDULES]
+    for pc, symbol in found[max(inner, default=-1) + 1 :]:
+        name = symbol.name if symbol else "[kernel]"
+        if symbol and symbol.module:
+            name = f"{name} [{symbol.module}]"
+        yield StackCall(pc, Frame(name, KERNEL_FILE, 0))

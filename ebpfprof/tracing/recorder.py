@@ -17,6 +17,7 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.census import Census
+from ebpfprof.tracing.heap_counters import HeapCounters
 from ebpfprof.tracing.program import TraceProgram
 from ebpfprof.tracing.slices import Slice, SliceBudget
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
@@ -74,27 +75,35 @@ class TraceRecorder(Closing):
         self._parts: list[npt.NDArray[Any]] = []
         self.census = Census(go)
         try:
+            self.heap = HeapCounters(go, options.last_s)
+        except BaseException:
+            self.census.close()
+            raise
+        try:
             sites = schedule_sites(go.binary)
             self.program = TraceProgram(
                 go, sites, runs=options.exact_starts, has_labels=options.has_labels
             )
         except SymbolizerError as error:
-            self.census.close()
+            self._close_memory()
             raise for_user(go.target, error) from error
         except BaseException:  # Ctrl-C, too: the process's memory must not stay open
-            self.census.close()
+            self._close_memory()
             raise
         self.missing = sites.missing
         """Functions of the runtime that could not be probed."""
         self._cpu_before_ns = 0
         self._budget = SliceBudget(
             options.max_overhead / 100,
-            lambda: self.overhead().ns + self.switches().ns,
+            lambda: self.overhead().ns + self.switches().ns + self.wakes().ns,
             self._used_ns,
         )
 
     def load(self) -> None:
-        """Load the program. Raises KernelUnsupported, PermissionDenied or AttachFailed."""
+        """Load the program.
+
+        Raises KernelUnsupported, PermissionDenied, AttachFailed or TargetGone.
+        """
         rings = os.cpu_count() or 1
         slots = _LEAST_SLOTS
         while 2 * slots * rings * _SLOT_BYTES <= self.options.buffer_bytes:
@@ -104,6 +113,7 @@ class TraceRecorder(Closing):
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
         self._cpu_before_ns = self.go.target.cpu_ns() or 0
+        self.heap.look()
         self._begin_slice()
         self.begin_ns, self.begin_unix_ns = self._slice_ns, time.time_ns()
 
@@ -116,6 +126,7 @@ class TraceRecorder(Closing):
         while not self.is_full:
             now_ns = kernel_now_ns()
             gone_s = (now_ns - self.begin_ns) / 1e9
+            self.heap.look()
             self.ending = self.go.target.ending()
             if gone_s >= duration_s or self.ending:
                 break
@@ -165,12 +176,16 @@ class TraceRecorder(Closing):
         return 0 if self.options.last_s is not None else self.program.rings.overwritten
 
     def overhead(self) -> Overhead:
-        """What the probes have cost the process so far, estimated; without switches()."""
+        """What the probes have cost the process so far, estimated, but for switches(), wakes()."""
         return Overhead(self.program.runs(0), Runs(), self.program.hit_ns, int(self._used_ns()))
 
     def switches(self) -> Runs:
         """What recording its threads' context switches has cost so far."""
         return self.program.switch_runs()
+
+    def wakes(self) -> Runs:
+        """What recording wakes of its threads has cost so far."""
+        return self.program.wake_runs()
 
     def losses(self) -> Sequence[Loss]:
         """What was lost in the kernel, but for events."""
@@ -178,8 +193,12 @@ class TraceRecorder(Closing):
 
     def close(self) -> None:
         """Detach all probes and free the memory."""
-        self.census.close()
+        self._close_memory()
         self.program.close()
+
+    def _close_memory(self) -> None:
+        self.census.close()
+        self.heap.close()
 
     @property
     def _is_recording(self) -> bool:

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
+from ebpfprof.kernel.kallsyms import KernelSymbols
+from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.tracing.decode import Decoder
 from ebpfprof.tracing.names import TraceNames
+from ebpfprof.tracing.polled_files import polled_files
 from ebpfprof.tracing.recorder import MOST_EVENTS
+from ebpfprof.tracing.wait_objects import WaitObjects
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from ebpfprof.tracing.recorder import TraceRecorder
     from ebpfprof.tracing.slices import Slice
 
+_FAULTS: Final = "asm_exc_"  # arch/x86/include/asm/idtentry.h
 _WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 
@@ -30,11 +36,15 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
     replay, unreadable = _replayed(recorder)
     steps = replay.taken()
     known = {goid: each for part in recorder.slices for goid, each in part.known.items()}
-    names = TraceNames(go)
+    frames = StackFrames(go)
+    names = TraceNames(frames)
     stacks = {**recorder.program.stacks(), **recorder.census.stacks}
     try:
         calls = names.stacks(stacks, {step.stack for step in steps})
         goroutines = names.goroutines(known.values(), steps, calls)
+        files = polled_files(*recorder.program.files(), Descriptors(go.target.pid))
+        things = WaitObjects(go, frames)
+        objects = things.named(steps, stacks, {**recorder.census.files, **files})
     except SymbolizerError as error:
         raise for_user(go.target, error) from error
     labels = {goid: each.labels for goid, each in known.items() if each.labels}
@@ -52,13 +62,16 @@ def timeline_of(recorder: TraceRecorder) -> Timeline:
         recorder.program.label_sets(),
         labels,
         tuple(_comments(recorder, replay, unreadable)),
+        objects,
+        recorder.heap.between(recorder.begin_ns, recorder.end_ns),
+        recorder.options.exact_starts,
     )
 
 
 def _replayed(recorder: TraceRecorder) -> tuple[Replay, int]:
     """The replay, and how many events made no sense."""
     rows, slices = recorder.rows(), recorder.slices
-    decoder = Decoder(recorder.go.binary.layout)
+    decoder = Decoder(recorder.go.binary.layout, _is_fault)
     replay = Replay(recorder.begin_ns, slices[0].known if slices else {})
     for number, each in enumerate(slices):
         if number:
@@ -68,6 +81,11 @@ def _replayed(recorder: TraceRecorder) -> tuple[Replay, int]:
             replay.take(event)
     replay.end(recorder.end_ns)
     return replay, decoder.unreadable
+
+
+def _is_fault(entry: int) -> bool:
+    symbol = KernelSymbols.shared().at(entry)
+    return symbol is not None and symbol.name.startswith(_FAULTS)
 
 
 def _part(rows: npt.NDArray[Any], of: Slice, *, is_last: bool) -> npt.NDArray[Any]:

@@ -28,8 +28,10 @@ var works = map[string]func(){
 	"cpu":      processors,
 	"garbage":  garbage,
 	"labels":   labels,
+	"listens":  listens,
 	"locks":    locks,
 	"network":  network,
+	"objects":  objects,
 	"sleeps":   sleeps,
 	"syscalls": syscalls,
 }
