@@ -76,9 +76,9 @@ class Table:
 
     `value` and `count` are the headings of the two values, `place` those of the last column, from
     the longest to the shortest. Without `count`, tables show neither the count nor the mean of an
-    event: they say nothing of the program. Where samples are pairs of stacks (profile.wakers), `waker`
-    are the headings of the column of what woke. `rate` is the unit of the value per second: "time"
-    of several goroutines at once, or "processors".
+    event: they say nothing of the program. Where samples are pairs of stacks (profile.wakers),
+    `waker` are the headings of the column of what woke. `rate` is the unit of the value per second:
+    "time" of several goroutines at once, or "processors".
     """
 
     rows: Literal["operations", "functions"]
