@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.kernel import c_facts
@@ -42,6 +43,7 @@ _MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is 
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
 )
+_KINDS_OF_LOSSES = {"pairs_full": ("wakers",), "waker_unreadable": ("wakers",)}  # others: all
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window without an end."""
 
@@ -229,7 +231,8 @@ class WaitsCollector(BoundedProbes):
     def losses(self) -> Sequence[Loss]:
         """What it lost so far of each target."""
         more = {"labels_unreadable": self._unlabelled}
-        return losses(self._program.maps["losses"].numbers(), more)
+        found = losses(self._program.maps["losses"].numbers(), more)
+        return [replace(each, kinds=_KINDS_OF_LOSSES.get(each.name, ())) for each in found]
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
