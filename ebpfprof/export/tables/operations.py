@@ -15,7 +15,7 @@ from ebpfprof.profile.operations import frame_of_program, is_of_program, operati
 from ebpfprof.profile.wakers import waiter_of, waker_of
 
 
-class Place(NamedTuple):
+class CalledOperation(NamedTuple):
     """An operation and the line that called it."""
 
     operation: str
@@ -43,7 +43,7 @@ class OperationSums:
     variance: float = 0.0
     program: Frame | None = None
     """Where the program's own code comes in, if `function` is a library's: of most of the value."""
-    waker: Place | None = None
+    waker: CalledOperation | None = None
     """What woke them, where samples are pairs (profile.wakers)."""
 
     @property
@@ -64,9 +64,9 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
 
     `module` is the path of the program's main module, "" if it is not known.
     """
-    programs: dict[tuple[Place, Place | None], Counter[Frame]] = {}
-    sums: dict[tuple[Place, Place | None], list[int]] = {}
-    variances: dict[tuple[Place, Place | None], float] = {}
+    programs: dict[tuple[CalledOperation, CalledOperation | None], Counter[Frame]] = {}
+    sums: dict[tuple[CalledOperation, CalledOperation | None], list[int]] = {}
+    variances: dict[tuple[CalledOperation, CalledOperation | None], float] = {}
     for sample in samples:
         _, line = operation_of(sample)
         by = waker_of(sample)
@@ -95,9 +95,9 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
     ]
 
 
-def _place(sample: Sample) -> Place:
+def _place(sample: Sample) -> CalledOperation:
     name, line = operation_of(sample)
-    return Place(readable(name), readable(line.function), line.file, line.line)
+    return CalledOperation(readable(name), readable(line.function), line.file, line.line)
 
 
 def render(

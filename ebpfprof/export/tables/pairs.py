@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebpfprof.console.text import printable
 from ebpfprof.export.tables import columns
-from ebpfprof.export.tables.operations import Place, operation_sums
+from ebpfprof.export.tables.operations import CalledOperation, operation_sums
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Profile
@@ -36,15 +36,15 @@ def render(
             *([error_cell(each.error, color=color)] if is_estimate else []),
             str(each.count),
         ]
-        waiter = Place(each.operation, each.function, each.file, each.line)
-        waker = each.waker or Place("", "", "", 0)
+        waiter = CalledOperation(each.operation, each.function, each.file, each.line)
+        waker = each.waker or CalledOperation("", "", "", 0)
         below = ["" if is_short else _what(place) for place in (waiter, waker)]
         name = columns.Name(waiter.function, below[0])
         rows.append(columns.Row(cells, waker.function, below=below[1], beside=name))
     return columns.table(names, rows, left=2, width=width, color=color)
 
 
-def _what(place: Place) -> str:
+def _what(place: CalledOperation) -> str:
     """The operation and the line, "" if nothing is known besides the function."""
     where = f"{place.file.rpartition('/')[2]}:{place.line}" if place.file else ""
     operation = "" if place.operation == place.function else place.operation

@@ -155,7 +155,7 @@ WAKERS = ProfileKind(
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Who waited", "Waited"), ("Woken by", "By")),
     profiler=_PROFILER,
-    key="k",
+    key="y",
     endpoint=Endpoint(
         "wakers",
         "Stack traces of goroutines that waited, each with the one that woke it",
