@@ -50,6 +50,7 @@ def test_what_wakes_waits_for_locks_is_in_the_mutex_profile(tmp_path: Path) -> N
     assert shared > sum(value.count for value in releases.values()) / 2
 
 
+@pytest.mark.long
 def test_sampling_keeps_the_sums_of_wakers_equal(tmp_path: Path) -> None:
     """A rate so low that each wait counts, but a wait's weight may change with a second wake."""
     run = record(

@@ -19,6 +19,7 @@ from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import collector
 from ebpfprof.recording.session import Session
 from tests.differential.stacks import by_stack
+from tests.kernel import labelled_runs
 from tests.kernel.programs import program
 from tests.kernel.woken_runs import counts_by_pair, record
 from tests.recorder import names_in, recording
@@ -88,6 +89,18 @@ def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
         names = {frame.function for frame in waiter_of(sample).frames}
         (waiting,) = names & waits.keys()
         assert waits[waiting] in {frame.function for frame in by.frames}
+
+
+@pytest.mark.long
+def test_labels_are_those_of_what_waited(tmp_path: Path) -> None:
+    """Locks that are released by another goroutine, which has labels of its own or none."""
+    found = labelled_runs.record(tmp_path, kinds=("block", "mutex", "wakers"))
+    sums: dict[str, Counter[Any]] = {"block": Counter(), "wakers": Counter()}
+    for kind, by_labels in sums.items():
+        for sample in found.profiles[kind].samples:
+            by_labels[waiter_of(sample).locations, sample.labels] += sample.values[1]
+    assert sums["wakers"] == sums["block"]
+    assert len({labels for _, labels in sums["wakers"]}) > len(found.actors) / 2
 
 
 def test_attach_shows_who_woke_whom_and_report_and_diff_read_it(tmp_path: Path) -> None:
