@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.profile.wakers import NO_GOROUTINE, waker_of
 from ebpfprof.profilers.options import Options
 from tests.differential.stacks import by_stack, differences
 from tests.differential.test_block import of_the_program
 from tests.kernel.woken_runs import KINDS, counts_by_pair, record
 
-# Two of each kind of operation, and those where a goroutine is woken several times in one wait.
+NO_ONE = NO_GOROUTINE.frames[0]
+# Some of each kind of operation, and those where a goroutine is woken several times in one wait.
 CHOSEN = (
     "-only=^(chanRecv1|chanSend|chanRecvCrowdClosed|timerRecv|selectRecv|mutexLock|mutexQueue|"
     "rwWriterBehindReader|rwReadersBehindWriter|condSignal|condBroadcast|waitGroup|semaphoreBarged|"
@@ -38,6 +40,10 @@ def test_all_wakers_of_a_stack_make_up_what_go_says_of_it(version: str, tmp_path
     counts = counts_by_pair(run.ours["wakers"])
     for pair, operation in PAIRS.items():
         assert counts[pair] == run.planned[operation], pair
+    # A timer's function runs on a thread that looks for work, without a goroutine.
+    names = (each.frames for each in map(waker_of, run.ours["wakers"].samples) if each)
+    timers = {tuple(f.function for f in frames) for frames in names if frames[-1] == NO_ONE}
+    assert timers == {("runtime.selectnbsend", "time.sendTime", NO_ONE.function)}
 
 
 def test_what_wakes_waits_for_locks_is_in_the_mutex_profile(tmp_path: Path) -> None:

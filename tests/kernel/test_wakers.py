@@ -52,6 +52,8 @@ def test_a_waker_that_cannot_be_read_still_counts(
     run = record(tmp_path, FEW, options=WAKERS)
     assert by_stack(run.waiters) == by_stack(run.ours["block"])
     assert set(run.lost) == {"waker_unreadable"}
+    assert any("waker_unreadable" in comment for comment in run.ours["wakers"].comments)
+    assert not any("waker_unreadable" in comment for comment in run.ours["block"].comments)
     unknown = [s for s in run.ours["wakers"].samples if s.locations[-1] == UNKNOWN_WAKER]
     # Only timers have another stack: that of their thread.
     wakes = sum(sample.values[0] for sample in run.ours["wakers"].samples)
