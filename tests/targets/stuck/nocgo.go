@@ -1,0 +1,5 @@
+//go:build !withcgo
+
+package main
+
+func useC() { panic("stuck: built without cgo") }
