@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
 
 _LOOKS: Final = 4
-_APART_S: Final = (0.02, 0.08)
+APART_S: Final = (0.02, 0.08)
+"""Between two closer looks: at random between these."""
 _MAX_WAITS: Final = 4096  # whose locks we read
 _SYNC: Final = ("sync.", "internal/sync.")
 _RUNTIME: Final = ("runtime.", "internal/runtime/", "runtime/internal/")
 
 
-class _Awake(NamedTuple):
+class Awake(NamedTuple):
     """A goroutine that does not wait: it may be inside of package sync, or takes signals."""
 
     sequence: int
@@ -56,7 +57,7 @@ class _Awake(NamedTuple):
     takes_signals: bool
 
 
-class _Look(NamedTuple):
+class Look(NamedTuple):
     """One closer look: at the goroutines of the program, not the runtime's own.
 
     `words` are those of the locks that did not change meanwhile. `parked` are goroutines that wait,
@@ -66,7 +67,7 @@ class _Look(NamedTuple):
 
     words: dict[int, LockWords]
     parked: dict[int, int]
-    awake: dict[int, _Awake]
+    awake: dict[int, Awake]
     timers: int | None
     others: int | None
 
@@ -119,8 +120,8 @@ class CloserLook:
             return dump
         looks = []
         for _ in range(_LOOKS):
-            time.sleep(random.uniform(*_APART_S))
-            looks.append(self._look(suspects.types))
+            time.sleep(random.uniform(*APART_S))
+            looks.append(self.look_again(suspects.types))
         still = {
             each.goid
             for each in standing
@@ -156,7 +157,11 @@ class CloserLook:
         words = lock_words(self._memory, self._layout, types)
         return _Suspects({each.goid: waits[each.address] for each in chosen}, types, words)
 
-    def _look(self, types: Mapping[int, str]) -> _Look:
+    def look_again(self, types: Mapping[int, str]) -> Look:
+        """One closer look, at locks of these types by address, and at all goroutines.
+
+        Raises TargetGone, UnreadableMemory or GoTableError.
+        """
         before = lock_words(self._memory, self._layout, types)
         found = self._scanner.scan()
         self._frames.look_up(
@@ -168,7 +173,7 @@ class CloserLook:
             if not self._frames.is_system(each.start_pc, each.pcs, each.state)
         ]
         after = lock_words(self._memory, self._layout, types)
-        return _Look(
+        return Look(
             {address: words for address, words in after.items() if before[address] == words},
             {each.goid: each.sequence for each in own if each.is_parked},
             {each.goid: self._awake(each) for each in own if not self._waits(each)},
@@ -180,11 +185,11 @@ class CloserLook:
         """Whether it waits for others; goroutines that wait for the collector may go on at once."""
         return each.is_parked and (each.state in WAITS or each.state == IO_WAIT)
 
-    def _awake(self, each: Goroutine) -> _Awake:
+    def _awake(self, each: Goroutine) -> Awake:
         names = [frame.function for frame in self._frames.of(each.pcs)] if each.pcs else []
         inner = next((name for name in names if not name.startswith(_RUNTIME)), "")
         takes_signals = is_signal_receiver(each.state, names)
-        return _Awake(each.sequence, inner.startswith(_SYNC), bool(names), takes_signals)
+        return Awake(each.sequence, inner.startswith(_SYNC), bool(names), takes_signals)
 
     def _others(self) -> int | None:
         if self._machines is None:
@@ -201,7 +206,7 @@ class CloserLook:
         return frozenset(waiting[at] for at, each in causes.items() if each.signals)
 
 
-def _sureness(looks: Sequence[_Look], dump: GoroutineDump) -> Sureness | None:
+def _sureness(looks: Sequence[Look], dump: GoroutineDump) -> Sureness | None:
     """How sure it is that nothing is about to wake waiters of a free lock; None if it is not.
 
     A goroutine that ran at all looks may be about to, unless it stopped running between them.
@@ -218,7 +223,7 @@ def _sureness(looks: Sequence[_Look], dump: GoroutineDump) -> Sureness | None:
     return Sureness.LIKELY if doubtful or dump.beyond else Sureness.CERTAIN
 
 
-def _outside(looks: Sequence[_Look], dump: GoroutineDump) -> Outside | None:
+def _outside(looks: Sequence[Look], dump: GoroutineDump) -> Outside | None:
     """What could wake goroutines from outside; None if one of the program's was awake."""
     known_ids = {each.goid for each in dump.goroutines}
     for look in looks:

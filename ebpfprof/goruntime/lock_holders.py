@@ -6,14 +6,16 @@ from a function that locks such a lock and has not unlocked it on some way to th
 field of. Goroutines that run have no stack in memory: they are never found.
 
 One of them surely holds it, as far as its stack can tell, if it has locked on each way to that
-call, no function that it called since may have unlocked it, and its frame has a pointer to no other
-lock that is held. A function that has returned may have unlocked it, or another goroutine.
+call, and its frame has a pointer to no other lock that is held. It does not hold it if a function
+that it called has unlocked it, and goes on. A function that has returned may have unlocked it, too,
+or another goroutine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,9 +52,10 @@ _RW_WORDS: Final = np.dtype(
         *(("count", "<i4"), ("wait", "<i4")),
     ]
 )
+_FRAME_BYTES: Final = 16  # the frame pointer and the return address, between a frame and arguments
 # The compiler keeps arguments that come in registers above the return address, nine words at most
 # (cmd/compile/abi-internal.md).
-_ARGUMENT_BYTES: Final = 16 + 9 * 8
+_ARGUMENT_BYTES: Final = 9 * 8
 _MASK: Final = (1 << 64) - 1
 _LOCKER: Final = 8  # of the pointer in sync.Cond.L, an interface
 
@@ -101,17 +104,18 @@ class HolderFinder:
                 break
             wait = waits.get(each.address)
             condition = _lock_of_condition(memory, wait)
-            stack = _Words(memory, each)
+            stack = _Words(memory, each, self._sites, self._bias)
             for number, address, place in self._held_by(memory, stack, frames, held):
                 # It does not hold the lock in the frame in which it waits for it.
                 if wait and wait.address == address and number <= wait.frame:
                     continue
                 if address == condition or found[address].get(each.goid):
                     continue
-                if len(found[address]) < _MAX_HOLDERS:
+                is_released = self._is_released(memory, stack, number, address)
+                if not is_released and len(found[address]) < _MAX_HOLDERS:
                     waited_for = wait.address if wait and number <= wait.frame else 0
-                    found[address][each.goid] = self._is_sure(
-                        memory, stack, number, place, address, waited_for, waiters
+                    found[address][each.goid] = is_released is False and self._is_sure(
+                        memory, stack, number, place, {address, waited_for}, waiters
                     )
         return found
 
@@ -158,24 +162,38 @@ class HolderFinder:
         stack: _Words,
         number: int,
         place: LockPlace,
-        address: int,
-        waited_for: int,
+        known: AbstractSet[int],
         waiters: Mapping[int, int],
     ) -> bool:
-        """Whether a frame surely holds a lock: see lock_holders.py."""
+        """Whether a frame that locked on each way to its call did lock this lock.
+
+        `known` are its address, and that of the lock for which the goroutine waits.
+        """
         if not place.is_sure or (place.variable and place.offset is not None):
             return False  # a variable's pointer may have been another one when it locked
-        for called in range(number):
-            released = self._sites.released(stack.pcs[called] - self._bias)
-            if released is None or any(
-                address in self._addresses(memory, stack, called, each) for each in released
-            ):
-                return False
         if place.variable:
             return True
-        others = {(each + (place.offset or 0)) & _MASK for each in stack.of_frame(number)}
-        others -= {address, waited_for}
+        pointers = set(stack.of_frame(number)) - known
+        others = {(each + (place.offset or 0)) & _MASK for each in pointers} - known
         return not _any_is_held(memory, sorted(others), waiters, is_read=place.is_read)
+
+    def _is_released(self, memory: Memory, stack: _Words, number: int, address: int) -> bool | None:
+        """Whether functions that a frame called, and that go on, unlocked the lock; None: perhaps.
+
+        They may have locked it again: then their own frames hold it.
+        """
+        is_known = True
+        for called in range(number):
+            released = self._sites.released(stack.pcs[called] - self._bias)
+            is_known = is_known and released is not None
+            for place in released or ():
+                if place.variable:
+                    pointers, offset = self._variable(memory, place)
+                else:
+                    pointers, offset = stack.of_frame(called), place.offset or 0
+                if address in ((each + offset) & _MASK for each in pointers):
+                    return True
+        return False if is_known else None
 
     def _variable(self, memory: Memory, place: LockPlace) -> tuple[Sequence[int], int]:
         """The lock's address, or the pointer in a variable and how far behind it the lock is."""
@@ -191,7 +209,10 @@ class HolderFinder:
 class _Words:
     """The words of a goroutine's stack, frame by frame."""
 
-    def __init__(self, memory: Memory, goroutine: Goroutine) -> None:
+    def __init__(
+        self, memory: Memory, goroutine: Goroutine, sites: LockSites, load_bias: int
+    ) -> None:
+        self._sites, self._bias = sites, load_bias
         self.pcs, words = goroutine.pcs, goroutine.words
         self._memory, self._sp, self._hi, self._bp = memory, words.sp, words.hi, words.bp
         self._words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -204,7 +225,9 @@ class _Words:
         if number >= len(self._ends):
             return []
         start = self._ends[number - 1] + 16 if number else self._sp
-        end = self._ends[number] + _ARGUMENT_BYTES
+        arguments = self._sites.argument_bytes(self.pcs[number] - self._bias)
+        end = self._ends[number] + _FRAME_BYTES
+        end += min(_ARGUMENT_BYTES if arguments is None else arguments, _ARGUMENT_BYTES)
         words: list[int] = self._words[(start - self._sp) // 8 : (end - self._sp) // 8].tolist()
         return words
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -129,9 +130,10 @@ class LockSites:
         return found
 
     def released(self, return_pc: int) -> tuple[LockPlace, ...] | None:
-        """The locks that a function may have unlocked before the call that returns to `return_pc`.
+        """The locks of callers that a function may have unlocked before it called.
 
-        None if it may have unlocked any. Methods of the locks themselves are left out.
+        The call returns to `return_pc`. A lock is a caller's if control can come to its unlock
+        without a lock before. None if any may be. Methods of the locks themselves are left out.
         """
         if return_pc not in self._released:
             try:
@@ -160,12 +162,22 @@ class LockSites:
         call = _call(code, return_pc)
         found: dict[LockPlace, None] = {}
         for address, where in code.unlocked.items():
-            if code.is_clear and call not in _after(code, code.flow[address]):
+            taken = {at for at, each in code.taking.values() if each == where}
+            is_own = address not in _after(code, (code.entry,), taken)
+            if code.is_clear and (is_own or call not in _after(code, code.flow[address])):
                 continue
             if where == _UNKNOWN:
                 return None
             found[LockPlace(where.variable or 0, where.offset)] = None
         return tuple(found)
+
+    def argument_bytes(self, return_pc: int) -> int | None:
+        """The room for the arguments of the function with a call; None if it is not known."""
+        with suppress(SymbolizerError):
+            function = self._binary.function_at(return_pc - 1)
+            if function is not None and function.argument_bytes >= 0:
+                return function.argument_bytes
+        return None
 
     def _code(self, return_pc: int) -> _Code | None:
         """The code of the function that makes a call, if it locks or unlocks."""

@@ -50,16 +50,10 @@ _EXIT_CODES = {
     "memory": _OF_READING,
     "report": _OF_FILES,
     "diff": _OF_FILES,
-    "doctor": _OF_FILES
-    | {
-        ExitCode.PERMISSION_DENIED,
-        ExitCode.KERNEL_UNSUPPORTED,
-        ExitCode.BCC_MISSING,
-        ExitCode.ATTACH_FAILED,
-    },
+    "doctor": set(ExitCode) - _ONLY_OF_RUN,
     "completion": _OF_FILES,
 }
-"""By verb; the others have all but those of `run` alone."""
+"""By verb; the others have all but those of `run` and `doctor` alone."""
 _STATUS_OF_RUN = (
     "{} ends with the program's own status, unless something was wrong with the profile."
 )

@@ -23,8 +23,8 @@ _SYNC: Final = ("sync.", "internal/sync.")
 _MAX_SHOWN: Final = 8
 _KINDS: Final = {Circle: "deadlock", LostWake: "lost wake", Asleep: "asleep"}
 _WHY_CIRCLE: Final = {
-    Sureness.CERTAIN: "Certain: on each way through its code, each has taken the lock for which "
-    "the one before waits, or has announced that it wants to write; none has released it.",
+    Sureness.CERTAIN: "Certain: whichever way each came through its code, it has taken that lock, "
+    "and has not released it.",
     Sureness.LIKELY: "Likely: which goroutine holds a lock is a guess from the stacks.",
 }
 _WHY_LOST: Final = {
