@@ -132,7 +132,7 @@ class CloserLook:
             for address, words in suspects.words.items()
             if all(look.words.get(address) == words for look in looks)
         }
-        sureness = _sureness(looks, dump) if free else None
+        how_sure = sureness(looks, beyond=dump.beyond) if free else None
         signals = self._for_signals(standing) if asleep else frozenset[int]()
 
         def told(each: DumpedGoroutine) -> DumpedGoroutine:
@@ -143,7 +143,7 @@ class CloserLook:
             about = replace(
                 each.waits_for,
                 is_steady=is_steady,
-                lost_wake=sureness if is_steady and each.goid in free else None,
+                lost_wake=how_sure if is_steady and each.goid in free else None,
                 for_signal=each.goid in signals,
             )
             return replace(each, waits_for=about)
@@ -206,10 +206,11 @@ class CloserLook:
         return frozenset(waiting[at] for at, each in causes.items() if each.signals)
 
 
-def _sureness(looks: Sequence[Look], dump: GoroutineDump) -> Sureness | None:
+def sureness(looks: Sequence[Look], *, beyond: int) -> Sureness | None:
     """How sure it is that nothing is about to wake waiters of a free lock; None if it is not.
 
     A goroutine that ran at all looks may be about to, unless it stopped running between them.
+    `beyond` goroutines were not read.
     """
     doubtful = set(looks[0].awake)
     for look in looks:
@@ -220,7 +221,7 @@ def _sureness(looks: Sequence[Look], dump: GoroutineDump) -> Sureness | None:
         seen = [look.awake[goid] for look in looks]
         if any(each.in_sync for each in seen) or len({each.sequence for each in seen}) == 1:
             return None
-    return Sureness.LIKELY if doubtful or dump.beyond else Sureness.CERTAIN
+    return Sureness.LIKELY if doubtful or beyond else Sureness.CERTAIN
 
 
 def _outside(looks: Sequence[Look], dump: GoroutineDump) -> Outside | None:

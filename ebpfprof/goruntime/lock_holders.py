@@ -44,6 +44,7 @@ _MAX_WAITERS: Final = 1 << 20
 _MAX_READERS: Final = 1 << 30
 # sync.Mutex begins a RWMutex; both are the same in Go 1.19 to 1.27.
 _LOCKED: Final = 1
+_WOKEN: Final = 2
 _STARVING: Final = 4
 _WAITER_SHIFT: Final = 3
 _RW_WORDS: Final = np.dtype(
@@ -278,8 +279,9 @@ def _any_is_held(
             continue
         if not is_read:
             has_waiters = waiters.get(address, 0) > 0
-            is_like = state & _LOCKED and (number > 0) == has_waiters
-            if is_like and not (state & _STARVING and not number):
+            # The bit is set only until the waiter that was woken has run.
+            is_like = state & (_LOCKED | _WOKEN) == _LOCKED and (number > 0) == has_waiters
+            if is_like and (has_waiters or not state & _STARVING):
                 return True
         elif words["writers"] <= 1 and words["readers"] <= 1:
             readers = count + _MAX_READERS if count < 0 else count
