@@ -67,6 +67,19 @@ def test_deadlocks_and_lost_wakes_are_certain(version: str, mode: str) -> None:
     assert len(found) == len(made) + len(lost)
 
 
+@pytest.mark.parametrize(("version", "mode"), BUILDS)
+def test_a_lock_that_a_called_function_gave_back_is_held_no_longer(version: str, mode: str) -> None:
+    with running("locks", version, mode) as target:
+        goid = int(target.ask("given", "given").split()[1])
+        found = dumped(target)
+    (waiting,) = (each for each in found.goroutines if each.goid == goid)
+    assert waiting.stood_ns
+    assert waiting.waits_for.lock
+    assert waiting.waits_for.lock.is_locked
+    assert waiting.waits_for.may_hold == ()
+    assert stuck(found) == []
+
+
 def whole(target: Target) -> Asleep:
     """The finding that all are asleep; there must be no other one but the circle."""
     (found,) = (each for each in stuck(dumped(target)) if not isinstance(each, Circle))
@@ -131,7 +144,7 @@ def test_the_doctor_tells_what_is_stuck_with_all_stacks_and_an_exit_code() -> No
     (process,) = read["processes"]
     assert (process["pid"], process["looks"]) == (target.pid, 8)
     kinds = [(each["kind"], each["certain"]) for each in process["findings"]]
-    assert kinds == [("deadlock", True)] * 3 + [("lost wake", True)] * 4
+    assert kinds == [("deadlock", True)] * 3 + [("lost_wake", True)] * 4
     for each in process["findings"]:
         assert all(one["did_not_move"] and one["stack"] for one in each["goroutines"])
 
@@ -158,7 +171,7 @@ def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks()
         target.kill()
     assert said.code == ExitCode.OK, said.stdout
     (process,) = json.loads(said.stdout)["processes"]
-    held = [each for each in process["findings"] if each["kind"] == "held lock"]
+    held = [each for each in process["findings"] if each["kind"] == "held_lock"]
     members = [{one["id"] for one in each["goroutines"]} for each in held]
     for name in ("lockShared", "lock", "write", "readLater"):
         assert {facts[name]["id"], facts[name]["holder"]} in members

@@ -97,7 +97,7 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
         title, *lines = map(printable, _held(held))
         members = (*held.goroutines, *held.holders[:_MAX_HOLDERS])
         yield {
-            "kind": "held lock",
+            "kind": "held_lock",
             "certain": False,
             "title": title,
             "lines": lines,

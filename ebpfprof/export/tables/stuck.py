@@ -21,7 +21,7 @@ from ebpfprof.profile.waiting_for import Sureness
 _INDENT: Final = "    "
 _SYNC: Final = ("sync.", "internal/sync.")
 _MAX_SHOWN: Final = 8
-_KINDS: Final = {Circle: "deadlock", LostWake: "lost wake", Asleep: "asleep"}
+_KINDS: Final = {Circle: "deadlock", LostWake: "lost_wake", Asleep: "asleep"}
 _WHY_CIRCLE: Final = {
     Sureness.CERTAIN: "Certain: whichever way each came through its code, it has taken that lock, "
     "and has not released it.",
@@ -40,7 +40,7 @@ _WHY_ASLEEP: Final = (
 
 
 def kind(finding: Stuck) -> str:
-    """Its kind in JSON: "deadlock", "lost wake" or "asleep"."""
+    """Its kind in JSON: "deadlock", "lost_wake" or "asleep"."""
     return _KINDS[type(finding)]
 
 

@@ -116,6 +116,52 @@ func circles() map[string][]int64 {
 	return found
 }
 
+// takeAndAwait takes a lock, which await gives back while it waits.
+//
+//go:noinline
+func (a *account) takeAndAwait() {
+	a.mu.Lock()
+	a.await()
+	a.balance++
+	a.mu.Unlock()
+}
+
+//go:noinline
+func (a *account) await() {
+	a.mu.Unlock()
+	enter()
+	a.mu.Lock()
+	a.balance--
+}
+
+// perhaps takes a lock on one of two ways.
+//
+//go:noinline
+func perhaps(a *account, locks bool) {
+	if locks {
+		a.mu.Lock()
+	}
+	enter()
+	a.balance++
+	if locks {
+		a.mu.Unlock()
+	}
+}
+
+// giveBack makes a goroutine wait in await, for a lock that it holds nowhere.
+func giveBack() int64 {
+	shared := new(account)
+	if shared.balance != 0 {
+		perhaps(shared, true)
+	}
+	id := begin(shared.takeAndAwait)
+	harness.AwaitState(id, "chan receive")
+	shared.mu.Lock()
+	entered <- true
+	harness.AwaitState(id, "sync.Mutex.Lock", "semacquire")
+	return id
+}
+
 type lost struct {
 	IDs     []int64 `json:"ids"`
 	Address uintptr `json:"address"`

@@ -6,6 +6,8 @@
 //	locks      obeys the lines that it reads, until its input closes:
 //	             circles  makes goroutines wait for each other in circles; prints a line of JSON, the
 //	                      ids of their members in their order, by the name of the circle
+//	             given    makes a goroutine wait for a lock that its caller took, and that it gave back;
+//	                      prints its id
 //	             lost     overwrites locks that goroutines wait for; prints a line of JSON, the ids of
 //	                      the goroutines and the addresses of the locks, by the kind of the lock
 //	asleep     all goroutines wait for each other, but for that of os/signal, and nothing for a signal
@@ -73,6 +75,8 @@ func obey() {
 		switch harness.Command() {
 		case "circles":
 			harness.Say(json.Marshal(circles()))
+		case "given":
+			fmt.Println("given", giveBack())
 		case "lost":
 			harness.Say(json.Marshal(lose()))
 		default:
