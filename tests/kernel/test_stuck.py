@@ -84,7 +84,6 @@ def whole(target: Target) -> Asleep:
     """The finding that all are asleep; there must be no other one but the circle."""
     (found,) = (each for each in stuck(dumped(target)) if not isinstance(each, Circle))
     assert isinstance(found, Asleep)
-    assert found.foreign_threads == 0
     return found
 
 
@@ -95,8 +94,23 @@ def whole(target: Target) -> Asleep:
 def test_a_program_is_asleep_if_nothing_from_outside_can_wake_it(version: str, mode: str) -> None:
     with running("cgo" if mode == "cgo" else "asleep", version, mode) as target:
         found = whole(target)
-    assert found.sureness is CERTAIN
+    assert (found.sureness, found.foreign_threads) == (CERTAIN, 0)
     assert len(found.goroutines) == 3
+
+
+@pytest.mark.parametrize(("version", "mode"), [("1.19", "cgo"), (NEWEST, "cgo")])
+def test_a_thread_of_c_may_still_start_something(version: str, mode: str) -> None:
+    with running("foreign", version, mode) as target:
+        found = whole(target)
+    assert (found.sureness, found.foreign_threads) == (LIKELY, 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_timer_that_is_set_may_still_start_something(version: str) -> None:
+    with running("timed", version) as target:
+        found = dumped(target)
+    assert [type(each) for each in stuck(found)] == [Circle]
+    assert found.outside is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)

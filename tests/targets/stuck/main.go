@@ -12,12 +12,12 @@
 //	                      the goroutines and the addresses of the locks, by the kind of the lock
 //	asleep     all goroutines wait for each other, but for that of os/signal, and nothing for a signal
 //	cgo        the same without os/signal: Go does not see it in programs with cgo
+//	foreign    as cgo, with a thread of C's own
+//	timed      as asleep, and a timer is set that calls a function in an hour
 //	listening  as asleep, and one accepts connections
 //	signalled  as asleep, and main waits for a signal
 //	idle       one accepts connections, main waits for a signal, workers wait for jobs: no goroutine is
 //	           stuck
-//	unlocked   as idle, without anything that a connection or a signal could wake: main waits for
-//	           workers that wait for ever
 //
 // In all modes but the first one it reads no input, and waits to be killed.
 package main
@@ -48,6 +48,16 @@ func main() {
 		useC()
 		transfer()
 		rest()
+	case "foreign":
+		useC()
+		startThread()
+		transfer()
+		rest()
+	case "timed":
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
+		transfer()
+		defer time.AfterFunc(time.Hour, func() {}).Stop()
+		rest()
 	case "listening":
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
 		transfer()
@@ -60,10 +70,6 @@ func main() {
 		work()
 		listen()
 		awaitSignal()
-	case "unlocked":
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
-		work()
-		rest()
 	default:
 		panic("stuck: no such mode")
 	}

@@ -3,3 +3,5 @@
 package main
 
 func useC() { panic("stuck: built without cgo") }
+
+func startThread() {}
