@@ -148,11 +148,32 @@ func perhaps(a *account, locks bool) {
 	}
 }
 
+// balanced takes a lock and releases it.
+//
+//go:noinline
+func balanced(a *account) {
+	a.mu.Lock()
+	a.balance++
+	a.mu.Unlock()
+	enter()
+}
+
+// again takes a lock that it has, the second time.
+//
+//go:noinline
+func again(a *account, times int) {
+	for i := 0; i < times; i++ {
+		a.mu.Lock()
+	}
+}
+
 // giveBack makes a goroutine wait in await, for a lock that it holds nowhere.
 func giveBack() int64 {
 	shared := new(account)
 	if shared.balance != 0 {
 		perhaps(shared, true)
+		balanced(shared)
+		again(shared, 2)
 	}
 	id := begin(shared.takeAndAwait)
 	harness.AwaitState(id, "chan receive")

@@ -85,6 +85,7 @@ SURENESS = {
     "main.(*account).takeAndAwait": ("main.(*account).await", True, ()),
     "main.(*account).await": ("main.enter", False, (LockPlace(0, 0),)),
     "main.perhaps": ("main.enter", False, ()),
+    "main.balanced": ("main.enter", False, ()),
 }
 
 
@@ -102,6 +103,8 @@ def test_a_lock_is_surely_held_if_each_way_to_the_call_takes_it(minor: str, mode
                 assert found.released(pc) == released, name
         (pc,) = (at for to, at in calls(binary, "main.perhaps") if to == "main.enter")
         assert found.held(pc) == (LockPlace(0, 0),)
+        (pc,) = (at for to, at in calls(binary, "main.again") if to.endswith(LOCK))
+        assert [(each, each.is_sure) for each in found.held(pc)] == [(LockPlace(0, 0), False)]
 
 
 def test_addresses_outside_of_functions_hold_nothing() -> None:
