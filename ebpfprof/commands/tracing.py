@@ -150,8 +150,8 @@ class Tracing:
         lost_ns = overhead.ns + switches.ns + wakes.ns
         share = f", {percent(lost_ns / overhead.cpu_ns)} of its CPU time" if overhead.cpu_ns else ""
         say(
-            f"\nThe process lost some {duration(lost_ns)}{share} "
-            f"({counted(overhead.hits.count, 'probe hit')}, "
-            f"{switches.count} context switches, {wakes.count} wakes of threads).",
+            f"\nThe process lost some {duration(lost_ns)}{share}: "
+            f"{counted(overhead.hits.count, 'probe hit')},\n"
+            f"{switches.count} context switches, {wakes.count} wakes of threads.",
             err=self._to_stdout,
         )
