@@ -23,7 +23,7 @@ SLEEP: Final = "sleep"
 _NAMED: Final = (Did.CALL, Did.GOES_ON, Did.NOT_KNOWN, Did.FOR_GOROUTINE)
 
 
-class Outside(NamedTuple):
+class OutsideCause(NamedTuple):
     """What is no goroutine: `did` says what kind.
 
     `name` is whom a socket is connected with, SLEEP, or the reason of a wait that nobody ended.
@@ -63,7 +63,7 @@ class WaitEdge:
     """
 
     waiter: GoroutineClass
-    waited_for: GoroutineClass | Outside
+    waited_for: GoroutineClass | OutsideCause
     is_idle: bool
     ns: int = 0
     count: int = 0
@@ -121,11 +121,11 @@ class _Edges:
     def __init__(self, chains: Chains) -> None:
         self._chains = chains
         self._peers = Peers(chains.timeline.objects.values())
-        self.edges: dict[tuple[GoroutineClass, GoroutineClass | Outside, bool], WaitEdge] = {}
+        self.edges: dict[tuple[GoroutineClass, GoroutineClass | OutsideCause, bool], WaitEdge] = {}
 
     def between(self, waiter: Link, waited_for: GoroutineClass | None) -> WaitEdge:
         """The edge of a wait; `waited_for` is None for what is outside."""
-        other = waited_for or Outside(waiter.did, self._detail(waiter))
+        other = waited_for or OutsideCause(waiter.did, self._detail(waiter))
         key = (waiter.who, other, bool(waiter.idle))
         edge = self.edges.get(key)
         if edge is None:

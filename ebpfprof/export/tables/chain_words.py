@@ -11,7 +11,7 @@ from ebpfprof.timeline.waitgraph import SLEEP
 if TYPE_CHECKING:
     from ebpfprof.timeline.links import Link
     from ebpfprof.timeline.model import WaitObject
-    from ebpfprof.timeline.waitgraph import Cause, Outside
+    from ebpfprof.timeline.waitgraph import Cause, OutsideCause
 
 OWN_CPU: Final = "own CPU"
 NETWORK: Final = "network"
@@ -84,7 +84,7 @@ def cause(of: Cause) -> str:
     return f"{_DID[of.did]} {of.detail}".rstrip()
 
 
-def outside(of: Outside) -> str:
+def outside(of: OutsideCause) -> str:
     """What is waited for that is no goroutine."""
     match of.did:
         case Did.FOR_NETWORK:

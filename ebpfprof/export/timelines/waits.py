@@ -9,7 +9,7 @@ from ebpfprof.export.tables import chain_words
 from ebpfprof.export.tables.waits import hidden_line, longest_sentence, waits_findings
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.links import GoroutineClass
-from ebpfprof.timeline.waitgraph import Outside, WaitEdge, wait_graph
+from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, wait_graph
 
 if TYPE_CHECKING:
     from ebpfprof.timeline.model import Timeline
@@ -24,7 +24,7 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
     graph = wait_graph(Chains(timeline))
     whole_ns = sum(each.ns for each in graph.shown)
     edges = [each for each in graph.shown if each.ns >= _LEAST * whole_ns][:_MOST_EDGES]
-    numbers: dict[GoroutineClass | Outside, int] = {}
+    numbers: dict[GoroutineClass | OutsideCause, int] = {}
     for edge in edges:
         for each in (edge.waiter, edge.waited_for):
             numbers.setdefault(each, len(numbers))
@@ -58,8 +58,8 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _node(of: GoroutineClass | Outside) -> dict[str, Any]:
-    if isinstance(of, Outside):
+def _node(of: GoroutineClass | OutsideCause) -> dict[str, Any]:
+    if isinstance(of, OutsideCause):
         return {"name": printable(chain_words.outside(of)), "created": "", "is_outside": True}
     return {"name": printable(of.name), "created": printable(of.created), "is_outside": False}
 

@@ -14,7 +14,7 @@ from ebpfprof.timeline.links import GoroutineClass
 from ebpfprof.timeline.model import Timeline, WaitObject
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.spans import WAITING, spans
-from ebpfprof.timeline.waitgraph import Outside, WaitEdge, WaitGraph, wait_graph
+from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, WaitGraph, wait_graph
 from tests.made_up_timeline import Story
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
 from tests.unit.timeline.test_critical import timeline as of_a_chain
@@ -255,7 +255,7 @@ def test_a_port_with_several_clients_serves_also_where_nobody_listens_now() -> N
         file = OpenFile(goid, "tcp", "10.0.0.1:8080", f"10.0.0.9:{goid}")
         story.park(10, goid, "IO wait", "main.wait", on=WaitObject("a socket", file))
     (found,) = graph(story.timeline(200)).edges
-    assert found.waited_for == Outside(Did.FOR_NETWORK, "clients of :8080")
+    assert found.waited_for == OutsideCause(Did.FOR_NETWORK, "clients of :8080")
 
 
 def test_connections_are_named_by_their_peers_and_clients_by_the_port() -> None:
@@ -269,9 +269,9 @@ def test_connections_are_named_by_their_peers_and_clients_by_the_port() -> None:
         story.network(100, goid)
     found = graph(story.timeline(200))
     assert {each.waiter.name: each.waited_for for each in found.edges} == {
-        "main.serve": Outside(Did.FOR_NETWORK, "clients of :8080"),
-        "main.ask": Outside(Did.FOR_NETWORK, "10.0.0.2:5432"),
-        "main.accept": Outside(Did.FOR_NETWORK, "clients of :8080"),
+        "main.serve": OutsideCause(Did.FOR_NETWORK, "clients of :8080"),
+        "main.ask": OutsideCause(Did.FOR_NETWORK, "10.0.0.2:5432"),
+        "main.accept": OutsideCause(Did.FOR_NETWORK, "clients of :8080"),
     }
 
 
