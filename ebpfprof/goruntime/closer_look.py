@@ -120,6 +120,7 @@ class CloserLook:
             return dump
         looks = []
         for _ in range(_LOOKS):
+            # Apart, by chance: what moves in step with looks would seem to stand still.
             time.sleep(random.uniform(*APART_S))
             looks.append(self.look_again(suspects.types))
         still = {

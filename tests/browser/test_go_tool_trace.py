@@ -84,7 +84,7 @@ def test_gos_viewer_shows_goroutines(minor: str, recorded: Path, browser: Chrome
         assert sum(name.endswith("main.locks.func1") for name in names) > 10
         errors = [
             each["message"]
-            for each in browser.get_log("browser")  # type: ignore[no-untyped-call]
+            for each in browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types
             if each["level"] == "SEVERE" and "/favicon.ico" not in each["message"]
         ]
         assert errors == []

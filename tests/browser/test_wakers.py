@@ -77,7 +77,7 @@ def frames(page: FlamePage, side: str) -> dict[str, float]:
 def click(page: FlamePage, side: str, name: str) -> None:
     x, y = page.script(PLACE, side, name)
     actions = ActionBuilder(page.browser)
-    actions.pointer_action.move_to_location(round(x), round(y)).click()  # type: ignore[no-untyped-call]
+    actions.pointer_action.move_to_location(round(x), round(y)).click()  # type: ignore[no-untyped-call]  # selenium has no types
     actions.perform()
     page.drawn()
 

@@ -56,7 +56,7 @@ def write(target: Target, reads: str, writes: str) -> None:
             while not any(
                 (task / "syscall").read_text().startswith(sleeps) for task in tasks.iterdir()
             ):
-                time.sleep(0.0005)
+                time.sleep(0.0005)  # the processor is for the target: it is on its way to read()
             file.write(b"x")
             target.expect("got")
 

@@ -15,6 +15,7 @@ from ebpfprof.profile.waiting_for import FileWait, LockState, OpenFile, Sureness
 
 FREE = LockState(0xC000, "sync.Mutex", None)
 HELD = replace(FREE, is_locked=True)
+FOR_HELD = WaitsFor(HELD)
 SIGNALS = (Frame("runtime.notetsleepg", "", 0), Frame("os/signal.signal_recv", "", 0))
 
 
@@ -25,7 +26,7 @@ def goroutine(
     return DumpedGoroutine(goid, state, (), True, stood_ns, 0, False, None, 0, (), (), about)
 
 
-def locking(goid: int, waits: WaitsFor = WaitsFor(HELD)) -> DumpedGoroutine:  # noqa: B008 - it is immutable
+def locking(goid: int, waits: WaitsFor = FOR_HELD) -> DumpedGoroutine:
     return goroutine(goid, "sync.Mutex.Lock", waits)
 
 

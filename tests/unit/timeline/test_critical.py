@@ -143,7 +143,7 @@ def test_assists_stops_and_lost_processors_are_told_apart() -> None:
 
 
 def test_what_ended_a_wait_is_told() -> None:
-    """The network, though a goroutine looked for it; a timer; the collector, whoever wakes."""
+    """The network, though a goroutine looked for it; a timer; the garbage collector."""
     story = Story({A: "main.asks", B: "main.holds"})
     story.park(10, A, "IO wait", "main.read")
     story.network(20, A, by=B)
