@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.timeline.spans import spans
 from ebpfprof.timeline.sweep import Chosen
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ebpfprof.timeline.model import Timeline
+
+# The runtime begins the first goroutine with a function of its own (runtime/proc.go, main).
+_CALLED_BY: Final = {"main.main": "runtime.main"}
 
 
 def chosen(timeline: Timeline, what: str) -> list[Chosen]:
@@ -24,7 +27,8 @@ def chosen(timeline: Timeline, what: str) -> list[Chosen]:
     key, is_label, value = what.partition("=")
     if is_label:
         return _of(timeline, None, (key, value))
-    return _of(timeline, {each.goid for each in timeline.goroutines.values() if each.name == what})
+    name = _CALLED_BY.get(what, what)
+    return _of(timeline, {each.goid for each in timeline.goroutines.values() if each.name == name})
 
 
 def between(of: Iterable[Chosen], begin_ns: int, end_ns: int) -> list[Chosen]:

@@ -165,6 +165,16 @@ def test_goroutines_are_chosen_by_id_and_function(what: str, goids: list[int]) -
     assert [each.goid for each in chosen(timeline(), what)] == goids
 
 
+def test_main_main_is_the_first_goroutine() -> None:
+    """The runtime calls it there."""
+    story = Story({A: "runtime.main", B: "main.holds"})
+    story.park(10, A, RECEIVE, "main.main")
+    story.park(20, B, RECEIVE, "main.hold")
+    found = story.timeline(100)
+    assert [each.goid for each in chosen(found, "main.main")] == [A]
+    assert chosen(found, "main.main") == chosen(found, "runtime.main")
+
+
 def test_times_are_cut_to_what_lies_between_two_moments() -> None:
     times = [Chosen(A, 0, 100), Chosen(B, 100, 200), Chosen(C, 150, 400)]
     assert between(times, 120, 300) == [Chosen(B, 120, 200), Chosen(C, 150, 300)]
