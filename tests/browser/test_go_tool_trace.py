@@ -39,7 +39,8 @@ def viewer(minor: str, path: Path) -> Iterator[str]:
     go = toolchain(minor)
     tool = subprocess.Popen(
         [go.goroot / "bin" / "go", "tool", "trace", "-http=127.0.0.1:0", path],
-        env=go.environment() | {"BROWSER": "true"},
+        # From Go 1.25 on the command builds the tool, in a folder that stays when it is killed.
+        env=go.environment() | {"BROWSER": "true", "TMPDIR": str(path.parent)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
