@@ -241,14 +241,24 @@ class Replay:
             return  # the same call slept before
         p = thread.p if thread.p != NO_P else event.p
         holder = self._scheduler.holder(p)
-        is_taken = holder and holder is not thread and holder.g
-        if p == NO_P or (is_taken and is_taken.state is ReplayedState.RUNNING):
+        is_taken = holder and holder is not thread and self._runs_one(holder, thread)
+        if p == NO_P or is_taken:
             self.ignored += 1  # its P runs another goroutine already
             return
         found = self._runs(event._replace(p=p), thread, event.goid)
         if found:
             thread.call = event.more
             self._scheduler.enter_call(thread, event.at_ns, event.stack, inferred=False)
+
+    @staticmethod
+    def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
+        """Whether a thread runs a goroutine, of which the other one could not take the P since.
+
+        It could from a thread that lost its processor before the other got one: within a short
+        system call, which nobody saw.
+        """
+        is_off = holder.off_ns and holder.off_ns <= thread.on_ns
+        return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING
 
     # What follows from that.
 

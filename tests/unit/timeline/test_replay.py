@@ -164,6 +164,32 @@ def test_a_goroutine_that_runs_elsewhere_left_in_a_short_system_call() -> None:
     ]
 
 
+def test_a_thread_off_the_processor_has_lost_its_p_to_one_that_came_later() -> None:
+    """It lost its processor within a short system call, and then another thread took its P."""
+    replay = Replay(0, waiting(2))
+    for each in (
+        *(event(10, READY, 2, by=1), event(20, OFF, 1, is_made=True)),
+        *(event(25, ON, tid=2, p=NO_P), event(40, OFF, 2, tid=2, is_exit=True, more=1)),
+    ):
+        replay.take(each)
+    assert replay.ignored == 0
+    assert told(replay.taken(), *GOROUTINES[3:])[-2:] == [
+        (20, StepKind.SYSCALL, 1),
+        (40, StepKind.SYSCALL, 2),
+    ]
+
+
+def test_a_p_that_runs_another_goroutine_is_not_that_of_a_call() -> None:
+    """It was taken before the thread slept; the runtime notes the last one that it had."""
+    replay = Replay(0, waiting(2))
+    for each in (
+        *(event(10, READY, 2, by=1), event(25, ON, tid=2, p=NO_P), event(30, OFF, 1, is_made=True)),
+        event(40, OFF, 2, tid=2, is_exit=True, more=1),
+    ):
+        replay.take(each)
+    assert replay.ignored == 1
+
+
 def test_a_coroutine_hands_over_on_its_thread() -> None:
     events = [event(5, READY, 3, by=1), event(10, EventKind.SWITCH, 1, by=1, more=2)]
     steps = replayed([*events, event(20, EventKind.EXIT, 2)], waiting(3))
