@@ -74,7 +74,7 @@ def spans(timeline: Timeline) -> Iterator[Span]:
         if step.kind is StepKind.IS:
             now[step.goid] = _begun(step, step.state)._replace(is_cut=True)
             continue
-        if step.kind is StepKind.GAP:  # what it was then nobody knows
+        if step.kind is StepKind.GAP:  # what it was then is not known
             for goid, each in now.items():
                 yield each._replace(end_ns=max(each.begin_ns, step.at_ns), is_cut=True)
                 now[goid] = each._replace(begin_ns=step.other, end_ns=step.other, is_cut=True)

@@ -42,7 +42,7 @@ _IN_SENTENCES: Final = {
     Did.FOR_TIMER: "waited for a timer",
     Did.FOR_COLLECTOR: "waited for the garbage collector",
     Did.FOR_GOROUTINE: "waited behind more others than can be followed",
-    Did.NOT_KNOWN: "waited, nobody knows for whom",
+    Did.NOT_KNOWN: "waited; what ended the wait is not known",
     Did.NOT_CREATED: "was not created yet",
 }
 
@@ -97,7 +97,7 @@ def outside(of: OutsideCause) -> str:
             return f"what did not come until the end: {of.name}"
         case Did.FOR_GOROUTINE:
             return f"one {_DID[of.did]}: {of.name}"
-    return f"nobody knows whom: {of.name}"
+    return f"what is not known: {of.name}"
 
 
 def clause(did: Did, word: str, name: str) -> str:

@@ -149,7 +149,7 @@ def test_a_thread_without_a_goroutine_has_none() -> None:
     wakes = {step.goid: step.by for step in steps if step.kind is StepKind.UNBLOCK}
     assert wakes == {2: 1, 3: 0}
     assert told(steps, StepKind.SYSCALL, StepKind.SYSCALL_LOST) == [
-        (10, StepKind.SYSCALL, 1),  # in a short system call, of which nobody knows but by this
+        (10, StepKind.SYSCALL, 1),  # in a short system call, which only this tells
         (10, StepKind.SYSCALL_LOST, 1),
     ]
 
