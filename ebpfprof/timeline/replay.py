@@ -241,7 +241,7 @@ class Replay:
             return  # the same call slept before
         p = thread.p if thread.p != NO_P else event.p
         holder = self._scheduler.holder(p)
-        is_taken = holder and holder is not thread and self._runs_one(holder, thread)
+        is_taken = holder and holder is not thread and _runs_one(holder, thread)
         if p == NO_P or is_taken:
             self.ignored += 1  # its P runs another goroutine already
             return
@@ -249,16 +249,6 @@ class Replay:
         if found:
             thread.call = event.more
             self._scheduler.enter_call(thread, event.at_ns, event.stack, inferred=False)
-
-    @staticmethod
-    def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
-        """Whether a thread runs a goroutine, of which the other one could not take the P since.
-
-        It could from a thread that lost its processor before the other got one: within a short
-        system call, which nobody saw.
-        """
-        is_off = holder.off_ns and holder.off_ns <= thread.on_ns
-        return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING
 
     # What follows from that.
 
@@ -288,3 +278,13 @@ class Replay:
         start_ns = min(event.at_ns, max(g.since_ns, thread.last_ns, thread.on_ns))
         self._scheduler.start(g, thread, event.p, start_ns, inferred=True)
         return g
+
+
+def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
+    """Whether a thread runs a goroutine, of which the other one could not take the P since.
+
+    It could from a thread that lost its processor before the other got one: within a short system
+    call, which nobody saw.
+    """
+    is_off = holder.off_ns and holder.off_ns <= thread.on_ns
+    return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING

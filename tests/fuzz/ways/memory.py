@@ -377,6 +377,7 @@ MEMORY = (
         ),
         ask_all_goroutines,
         goroutine_seeds,
+        share=150,
         allowed=(UnreadableMemory, SymbolizerError),
     ),
     Parser(
