@@ -15,7 +15,7 @@ from ebpfprof.timeline.looks import NOT_RECORDED, LooksAtGoroutines
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
 from ebpfprof.timeline.scheduler import Scheduler
-from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
 from ebpfprof.timeline.threads import wake_step
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ class Replay:
         if g.state is not ReplayedState.WAITING:
             self.ignored += 1
             return
-        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by)
+        word = "" if event.by else BY_TIMER
+        if event.kind is EventKind.NET_READY:  # whatever goroutine the thread has just looked
+            word = BY_NETWORK
+        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by, word=word)
 
     def _run(self, event: Event, thread: ReplayedThread) -> None:
         g = self._scheduler.goroutines.get(event.goid) or self._looks.first(event.goid, event.at_ns)
@@ -238,8 +241,8 @@ class Replay:
             return  # the same call slept before
         p = thread.p if thread.p != NO_P else event.p
         holder = self._scheduler.holder(p)
-        is_taken = holder and holder is not thread and holder.g
-        if p == NO_P or (is_taken and is_taken.state is ReplayedState.RUNNING):
+        is_taken = holder and holder is not thread and _runs_one(holder, thread)
+        if p == NO_P or is_taken:
             self.ignored += 1  # its P runs another goroutine already
             return
         found = self._runs(event._replace(p=p), thread, event.goid)
@@ -275,3 +278,13 @@ class Replay:
         start_ns = min(event.at_ns, max(g.since_ns, thread.last_ns, thread.on_ns))
         self._scheduler.start(g, thread, event.p, start_ns, inferred=True)
         return g
+
+
+def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
+    """Whether a thread runs a goroutine, of which the other one could not take the P since.
+
+    It could from a thread that lost its processor before the other got one: within a short system
+    call, which nobody saw.
+    """
+    is_off = holder.off_ns and holder.off_ns <= thread.on_ns
+    return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING

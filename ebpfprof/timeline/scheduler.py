@@ -188,6 +188,7 @@ class Scheduler(StepLog):
         stack: int,
         by: int,
         *,
+        word: str = "",
         inferred: bool = False,
     ) -> None:
         """A waiting goroutine becomes runnable; the thread does that, for the goroutine `by`."""
@@ -195,6 +196,7 @@ class Scheduler(StepLog):
             *(thread, at_ns, StepKind.UNBLOCK),
             goid=g.goid,
             stack=stack,
+            word=word,
             by=by,
             inferred=inferred,
         )

@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 NO_THREAD: Final = 0
 """Instead of a thread's id, where none is known."""
+BY_NETWORK: Final = "woken by the network"
+BY_TIMER: Final = "woken by a timer"
+"""Words of UNBLOCK; of other wakes "", and the one that woke is in `by`, if it is known."""
 
 
 class StepKind(Enum):

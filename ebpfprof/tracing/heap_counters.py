@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.heap_goal import heap_goal
+from ebpfprof.goruntime.heap_goal import BEYOND_MEMORY, heap_goal
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing
@@ -20,6 +20,8 @@ from symbolizer.codeanalysis.memory_globals import memory_globals
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ebpfprof.goruntime.process import GoTarget
 
 _STRUCT: Final = "gcControllerState"
@@ -61,8 +63,8 @@ class HeapCounters(Closing):
             at = self._fields[name]
             return int.from_bytes(data[at : at + 8], "little")
 
-        found = HeapSize(now_ns, word("heapLive"), heap_goal(word, self._headroom))
-        if not self._found or found[1:] != self._found[-1][1:]:
+        found = heap_size(now_ns, word, self._headroom)
+        if found and (not self._found or found[1:] != self._found[-1][1:]):
             self._found.append(found)
 
     def between(self, begin_ns: int, end_ns: int) -> tuple[HeapSize, ...]:
@@ -74,3 +76,14 @@ class HeapCounters(Closing):
     def close(self) -> None:
         """Close the process's memory."""
         self._memory.close()
+
+
+def heap_size(at_ns: int, word: Callable[[str], int], headroom_percent: int) -> HeapSize | None:
+    """The size of the heap, of words of runtime.gcController by their names.
+
+    None if the words say that it is larger than any memory.
+    """
+    live = word("heapLive")
+    if live >= BEYOND_MEMORY:
+        return None
+    return HeapSize(at_ns, live, heap_goal(word, headroom_percent))

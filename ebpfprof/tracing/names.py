@@ -119,8 +119,9 @@ class TraceNames:
 
     def _start(self, pc: int) -> StackCall | None:
         if pc not in self._starts:
-            calls = self._frames.physical((pc,)) if pc else []
-            self._starts[pc] = StackCall(pc, calls[-1].frame) if calls else None
+            start = self._frames.wrapped(pc) if pc else 0
+            calls = self._frames.physical((start,)) if pc else []
+            self._starts[pc] = StackCall(start, calls[-1].frame) if calls else None
         return self._starts[pc]
 
     def _is_system(self, start_pc: int) -> bool:

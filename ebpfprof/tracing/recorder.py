@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,23 +77,19 @@ class TraceRecorder(Closing):
         """Those of a program that can call C, once it is loaded."""
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
-        self.census = Census(go)
-        try:
-            self.heap = HeapCounters(go, options.last_s)
-        except BaseException:
-            self.census.close()
-            raise
-        try:
-            sites = schedule_sites(go.binary)
-            self.program = TraceProgram(
-                go, sites, runs=options.exact_starts, has_labels=options.has_labels
-            )
-        except SymbolizerError as error:
-            self._close_memory()
-            raise for_user(go.target, error) from error
-        except BaseException:  # Ctrl-C, too: the process's memory must not stay open
-            self._close_memory()
-            raise
+        with ExitStack() as opened:  # at Ctrl-C, too, the process's memory must not stay open
+            self.census = opened.enter_context(Census(go))
+            self.heap = opened.enter_context(HeapCounters(go, options.last_s))
+            try:
+                sites = schedule_sites(go.binary)
+                self.program = opened.enter_context(
+                    TraceProgram(
+                        go, sites, runs=options.exact_starts, has_labels=options.has_labels
+                    )
+                )
+            except SymbolizerError as error:
+                raise for_user(go.target, error) from error
+            self._opened = opened.pop_all()
         self.missing = sites.missing
         """Functions of the runtime that could not be probed."""
         self._cpu_before_ns = 0
@@ -113,7 +110,7 @@ class TraceRecorder(Closing):
             slots *= 2
         self.program.load(rings, slots)
         if self.program.has_c:
-            self.c_stacks = self.program.c_stacks()
+            self.c_stacks = self._opened.enter_context(self.program.c_stacks())
 
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
@@ -196,14 +193,7 @@ class TraceRecorder(Closing):
 
     def close(self) -> None:
         """Detach all probes and free the memory."""
-        self._close_memory()
-        self.program.close()
-
-    def _close_memory(self) -> None:
-        self.census.close()
-        self.heap.close()
-        if self.c_stacks:
-            self.c_stacks.close()
+        self._opened.close()
 
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """All stacks by key; see TraceProgram.stacks."""

@@ -14,7 +14,8 @@ class TracePage {
     this.hover = newElement("p", { id: "hover", className: "quiet" });
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
-      newElement("h2", { textContent: "What is seen above, in sums" }), newElement("div", { className: "scroll" }, this.texts.table));
+      newElement("h2", { textContent: "What is seen above, in sums" }), newElement("div", { className: "scroll" }, this.texts.table),
+      new WaitGraph(this.data.waits, (name) => this.find(name)).section);
     this.listen();
     this.draw();
   }
@@ -104,6 +105,14 @@ class TracePage {
   pan(part) {
     const by = (this.to - this.from) * part;
     this.look(this.from + by, this.to + by);
+  }
+
+  /* Shows the goroutines that a text means. */
+  find(text) {
+    this.search.value = text;
+    this.groups = this.data.matching(text);
+    this.draw();
+    this.canvas.scroller.scrollIntoView({ block: "nearest" });
   }
 
   select(goroutine, index) {

@@ -207,3 +207,26 @@ def test_it_fits_a_phone(browser: Chrome, tmp_path: Path) -> None:
         assert shown.text("#span h2").startswith("G1")
     finally:
         browser.set_window_size(size["width"], size["height"])
+
+
+def test_it_shows_who_waits_for_whom_and_in_the_end(shown: TracePage) -> None:
+    boxes = shown.browser.find_elements(By.CSS_SELECTOR, ".wait-box")
+    texts = {box.text.split()[0]: box.text for box in boxes}
+    assert texts.keys() == {"main.asks", "main.holds", "main.reads", "10.0.0.1:80"}
+    assert "waits 900 ns" in texts["main.asks"]
+    assert "580 ns for it" in texts["10.0.0.1:80"]
+    titles = shown.run(
+        "return [...document.querySelectorAll('.wait title')].map((e) => e.textContent)"
+    )
+    asks = next(title for title in titles if title.startswith("main.asks waits for main.holds"))
+    assert "61.1 % main.reads: network 10.0.0.1:80" in asks
+    rows = [row.text for row in shown.browser.find_elements(By.CSS_SELECTOR, "#waits tbody tr")]
+    assert any("main.asks (sync.Mutex.Lock main.cache.mu) for main.holds" in row for row in rows)
+    assert "was in the end for main.reads" in shown.text("#waits .finding")
+
+
+def test_a_box_of_the_graph_shows_its_goroutines(shown: TracePage) -> None:
+    box = shown.browser.find_element(By.CSS_SELECTOR, ".wait-box[role=button]")
+    name = box.text.split()[0]
+    shown.run("arguments[0].dispatchEvent(new Event('click'))", box)
+    assert [row.split()[1] for row in shown.rows()] == [name]

@@ -40,6 +40,21 @@ RECORDINGS = {
     "in windows": Options(
         kinds=("block", "mutex"), by_lock=True, runtime_locks=True, max_overhead=1
     ),
+    "wakers": Options(kinds=("wakers",)),
+    "wakers beside all, in windows": Options(
+        kinds=("block", "mutex", "wakers"),
+        by_lock=True,
+        runtime_locks=True,
+        labels=("tenant", "tier"),
+        max_overhead=1,
+    ),
+    "wakers beside all, sampled": Options(
+        kinds=("block", "mutex", "wakers"),
+        block_rate_ns=1000,
+        mutex_fraction=3,
+        by_lock=True,
+        runtime_locks=True,
+    ),
     "cpu": Options(kinds=("cpu",)),
     "allocations": Options(kinds=("heap", "allocs"), max_overhead=1),
     "cpu, labels with some keys": Options(kinds=("cpu",), labels=("tenant", "tier")),

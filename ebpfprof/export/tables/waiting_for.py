@@ -55,7 +55,9 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
             "writer_waits": lock.writer_waits,
             "counter": lock.counter,
             "may_be_held_by": list(waits.may_hold),
+            "surely_held_by": list(waits.surely_hold),
             "behind_writer": waits.behind or None,
+            "lost_wake": waits.lost_wake,
         }
     if each := waits.file_wait:
         found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}

@@ -14,6 +14,7 @@ import numpy as np
 
 from ebpfprof.console.text import printable
 from ebpfprof.export.html_page import html_page
+from ebpfprof.export.timelines.waits import waits_document
 from ebpfprof.timeline.model import KERNEL_FILE
 from ebpfprof.timeline.spans import STATES, Span, spans
 from ebpfprof.timeline.steps import StepKind
@@ -29,6 +30,8 @@ _SCRIPTS: Final = (
     "elements.js",
     "flametext.js",
     "theme.js",
+    "vendor/dagre.min.js",
+    "waitgraph.js",
     "tracedata.js",
     "tracecanvas.js",
     "tracetexts.js",
@@ -67,6 +70,7 @@ def document(timeline: Timeline) -> dict[str, Any]:
             for goid, found in sorted(rows.items())
         ],
         "runtime": _runtime(timeline),
+        "waits": waits_document(timeline),
         "heap": _heap(timeline),
         "threads": _threads(timeline, things),
         "words": texts.all,
