@@ -79,15 +79,30 @@ _BUFFER_MB = 64
 @click.option(
     "--path",
     "path_of",
-    metavar="G17|FUNCTION|KEY=VALUE",
+    metavar="G17|FUNCTION|KEY=VALUE|ADDRESS",
     help="Also show what the time of a goroutine depended on, of those that begin with a function, "
-    "or of those with a label: itself, the run queue, and what others did for whom it waited.",
+    "of those with a label, or of requests on a connection (10.0.0.2:4242: a peer; :8080: a local "
+    "port): themselves, the run queue, and what others did for whom they waited.",
 )
 @click.option(
-    "--wakes",
-    "shows_wakes",
+    "--from",
+    "from_s",
+    type=Duration(may_be_0=True),
+    metavar="TIME",
+    default=0.0,
+    help="With --path: only from then on, since the trace's begin.  [default: all of it]",
+)
+@click.option(
+    "--to",
+    "to_s",
+    type=Duration(),
+    metavar="TIME",
+    help="With --path: only until then, since the trace's begin.",
+)
+@click.option(
+    "--waits-for",
     is_flag=True,
-    help="Also show who woke whom, and how long they had waited.",
+    help="Also show who waits for whom, how long, and for what in the end; circles are named.",
 )
 @click.option(
     "--buffer",
@@ -120,7 +135,9 @@ def command(
     until_waits: tuple[UntilWait, ...],
     until_goroutines: float | None,
     path_of: str | None,
-    shows_wakes: bool,
+    from_s: float,
+    to_s: float | None,
+    waits_for: bool,
     buffer_mb: float,
     max_overhead: float,
     is_quiet: bool,
@@ -139,10 +156,13 @@ def command(
       sudo ebpfprof trace --name shop -f perfetto
       sudo ebpfprof trace --name shop -f html --max-overhead 0
       sudo ebpfprof trace --pid 1234 --path main.handle        # what did it wait for?
+      sudo ebpfprof trace --pid 1234 --path :8080              # requests on a port
+      sudo ebpfprof trace --pid 1234 --waits-for
       sudo ebpfprof trace --pid 1234 --last 10s                # until Ctrl-C
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait 1s
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait main.handle=2s
     """
+    from ebpfprof.commands.trace_tables import Asked
     from ebpfprof.commands.tracing import Tracing
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.profilers.options import Options
@@ -153,6 +173,10 @@ def command(
 
     if len(pids) != 1:
         raise click.UsageError(f"A trace is of one process; {len(pids)} were chosen.")
+    if path_of is None and (from_s or to_s is not None):
+        raise click.UsageError("--from and --to limit --path, which was not given.")
+    if to_s is not None and to_s <= from_s:
+        raise click.UsageError("--to must be later than --from.")
     if duration_s is None:
         duration_s = _default_duration_s(last_s, until_waits or None, until_goroutines)
     rights = Options(max_overhead=max_overhead)
@@ -167,8 +191,7 @@ def command(
         options,
         format_name=format_name,
         is_quiet=is_quiet,
-        path_of=path_of,
-        shows_wakes=shows_wakes,
+        asked=Asked(path_of, from_s, to_s, waits_for),
         until_waits=until_waits,
         until_goroutines=None if until_goroutines is None else int(until_goroutines),
         allow_unknown_go=allow_unknown_go,

@@ -10,19 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.commands.trace_tables import Asked, TraceTables
 from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
 from ebpfprof.console.text import counted, duration, percent, printable
-from ebpfprof.export.tables import paths
-from ebpfprof.export.tables import timeline as table
 from ebpfprof.export.timelines.formats import FORMATS, of_name
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.process.process import Target
 from ebpfprof.system.signals import Signals, interruptible
-from ebpfprof.timeline.critical import CriticalPaths
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from ebpfprof.tracing.triggers import Trigger
@@ -49,15 +47,14 @@ class Tracing:
         *,
         format_name: str | None,
         is_quiet: bool,
-        path_of: str | None,
-        shows_wakes: bool,
+        asked: Asked,
         until_waits: Sequence[UntilWait],
         until_goroutines: int | None,
         allow_unknown_go: bool,
         requests: WriteRequests,
     ) -> None:
         self._options, self._format_name, self._is_quiet = options, format_name, is_quiet
-        self._path_of, self._shows_wakes = path_of, shows_wakes
+        self._asked = asked
         self._until_waits, self._until_goroutines = until_waits, until_goroutines
         self._allow_unknown_go = allow_unknown_go
         self._requests = requests
@@ -199,48 +196,19 @@ class Tracing:
 
     def _show(self, timeline: Timeline) -> None:
         stream = sys.stderr if self._to_stdout else sys.stdout
-        columns, color = width(stream), has_color(stream)
-        length = duration(timeline.end_ns - timeline.begin_ns)
-        process = f"process {timeline.pid} ({timeline.command})"
-        parts = [
-            (
-                f"Goroutines of {process}, {length}",
-                table.render(timeline, width=columns, color=color),
-            )
-        ]
-        if self._shows_wakes:
-            parts.append(
-                ("Who woke whom", paths.render_wakes(timeline, width=columns, color=color))
-            )
-        if self._path_of is not None:
-            parts.append(self._path(timeline, self._path_of, width=columns, color=color))
-        for heading, text in parts:
+        tables = TraceTables(timeline, width=width(stream), color=has_color(stream))
+        for heading, text in interruptible(lambda: tables.parts(self._asked)):
             say(f"\n{heading}:\n{text}", err=self._to_stdout, end="")
-
-    def _path(
-        self, timeline: Timeline, what: str, *, width: int | None, color: bool
-    ) -> tuple[str, str]:
-        """A heading, and what the time of the chosen goroutines depended on."""
-        found = CriticalPaths(timeline)
-        chosen = found.chosen(what)
-        if not chosen:
-            return f"What {printable(what)} waited for", (
-                "  There is no such goroutine: the table above has functions; G17 is one by its "
-                "id, KEY=VALUE a label.\n"
-            )
-        text = paths.render_path(found.path(chosen), timeline, width=width, color=color)
-        whole_ns = sum(end_ns - begin_ns for _, begin_ns, end_ns in chosen)
-        many = counted(len(chosen), "goroutine")
-        return f"The time of {printable(what)} ({many}, {duration(whole_ns)})", text
 
     def _show_cost(self) -> None:
         recorder = self._recorder
         overhead, switches = recorder.overhead(), recorder.switches()
-        lost_ns = overhead.ns + switches.ns
+        wakes = recorder.program.wake_runs()
+        lost_ns = recorder.lost_ns()
         share = f", {percent(lost_ns / overhead.cpu_ns)} of its CPU time" if overhead.cpu_ns else ""
         say(
-            f"\nThe process lost some {duration(lost_ns)}{share} "
-            f"({counted(overhead.hits.count, 'probe hit')}, "
-            f"{switches.count} context switches).",
+            f"\nThe process lost some {duration(lost_ns)}{share}: "
+            f"{counted(overhead.hits.count, 'probe hit')},\n"
+            f"{switches.count} context switches, {wakes.count} wakes of threads.",
             err=self._to_stdout,
         )

@@ -192,7 +192,9 @@ def _rescue(data: bytes, suffix: str, owner: Owner | None) -> str:
     failures = []
     for place in (_current_directory, _private_directory):
         try:
-            return f"The profile was saved as {printable(place(data, suffix, owner))} instead."
+            return (
+                f"What was recorded was saved as {printable(place(data, suffix, owner))} instead."
+            )
         except (OSError, OutputError) as error:
             failures.append(_reason(error))
     return (

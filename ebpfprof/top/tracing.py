@@ -57,7 +57,7 @@ class TopTrace(Closing):
     def lost_ns(self) -> float:
         """The CPU time that the process has lost to traces, estimated."""
         with self._lock:
-            return self._lost_ns + (_cost_ns(self._recorder) if self._recorder else 0.0)
+            return self._lost_ns + (self._recorder.lost_ns() if self._recorder else 0.0)
 
     def start(self) -> None:
         """Begin to keep the last seconds.
@@ -119,7 +119,7 @@ class TopTrace(Closing):
         with self._lock:
             recorder, self._recorder = self._recorder, None
             if recorder:
-                self._lost_ns += _cost_ns(recorder)
+                self._lost_ns += recorder.lost_ns()
         if recorder:
             recorder.close()
 
@@ -182,10 +182,6 @@ class TopTrace(Closing):
     def _path(self) -> Path:
         target = self._targets[0]
         return Path(default_name(target.name, target.pid, _GO.ending, time.localtime(), ""))
-
-
-def _cost_ns(recorder: TraceRecorder) -> float:
-    return recorder.overhead().ns + recorder.switches().ns
 
 
 def _sentence(written: WrittenTrace) -> str:

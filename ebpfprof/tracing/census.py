@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import struct
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
+from ebpfprof.tracing.wait_objects import LookedWaits
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.waiting_for import FileWait
 
 _NOT_WAITING: Final = ("runnable", "running", "syscall")
 _ON_THREADS: Final = ("running", "syscall")
@@ -34,6 +38,7 @@ class Census(Closing):
         """The stacks of all looks, by Known.stack: runtime addresses, innermost first."""
         self._layout = go.binary.layout
         self._scanner = GoroutineScanner(go)
+        self._waits = LookedWaits(go, self._scanner.memory, StackFrames(go))
         self._lock = threading.Lock()
 
     def look(self) -> Mapping[int, Known]:
@@ -43,7 +48,18 @@ class Census(Closing):
                 found = self._scanner.scan()
             except (TargetGone, UnreadableMemory, SymbolizerError):
                 return {}
-            return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
+            keys: Mapping[int, int] = {}
+            with suppress(TargetGone, UnreadableMemory, SymbolizerError):
+                keys = self._waits.keys(found.goroutines)
+            return {
+                each.goid: self._known(each, found.read_ns, keys.get(each.goid, 0))
+                for each in found.goroutines
+            }
+
+    def files(self) -> Mapping[int, FileWait]:
+        """The files that goroutines waited for, by Known.on."""
+        with self._lock:
+            return dict(self._waits.files)
 
     def forget_stacks(self, looks: Iterable[Mapping[int, Known]]) -> None:
         """Keep the stacks of these looks only."""
@@ -55,7 +71,7 @@ class Census(Closing):
         """Close the process's memory."""
         self._scanner.close()
 
-    def _known(self, each: Goroutine, at_ns: int) -> Known:
+    def _known(self, each: Goroutine, at_ns: int, on: int) -> Known:
         is_waiting = each.state not in _NOT_WAITING
         key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
         if key:
@@ -74,6 +90,7 @@ class Census(Closing):
             tid,
             p,
             each.labels or (),
+            on,
         )
 
     def _thread(self, each: Goroutine) -> tuple[int, int]:

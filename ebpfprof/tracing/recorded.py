@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.kernel.losses import Loss
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.process.process import TargetEnd
+    from ebpfprof.profile.waiting_for import FileWait
+    from ebpfprof.timeline.model import HeapSize
     from ebpfprof.tracing.slices import Slice
 
 
@@ -22,12 +25,15 @@ class RecordedTrace:
 
     Times are CLOCK_MONOTONIC; `stopped_ns` is when the copy was made, `end_ns` until when there are
     events. `rows` are the events by time (tracing.rings.EVENT), `stacks` runtime addresses,
-    innermost first, by their keys. `overwritten` counts events that were gone before they were
-    read, `is_full` says that there were more than we hold. `missing` are functions of the runtime
-    without a place for a probe.
+    innermost first, by their keys. The files that goroutines waited for are in `polled`, as
+    TraceProgram.files() returns them, and in `looked_at`, by Known.on. `mapped` is the code of a
+    program that can call C, `c_failure` why its stacks are incomplete. `overwritten` counts events
+    that were gone before they were read, `is_full` says that there were more than we hold.
+    `missing` are functions of the runtime without a place for a probe.
     """
 
     go: GoTarget
+    exact_starts: bool
     begin_ns: int
     begin_unix_ns: int
     end_ns: int
@@ -36,8 +42,13 @@ class RecordedTrace:
     rows: npt.NDArray[Any]
     stacks: Mapping[int, tuple[int, ...]]
     label_sets: Mapping[int, tuple[Any, ...]]
+    polled: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    looked_at: Mapping[int, FileWait]
+    heap: Sequence[HeapSize]
+    mapped: MappedObjects | None
     ending: TargetEnd | None
     overwritten: int
     is_full: bool
     losses: Sequence[Loss]
+    c_failure: Exception | None
     missing: Sequence[str]

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.census import Census
+from ebpfprof.tracing.heap_counters import HeapCounters
 from ebpfprof.tracing.program import TraceProgram
 from ebpfprof.tracing.recorded import RecordedTrace
 from ebpfprof.tracing.rings import EVENT
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.process import TargetEnd
     from ebpfprof.timeline.events import Known
+    from ebpfprof.tracing.c_stacks import CStacks
 
 _TICK_S: Final = 0.01
 _SLOT_BYTES: Final = 64
@@ -76,41 +79,50 @@ class TraceRecorder(Closing):
         """Why it could not go on; what was recorded before is there."""
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
+        self.c_stacks: CStacks | None = None
+        """Those of a program that can call C, once it is loaded."""
         self._begin_unix_ns = self._stopped_ns = self._slice_ns = 0
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
         self._lock = threading.Lock()  # held while a slice begins or ends, or events are read
-        self.census = Census(go)
-        try:
-            sites = schedule_sites(go.binary)
-            self.program = TraceProgram(
-                go, sites, runs=options.exact_starts, has_labels=options.has_labels
-            )
-        except SymbolizerError as error:
-            self.census.close()
-            raise for_user(go.target, error) from error
-        except BaseException:  # Ctrl-C, too: the process's memory must not stay open
-            self.census.close()
-            raise
+        with ExitStack() as opened:  # at Ctrl-C, too, the process's memory must not stay open
+            self.census = opened.enter_context(Census(go))
+            self.heap = opened.enter_context(HeapCounters(go, options.last_s))
+            try:
+                sites = schedule_sites(go.binary)
+                self.program = opened.enter_context(
+                    TraceProgram(
+                        go, sites, runs=options.exact_starts, has_labels=options.has_labels
+                    )
+                )
+            except SymbolizerError as error:
+                raise for_user(go.target, error) from error
+            self._opened = opened.pop_all()
         self._missing = sites.missing
         self._cpu_before_ns = self._cpu_now_ns = 0
         self._budget = SliceBudget(
             options.max_overhead / 100,
-            lambda: self.overhead().ns + self.switches().ns,
+            self.lost_ns,
             self._used_ns,
         )
 
     def load(self) -> None:
-        """Load the program. Raises KernelUnsupported, PermissionDenied or AttachFailed."""
+        """Load the program.
+
+        Raises KernelUnsupported, PermissionDenied, AttachFailed or TargetGone.
+        """
         rings = os.cpu_count() or 1
         slots = _LEAST_SLOTS
         while 2 * slots * rings * _SLOT_BYTES <= self.options.buffer_bytes:
             slots *= 2
         self.program.load(rings, slots)
+        if self.program.has_c:
+            self.c_stacks = self._opened.enter_context(self.program.c_stacks())
 
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
         self._cpu_before_ns = self.go.target.cpu_ns() or 0
+        self.heap.look()
         self._begin_slice()
         self.begin_ns, self._begin_unix_ns = self._slice_ns, time.time_ns()
 
@@ -123,6 +135,7 @@ class TraceRecorder(Closing):
         while not self.is_full:
             now_ns = kernel_now_ns()
             gone_s = (now_ns - self.begin_ns) / 1e9
+            self.heap.look()
             self.ending = self.go.target.ending()
             if gone_s >= duration_s or self.ending:
                 break
@@ -177,10 +190,11 @@ class TraceRecorder(Closing):
             begin_ns, rows = self._taken(end_ns)
             if self._is_recording:
                 rows = rows[rows["at_ns"] <= end_ns]
-            stacks = {**self.program.stacks(), **self.census.stacks}
+            stacks = self._stacks()
             label_sets = self.program.label_sets()
         return RecordedTrace(
             self.go,
+            self.options.exact_starts,
             begin_ns,
             self._begin_unix_ns + begin_ns - self.begin_ns,
             end_ns,
@@ -189,16 +203,25 @@ class TraceRecorder(Closing):
             rows[np.argsort(rows["at_ns"], kind="stable")],
             stacks,
             label_sets,
+            self.program.files(),
+            self.census.files(),
+            self.heap.between(begin_ns, end_ns),
+            self.c_stacks.objects if self.c_stacks else None,
             self.ending,
             0 if self._keeps_last else self.program.rings.overwritten,
             self.is_full,
             self.program.losses(),
+            self.c_stacks.failure if self.c_stacks else None,
             self._missing,
         )
 
     def overhead(self) -> Overhead:
-        """What the probes have cost the process so far, estimated; without switches()."""
+        """What the probes have cost the process so far, estimated, but for those of threads."""
         return Overhead(self.program.runs(0), Runs(), self.program.hit_ns, int(self._used_ns()))
+
+    def lost_ns(self) -> float:
+        """The CPU time that the process has lost to all of it so far, estimated."""
+        return self.overhead().ns + self.switches().ns + self.program.wake_runs().ns
 
     def switches(self) -> Runs:
         """What recording its threads' context switches has cost so far."""
@@ -206,8 +229,14 @@ class TraceRecorder(Closing):
 
     def close(self) -> None:
         """Detach all probes and free the memory."""
-        self.census.close()
-        self.program.close()
+        self._opened.close()
+
+    def _stacks(self) -> dict[int, tuple[int, ...]]:
+        found = self.program.stacks()
+        if self.c_stacks:
+            self.c_stacks.finish()
+            found = self.c_stacks.completed(found)
+        return {**found, **self.census.stacks}
 
     @property
     def _is_recording(self) -> bool:
@@ -248,6 +277,8 @@ class TraceRecorder(Closing):
             self._poll()
 
     def _poll(self) -> None:
+        if self.c_stacks:
+            self.c_stacks.look()
         if self._keeps_last:
             return  # the rings keep them
         part = self.program.rings.read()

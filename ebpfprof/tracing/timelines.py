@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
+from ebpfprof.kernel.kallsyms import KernelSymbols
+from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.tracing.decode import Decoder
 from ebpfprof.tracing.names import TraceNames
+from ebpfprof.tracing.polled_files import polled_files
 from ebpfprof.tracing.recorder import MOST_EVENTS
+from ebpfprof.tracing.wait_objects import WaitObjects
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from ebpfprof.tracing.recorded import RecordedTrace
     from ebpfprof.tracing.slices import Slice
 
+_FAULTS: Final = "asm_exc_"  # arch/x86/include/asm/idtentry.h
 _WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 
@@ -30,10 +36,14 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
     replay, unreadable = _replayed(recorded)
     steps = replay.taken()
     known = {goid: each for part in recorded.slices for goid, each in part.known.items()}
-    names = TraceNames(go)
+    frames = StackFrames(go)
+    names = TraceNames(go, frames, recorded.mapped)
     try:
         calls = names.stacks(recorded.stacks, {step.stack for step in steps})
         goroutines = names.goroutines(known.values(), steps, calls)
+        files = polled_files(*recorded.polled, Descriptors(go.target.pid))
+        things = WaitObjects(go, frames)
+        objects = things.named(steps, recorded.stacks, {**recorded.looked_at, **files})
     except SymbolizerError as error:
         raise for_user(go.target, error) from error
     labels = {goid: each.labels for goid, each in known.items() if each.labels}
@@ -51,13 +61,16 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
         recorded.label_sets,
         labels,
         tuple(_comments(recorded, replay, unreadable)),
+        objects,
+        recorded.heap,
+        recorded.exact_starts,
     )
 
 
 def _replayed(recorded: RecordedTrace) -> tuple[Replay, int]:
     """The replay, and how many events made no sense."""
     rows, slices = recorded.rows, recorded.slices
-    decoder = Decoder(recorded.go.binary.layout)
+    decoder = Decoder(recorded.go.binary.layout, _is_fault)
     replay = Replay(recorded.begin_ns, slices[0].known if slices else {})
     for number, each in enumerate(slices):
         if number:
@@ -67,6 +80,11 @@ def _replayed(recorded: RecordedTrace) -> tuple[Replay, int]:
             replay.take(event)
     replay.end(recorded.end_ns)
     return replay, decoder.unreadable
+
+
+def _is_fault(entry: int) -> bool:
+    symbol = KernelSymbols.shared().at(entry)
+    return symbol is not None and symbol.name.startswith(_FAULTS)
 
 
 def _part(rows: npt.NDArray[Any], of: Slice, *, is_last: bool) -> npt.NDArray[Any]:
@@ -117,5 +135,7 @@ def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Itera
         )
     for loss in recorded.losses:
         yield f"incomplete: {loss}"
+    if recorded.c_failure:
+        yield f"incomplete: stacks of C code ({printable(str(recorded.c_failure))})"
     for name in recorded.missing:
         yield f"not seen: what {name} does, which has no place for a probe"

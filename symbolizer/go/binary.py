@@ -49,6 +49,8 @@ class Function:
     flags: int
     index: int
     """Its index in the program's function table."""
+    argument_bytes: int
+    """The room for its arguments above its return address; negative if unknown (assembly)."""
 
 
 class GoBinary:
@@ -278,6 +280,7 @@ class GoBinary:
             func_id=record.func_id,
             flags=record.flags,
             index=index,
+            argument_bytes=record.argument_bytes,
         )
 
 

@@ -118,7 +118,7 @@ def test_a_full_disk_saves_the_profile_elsewhere(
         assert os.listdir(full) == ["filler"]
     assert finished.code == ExitCode.OUTPUT_ERROR
     assert "No space left on device" in finished.stderr
-    said = re.search(r"The profile was saved as (\S+) instead\.\n$", finished.stderr)
+    said = re.search(r"What was recorded was saved as (\S+) instead\.\n$", finished.stderr)
     assert said is not None, finished.stderr
     saved = Path(said[1])
     assert saved.parent.parent == rescue
@@ -206,7 +206,7 @@ def test_a_profile_that_stdout_rejects_is_saved(to: str, target: Target, tmp_pat
     finished = shell(f"$RUN -o - {to}", target, tmp_path)
     assert finished.code == ExitCode.OUTPUT_ERROR
     (saved,) = tmp_path.iterdir()
-    assert f"The profile was saved as {saved} instead." in finished.stderr
+    assert f"What was recorded was saved as {saved} instead." in finished.stderr
     assert only_profile(tmp_path).samples
 
 

@@ -121,7 +121,7 @@ def test_a_signal_ends_it_and_the_last_moments_are_written(
         os.kill(tracing.pid, number)
         said, errors = tracing.communicate(timeout=DEADLINE_S)
     assert tracing.returncode == ExitCode.OK, errors
-    assert re.search(r"\(traced\), (?:200|1\d\d|\d\d(?:\.\d)?) ms:", said)
+    assert re.search(r"\(traced\), (?:200|1\d\d|\d\d\.\d|\d\.\d\d) ms:", said)
     text = parsed(path)
     times = [int(time) for time in re.findall(r" StateTransition Time=(\d+) ", text)]
     assert 0 < max(times) - min(times) <= 0.2e9
@@ -272,34 +272,6 @@ def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
 def test_a_program_that_is_no_go_program_is_refused() -> None:
     said = trace(str(os.getpid()))
     assert said.code == ExitCode.NOT_GO_PROGRAM
-
-
-def test_the_path_names_who_kept_it_waiting(tmp_path: Path) -> None:
-    """A lock, held by one that waits for another lock, held by one that reads from a pipe."""
-    path = tmp_path / "a.trace"
-    with working("chains", tmp_path) as target:
-        said = trace(
-            *(str(target.pid), "-d", "1", "--max-overhead", "0", "-o", str(path)),
-            *("--path", "main.chains.func1", "--wakes"),
-        )
-    assert said.code == ExitCode.OK, said.stderr
-    lines = said.stdout[said.stdout.index("The time of main.chains.func1") :].splitlines()
-    chain = [line.split("  ")[-1].strip() for line in lines[2:5]]
-    assert re.match(r"\s*\d+ ms  [89]\d\.\d%", lines[2])
-    assert chain == [
-        "main.chains.func1: sync.Mutex.Lock in main.asks",
-        "for main.chains.func2: sync.Mutex.Lock in main.holds",
-        "for main.chains.func3: IO wait in main.reads",
-    ]
-    assert re.search(r"main\.chains\.func1\n\s+woken by main\.chains\.func2", said.stdout)
-
-
-def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "a.trace"
-    with working("sleeps", tmp_path) as target:
-        said = trace(str(target.pid), "-d", "0.1", "-o", str(path), "--path", "main.nobody")
-    assert said.code == ExitCode.OK, said.stderr
-    assert "There is no such goroutine" in said.stdout
 
 
 def test_in_a_terminal_it_shows_for_how_long_it_records_until_a_key_ends_it(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ VERSIONS = (pytest.param("1.21", marks=pytest.mark.long), NEWEST)
 @contextmanager
 def stuck(minor: str = NEWEST, *, polls: bool = False) -> Iterator[Target]:
     """With `polls`, main waits for input in no system call."""
-    with Target.start(program("stuck", minor), *(["polling"] if polls else [])) as target:
+    with Target.start(program("hung", minor), *(["polling"] if polls else [])) as target:
         yield target
         target.kill()
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class TimelineFormat:
     """A format: how names of its files end, what opens one ({} is its name), and its encoder.
 
-    Names that we choose end in `ending`; a file is of the format if its name ends in `suffix`.
+    Names that we choose end in `ending`; a file is of the format if its name ends in `suffix`, or
+    in one of `other_suffixes`, which people give such files, too.
     """
 
     name: str
@@ -24,6 +25,7 @@ class TimelineFormat:
     ending: str
     opened_by: str
     encode: Callable[[Timeline], bytes]
+    other_suffixes: tuple[str, ...] = ()
 
 
 FORMATS: Final = {
@@ -36,6 +38,7 @@ FORMATS: Final = {
             "perfetto-trace",
             "https://ui.perfetto.dev, which opens {} and keeps it in the browser",
             perfetto.encode,
+            (".pftrace", ".perfetto"),
         ),
         TimelineFormat("html", ".html", "trace.html", "a browser, with {}", page.encode),
     )
@@ -44,6 +47,7 @@ FORMATS: Final = {
 
 def of_name(path: str) -> str | None:
     """The format whose suffix the file name has; None if it has none."""
-    return next(
-        (each.name for each in FORMATS.values() if path.lower().endswith(each.suffix)), None
-    )
+    for each in FORMATS.values():
+        if path.lower().endswith((each.suffix, *each.other_suffixes)):
+            return each.name
+    return None

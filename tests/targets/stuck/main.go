@@ -1,161 +1,158 @@
-// Stuck has goroutines that stay in one state for long, and some that only seem to.
+// Stuck has goroutines that can never go on: deadlocks of locks, locks that were overwritten while
+// goroutines waited for them, and whole programs that are asleep.
 //
-// Protocol: it prints "ready PID" and then obeys the lines that it reads:
+// Protocol: the first argument says what it does. It prints "ready PID" once all goroutines wait.
 //
-//	hang WHAT   a goroutine waits in main.handle for ever: receive, select, sleep, socket, or in a
-//	            system call (call); prints "hangs GOID NS", NS just before it does, by
-//	            CLOCK_MONOTONIC
-//	worker      a goroutine waits for work in main.worker; prints "hangs GOID NS"
-//	calls       a goroutine is in one system call after the other, of some 5 ms; prints "begun"
-//	pingpong    a goroutine waits for one value after the other in main.catch; prints "begun"
-//	crowd N     N goroutines compute, of which one can run at a time; prints "begun"
+//	locks      obeys the lines that it reads, until its input closes:
+//	             circles  makes goroutines wait for each other in circles; prints a line of JSON, the
+//	                      ids of their members in their order, by the name of the circle
+//	             given    makes a goroutine wait for a lock that its caller took, and that it gave back;
+//	                      prints its id
+//	             lost     overwrites locks that goroutines wait for; prints a line of JSON, the ids of
+//	                      the goroutines and the addresses of the locks, by the kind of the lock
+//	asleep     all goroutines wait for each other, but for that of os/signal, and nothing for a signal
+//	cgo        the same without os/signal: Go does not see it in programs with cgo
+//	foreign    as cgo, with a thread of C's own
+//	timed      as asleep, and a timer is set that calls a function in an hour
+//	listening  as asleep, and one accepts connections
+//	signalled  as asleep, and main waits for a signal
+//	idle       one accepts connections, main waits for a signal, workers wait for jobs: no goroutine is
+//	           stuck
 //
-// It ends when its input closes, for which main waits in a system call; with the argument "polling"
-// the network poller waits for it.
+// In all modes but the first one it reads no input, and waits to be killed.
 package main
 
 import (
-	"bufio"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
-	"runtime"
-	"strconv"
-	"strings"
+	"os/signal"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"ebpfprof.test/harness"
 )
 
 func main() {
-	polling := len(os.Args) > 1
-	harness.Check(syscall.SetNonblock(0, polling))
-	input := bufio.NewScanner(os.NewFile(0, "input"))
+	switch os.Args[1] {
+	case "locks":
+		obey()
+	case "asleep":
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
+		transfer()
+		rest()
+	case "cgo":
+		useC()
+		transfer()
+		rest()
+	case "foreign":
+		useC()
+		startThread()
+		transfer()
+		rest()
+	case "timed":
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
+		transfer()
+		defer time.AfterFunc(time.Hour, func() {}).Stop()
+		rest()
+	case "listening":
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
+		transfer()
+		listen()
+		rest()
+	case "signalled":
+		transfer()
+		awaitSignal()
+	case "idle":
+		work()
+		listen()
+		awaitSignal()
+	default:
+		panic("stuck: no such mode")
+	}
+}
+
+func obey() {
 	harness.Ready()
-	for input.Scan() {
-		words := strings.Fields(input.Text())
-		switch words[0] {
-		case "hang":
-			started(func() { handle(words[1]) })
-		case "worker":
-			begins := make(chan string)
-			go worker(begins, make(chan int))
-			fmt.Println(<-begins)
-		case "calls":
-			go calls()
-			fmt.Println("begun")
-		case "pingpong":
-			balls := make(chan int)
-			go func() { throw(balls) }()
-			go func() { catch(balls) }()
-			fmt.Println("begun")
-		case "crowd":
-			count, err := strconv.Atoi(words[1])
-			harness.Check(err)
-			for i := 0; i < count; i++ {
-				go compute()
-			}
-			fmt.Println("begun")
-			runtime.GOMAXPROCS(1)
+	for harness.Next() {
+		switch harness.Command() {
+		case "circles":
+			harness.Say(json.Marshal(circles()))
+		case "given":
+			fmt.Println("given", giveBack())
+		case "lost":
+			harness.Say(json.Marshal(lose()))
 		default:
-			panic("stuck: no such command: " + words[0])
+			panic("stuck: no such command")
 		}
 	}
 }
 
-func started(wait func()) {
-	begins := make(chan string)
+// begin starts a goroutine, and returns its id when that runs.
+func begin(wait func()) int64 {
+	var id int64
 	go func() {
-		begin(begins)
+		atomic.StoreInt64(&id, harness.GoroutineID())
 		wait()
 	}()
-	fmt.Println(<-begins)
+	for atomic.LoadInt64(&id) == 0 {
+		time.Sleep(50 * time.Microsecond)
+	}
+	return atomic.LoadInt64(&id)
 }
 
-func begin(begins chan string) {
-	id := harness.GoroutineID()
-	begins <- fmt.Sprintf("hangs %d %d", id, monotonicNs())
+// transfer makes two goroutines wait for each other.
+func transfer() {
+	var first, second account
+	met := make(chan bool)
+	pair := []int64{
+		begin(func() { move(&first, &second, met) }),
+		begin(func() { move(&second, &first, met) }),
+	}
+	met <- true
+	met <- true
+	for _, id := range pair {
+		harness.AwaitState(id, "sync.Mutex.Lock", "semacquire")
+	}
+}
+
+// rest waits for ever, for something that Go sees as a wait for another goroutine.
+//
+//go:noinline
+func rest() {
+	var all sync.WaitGroup
+	all.Add(1)
+	fmt.Println("ready", os.Getpid())
+	all.Wait()
 }
 
 //go:noinline
-func handle(what string) {
-	switch what {
-	case "receive":
-		<-make(chan int)
-	case "select":
-		select {
-		case <-make(chan int):
-		case <-make(chan bool):
-		}
-	case "sleep":
-		time.Sleep(time.Hour)
-	case "socket":
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		harness.Check(err)
-		connection, err := net.Dial("tcp", listener.Addr().String())
-		harness.Check(err)
-		_, err = connection.Read(make([]byte, 1))
-		harness.Check(err)
-	case "call":
-		reader, _ := pipe()
-		_, err := syscall.Read(reader, make([]byte, 1))
-		harness.Check(err)
-	default:
-		panic("stuck: no such wait: " + what)
-	}
-	fmt.Fprintln(os.Stderr, "it went on")
+func awaitSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	fmt.Println("ready", os.Getpid())
+	<-signals
+}
+
+func listen() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	harness.Check(err)
+	harness.AwaitState(begin(func() { accept(listener) }), "IO wait")
 }
 
 //go:noinline
-func worker(begins chan string, jobs chan int) {
-	begin(begins)
-	for range jobs {
-	}
-}
+func accept(listener net.Listener) { listener.Accept() }
 
-//go:noinline
-func throw(balls chan int) {
-	for {
-		harness.Spin(2 * time.Millisecond)
-		balls <- 1
+// work starts workers that wait for jobs.
+func work() {
+	jobs := make(chan int)
+	for i := 0; i < 3; i++ {
+		harness.AwaitBlocked(begin(func() {
+			for range jobs {
+			}
+		}))
 	}
-}
-
-//go:noinline
-func catch(balls chan int) {
-	for range balls {
-	}
-}
-
-//go:noinline
-func calls() {
-	for {
-		rest := syscall.Timespec{Nsec: 5_000_000}
-		syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&rest)), 0, 0)
-	}
-}
-
-//go:noinline
-func compute() {
-	for {
-		harness.Spin(time.Millisecond)
-	}
-}
-
-func pipe() (int, int) {
-	var ends [2]int
-	harness.Check(syscall.Pipe(ends[:]))
-	return ends[0], ends[1]
-}
-
-func monotonicNs() int64 {
-	var now syscall.Timespec
-	_, _, errno := syscall.RawSyscall(
-		syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&now)), 0)
-	if errno != 0 {
-		panic(errno)
-	}
-	return now.Nano()
 }

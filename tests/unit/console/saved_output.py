@@ -12,7 +12,7 @@ DATA = os.urandom(200_000)
 
 
 def rescued(error: pytest.ExceptionInfo[OutputError]) -> Path:
-    """The file that the message says the profile was saved as."""
+    """The file that the message says it was saved as."""
     found = re.search(r"saved as (\S+) instead\.$", str(error.value))
     assert found, str(error.value)
     return Path(found[1])
