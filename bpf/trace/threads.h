@@ -11,10 +11,12 @@
 #include "probes/goroutine_stack.h"
 #include "trace/events.h"
 #include "trace/traced.h"
+#if WITH_C
+#include "trace/c_stack.h"
+#endif
 
 #define SWITCHES 1 /* where costs has the runs at context switches: not those at probes */
 #define WAKES 2    /* and those at wakes of threads */
-#define KERNEL_FRAMES 24
 #define KERNEL_STACK_BYTES 16384 /* arch/x86/include/asm/page_64_types.h, THREAD_SIZE */
 #define NAME_BYTES 16            /* TASK_COMM_LEN */
 #define USER_MODE 3              /* of the code segment's selector */
@@ -33,11 +35,11 @@ struct stop {
 
 /* Begins the walker's stack with what the thread does in the kernel. */
 static __always_inline void add_kernel_stack(void *ctx, struct walker *walker) {
-    int size_bytes = bpf_get_stack(ctx, walker->stack.pcs, 8 * KERNEL_FRAMES, 0);
+    int size_bytes = bpf_get_stack(ctx, walker->stack.pcs, 8 * SLEEP_FRAMES, 0);
     u64 depth = size_bytes > 0 ? (u32)size_bytes / 8 : 0;
     walker->stack.depth = depth;
     /* By way of the map, so that verifiers don't try each depth. */
-    for (int i = 0; i < KERNEL_FRAMES && i < *(volatile u64 *)&walker->stack.depth; i++)
+    for (int i = 0; i < SLEEP_FRAMES && i < *(volatile u64 *)&walker->stack.depth; i++)
         walker->hash = mix(walker->hash, walker->stack.pcs[i]);
 }
 
@@ -46,7 +48,7 @@ static __always_inline void add_kernel_stack(void *ctx, struct walker *walker) {
  * runtime notes. Before Go 1.23 it does not note the frame pointer; the thread has it, unless C
  * called the kernel.
  */
-static __always_inline u64 stack_in_syscall(void *ctx, u64 g, const struct traced *traced,
+static __always_inline u64 stack_in_syscall(void *ctx, u64 g, u64 m, const struct traced *traced,
                                             const struct target *target) {
     u32 target_index = 0;
     /* Of a struct that is all constant LLVM 14 makes a copy, before which it loses other writes. */
@@ -57,6 +59,9 @@ static __always_inline u64 stack_in_syscall(void *ctx, u64 g, const struct trace
     if (!walker)
         return 0;
     add_kernel_stack(ctx, walker);
+#if WITH_C
+    struct work *handed_over = add_c_stack(walker, m, traced);
+#endif
     struct start *start = &walker->start;
     start->bp = target->callback.none;
     start->frame.bp = 0;
@@ -79,6 +84,13 @@ static __always_inline u64 stack_in_syscall(void *ctx, u64 g, const struct trace
         key = keep_stack(walker, target);
     }
     give_walker(walker);
+#if WITH_C
+    if (handed_over && key) {
+        handed_over->sample.labels = key;
+        if (!hand_over(handed_over))
+            count_loss(LOSS_c_stacks_many, 0);
+    }
+#endif
     return key;
 }
 
@@ -101,7 +113,7 @@ static __always_inline void where_it_stops(void *ctx, u64 task, bool is_preempte
     if (stop->p == NO_P)
         stop->p = p_at(m + traced->old_p_offset, traced);
     stop->tick = word_at(m + traced->tick_offset);
-    stop->stack = stack_in_syscall(ctx, g, traced, target);
+    stop->stack = stack_in_syscall(ctx, g, m, traced, target);
 }
 
 static __always_inline void switched_off(void *ctx, u64 task, bool is_preempted,

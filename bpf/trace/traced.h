@@ -11,13 +11,17 @@
 #include "trace/waited_for.h"
 
 #define KIND_TRACE 3
+#define SLEEP_FRAMES 24 /* of the kernel */
 
 /* What a trace needs of the process besides struct target. */
 struct traced {
-    u32 tgid;     /* as the kernel numbers it; 0 until its first moment or switch tells it */
-    u32 own_tgid; /* as its own pid namespace numbers it */
+    u32 tgid;             /* as the kernel numbers it; 0: its first moment or switch tells it */
+    u32 own_tgid;         /* as its own pid namespace numbers it */
     u64 namespace_device; /* of that namespace */
     u64 namespace_inode;
+    u64 text_start; /* of Go's code */
+    u64 text_bytes;
+    u32 g0_offset; /* of runtime.m.g0 */
     s32 tls_offset;
     u32 goid_offset;
     u32 sequence_offset; /* of runtime.g.trackingSeq */

@@ -16,6 +16,7 @@ from ebpfprof.commands.recording_options import (
     output_option,
 )
 from ebpfprof.commands.target_options import target_options
+from ebpfprof.commands.until_wait import LEAST_S, UntilWait, UntilWaitType
 from ebpfprof.commands.verb import Verb
 from ebpfprof.errors import Aborted
 
@@ -54,14 +55,20 @@ _BUFFER_MB = 64
     "last_s",
     type=Duration(most_s=_MOST_LAST_S),
     metavar="TIME",
-    help="Keep only what happened last, until Ctrl-C, SIGTERM or a condition; then write it.",
+    help="Keep only what happened last, until Ctrl-C, SIGTERM or a condition; then write it. "
+    "SIGUSR1 or SIGUSR2 writes it, too, and goes on.",
 )
 @click.option(
     "--until-wait",
-    "until_wait_s",
-    type=Duration(),
-    metavar="TIME",
-    help="End when a goroutine has waited that long for a lock.",
+    "until_waits",
+    type=UntilWaitType(),
+    multiple=True,
+    metavar="[WHAT=]TIME",
+    help="End when a goroutine has waited that long for a lock, or for WHAT: a wait reason as in "
+    "Go's tracebacks ('chan receive=2s'), runnable (for a processor), syscall, or a function on "
+    "the stack of one that waits (main.handle=1s). Waits of idle goroutines for work don't count, "
+    f"unless the function that waits is named. At least {LEAST_S * 1e3:g}ms; may be given several "
+    "times.",
 )
 @click.option(
     "--until-goroutines",
@@ -125,7 +132,7 @@ def command(
     format_name: str | None,
     exact_starts: bool,
     last_s: float | None,
-    until_wait_s: float | None,
+    until_waits: tuple[UntilWait, ...],
     until_goroutines: float | None,
     path_of: str | None,
     from_s: float,
@@ -153,12 +160,14 @@ def command(
       sudo ebpfprof trace --pid 1234 --waits-for
       sudo ebpfprof trace --pid 1234 --last 10s                # until Ctrl-C
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait 1s
+      sudo ebpfprof trace --pid 1234 --last 10s --until-wait main.handle=2s
     """
     from ebpfprof.commands.trace_tables import Asked
     from ebpfprof.commands.tracing import Tracing
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.profilers.options import Options
     from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.system.requests import WriteRequests
     from ebpfprof.system.signals import Signals
     from ebpfprof.tracing.recorder import TraceOptions
 
@@ -169,7 +178,7 @@ def command(
     if to_s is not None and to_s <= from_s:
         raise click.UsageError("--to must be later than --from.")
     if duration_s is None:
-        duration_s = _default_duration_s(last_s, until_wait_s, until_goroutines)
+        duration_s = _default_duration_s(last_s, until_waits or None, until_goroutines)
     rights = Options(max_overhead=max_overhead)
     require_capabilities(needs_bpf=True)
     options = TraceOptions(
@@ -183,9 +192,10 @@ def command(
         format_name=format_name,
         is_quiet=is_quiet,
         asked=Asked(path_of, from_s, to_s, waits_for),
-        until_wait_s=until_wait_s,
+        until_waits=until_waits,
         until_goroutines=None if until_goroutines is None else int(until_goroutines),
         allow_unknown_go=allow_unknown_go,
+        requests=WriteRequests(),
     )
     try:
         with ExitStack() as held:
@@ -198,6 +208,6 @@ def command(
         raise Aborted("Aborted. Nothing was written.") from None
 
 
-def _default_duration_s(*ends: float | None) -> float:
+def _default_duration_s(*ends: object) -> float:
     """Without another end, some seconds."""
     return _USUAL_S if all(each is None for each in ends) else math.inf

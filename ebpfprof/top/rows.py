@@ -206,6 +206,8 @@ class Moment:
     """The part of their CPU time that the targets lost to this since the start, 0 to 1."""
     recorded_share: float = 1.0
     """The part of the time in which waits were recorded, of the target where it is the least."""
+    tracing: str = ""
+    """Which trace is recorded beside the profiles; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)

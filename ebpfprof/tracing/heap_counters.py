@@ -69,8 +69,9 @@ class HeapCounters(Closing):
 
     def between(self, begin_ns: int, end_ns: int) -> tuple[HeapSize, ...]:
         """What was found in that time; first what it was at its begin."""
-        before = [each for each in self._found if each.at_ns <= begin_ns][-1:]
-        inside = [each for each in self._found if begin_ns < each.at_ns <= end_ns]
+        found = tuple(self._found)  # another thread may look meanwhile
+        before = [each for each in found if each.at_ns <= begin_ns][-1:]
+        inside = [each for each in found if begin_ns < each.at_ns <= end_ns]
         return (*(each._replace(at_ns=begin_ns) for each in before), *inside)
 
     def close(self) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.profile.model import Frame
+from ebpfprof.profilers.cpu.sample_table import CpuStack
+from ebpfprof.profilers.cpu.stacks import CpuTranslator
+from ebpfprof.profilers.cpu.unwinder import Ending
 from ebpfprof.timeline.model import KERNEL_FILE, StackCall, TimelineGoroutine
 from ebpfprof.timeline.steps import StepKind, TraceStep
 
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ebpfprof.goruntime.frames import StackFrames
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.timeline.events import Known
 
 
@@ -26,22 +31,27 @@ _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCA
 class TraceNames:
     """Looks up the names of one program, each once. Its methods raise GoTableError."""
 
-    def __init__(self, frames: StackFrames) -> None:
+    def __init__(self, go: GoTarget, frames: StackFrames, objects: MappedObjects | None) -> None:
+        """`objects` are mapped in a program that calls C; None for one that doesn't."""
         self._frames = frames
+        begin = go.binary.text_start + go.load_bias
+        self._go_text = range(begin, go.binary.text_end + go.load_bias)
+        self._of_c = CpuTranslator(objects, go) if objects else None
         self._starts: dict[int, StackCall | None] = {}
 
     def stacks(
         self, stacks: Mapping[int, tuple[int, ...]], wanted: Iterable[int]
     ) -> dict[int, tuple[StackCall, ...]]:
         """The calls of the wanted stacks, by key, innermost first."""
-        chosen = {key: _parted(stacks[key]) for key in wanted if key in stacks}
-        self._frames.look_up(pc for _, pcs in chosen.values() for pc in pcs)
+        chosen = {key: self._parted(stacks[key]) for key in wanted if key in stacks}
+        self._frames.look_up(pc for *_, pcs in chosen.values() for pc in pcs)
         return {
             key: (
                 *_kernel_calls(kernel),
+                *self._c_calls(of_c),
                 *(StackCall(each.address, each.frame) for each in self._frames.physical(pcs)),
             )
-            for key, (kernel, pcs) in chosen.items()
+            for key, (kernel, of_c, pcs) in chosen.items()
         }
 
     def goroutines(
@@ -74,6 +84,25 @@ class TraceNames:
         self._name_others(found, steps, stacks)
         return found
 
+    def _parted(
+        self, pcs: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The addresses in the kernel, which are the inner ones, those in C, and those in Go."""
+        depth = sum(pc >= _KERNEL for pc in pcs)
+        if not depth or not self._of_c:
+            return pcs[:depth], (), pcs[depth:]
+        to = next((n for n in range(depth, len(pcs)) if pcs[n] - 1 in self._go_text), len(pcs))
+        return pcs[:depth], pcs[depth:to], pcs[to:]
+
+    def _c_calls(self, pcs: tuple[int, ...]) -> Iterator[StackCall]:
+        if not pcs or not self._of_c:
+            return
+        stack = CpuStack((), pcs, Ending.WHOLE)
+        (sample,) = self._of_c.samples({stack: 1}, 1, {stack: ()}, None)
+        for location in sample.locations:
+            for frame in location.frames:
+                yield StackCall(location.address, frame)
+
     def _name_others(
         self,
         found: dict[int, TimelineGoroutine],
@@ -97,12 +126,6 @@ class TraceNames:
 
     def _is_system(self, start_pc: int) -> bool:
         return bool(start_pc) and self._frames.is_system(start_pc, (), "")
-
-
-def _parted(pcs: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The addresses in the kernel, which are the inner ones, and the others."""
-    depth = sum(pc >= _KERNEL for pc in pcs)
-    return pcs[:depth], pcs[depth:]
 
 
 def _kernel_calls(pcs: tuple[int, ...]) -> Iterator[StackCall]:

@@ -11,7 +11,12 @@ from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
+from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES
+from ebpfprof.profilers.cpu.partial_samples import ring_bytes_for
+from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH as C_DEPTH
 from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.system.pid_namespace import sees_whole_machine
+from ebpfprof.tracing.c_stacks import CStacks
 from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
@@ -37,6 +42,7 @@ _WALKED: Final = c_facts.enum(_SOURCE, "walked")
 _SWITCHES: Final = c_facts.number("trace/threads.h", "SWITCHES")
 _WAKES: Final = c_facts.number("trace/threads.h", "WAKES")
 _SEMAPHORE_PARKS: Final = c_facts.number("trace/waited_for.h", "SEMAPHORE_PARKS")
+_OF_CGO: Final = "crosscall2"  # runtime/cgo/asm_amd64.s, Go 1.19 to 1.27
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
     ScheduleMoment.PARK: ("IN_AX", "OF_SUBJECT"),
@@ -63,6 +69,8 @@ class TraceProgram(BoundedProbes):
         self._go, self._sites = go, sites
         self._runs, self._has_labels = runs, has_labels and go.sites.sets_labels
         self._tls_offset = g_offset(go.binary)
+        self.has_c = any(go.binary.functions_named(_OF_CGO))
+        """Whether the program can call C."""
         thread, fs_base, tgid, tid, state, stack = field_offsets(
             ("task_struct", "thread"),
             ("thread_struct", "fsbase"),
@@ -91,6 +99,10 @@ class TraceProgram(BoundedProbes):
                 "STATE_OFFSET": state,
                 "STACK_OFFSET": stack,
                 **file_offsets(),
+                "WITH_C": int(self.has_c),
+                "C_DEPTH": C_DEPTH,
+                # BCC makes the maps, too, but load() makes large ones.
+                **dict.fromkeys(("MAX_LINES", "MAX_RULES", "RING_PAGES"), 1),
             },
             functions=("on_moment",),
             own_functions=("on_switch", "on_waking"),
@@ -108,7 +120,10 @@ class TraceProgram(BoundedProbes):
         rows = {"stacks": _MAX_STACKS, "events": rings * slots, "files": MOST_FILES}
         if self._has_labels:
             rows |= {"label_sets": labels.MAX_LABEL_SETS, "absent_labels": labels.MAX_LABEL_SETS}
-        self._program.load(rows, grows=frozenset({"stacks"}), mapped={"events", "rings"})
+        if self.has_c:
+            rows |= {"lines": MAX_LINES, "rules": MAX_RULES, "unlearned": ring_bytes_for(1)}
+        grows = frozenset({"stacks", "lines"})
+        self._program.load(rows, grows=grows, mapped={"events", "rings"})
         maps = self._program.maps
         maps["ring_shape"].set_struct(0, {"count": rings, "mask": slots - 1})
         fields = _traced_fields(self._go, self._tls_offset)
@@ -181,6 +196,10 @@ class TraceProgram(BoundedProbes):
         """The files that goroutines waited for: keys, and rows of struct polled_file."""
         return self._program.maps["files"].rows()
 
+    def c_stacks(self) -> CStacks:
+        """Unwinds stacks of C code, once it is loaded, and `has_c`; to be closed."""
+        return CStacks(self._program, self._go)
+
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, but for events that were overwritten."""
         return losses(self._program.maps["losses"].numbers())
@@ -222,10 +241,15 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, Any]:
     has_coroutines = "coro" in layout.structs and layout.has("g", "coroarg")
     device, inode = go.target.pid_namespace()
     return {
+        # Else the first moment or context switch tells it.
+        "tgid": go.target.pid if sees_whole_machine() else 0,
         "own_tgid": go.target.innermost_pid(),
         "namespace_device": device,
         "namespace_inode": inode,
+        "text_start": go.binary.text_start + go.load_bias,
+        "text_bytes": go.binary.text_end - go.binary.text_start,
         "tls_offset": tls_offset,
+        "g0_offset": offset("m", "g0"),
         "goid_offset": offset("g", "goid"),
         "sequence_offset": offset("g", "trackingSeq"),
         "start_pc_offset": offset("g", "startpc"),

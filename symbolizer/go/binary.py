@@ -136,6 +136,14 @@ class GoBinary:
                 for name, indices in self._names.indices(names).items()
             }
 
+    def has_function(self, name: str) -> bool:
+        """Whether a function has that name, also one that was inlined wherever it is called.
+
+        Raises GoTableError.
+        """
+        with self.elf.allowance:
+            return self._names.has(name)
+
     def function_at(self, pc: int) -> Function | None:
         """Return the function at the address, None outside of Go's text."""
         index = self._index_at(pc)

@@ -18,11 +18,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from ebpfprof.errors import ExitCode
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
+from tests.kernel.screens import screen
 from tests.kernel.verbs import Said, verb
 from tests.targets_run import DEADLINE_S, Target
 from tests.toolchains import toolchain
 
 STATES = re.compile(r"^M=.* StateTransition .*GoID=(\d+) (\w+)->(\w+)", re.MULTILINE)
+ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "ebpfprof", "trace")
 
 
@@ -126,6 +128,40 @@ def test_a_signal_ends_it_and_the_last_moments_are_written(
     assert len(STATES.findall(text)) > 50
 
 
+@pytest.mark.parametrize(
+    "number", [signal.SIGUSR1, pytest.param(signal.SIGUSR2, marks=pytest.mark.long)]
+)
+def test_another_signal_writes_the_last_moments_and_goes_on(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.trace"
+    with working("locks", tmp_path) as target:
+        tracing = started(str(target.pid), "--last", "1", "-o", str(path), "--max-overhead", "0")
+        assert tracing.stdout
+        written = []
+        for _ in range(2):
+            os.kill(tracing.pid, number)
+            found = re.fullmatch(r"Written: (\S+) \(\S+ m?s\)\n", tracing.stdout.readline())
+            assert found
+            written.append(Path(found[1]))
+            assert has_probes(target.pid)
+        assert not path.exists()
+        tracing.send_signal(signal.SIGINT)
+        said, errors = tracing.communicate(timeout=DEADLINE_S)
+    assert tracing.returncode == ExitCode.OK, errors
+    assert f"Written: {path}" in said
+    # The second one may have the first one's name with a number behind.
+    assert all(re.fullmatch(r"a-\d{8}-\d{6}(-2)?\.trace", each.name) for each in written)
+    assert len({*written, path}) == 3
+    times = []
+    for each in (*written, path):
+        text = parsed(each)
+        assert len(STATES.findall(text)) > 50
+        times.append([int(at) for at in re.findall(r" StateTransition Time=(\d+) ", text)])
+    assert all(max(each) - min(each) <= 1e9 for each in times)
+    assert max(times[0]) < max(times[1]) < max(times[2])
+
+
 def test_a_small_buffer_keeps_what_came_last(tmp_path: Path) -> None:
     """And all of that: no event within is missing."""
     path = tmp_path / "a.trace"
@@ -163,7 +199,8 @@ def test_it_ends_when_one_waits_long_for_a_lock(tmp_path: Path) -> None:
         _, errors = tracing.communicate(timeout=DEADLINE_S)
         target.kill()
     assert tracing.returncode == ExitCode.OK, errors
-    assert re.search(r"goroutine \d+ has waited for \d\.\d s \(s", errors)
+    said = r"goroutine \d+ has waited for at least (\d+ ms|\S+ s) \(s\S+\): main\.\(\*group\)\.in"
+    assert re.search(said, errors), errors
 
 
 def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
@@ -235,3 +272,17 @@ def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
 def test_a_program_that_is_no_go_program_is_refused() -> None:
     said = trace(str(os.getpid()))
     assert said.code == ExitCode.NOT_GO_PROGRAM
+
+
+def test_in_a_terminal_it_shows_for_how_long_it_records_until_a_key_ends_it(tmp_path: Path) -> None:
+    """Messages in between stand in lines of their own."""
+    with (
+        screen(tmp_path, 120, 24, PYTHONPATH=str(ROOT)) as terminal,
+        working("locks", tmp_path) as target,
+    ):
+        terminal.type(f"{' '.join(COMMAND)} {target.pid} --last 1s; echo status $?")
+        terminal.wait_for(r"^tracing process .*the last 1 s are kept", r"^[1-9]\d* s$")
+        terminal.programs[0].send_signal(signal.SIGUSR1)
+        terminal.wait_for(r"^Written: traced-\S+\.trace \(\S+ m?s\)$", r"^\d+ s$")
+        terminal.press("C-c")
+        terminal.wait_for(r"^Next: go tool trace", r"^status 0$")

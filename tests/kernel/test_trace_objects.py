@@ -41,7 +41,7 @@ def recorded(pid: int, *, last_s: float | None = None) -> Timeline:
         recorder.start()
         recorder.record(1, lambda _: False)
         recorder.stop()
-        return timeline_of(recorder)
+        return timeline_of(recorder.recorded())
 
 
 def waits(timeline: Timeline) -> dict[str, list[tuple[Span, WaitObject]]]:

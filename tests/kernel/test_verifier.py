@@ -69,10 +69,11 @@ def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
     assert max(verified) < LIMIT, verified
 
 
-def test_the_program_of_traces_stays_far_below_it() -> None:
+@pytest.mark.parametrize("mode", ["plain", "cgo"])
+def test_the_program_of_traces_stays_far_below_it(mode: str) -> None:
     """With labels: a target that can set some."""
     with (
-        Target.start(program("traced")) as target,
+        Target.start(program("traced", mode=mode)) as target,
         Process(target.pid) as process,
         TraceRecorder(inspect(process), TraceOptions(exact_starts=True)) as recorder,
     ):

@@ -30,6 +30,7 @@ var works = map[string]func(){
 	"labels":   labels,
 	"listens":  listens,
 	"locks":    locks,
+	"naps":     naps,
 	"network":  network,
 	"objects":  objects,
 	"sleeps":   sleeps,

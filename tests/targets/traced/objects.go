@@ -46,7 +46,7 @@ func take() {
 	for {
 		catalog.mu.Lock()
 		catalog.books++
-		time.Sleep(some(300 * time.Microsecond))
+		time.Sleep(300 * time.Microsecond)
 		catalog.mu.Unlock()
 	}
 }
@@ -54,7 +54,7 @@ func take() {
 func look(at *shelf) {
 	for {
 		at.rw.RLock()
-		time.Sleep(some(300 * time.Microsecond))
+		time.Sleep(300 * time.Microsecond)
 		at.rw.RUnlock()
 	}
 }
@@ -62,7 +62,7 @@ func look(at *shelf) {
 func put(into *shelf) {
 	for {
 		into.rw.Lock()
-		time.Sleep(some(time.Millisecond))
+		time.Sleep(time.Millisecond)
 		into.rw.Unlock()
 		into.moved.Add(1)
 		go func() { move(into) }()
@@ -71,7 +71,7 @@ func put(into *shelf) {
 }
 
 func move(from *shelf) {
-	time.Sleep(some(time.Millisecond))
+	time.Sleep(time.Millisecond)
 	from.moved.Done()
 }
 

@@ -251,3 +251,11 @@ func listen(pipe int) {
 		fmt.Println("got")
 	}
 }
+
+// naps has goroutines in system calls that timers end, and others that keep all processors busy.
+func naps() {
+	for i := 0; i < 2; i++ {
+		go nap()
+		go compute()
+	}
+}
