@@ -40,10 +40,6 @@ class CStacks(Closing):
         is_due = time.monotonic() >= self._refreshed_s + _REFRESH_S
         self._learn(refreshes=is_due)
 
-    def finish(self) -> None:
-        """Unwind what still waits, too."""
-        self._learn(refreshes=True)
-
     def _learn(self, *, refreshes: bool) -> None:
         try:
             self._learner.learn()
@@ -61,7 +57,8 @@ class CStacks(Closing):
             self._found[labels] = stack.pcs
 
     def completed(self, stacks: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """The stacks, of which some lack callers in C code, with these."""
+        """The stacks, of which some lack callers in C code, with these; unwinds what waits."""
+        self._learn(refreshes=True)
         return {key: self._whole(pcs, self._found.get(key)) for key, pcs in stacks.items()}
 
     def close(self) -> None:

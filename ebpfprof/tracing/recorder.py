@@ -190,7 +190,10 @@ class TraceRecorder(Closing):
             begin_ns, rows = self._taken(end_ns)
             if self._is_recording:
                 rows = rows[rows["at_ns"] <= end_ns]
-            stacks = self._stacks()
+            stacks = self.program.stacks()
+            if self.c_stacks:
+                stacks = self.c_stacks.completed(stacks)
+            stacks |= self.census.stacks
             label_sets = self.program.label_sets()
         return RecordedTrace(
             self.go,
@@ -230,13 +233,6 @@ class TraceRecorder(Closing):
     def close(self) -> None:
         """Detach all probes and free the memory."""
         self._opened.close()
-
-    def _stacks(self) -> dict[int, tuple[int, ...]]:
-        found = self.program.stacks()
-        if self.c_stacks:
-            self.c_stacks.finish()
-            found = self.c_stacks.completed(found)
-        return {**found, **self.census.stacks}
 
     @property
     def _is_recording(self) -> bool:

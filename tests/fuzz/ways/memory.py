@@ -46,6 +46,7 @@ from ebpfprof.profilers.cpu.unwinder import (
 )
 from ebpfprof.profilers.waits.stacks import StackTranslator
 from ebpfprof.server import findings
+from ebpfprof.tracing.steady import StateNumbers, SteadyStates
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
@@ -165,6 +166,10 @@ def ask_goroutines(data: bytes) -> None:
             standing = looks.standing(found.goroutines, least_ns=0)
             assert standing.keys() <= {g.address for g in found.goroutines}
             totals = looks.totals()
+        with suppress(UnreadableMemory):
+            read, steady = heads.HeadReader(go, memory).read(), SteadyStates()
+            steady.add(StateNumbers(memory, go.binary.layout).of(read), 0)
+            assert len(steady.states) <= _COUNT
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
         assert all(len(state.pcs) <= _STACK_BYTES // 8 for state in totals.states)
     translator = StackTranslator(go)
@@ -351,6 +356,7 @@ MEMORY = (
             "ebpfprof.goruntime.stack_starts",
             "ebpfprof.goruntime.state_reader",
             "ebpfprof.goruntime.state_sums",
+            "ebpfprof.tracing.steady",
         ),
         ask_goroutines,
         goroutine_seeds,
