@@ -87,7 +87,13 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
     return found, spent, totals.mean_ns
 
 
-@pytest.mark.parametrize("work", ["channels", "cpu", "locks", "network", "sleeps", "syscalls"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        *("channels", "locks", "syscalls"),
+        *(pytest.param(work, marks=pytest.mark.long) for work in ("cpu", "network", "sleeps")),
+    ],
+)
 def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -> None:
     """Within four of the told standard errors, and what both understand differently."""
     found, spent, mean_ns = both(work, tmp_path)

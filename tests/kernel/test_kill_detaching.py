@@ -147,9 +147,16 @@ ENDS: dict[str, Ended] = {
     "SIGHUP to serve": (lambda t, _: served(t), signal.SIGHUP, (0, 0.3)),
 }
 
+OFTEN = ("its time", "SIGINT", "a window's close")  # the others are alike, and take longer
 
-@pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.long)])
-@pytest.mark.parametrize("end", ENDS)
+
+@pytest.mark.parametrize(
+    ("end", "kills"),
+    [
+        *(pytest.param(end, 4, marks=[pytest.mark.long] * (end not in OFTEN)) for end in ENDS),
+        *(pytest.param(end, 60, marks=pytest.mark.long) for end in ENDS),
+    ],
+)
 def test_processes_killed_while_recordings_end_leave_no_breakpoint(
     end: str, kills: int, target: Target, tmp_path: Path
 ) -> None:

@@ -31,11 +31,10 @@ from tests.kernel.windowed_runs import (
 )
 from tests.targets_run import DEADLINE_S, Target
 
-pytestmark = pytest.mark.alone
-
 MOST = 0.65
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
 def test_estimates_from_windows_equal_gos_own_profile(version: str, tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)

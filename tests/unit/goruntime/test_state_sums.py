@@ -68,7 +68,9 @@ def test_the_number_of_states_is_bounded() -> None:
     assert sum(each.ns for each in found.values()) == 10 * len(states)
 
 
-@pytest.mark.parametrize("length_ns", [20_000, 2_000_000, 30_000_000])
+@pytest.mark.parametrize(
+    "length_ns", [pytest.param(20_000, marks=pytest.mark.long), 2_000_000, 30_000_000]
+)
 def test_the_told_error_is_honest(length_ns: int) -> None:
     """Of goroutines that wait and run in turn, 95 % of intervals hold the time that they waited."""
     chance = random.Random(23)

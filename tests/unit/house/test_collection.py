@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.long
 def test_tests_are_collected_in_the_same_order_each_time(request: pytest.FixtureRequest) -> None:
     mine = [item.nodeid for item in request.session.items]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
