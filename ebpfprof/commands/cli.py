@@ -7,8 +7,8 @@ from importlib import import_module
 import click
 
 import ebpfprof
-from ebpfprof.commands.parameter_types import similar
 from ebpfprof.commands.verb import VERBS
+from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
 
 

@@ -14,13 +14,25 @@ from typing import Any, Final
 import click
 
 from ebpfprof.commands.config_file import ConfigFile, config_files
-from ebpfprof.commands.parameter_types import similar
 from ebpfprof.commands.short_help import fits, short_help
+from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
 
 VERBS = (
-    *("attach", "run", "trace", "list", "dump", "memory", "top", "serve", "report", "diff"),
+    *(
+        "attach",
+        "run",
+        "trace",
+        "list",
+        "dump",
+        "memory",
+        "top",
+        "serve",
+        "agent",
+        "report",
+        "diff",
+    ),
     *("doctor", "completion"),
 )
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""

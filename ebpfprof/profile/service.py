@@ -43,3 +43,20 @@ class ServiceWindow:
     start_s: float
     end_s: float
     profiles: Mapping[str, Profile]
+
+
+@dataclass(frozen=True, slots=True)
+class Unwatched:
+    """A process that was not recorded from `start_s` to `end_s` (Unix time), and why.
+
+    `reason` is a word: "budget" or "places" (others had their turn), "failed", "unsupported",
+    "opted-out" or "rules".
+    """
+
+    identity: ServiceIdentity
+    pid: int
+    process_start_ns: int
+    command: str
+    start_s: float
+    end_s: float
+    reason: str

@@ -15,9 +15,10 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
     "__main__": "commands console system",
-    "commands": "server top continuous tracing recording profilers.heap profilers goruntime "
+    "commands": "agent server top continuous tracing recording profilers.heap profilers goruntime "
     "discovery process kernel export profilers.registry overhead privileges timeline profile "
     "console system",
+    "agent": "server continuous discovery kernel export profilers.registry profile console system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
     "discovery process kernel export profilers.registry overhead profile console system",
     "top": "recording profilers kernel export profilers.registry profile console",
