@@ -157,6 +157,16 @@ class RunningAgent:
         assert match, self.said
         return ask(match[1], path)
 
+    def metric(self, name: str, **labels: str) -> float:
+        """A metric's value; fails if there is none."""
+        inner = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        wanted = f"{name}{{{inner}}}" if inner else name
+        text = self.get("/metrics").body.decode()
+        lines = (line.rpartition(" ") for line in text.splitlines())
+        found = {key: value for key, _, value in lines}
+        assert wanted in found, text
+        return float(found[wanted])
+
     def __enter__(self) -> Self:
         return self
 
