@@ -45,7 +45,7 @@ class Duration(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The seconds. Raises click.BadParameter."""
-        seconds = _seconds(str(value).strip())
+        seconds = length_of_time(str(value).strip())
         if seconds is None:
             self.fail(
                 f"{_quoted(value)} is no length of time. Write it as Go does (10s, 1m30s, 500ms), "
@@ -62,8 +62,8 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-def _seconds(text: str) -> float | None:
-    """The seconds that a text stands for; None if it is no length of time."""
+def length_of_time(text: str) -> float | None:
+    """The seconds that a text stands for, as Duration takes it; None if it is no length."""
     if re.fullmatch(f"(?:{_PART})+", text):
         found = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(_PART, text))
     else:

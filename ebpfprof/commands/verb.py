@@ -21,7 +21,7 @@ from ebpfprof.errors import BadConfig
 
 VERBS = (
     *("attach", "run", "trace", "list", "dump", "memory", "top", "serve", "report", "diff"),
-    *("doctor", "completion"),
+    *("history", "doctor", "completion"),
 )
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
@@ -30,6 +30,8 @@ _ALTERNATIVES: Final = (
     frozenset({"batches", "once"}),
     frozenset({"normalize", "per_second"}),
     frozenset({"token_file", "token_mode"}),
+    frozenset({"since", "until", "at"}),
+    frozenset({"compare_s", "compare_with"}),
 )
 """Parameters of which one on the command line replaces what files and environment say of all."""
 
