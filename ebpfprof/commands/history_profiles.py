@@ -59,7 +59,9 @@ class FoundTime:
         return named(self.processes)
 
 
-def find(reader: RingArchive, span: Span, selection: Selection, wanted: Sequence[str] = ()) -> FoundTime:
+def find(
+    reader: RingArchive, span: Span, selection: Selection, wanted: Sequence[str] = ()
+) -> FoundTime:
     """The selected processes, and which of the `wanted` kinds there are of them, or all.
 
     Raises RingError with the reason if there is nothing.

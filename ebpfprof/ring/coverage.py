@@ -109,14 +109,18 @@ def _coverage(
 def life(time: RecordedTime, process: IndexedProcess) -> Interval:
     """From when until when a process ran, as far as is known.
 
-    Without a known end, to the end of its last window, or of the last time it was not recorded.
+    An end that the agent did not see came after it ended itself, which then is the end.
     """
     seen = [each.end_ns for each in time.files if each.process == process.number]
     seen += [each.until_ns for each in time.unrecorded if each.process == process.number]
     began_ns = process.process.began_ns
     if process.ended_ns is not None:
         return began_ns, process.ended_ns
-    return began_ns, max(seen, default=began_ns)
+    last_ns = max(seen, default=began_ns)
+    for begun_ns, until_ns in union(_ran(time)):
+        if begun_ns <= last_ns <= until_ns:
+            return began_ns, until_ns
+    return began_ns, last_ns
 
 
 def _windows(time: RecordedTime, numbers: set[int]) -> Mapping[tuple[str, int, int], set[Interval]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, well_formed
 from ebpfprof.errors import InvalidProfile, OutputError, RingError
 from ebpfprof.profile.service import ServiceIdentity, ServiceWindow
 from ebpfprof.ring.bounds import Bounds
@@ -150,7 +150,7 @@ class Ring:
         begun_ns, end_ns = _ns(start_s), _ns(end_s)
         process = self._process(identity, pid, process_start_ns, command, "", begun_ns)
         with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
-            changes.note_unrecorded(process, begun_ns, end_ns, reason)
+            changes.note_unrecorded(process, begun_ns, end_ns, well_formed(reason))
 
     def note_ended(self, pid: int, process_start_ns: int, end_s: float) -> None:
         """Note when a process ended (Unix time)."""
@@ -232,11 +232,26 @@ class Ring:
         """The process; `seen_ns` is when it ran for certain."""
         ago_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start_ns
         began_ns = max(0, min(_ns(self._clock()) - ago_ns, seen_ns))
-        return RingProcess(identity, pid, start_ns, self._boot, began_ns, command, go_version)
+        command, go_version = well_formed(command), well_formed(go_version)
+        named = _well_formed(identity)
+        return RingProcess(named, pid, start_ns, self._boot, began_ns, command, go_version)
 
 
 def _ns(seconds: float) -> int:
     return round(seconds * _NS)
+
+
+def _well_formed(identity: ServiceIdentity) -> ServiceIdentity:
+    """The identity in texts that files and the index can hold: names may come from a process."""
+    return ServiceIdentity(
+        service=well_formed(identity.service),
+        namespace=well_formed(identity.namespace),
+        version=well_formed(identity.version),
+        node=well_formed(identity.node),
+        pod=well_formed(identity.pod),
+        container=well_formed(identity.container),
+        labels={well_formed(key): well_formed(each) for key, each in identity.labels.items()},
+    )
 
 
 def _is_full(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ API = ServiceIdentity("api")
 START_S = 1_790_000_000.0  # 2026-09-21 14:13:20 UTC
 WINDOW_S = 60.0
 NS = 1_000_000_000
+_BOOTTIME_NS = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 @dataclass
@@ -31,8 +33,13 @@ class Clock:
         return self.now_s
 
 
-def profile_of(waits: int, delay_ns: int, start_s: float, *, stacks: int = 1) -> Profile:
-    """A block profile of a minute, with so many waits in each stack, and an account."""
+def profile_of(
+    waits: int, delay_ns: int, start_s: float, *, stacks: int = 1, bulk_bytes: int = 0
+) -> Profile:
+    """A block profile of a minute, with so many waits in each stack, and an account.
+
+    Its file takes `bulk_bytes` more.
+    """
     samples = [
         Sample((RECEIVE, replace(WORK, address=WORK.address + number)), (waits, delay_ns))
         for number in range(stacks)
@@ -50,7 +57,9 @@ def profile_of(waits: int, delay_ns: int, start_s: float, *, stacks: int = 1) ->
         profile.duration_ns,
         events=waits * stacks,
     )
-    return profile.accounted(account)
+    profile = profile.accounted(account)
+    bulk = random.Random(start_s).randbytes(bulk_bytes * 8 // 9).hex()
+    return replace(profile, comments=(*profile.comments, bulk)) if bulk else profile
 
 
 def goroutines_of(number: int, start_s: float) -> Profile:
@@ -88,7 +97,7 @@ def window(
 
 def boottime_of(began_s: float) -> int:
     """A CLOCK_BOOTTIME so far from START_S as `began_s`; always positive."""
-    return max(1, time.clock_gettime_ns(time.CLOCK_BOOTTIME) + round((began_s - START_S) * NS))
+    return max(1, _BOOTTIME_NS + round((began_s - START_S) * NS))
 
 
 def ring(folder: Path, clock: Clock, **bounds: float) -> Ring:
