@@ -26,7 +26,8 @@ ROOMS = {
     "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
     "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
     "privileges console system",
-    "ring": "profilers.waits profilers.heap profilers kernel export profilers.registry overhead profile console",
+    "ring": "profilers.waits profilers.heap profilers kernel export profilers.registry overhead "
+    "profile console",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
