@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.kernel.losses import Loss, losses_together
@@ -14,6 +15,9 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.registry import find_kind
 from ebpfprof.ring.typed import from_plain, to_plain
+
+_FORMATS: Final = re.compile("[{}]")
+_CONTRADICTS: Final = "What the file says of how it was recorded contradicts itself."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,12 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
         events=facts.events,
         idle=facts.idle,
     )
+    if any(_FORMATS.search(sentence.replace("{}", "", 1)) for sentence in facts.counted):
+        raise InvalidProfile(_CONTRADICTS)
+    try:
+        account.comments()
+    except (ValueError, ArithmeticError) as error:  # such as the root of a negative variance
+        raise InvalidProfile(_CONTRADICTS) from error
     return replace(profile, account=account)
 
 

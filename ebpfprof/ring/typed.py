@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -48,9 +49,12 @@ def from_plain(kind: Any, value: object) -> Any:  # noqa: ANN401 - of the type `
 
 def _float(value: Any) -> float:  # noqa: ANN401 - an int or a float
     try:
-        return float(value)
+        found = float(value)
     except OverflowError as error:
         raise _wrong() from error
+    if math.isnan(found):
+        raise _wrong()
+    return found
 
 
 def _one_of(kinds: tuple[Any, ...], value: object) -> Any:  # noqa: ANN401 - of one of the types
