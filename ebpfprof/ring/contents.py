@@ -106,7 +106,7 @@ def packed(profile: Profile, process: RingProcess, start_ns: int, end_ns: int) -
         raise InvalidProfile("The name and labels of the service are too long for a file.")
     extra = _subfield(_FACTS, text)
     errors = _errors(profile)
-    if any(errors):
+    if errors:
         extra += _subfield(_ERRORS, struct.pack(f"<{len(errors)}e", *errors))
     data = pprof.encode(profile)
     header = bytearray(data[:_FIXED])
@@ -176,7 +176,7 @@ def _check(about: RingFacts) -> None:
 
 def _errors(profile: Profile) -> list[float]:
     kind = find_kind(profile.kind)
-    if kind is None:
+    if kind is None or not any(sample.variance for sample in profile.samples):
         return []
     found = []
     for sample in in_order(profile.samples):

@@ -28,7 +28,7 @@ from ebpfprof.ring.database import IndexDamagedError
 from ebpfprof.ring.folder import BLOCK, DEFAULT_FOLDER, MAX_FILE, RingFolder
 from ebpfprof.ring.store import RingStore
 
-MAX_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 2 << 30
 """How much the ring takes at most, if nothing else is said."""
 MAX_AGE_S: Final = 7 * 86400.0
 """How old its files get, if nothing else is said."""
