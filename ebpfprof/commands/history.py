@@ -111,7 +111,7 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with all files.")
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
     default=_FOLDER,
     show_default=True,

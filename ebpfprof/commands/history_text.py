@@ -53,7 +53,8 @@ def list_text(
     ]
     rows = [_row(time, each, names) for each in processes]
     shown = list(names)
-    while width and len(shown) > 1 and _taken(shown, rows) + _LEAST_NAME > width:
+    longest = min(_LEAST_NAME, max(len(row.name + row.after) for row in rows))
+    while width and len(shown) > 1 and _taken(shown, rows) + longest > width:
         shown.pop()
     headings = ["PID", "Time", "Watched", *map(_title, shown), "Service"]
     kept = 3 + len(shown)

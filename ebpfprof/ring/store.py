@@ -97,15 +97,19 @@ class RingStore:
         """When the oldest file begins and the newest ends, ns; zeros without files."""
         return IndexQueries(self._opened()).times() or (0, 0)
 
-    def make_room(self, size: int) -> None:
-        """Remove the oldest files until so many bytes fit."""
+    def make_room(self, size: int) -> bool:
+        """Remove the oldest files until so many bytes fit; False if all of them are not enough."""
         self.prune_old()
         _, used = self.used()
         free = self._folder.free_bytes()
-        over = used + size - self._bounds.room(used, free)
+        room = self._bounds.room(used, free)
+        if size > room - self._folder.index_bytes():
+            return False
+        over = used + size - room
         if over > 0:
             is_by_space = self._bounds.is_by_space(used, free)
             self.prune(over, "free_space" if is_by_space else "bytes")
+        return True
 
     def prune_old(self) -> None:
         """Remove what is too old."""

@@ -203,7 +203,8 @@ class Ring:
             try:
                 if tries and reason == "no_space":
                     self._store.prune(size, "free_space")
-                self._store.make_room(size)
+                if not self._store.make_room(size):
+                    return self._drop("no_space", why or "There is no space left on the disk.")
                 self._store.store(files)
                 self._written += 1
                 return True

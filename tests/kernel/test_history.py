@@ -22,7 +22,7 @@ from ebpfprof.ring.reader import RingArchive
 from ebpfprof.ring.writer import Ring
 from tests.kernel.live_counts import HANDS, count_in
 from tests.kernel.programs import program
-from tests.kernel.verbs import verb
+from tests.kernel.verbs import PYTHON, verb
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -169,3 +169,14 @@ def test_windows_of_an_estimate_keep_their_errors_through_files(tmp_path: Path) 
     variances = sum(each.variance for each in found.samples)
     before = sum(each.variance for each in whole.samples)
     assert abs(variances - before) <= 0.01 * before
+
+
+def test_other_users_are_told_to_use_sudo(tmp_path: Path) -> None:
+    Ring(tmp_path / "ring", keep_free_bytes=0).close()
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    as_nobody = ("/usr/bin/setpriv", "--reuid", "65534", "--clear-groups", *PYTHON)
+    said = verb("history", "--folder", str(tmp_path / "ring"), command=as_nobody)
+    assert (said.code, said.stdout) == (4, "")
+    assert "can be read by root only" in said.stderr
+    assert "use sudo" in said.stderr

@@ -16,10 +16,19 @@ from ebpfprof.console.text import well_formed
 from ebpfprof.errors import RingError
 from ebpfprof.profile.service import ServiceIdentity
 from ebpfprof.ring.bounds import KEPT_BYTES, Bounds
-from ebpfprof.ring.folder import BLOCK, INDEX, path_of
+from ebpfprof.ring.folder import BLOCK, INDEX, RingFolder, path_of
 from ebpfprof.ring.reader import RingArchive
 from ebpfprof.ring.writer import Ring
-from tests.unit.ring.made_up import NS, START_S, WINDOW_S, Clock, profile_of, ring, window
+from tests.unit.ring.made_up import (
+    NS,
+    START_S,
+    WINDOW_S,
+    Clock,
+    goroutines_of,
+    profile_of,
+    ring,
+    window,
+)
 
 MIB = 1 << 20
 ALL = 0, 1 << 62
@@ -134,16 +143,31 @@ def test_a_full_disk_costs_windows_but_nothing_that_was_written(tmp_path: Path) 
         assert after[-5:] == [clock.now_s - WINDOW_S * n for n in (5, 4, 3, 2, 1)]
         assert len(before) - 8 <= len(after) <= len(before)
         at_s = clock.now_s
-        large = window(at_s, [profile_of(1, NS, at_s, bulk_bytes=900_000)])
-        assert not writer.write(large)
+        profiles = [goroutines_of(1, at_s), profile_of(1, NS, at_s, bulk_bytes=900_000)]
+        assert not writer.write(window(at_s, profiles))
         state = writer.state()
         assert state.dropped == {"no_space": 1}
-        assert "No space" in state.last_error
+        assert "no space" in state.last_error.lower()
+        assert starts(folder) == after
         filler.unlink()
         fill(writer, clock, 1)
         with RingArchive(folder) as archive:
             for each in archive.between(*ALL).files:
                 assert archive.load(each).samples
+
+
+def test_a_window_of_which_one_file_does_not_fit_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up while the window is written."""
+    with small_disk(tmp_path, 8 * MIB) as folder, ring(folder, Clock()) as writer:
+        (tmp_path / "filler").write_bytes(bytes(7 * MIB))
+        monkeypatch.setattr(RingFolder, "free_bytes", lambda _: 100 * MIB)  # as it was before
+        profiles = [goroutines_of(1, START_S), profile_of(1, NS, START_S, bulk_bytes=1_500_000)]
+        assert not writer.write(window(START_S, profiles))
+        assert writer.state().dropped == {"no_space": 1}
+        assert "No space left" in writer.state().last_error
+        assert list(folder.rglob("*.gz")) == []
 
 
 def test_a_window_larger_than_the_ring_is_dropped_and_nothing_else(tmp_path: Path) -> None:
