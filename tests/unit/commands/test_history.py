@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.commands.history import command
+from ebpfprof.commands.cli import cli
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.export import pprof
 from ebpfprof.profile.delta import totals
@@ -82,7 +82,7 @@ def _now(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def ask(folder: Path, *arguments: str) -> Answer:
     """What it prints; raises the errors that main() would print."""
-    done = CliRunner().invoke(command, [*arguments, "--folder", str(folder)])
+    done = CliRunner().invoke(cli, ["history", *arguments, "--folder", str(folder)])
     if isinstance(done.exception, EbpfprofError):
         raise done.exception
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
