@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.profile.service import ServiceWindow, Unwatched
+from ebpfprof.profile.service import ProcessEnd, ServiceWindow, Unwatched
 
 if TYPE_CHECKING:
     from ebpfprof.agent.figures import Figures
@@ -55,6 +55,11 @@ class Handover:
                 profiles=window.profiles,
             )
         )
+
+    def ended(self, process: RecordedProcess, member: Member) -> None:
+        """Tell sinks that a process ended."""
+        about = member.about
+        self._give(ProcessEnd(about.pid, about.started_ns, process.ended_s))
 
     def unwatched(self, member: Member, reason: str, begun_s: float, ended_s: float) -> None:
         """Tell sinks that a process was not recorded in this time (Unix), though it was wanted."""

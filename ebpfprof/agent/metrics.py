@@ -21,6 +21,7 @@ from ebpfprof.system.own_usage import own_usage
 
 if TYPE_CHECKING:
     from ebpfprof.agent.service import Agent
+    from ebpfprof.ring.writer import RingState
 
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Vary": "Accept"}
 _STATES: Final = (
@@ -174,3 +175,22 @@ class _Figures(Collector):
             waiting.add_metric((sink.name,), counters.waiting)
             size.add_metric((sink.name,), counters.waiting_bytes)
         yield from (sent, retried, dropped, waiting, size)
+        if (ring := self._agent.sinks.ring_state()) is not None:
+            yield from self._of_ring(ring)
+
+    def _of_ring(self, ring: RingState) -> Iterable[Metric]:
+        for name, text, value in (
+            ("ebpfprof_ring_bytes", "What the local ring takes.", ring.bytes),
+            ("ebpfprof_ring_files", "Files in the local ring.", ring.files),
+            ("ebpfprof_ring_oldest_timestamp_seconds", "Its oldest window.", ring.oldest_s),
+            ("ebpfprof_ring_newest_timestamp_seconds", "Its newest window.", ring.newest_s),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, counts in (
+            ("ebpfprof_ring_pruned", "Files that made room, by reason.", ring.pruned),
+            ("ebpfprof_ring_dropped", "Windows not written, by reason.", ring.dropped),
+        ):
+            family = CounterMetricFamily(name, text, labels=("reason",))
+            for reason, count in sorted(counts.items()):
+                family.add_metric((reason,), count)
+            yield family

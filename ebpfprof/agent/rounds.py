@@ -17,6 +17,7 @@ from ebpfprof.agent.handover import Handover
 from ebpfprof.agent.scheduler import Candidate, Key, TurnScheduler
 from ebpfprof.continuous.leases import FOREVER
 from ebpfprof.continuous.manager import Manager
+from ebpfprof.discovery.processes import started_ns
 from ebpfprof.errors import TargetGone
 from ebpfprof.system.own_usage import OwnUsage, own_usage
 
@@ -193,6 +194,8 @@ class Rounds:
                 self.manager.note_ending(each.process, "it could not be recorded")
             if each.process.ending is not None:
                 del self._recorded[key]
+                if started_ns(each.process.pid) != each.member.about.started_ns:
+                    self._handover.ended(each.process, each.member)
         self._handover.keep(self.manager.processes)
 
     def _to_renew(self, chosen: set[Key]) -> list[_Recorded]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ from ebpfprof.agent.rounds import Rounds
 from ebpfprof.agent.settings import COMMON, Settings
 from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.console.text import listed
-from ebpfprof.errors import Aborted, BadConfig
+from ebpfprof.errors import Aborted, BadConfig, EbpfprofError
 from ebpfprof.server.quiet_server import QuietServer
 from ebpfprof.system.signals import check
 
@@ -121,19 +121,23 @@ class Agent:
             self.is_config_right = True
             fixed = [n for n in _FIXED if getattr(found, n) != getattr(self.settings, n)]
             kept = {name: getattr(self.settings, name) for name in _FIXED}
-            await self._use(replace(found, **kept))
-            later = ""
-            if fixed:
-                later = f"; {listed(fixed)} will change when the agent is started again"
-            self.log.say(f"The configuration was read again{later}.")
+            await self._use(replace(found, **kept), fixed)
         self._notifier.ready(self._status())
 
-    async def _use(self, settings: Settings) -> None:
+    async def _use(self, settings: Settings, fixed: Sequence[str]) -> None:
+        """Go on with these settings; of those that are `fixed` it has the old values."""
+        try:
+            await asyncio.to_thread(self.sinks.use, settings)
+        except EbpfprofError as error:
+            self.is_config_right = False
+            self.log.say(f"The configuration stays as it was: {error}")
+            return
         self.settings = self.rounds.settings = settings
-        await asyncio.to_thread(self.sinks.use, settings)
         await asyncio.to_thread(self.roster.use, _identifier(settings), settings)
         await asyncio.to_thread(self.roster.survey)
         await self.rounds.settle()
+        later = f"; {listed(fixed)} will change when the agent is started again" if fixed else ""
+        self.log.say(f"The configuration was read again{later}.")
 
     async def _serve(self, app: ASGIApp, listener: socket.socket | None) -> None:
         """Answer HTTP requests until the agent ends."""

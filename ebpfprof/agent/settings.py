@@ -27,12 +27,14 @@ from ebpfprof.agent.values import (
     WordValue,
 )
 from ebpfprof.profilers.registry import kinds_to_choose
+from ebpfprof.ring.folder import DEFAULT_FOLDER
+from ebpfprof.ring.writer import KEEP_FREE_BYTES, MAX_AGE_S, MAX_BYTES
 from ebpfprof.server.listener import Address, parse_address
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 _LISTEN: Final = Address("127.0.0.1", 6061)
-_RING_PATH: Final = "/var/lib/ebpfprof"
+_RING_PATH: Final = str(DEFAULT_FOLDER)
 DEFAULT_KINDS: Final = ("block", "mutex", "cpu", "goroutine")
 
 
@@ -160,8 +162,14 @@ COMMON: Final = (
 RING: Final = (
     Setting("enabled", SwitchValue(), True, "keep windows on this machine"),
     Setting("path", PathValue(), _RING_PATH, "the folder"),
-    Setting("max_bytes", SizeValue(16 * _MIB, 1 << 50), 4 * _GIB, "how large it may become"),
-    Setting("max_age", TimeValue("10m", "3660d"), 7 * 86400.0, "for how long windows are kept"),
+    Setting("max_bytes", SizeValue(16 * _MIB, 1 << 50), MAX_BYTES, "how large it may become"),
+    Setting("max_age", TimeValue("10m", "3660d"), MAX_AGE_S, "for how long windows are kept"),
+    Setting(
+        "keep_free",
+        SizeValue(0, 1 << 50),
+        KEEP_FREE_BYTES,
+        "how much it leaves free in its file system",
+    ),
 )
 SINK: Final = (
     Setting("type", WordValue(lambda: ("folder",)), None, "what it is", is_needed=True),
@@ -197,8 +205,9 @@ class RingSettings:
 
     enabled: bool = True
     path: str = _RING_PATH
-    max_bytes: int = 4 * _GIB
-    max_age: float = 7 * 86400.0
+    max_bytes: int = MAX_BYTES
+    max_age: float = MAX_AGE_S
+    keep_free: int = KEEP_FREE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

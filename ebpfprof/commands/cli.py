@@ -64,6 +64,7 @@ def cli() -> None:
       sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on
       sudo ebpfprof serve --pid 1234                # net/http/pprof, and a page
       ebpfprof report shop-1234-*.block.pb.gz       # what was recorded
+      sudo ebpfprof history --at 03:12 --name shop  # and last night, by the agent
 
     \b
     Exit codes:

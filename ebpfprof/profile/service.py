@@ -60,3 +60,12 @@ class Unwatched:
     start_s: float
     end_s: float
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """A process that was recorded ended, at `end_s` (Unix time) or shortly before."""
+
+    pid: int
+    process_start_ns: int
+    end_s: float

@@ -13,6 +13,7 @@ from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.memory_parts import MEMORY_PARTS
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
+from tests.fuzz.ways.ring import RING
 from tests.fuzz.ways.text import TEXT
 from tests.fuzz.ways.threads import THREADS
 from tests.fuzz.ways.tracebacks import TRACEBACKS
@@ -33,4 +34,5 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *TRACEBACKS,
     *TEXT,
     *PROFILES,
+    *RING,
 )

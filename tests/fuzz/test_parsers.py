@@ -37,6 +37,8 @@ OUR_OWN = {
     "ebpfprof.commands.config_file": "the user's own files: tests/unit/commands/test_defaults.py",
     "ebpfprof.commands.parameter_types": "what the user types",
     "ebpfprof.commands.short_help": "our own help",
+    "ebpfprof.commands.times": "what the user types: tests/unit/commands/test_times.py",
+    "ebpfprof.commands.history_profiles": "names of our own files",
     "ebpfprof.profilers.alarms": "rows of our own maps",
     "ebpfprof.profilers.heap.followed": "rows of our own ring buffer; spans have a parser",
     "ebpfprof.profilers.heap.gate_program": "numbers of our own maps",

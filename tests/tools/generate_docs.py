@@ -50,6 +50,7 @@ _EXIT_CODES = {
     "memory": _OF_READING,
     "report": _OF_FILES,
     "diff": _OF_FILES,
+    "history": _OF_FILES | {ExitCode.PERMISSION_DENIED},
     "doctor": _OF_FILES
     | {
         ExitCode.PERMISSION_DENIED,

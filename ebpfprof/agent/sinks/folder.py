@@ -39,6 +39,9 @@ class FolderDelivery:
         with open(self._folder / INDEX, "a") as index:
             index.write(json.dumps(line, default=dict) + "\n")
 
+    def beat(self) -> None:
+        """There is nothing to do."""
+
     def close(self) -> None:
         """There is nothing to give back."""
 

@@ -12,14 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from ebpfprof.agent.sinks.sink import Counts, Delivery, Item, Refused, RetryLater, SinkCounters
 from ebpfprof.console.text import printable
-from ebpfprof.profile.service import ServiceWindow
+from ebpfprof.profile.service import ProcessEnd, ServiceWindow
 
 FIRST_WAIT_S: Final = 1.0
+BEAT_S: Final = 5.0
 _LONGEST_WAIT_S: Final = 60.0
 _SAMPLE_BYTES: Final = 500
 """What a sample takes in memory, with its share of stacks, roughly."""
@@ -27,7 +29,7 @@ _ITEM_BYTES: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueBounds:
     """How much may wait, and for how long."""
 
     most_bytes: int = 64 << 20
@@ -41,6 +43,9 @@ class _Waiting:
     since_s: float
 
 
+_BEAT: Final = _Waiting(ProcessEnd(0, 0, 0.0), 0, 0.0)
+
+
 class QueuedSink:
     """A Sink that hands items to a Delivery on a thread of its own."""
 
@@ -48,20 +53,21 @@ class QueuedSink:
         self,
         name: str,
         delivery: Delivery,
-        bounds: Bounds | None = None,
+        bounds: QueueBounds | None = None,
         *,
         tell: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tell` gets sentences about problems; `clock` gives seconds."""
         self._name, self._delivery, self._tell, self._clock = name, delivery, tell, clock
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or QueueBounds()
         self._queue: deque[_Waiting] = deque()
         self._bytes = 0
         self._counts = Counts()
         self._changed = threading.Condition(self._counts.lock)
         self._closes_at_s: float | None = None
         self._problem = ""
+        self._beat_s = clock()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._thread.start()
 
@@ -100,15 +106,22 @@ class QueuedSink:
     def _run(self) -> None:
         try:
             wait_s = 0.0
-            while (waiting := self._next(wait_s)) is not None:
-                wait_s = self._try(waiting, wait_s)
+            until_s = 0.0
+            while (waiting := self._next(until_s)) is not None:
+                if waiting is _BEAT:
+                    self._beat()
+                else:
+                    wait_s = self._try(waiting, wait_s)
+                    until_s = self._clock() + wait_s
         finally:
             self._delivery.close()
 
-    def _next(self, wait_s: float) -> _Waiting | None:
-        """The oldest item, after `wait_s` seconds; None once the sink is closed and empty."""
+    def _next(self, until_s: float) -> _Waiting | None:
+        """The oldest item, once it is time; None once the sink is closed and empty.
+
+        _BEAT if nothing is due and a beat is.
+        """
         with self._changed:
-            until_s = self._clock() + wait_s
             while True:
                 now_s = self._clock()
                 closes_at_s = self._closes_at_s
@@ -119,7 +132,10 @@ class QueuedSink:
                 is_due = now_s >= until_s or closes_at_s is not None
                 if self._queue and is_due:
                     return self._queue[0]
-                self._changed.wait(max(0.01, until_s - now_s) if self._queue else None)
+                wait_s = max(0.01, until_s - now_s) if self._queue else BEAT_S
+                self._changed.wait(min(BEAT_S, wait_s))
+                if self._clock() >= self._beat_s + BEAT_S:
+                    return _BEAT
 
     def _try(self, waiting: _Waiting, waited_s: float) -> float:
         """Deliver an item; returns for how long to wait before the next attempt."""
@@ -149,6 +165,11 @@ class QueuedSink:
                 after_s = min(after_s, 0.2)
         self._tell_problem(problem)
         return after_s
+
+    def _beat(self) -> None:
+        self._beat_s = self._clock()
+        with suppress(Exception):  # what is wrong shows when something is delivered
+            self._delivery.beat()
 
     def _back_off(self, waited_s: float) -> float:
         longest = min(_LONGEST_WAIT_S, max(FIRST_WAIT_S, 2 * waited_s))

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ebpfprof.profile.service import ServiceWindow, Unwatched
+from ebpfprof.profile.service import ProcessEnd, ServiceWindow, Unwatched
 
-Item = ServiceWindow | Unwatched
+Item = ServiceWindow | Unwatched | ProcessEnd
 
 
 class Sink(Protocol):
@@ -25,7 +25,7 @@ class Sink(Protocol):
         """What metrics and messages call it."""
 
     def take(self, item: Item) -> None:
-        """Take a window, or a time in which a process was not watched. Returns at once.
+        """Take a window, a time in which a process was not watched, or its end. Returns at once.
 
         Any thread may call it.
         """
@@ -45,6 +45,9 @@ class Delivery(Protocol):
 
         An item that was delivered in part must not be delivered again: that is Refused.
         """
+
+    def beat(self) -> None:
+        """Called every few seconds, whether or not there is something to deliver."""
 
     def close(self) -> None:
         """Give back what it holds."""

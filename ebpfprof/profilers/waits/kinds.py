@@ -8,6 +8,7 @@ from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, 
 from ebpfprof.profile.model import Sample, ValueType
 
 _PROFILER = "ebpfprof.profilers.waits.profiler"
+_COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
 _METRIC = Metric(
     "ebpfprof_delay_seconds",
     "Time that goroutines waited (block), or made others wait (mutex).",
@@ -86,6 +87,7 @@ BLOCK = ProfileKind(
     ),
     sampling=_block_sampling,
     is_windowed=True,
+    coverage=_COVERAGE,
 )
 MUTEX = ProfileKind(
     name="mutex",
@@ -141,6 +143,7 @@ MUTEX = ProfileKind(
     sampling=_mutex_sampling,
     is_of=_are_releases,
     is_windowed=True,
+    coverage=_COVERAGE,
 )
 OPEN = ProfileKind(
     name="open",
