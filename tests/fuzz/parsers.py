@@ -8,6 +8,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.ways.go import GO
 from tests.fuzz.ways.heap import HEAP
 from tests.fuzz.ways.heap_buckets import HEAP_BUCKETS
+from tests.fuzz.ways.identity import IDENTITY
 from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.memory_parts import MEMORY_PARTS
@@ -33,6 +34,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *MEMORY_PARTS,
     *TRACEBACKS,
     *TEXT,
+    *IDENTITY,
     *PROFILES,
     *RING,
 )
