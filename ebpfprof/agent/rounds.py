@@ -152,8 +152,8 @@ class Rounds:
                 self._admit(candidate)
 
     async def stop(self) -> None:
-        """End all windows, and detach all probes."""
-        await self.manager.stop()
+        """End all windows; to close the live session then detaches all probes."""
+        await self.manager.stop_at_once()
 
     def _admit(self, candidate: Candidate) -> None:
         if why := self.scheduler.admit(candidate):

@@ -60,8 +60,8 @@ class Agent:
     ) -> None:
         """Record until `should_end`; whenever `reloads` has grown, `load` gives new settings.
 
-        `app` answers what comes in at `listener`. At the end all windows are given to sinks, and no
-        probe is left. Raises Aborted at a signal that aborts.
+        `app` answers what comes in at `listener`. At the end all windows were given to sinks;
+        to close the live session then detaches all probes. Raises Aborted at a signal that aborts.
         """
         working = asyncio.ensure_future(self.rounds.manager.run())
         serving = asyncio.ensure_future(self._serve(app, listener))

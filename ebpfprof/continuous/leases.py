@@ -98,6 +98,10 @@ class Leases:
             self._end_lease(process)
         await self._background.join()
 
+    async def join(self) -> None:
+        """Wait for all that goes on in the background."""
+        await self._background.join()
+
     async def _begin_lease(self, process: RecordedProcess) -> None:
         try:
             await self._add_user(process)

@@ -134,6 +134,16 @@ class Manager:
         self.stopping.set()
         await self.leases.stop(self.processes)
 
+    async def stop_at_once(self) -> None:
+        """End all waiting and all windows; the caller then closes the live session.
+
+        To close it detaches all probes together, in a fraction of the time of stop().
+        """
+        self.stopping.set()
+        await self.leases.join()
+        for process in self.processes:
+            await self.readings.end_window(process)
+
     def _add(self, process: RecordedProcess) -> RecordedProcess:
         self._processes[process.pid] = process
         if self.continuous:

@@ -13,11 +13,13 @@ _PAGE_BYTES: Final = resource.getpagesize()
 
 @dataclass(frozen=True, slots=True)
 class OwnUsage:
-    """CPU time so far in seconds, and memory now in bytes, of the process and all descendants."""
+    """CPU time so far of the process and all descendants, in seconds, and its own memory now.
+
+    The memory of children is not told: most of it is what they share with the process (fork).
+    """
 
     cpu_s: float
     rss_bytes: int
-    children_rss_bytes: int = 0
 
 
 def own_usage() -> OwnUsage:
@@ -26,12 +28,8 @@ def own_usage() -> OwnUsage:
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = sum(each.ru_utime + each.ru_stime for each in (ended, own))
     _, rss = _of(os.getpid())
-    children = 0
-    for pid in _descendants(os.getpid()):
-        used_s, used_bytes = _of(pid)
-        cpu_s += used_s
-        children += used_bytes
-    return OwnUsage(cpu_s, rss, children)
+    cpu_s += sum(_of(pid)[0] for pid in _descendants(os.getpid()))
+    return OwnUsage(cpu_s, rss)
 
 
 def _of(pid: int) -> tuple[float, int]:

@@ -117,7 +117,7 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
     env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
     with (
         started(tmp_path) as steps,
-        RunningAgent(tmp_path, settings(tmp_path, min_age="1h"), env) as agent,
+        RunningAgent(tmp_path, settings(tmp_path, min_age="1h", max_overhead=1), env) as agent,
     ):
         assert "STATUS=0 processes recorded" in told(manager, "READY=1")
         told(manager, "WATCHDOG=1")
@@ -127,7 +127,7 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         assert agent.metric("ebpfprof_agent_processes", state="young") >= 1
         assert agent.metric("ebpfprof_agent_processes", state="recorded") == 0
         assert not has_probes(steps.pid)
-        agent.reload(settings(tmp_path, max_memory="64MiB"))
+        agent.reload(settings(tmp_path, max_memory="64MiB", max_overhead=1))
         assert "MONOTONIC_USEC=" in told(manager, "RELOADING=1")
         told(manager, "READY=1")
         agent.await_windows(1)
@@ -137,6 +137,7 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         assert agent.metric("ebpfprof_agent_processes", state="recorded") == 1
         assert agent.metric("ebpfprof_agent_events_total", kind="block") >= HANDS
         assert agent.metric("ebpfprof_sink_sent_total", sink="folder") >= 3
+        assert "could not deliver" not in agent.said
         assert agent.metric("ebpfprof_agent_memory_bytes", of="limit") == 64 << 20
         assert agent.metric("ebpfprof_agent_losses_total", reason="waits_full") == 0
         assert 'pid="' not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,12 +27,12 @@ class FolderDelivery:
     def deliver(self, item: Item) -> None:
         """Write the files of a window whole or not at all, and then its line. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        line = asdict(item)
+        profiles = item.profiles if isinstance(item, ServiceWindow) else {}
+        line = asdict(replace(item, profiles={}) if isinstance(item, ServiceWindow) else item)
         if isinstance(item, ServiceWindow):
             name = _UNSAFE.sub("_", item.identity.service)[:64]
             stem = f"{name}-{item.pid}-{int(item.start_s * 1000)}"
-            line["profiles"] = {}
-            for kind, profile in item.profiles.items():
+            for kind, profile in profiles.items():
                 path = self._folder / f"{stem}.{kind}.pb.gz"
                 self._write(path, pprof.encode(profile))
                 line["profiles"][kind] = path.name
