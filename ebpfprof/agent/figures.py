@@ -30,6 +30,8 @@ class Figures:
     spent_on_targets: float = 0.0
     """What the last round cost the processes, in processors; `spent_on_self` the agent."""
     spent_on_self: float = 0.0
+    losses: Counter[str] = field(default_factory=Counter)
+    """What could not be recorded until the end of the last round, by reason."""
     usage: OwnUsage = field(default_factory=own_usage)
     """What the agent used at the end of the last round."""
     lock: threading.Lock = field(default_factory=threading.Lock)

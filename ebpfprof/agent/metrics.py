@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -38,11 +39,14 @@ class AgentMetrics:
         for each in (_Figures(agent), Build()):
             self._registry.register(each)
         ProcessCollector(registry=self._registry)
+        self._executor = ThreadPoolExecutor(1, "metrics")
 
     async def __call__(self, request: Request) -> Response:
         """The metrics as text, in the format that the client takes."""
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        text = await asyncio.to_thread(encoder, self._registry)
+        # In a thread of its own: those for recording may all be at work.
+        loop = asyncio.get_running_loop()
+        text = await loop.run_in_executor(self._executor, encoder, self._registry)
         return Response(text, 200, _HEADERS, content_type)
 
 
@@ -110,14 +114,11 @@ class _Figures(Collector):
                     times.add_metric((kind.name,), figures.amounts[kind.name] / 1e9)
         losses = CounterMetricFamily(
             "ebpfprof_agent_losses",
-            "What could not be recorded, by reason, of all processes so far.",
+            "What could not be recorded until the last round ended, by reason.",
             labels=("reason",),
         )
-        counts = dict.fromkeys((name for name, _ in loss_kinds()), 0)
-        for loss in self._agent.live.losses():
-            counts[loss.name] = counts.get(loss.name, 0) + loss.count
-        for name, count in counts.items():
-            losses.add_metric((name,), count)
+        for name in {name: None for name, _ in loss_kinds()} | dict.fromkeys(figures.losses):
+            losses.add_metric((name,), figures.losses[name])
         yield from (events, times, losses)
 
     def _costs(self) -> Iterable[Metric]:

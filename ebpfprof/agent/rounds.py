@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,7 @@ SPARE_PLACES: Final = 8
 _RENEW_S: Final = 3600.0
 """After this time a process is opened again: sums of all its stacks only grow."""
 _RENEWED_AT_ONCE: Final = 4
+_STARTED_AT_ONCE: Final = 2
 _ROOMY: Final = 0.8
 _FEWER: Final = 0.75
 
@@ -74,6 +76,7 @@ class Rounds:
         self.waiting: dict[Key, str] = {}
         """The processes that wait for their turn, and why."""
         self._recorded: dict[Key, _Recorded] = {}
+        self._queue: list[Key] = []  # of those that have their turn, but were not opened yet
         self._places = settings.max_processes
         self._processors = os.cpu_count() or 1
         self._begun_s = self._begun_unix_s = 0.0
@@ -96,8 +99,8 @@ class Rounds:
 
     @property
     def starting(self) -> int:
-        """How many have their turn, but are still being opened."""
-        return len(self._recorded) - self.recorded
+        """How many have their turn, but are still to be opened."""
+        return len(self._recorded) - self.recorded + len(self._queue)
 
     @property
     def next_turn_s(self) -> float:
@@ -112,8 +115,8 @@ class Rounds:
     def begin(self) -> None:
         """Begin the first round."""
         self._note_begin(own_usage())
-        for key in self._planned(spent=0.0):
-            self._start(key)
+        self._queue = list(self._planned(spent=0.0))
+        self.start_some()
 
     async def turn(self) -> None:
         """End the round, and begin the next one."""
@@ -137,9 +140,17 @@ class Rounds:
                 if key in chosen and each not in renewed
             ),
         )
-        for key in chosen:
-            self._start(key)
+        self._queue = [key for key in chosen if key not in self._recorded]
+        self.start_some()
         self.figures.rounds += 1
+
+    def start_some(self) -> None:
+        """Begin to record some of those that have their turn: a few at a time.
+
+        One after the other is opened anyway, and other work must not wait for all of them.
+        """
+        while self._queue and self.starting - len(self._queue) < _STARTED_AT_ONCE:
+            self._start(self._queue.pop())
 
     async def settle(self) -> None:
         """Notice what ended or failed, and let newcomers begin if there is room in this round."""
@@ -148,7 +159,7 @@ class Rounds:
         await asyncio.gather(*(self._release(each, "the rules changed") for each in refused))
         for candidate in self._roster.candidates(self.costs):
             key = candidate.key
-            if key not in self._recorded and key not in self.waiting:
+            if key not in self._recorded and key not in (*self.waiting, *self._queue):
                 self._admit(candidate)
 
     async def stop(self) -> None:
@@ -159,7 +170,7 @@ class Rounds:
         if why := self.scheduler.admit(candidate):
             self.waiting[candidate.key] = why
         else:
-            self._start(candidate.key)
+            self._queue.append(candidate.key)
 
     def _planned(self, spent: float) -> set[Key]:
         """Plan the next round."""
@@ -223,6 +234,10 @@ class Rounds:
                 continue
             costs[key] = max(0.0, cost_ns - each.cost_ns) / 1e9 / elapsed_s
             each.cost_ns = cost_ns
+        counts = Counter[str]()
+        for loss in self._live.losses():
+            counts[loss.name] += loss.count
+        self.figures.losses = counts
         usage = own_usage()
         own = max(0.0, usage.cpu_s - self._cpu_s) / elapsed_s
         figures = self.figures

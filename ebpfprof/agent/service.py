@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SURVEY_S: Final = 3.0
 _TICK_S: Final = 0.1
+_STUCK_S: Final = 300.0
 _FIXED: Final = (*(each.name for each in COMMON if not each.is_live), "options")
 
 
@@ -40,11 +41,12 @@ class Agent:
     def __init__(
         self, settings: Settings, live: Live, table: ProcessTable, log: Log, notifier: Notifier
     ) -> None:
-        self.settings, self.live, self.log = settings, live, log
+        self.settings, self.log = settings, log
         self._notifier = notifier
         self.sinks = Sinks(log.say)
         self.roster = Roster(table, _identifier(settings), settings, log)
         self.rounds = Rounds(live, self.roster, settings, log, self.sinks.give)
+        self._worked_s = time.monotonic()
         self.is_ready = False
         self.is_config_right = True
 
@@ -65,6 +67,7 @@ class Agent:
         """
         working = asyncio.ensure_future(self.rounds.manager.run())
         serving = asyncio.ensure_future(self._serve(app, listener))
+        telling = asyncio.ensure_future(self._tell_alive())
         try:
             await asyncio.to_thread(self.sinks.use, self.settings)
             await asyncio.to_thread(self.roster.survey)
@@ -80,9 +83,9 @@ class Agent:
             raise Aborted("Aborted.") from None
         finally:
             self.rounds.manager.stopping.set()
-            for task in (working, serving):
+            for task in (working, serving, telling):
                 task.cancel()
-            await asyncio.gather(working, serving, return_exceptions=True)
+            await asyncio.gather(working, serving, telling, return_exceptions=True)
 
     async def _work(
         self,
@@ -92,7 +95,7 @@ class Agent:
     ) -> None:
         loaded, surveyed_s = reloads(), time.monotonic()
         while not should_end():
-            self._notifier.alive()
+            self._worked_s = time.monotonic()
             if reloads() != loaded:
                 loaded = reloads()
                 await self._reload(load)
@@ -100,9 +103,16 @@ class Agent:
                 surveyed_s = time.monotonic()
                 await asyncio.to_thread(self.roster.survey)
                 await self.rounds.settle()
+            self.rounds.start_some()
             if time.monotonic() >= self.rounds.next_turn_s:
                 await self.rounds.turn()
                 self._notifier.status(self._status())
+            await asyncio.sleep(_TICK_S)
+
+    async def _tell_alive(self) -> None:
+        """Tell systemd's watchdog that the agent works, unless it has been stuck for minutes."""
+        while time.monotonic() - self._worked_s < _STUCK_S:
+            self._notifier.alive()
             await asyncio.sleep(_TICK_S)
 
     async def _end(self) -> None:

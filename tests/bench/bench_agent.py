@@ -114,6 +114,8 @@ def main() -> int:
         print(f"{came} came and went; it ended with status {status} in "
               f"{time.monotonic() - began_s:.1f} s; losses: {json.dumps(lost)}")  # fmt: skip
         print(agent.said)
+        for each in targets:
+            each.kill()
         strangers = {each.pid for each in agent.windows()} - {each.pid for each in targets}
         left = [each.pid for each in targets if has_probes(each.pid)]
         if status or lost or strangers or left:
