@@ -75,7 +75,7 @@ class Agent:
             self.is_ready = True
             on_ready()
             self._notifier.ready(self._status())
-            await self._work(should_end, reloads, load)
+            await self._until_end(self._work(reloads, load), should_end)
             self.is_ready = False
             self._notifier.stopping()
             await self._unless_aborted(self._end())
@@ -87,14 +87,21 @@ class Agent:
                 task.cancel()
             await asyncio.gather(working, serving, telling, return_exceptions=True)
 
-    async def _work(
-        self,
-        should_end: Callable[[], bool],
-        reloads: Callable[[], int],
-        load: Callable[[], Settings],
-    ) -> None:
+    async def _until_end(self, work: Awaitable[None], should_end: Callable[[], bool]) -> None:
+        """Do the work until `should_end`; it may be in the middle of something then."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not should_end() and not task.done():
+                await asyncio.wait([task], timeout=_TICK_S)
+            if task.done():
+                await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _work(self, reloads: Callable[[], int], load: Callable[[], Settings]) -> None:
         loaded, surveyed_s = reloads(), time.monotonic()
-        while not should_end():
+        while True:
             self._worked_s = time.monotonic()
             if reloads() != loaded:
                 loaded = reloads()

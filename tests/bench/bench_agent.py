@@ -114,10 +114,10 @@ def main() -> int:
         print(f"{came} came and went; it ended with status {status} in "
               f"{time.monotonic() - began_s:.1f} s; losses: {json.dumps(lost)}")  # fmt: skip
         print(agent.said)
-        for each in targets:
-            each.kill()
         strangers = {each.pid for each in agent.windows()} - {each.pid for each in targets}
         left = [each.pid for each in targets if has_probes(each.pid)]
+        for each in targets:
+            each.kill()
         if status or lost or strangers or left:
             print(f"FAILED: status {status}, strangers {strangers}, probes left in {left}")
             return 1
