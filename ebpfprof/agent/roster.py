@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -116,11 +116,17 @@ class Roster:
             return UNSUPPORTED
         return FAILED if time.monotonic() < member.failed_until_s else ""
 
-    def candidates(self, costs: Costs) -> list[Candidate]:
-        """The processes that may be recorded."""
+    def candidates(self, costs: Costs, opened: Collection[Key]) -> list[Candidate]:
+        """The processes that may be recorded; those that are not `opened` cost more."""
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        window_s = self.settings.window
         return [
-            Candidate(key, each.busy, (now_ns - each.about.started_ns) / 1e9, costs.of(key))
+            Candidate(
+                key,
+                each.busy,
+                (now_ns - each.about.started_ns) / 1e9,
+                costs.of(key) if key in opened else costs.of(key, window_s),
+            )
             for key, each in self.members.items()
             if not self.why_not(each)
         ]

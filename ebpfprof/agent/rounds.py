@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.agent.costs import Costs
+from ebpfprof.agent.costs import OPENING_S, Costs
 from ebpfprof.agent.figures import Figures
 from ebpfprof.agent.handover import Handover
 from ebpfprof.agent.scheduler import Candidate, Key, TurnScheduler
@@ -35,6 +35,9 @@ _RENEW_S: Final = 3600.0
 """After this time a process is opened again: sums of all its stacks only grow."""
 _RENEWED_AT_ONCE: Final = 4
 _STARTED_AT_ONCE: Final = 2
+_GROWTH: Final = 1.5
+_MORE_AT_ONCE: Final = 8
+"""A round records as many times more processes than the last one, and so many besides."""
 _ROOMY: Final = 0.8
 _FEWER: Final = 0.75
 
@@ -76,6 +79,7 @@ class Rounds:
         self.waiting: dict[Key, str] = {}
         """The processes that wait for their turn, and why."""
         self._recorded: dict[Key, _Recorded] = {}
+        self._opened = 0  # in this round
         self._queue: list[Key] = []  # of those that have their turn, but were not opened yet
         self._places = settings.max_processes
         self._processors = os.cpu_count() or 1
@@ -157,7 +161,7 @@ class Rounds:
         self._drop_ended()
         refused = [each for each in self._recorded.values() if self._roster.why_not(each.member)]
         await asyncio.gather(*(self._release(each, "the rules changed") for each in refused))
-        for candidate in self._roster.candidates(self.costs):
+        for candidate in self._roster.candidates(self.costs, self._recorded):
             key = candidate.key
             if key not in self._recorded and key not in (*self.waiting, *self._queue):
                 self._admit(candidate)
@@ -176,9 +180,9 @@ class Rounds:
         """Plan the next round."""
         self.costs.forget(self._roster.members)
         plan = self.scheduler.plan(
-            self._roster.candidates(self.costs),
+            self._roster.candidates(self.costs, self._recorded),
             income=self.income,
-            places=self._places,
+            places=min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE),
             spent=spent,
         )
         self.waiting = dict(plan.waiting)
@@ -192,6 +196,7 @@ class Rounds:
         process = self.manager.add_found(member.about)
         self._recorded[key] = _Recorded(member, process, time.monotonic())
         self._handover.add(process, member)
+        self._opened += 1
         self.manager.leases.lease(process, FOREVER)
 
     async def _release(self, recorded: _Recorded, why: str) -> None:
@@ -243,7 +248,12 @@ class Rounds:
         figures = self.figures
         figures.usage = usage
         figures.spent_on_self, figures.spent_on_targets = own, sum(costs.values())
-        return self.costs.note(costs, own)
+        opening = self._opened * OPENING_S / elapsed_s
+        self._opened = 0
+        spent = self.costs.note(costs, own, opening)
+        if not figures.rounds:  # it starts: imports, programs that are read for the first time
+            spent -= max(0.0, own - self.income)
+        return spent
 
     def _fit_memory(self) -> None:
         """Record fewer processes while the agent has too much memory, and more again later."""

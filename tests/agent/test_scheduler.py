@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebpfprof.agent.costs import FIRST, Costs
+from ebpfprof.agent.costs import FIRST, OPENING_S, Costs
 from ebpfprof.agent.scheduler import BUDGET, PLACES, Candidate, Key, TurnScheduler
 
 
@@ -132,5 +132,8 @@ def test_costs_are_learned(own: float) -> None:
     assert spent == pytest.approx(0.04 + own)
     assert costs.of((1, 1)) == pytest.approx(0.01 + own / 2)
     assert costs.of((3, 1)) == pytest.approx(0.02 + own / 2)
+    assert costs.of((1, 1), 10) == pytest.approx(costs.of((1, 1)) + OPENING_S / 10)
+    costs.note({(1, 1): 0.01, (2, 1): 0.03}, own + 0.1, opening=0.1)  # what opening cost is no rule
+    assert costs.of((1, 1)) == pytest.approx(0.01 + own / 2)
     costs.forget({(2, 1): None})
     assert costs.of((1, 1)) == pytest.approx(0.03 + own / 2)
