@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -133,7 +133,7 @@ class Rounds:
         before = dict(self._recorded)
         chosen = self._planned(spent)
         leaving = [each for key, each in before.items() if key not in chosen]
-        renewed = self._to_renew(chosen)
+        renewed = _to_renew(before, chosen)
         self._note_begin(self.figures.usage)
         await asyncio.gather(
             *(self._release(each, "others have their turn") for each in leaving),
@@ -214,12 +214,6 @@ class Rounds:
                     self._handover.ended(each.process, each.member)
         self._handover.keep(self.manager.processes)
 
-    def _to_renew(self, chosen: set[Key]) -> list[_Recorded]:
-        """Those that have been recorded for too long at a stretch, the longest first."""
-        since = time.monotonic() - _RENEW_S
-        old = [e for key, e in self._recorded.items() if key in chosen and e.since_s < since]
-        return sorted(old, key=lambda each: each.since_s)[:_RENEWED_AT_ONCE]
-
     def _note_begin(self, usage: OwnUsage) -> None:
         self._begun_s, self._begun_unix_s = time.monotonic(), time.time()
         self._cpu_s = usage.cpu_s
@@ -275,3 +269,10 @@ class Rounds:
             reason = self._roster.why_not(member) or self.waiting.get(key, "")
             if key not in self._recorded and reason:
                 self._handover.unwatched(member, reason, begun_s, ended_s)
+
+
+def _to_renew(recorded: Mapping[Key, _Recorded], chosen: set[Key]) -> list[_Recorded]:
+    """Those that have been recorded for too long at a stretch, the longest first."""
+    since = time.monotonic() - _RENEW_S
+    old = [each for key, each in recorded.items() if key in chosen and each.since_s < since]
+    return sorted(old, key=lambda each: each.since_s)[:_RENEWED_AT_ONCE]

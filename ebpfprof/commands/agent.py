@@ -35,13 +35,9 @@ if TYPE_CHECKING:
 def command(path: str | None, only_checks: bool) -> None:
     """Record all Go processes of this machine, all the time, as a service.
 
-    It finds the processes, tells which services they are, and records as many of them at once as
-    its budget allows: the busiest and the newest first, and each of the others in turn. What it
-    records goes into the local ring and to sinks, window by window. Without a file it records the
-    waits, the CPU time and the goroutines of all Go processes within 2 % of the machine.
-
-    SIGHUP reads the file again, without losing a sample. SIGTERM ends it, after the last windows
-    were given away. 127.0.0.1:6061 answers /metrics, /healthz and /readyz.
+    Without a file it records the waits, the CPU time and the goroutines of all of them within 2 %
+    of the machine, into a local ring that `ebpfprof history` reads. SIGHUP reads the file again,
+    SIGTERM ends it.
 
     \b
     Examples:
