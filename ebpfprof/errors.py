@@ -19,6 +19,7 @@ EbpfprofError            1   anything else that failed
 ├── BccMissing          11   BCC's Python module is not installed
 ├── CorruptBinary       12   a truncated, corrupt or hostile ELF file or Go table
 ├── AttachFailed        13   the kernel refused a probe
+├── DeadlockFound       14   doctor found a deadlock in a process, a certain or a likely one
 ├── CommandNotRunnable 126   the program to start can't be executed
 ├── CommandNotFound    127   the program to start does not exist
 └── Aborted            130   a second Ctrl-C
@@ -50,6 +51,7 @@ class ExitCode(IntEnum):
     BCC_MISSING = 11
     CORRUPT_BINARY = 12
     ATTACH_FAILED = 13
+    DEADLOCK_FOUND = 14
     COMMAND_NOT_RUNNABLE = 126
     COMMAND_NOT_FOUND = 127
     ABORTED = 130
@@ -170,6 +172,12 @@ class AttachFailed(EbpfprofError):
     """The kernel refused a probe; the message names the function and the errno."""
 
     exit_code = ExitCode.ATTACH_FAILED
+
+
+class DeadlockFound(EbpfprofError):
+    """doctor found a deadlock, a lost wake, or a whole program asleep: certain, or likely."""
+
+    exit_code = ExitCode.DEADLOCK_FOUND
 
 
 class CommandNotRunnable(EbpfprofError):

@@ -25,3 +25,6 @@ LOSS(unlearned_full, "CPU samples with a stack cut short: it was not learnt yet 
 LOSS(locks_many, "waits and releases told as of other locks: half of the table of stacks had locks")
 LOSS(object_size_unreadable, "allocations not counted: the size of the object could not be read")
 LOSS(births_full, "sampled objects not followed: they came faster than they could be read")
+LOSS(c_stacks_many, "sleeps in C without its callers: they came faster than they could be unwound")
+LOSS(pairs_full, "wakes not counted: no room for one more pair of stacks, who waited and who woke")
+LOSS(waker_unreadable, "wakes without the stack of who woke: it could not be read")

@@ -17,6 +17,7 @@
 #endif
 
 #define WALKERS 4
+#define KEPT_WORDS 6
 /*
  * Read at once, up to the end of the stack: most stacks fit into one piece, and a call of the
  * helper takes longer than copying a kilobyte.
@@ -49,6 +50,8 @@ struct walker {
     u64 piece[PIECE_BYTES / 8];
     u64 next; /* address of the next frame; 0: none */
     u64 g;    /* whose bounds are to be read if they are needed; 0: they are known */
+    /* Of the caller, for after the walk: on its stack the verifier would go on from each value. */
+    u64 kept[KEPT_WORDS];
     struct start start;
     struct stack stack;
 };

@@ -13,8 +13,9 @@
 #define COUNT_ONE (1ULL << COUNT_SHIFT)
 
 #define KIND_BLOCK 0
-#define KIND_MUTEX 1
+#define KIND_MUTEX 1 /* that of a goroutine that releases, or wakes (wakers.h) */
 #define KIND_ALLOCATION 2
+#define KIND_THREAD 3 /* that of a thread without a goroutine, which wakes one (wakers.h) */
 
 /* Sums of one stack since the start. */
 struct total {

@@ -31,22 +31,26 @@ enum event_kind {
     ASSIST_END,
     THREAD_OFF,
     THREAD_ON,
+    THREAD_WAKE,
 };
 
 struct event {
     u64 number; /* from 1 on, in its ring */
     u64 at_ns;
-    u64 goid;  /* of whom it happens to; 0: nobody */
-    u64 by;    /* goid of the goroutine that the thread runs; 0: none */
-    u64 stack; /* key in stacks; 0: none */
+    u64 goid;  /* of whom it happens to; 0: nobody; of THREAD_WAKE see in_interrupt() */
+    u64 by;    /* goid of the goroutine that the thread runs; 0: none; of PARK see waited_for.h; of
+                  THREAD_WAKE the tid of who wakes it */
+    u64 stack; /* key in stacks; 0: none; of THREAD_WAKE, with `more`, the name of who wakes it */
     u64 more;  /* see more_of(); of THREAD_OFF in a system call its number, of the thread's */
     u32 tid;
     s32 p; /* id of the thread's P; NO_P: it has none */
     u32 cpu;
     u8 kind;    /* enum event_kind */
     u8 reason;  /* of a wait: runtime.waitReason; of STOP_WORLD: runtime.stwReason */
-    u8 is_made; /* of YIELD: the goroutine was made to; of THREAD_OFF: the thread was */
-    u8 is_exit; /* of SWITCH: the goroutine ends with it; of THREAD_OFF: it is in a system call */
+    u8 is_made; /* of YIELD: the goroutine was made to; of THREAD_OFF: the thread was; of
+                   THREAD_WAKE: an interrupt wakes it */
+    u8 is_exit; /* of SWITCH: the goroutine ends with it; of THREAD_OFF: it is in a system call; of
+                   THREAD_WAKE: a thread of the process wakes it */
 };
 #define NO_P (-1)
 

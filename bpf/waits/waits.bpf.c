@@ -3,7 +3,8 @@
  * The block and mutex profiles: how long goroutines were parked in channel operations, select
  * and the semaphores below sync, added up by the stack that waited (block) and, for locks, by
  * the stack that released (mutex). Compiled with WITH_BLOCK, WITH_MUTEX or both. With
- * WITH_RUNTIME_LOCKS the mutex profile includes the runtime's own locks (runtime_locks.h).
+ * WITH_RUNTIME_LOCKS the mutex profile includes the runtime's own locks (runtime_locks.h). With
+ * WITH_WAKERS, beside WITH_BLOCK, waits are also added up by who woke whom (wakers.h).
  *
  * on_wait runs where such an operation is about to park, once per operation; on_wake in
  * runtime.ready, which makes the goroutine runnable again. semacquire1 parks again if another
@@ -22,6 +23,7 @@
 #include "probes/target.h"
 #include "probes/totals.h"
 #include "waits/wait.h"
+#include "waits/wakers.h"
 #include "waits/window.h"
 #if WITH_RUNTIME_LOCKS
 #include "waits/runtime_locks.h"
@@ -179,9 +181,10 @@ static __always_inline void find_stack(struct wait *wait, u64 g, const struct ta
     }
 }
 
-/* Counts a wake in the block profile. */
+/* Counts a wake in the block profile. `added` gets what that adds to the sum of the stack. */
 static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
-                                       const struct target *target, u32 target_index) {
+                                       const struct target *target, u32 target_index,
+                                       struct added *added) {
     /* First: verifiers would go on from each way to the delay through the whole walk. */
     if (EVERY_EVENT && WITH_WINDOWS && wait->is_seeded)
         find_stack(wait, g, target, target_index);
@@ -201,6 +204,11 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     now.count -= before.count;
     now.delay_ns -= before.delay_ns;
     add_to(wait->stack, &now, target_index);
+    if (WITH_WAKERS) {
+        added->waiter = wait->stack;
+        added->is_first = wait->counted_ns == 0;
+        added->sums = now;
+    }
     wait->counted_ns = delay_ns;
 }
 
@@ -254,11 +262,10 @@ static __always_inline bool is_parked(const struct wait *wait, u64 g, const stru
 
 /*
  * What all kinds of wakes have in common. Returns the charge of the release in nanoseconds, or
- * NOT_TAKEN if there is no release to record.
+ * NOT_TAKEN if there is no release to record. `added` is that of count_wait().
  */
-#define NOT_TAKEN (~0ULL)
-static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct target *target,
-                                    u32 target_index) {
+static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, struct added *added,
+                                    const struct target *target, u32 target_index) {
     u64 now_ns = window_time(target);
     u64 key = goroutine_key(g, target_index);
     struct wait *wait = waits.lookup(&key);
@@ -276,7 +283,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
     wait->since_ns = now_ns;
     wait->is_queued = false;
     if (WITH_WAITERS && is_inside(target, now_ns))
-        count_wait(wait, g, now_ns, target, target_index);
+        count_wait(wait, g, now_ns, target, target_index, added);
     if (!WITH_MUTEX || !wait->sema)
         return NOT_TAKEN;
     *sema = wait->sema;
@@ -291,17 +298,24 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, const struct
 static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
                                  const struct target *target) {
     u64 sema = 0;
-    u64 releaser = WITH_MUTEX && BY_LOCK ? running_goroutine(ctx->r14, target) : 0;
-    u64 charge_ns = end_wait(ctx->ax, releaser, &sema, target, site->target);
-    if (charge_ns == NOT_TAKEN)
+    struct added added;
+    added.waiter = added.is_first = added.sums.count = added.sums.delay_ns = 0;
+    u64 waker = WITH_MUTEX && BY_LOCK ? running_goroutine(ctx->r14, target) : 0;
+    u64 charge_ns = end_wait(ctx->ax, waker, &sema, &added, target, site->target);
+    if (charge_ns == NOT_TAKEN && !(WITH_WAKERS && added.waiter))
         return;
-    if (!BY_LOCK)
-        releaser = running_goroutine(ctx->r14, target);
-    struct walker *walker = walker_of_releaser(releaser, sema, target, site->target);
+    if (!(WITH_MUTEX && BY_LOCK))
+        waker = running_goroutine(ctx->r14, target);
+#if WITH_WAKERS
+    struct wake wake = {.charge_ns = charge_ns, .sema = sema, .added = added};
+    note_wake(ctx, &wake, waker, target, site->target);
+#else
+    struct walker *walker = walker_of_releaser(waker, sema, target, site->target);
     if (walker) {
-        bool found = start_switched(releaser, target, &walker->start);
+        bool found = start_switched(waker, target, &walker->start);
         count_release(charge_ns, walker, found, target, site->target, sema);
     }
+#endif
 }
 
 /* In runtime.ready, on the g0 of the thread whose goroutine wakes the one in RAX. */
@@ -318,12 +332,13 @@ int on_wake(struct pt_regs *ctx) {
 
 static __always_inline void release(struct pt_regs *ctx, const struct site *site,
                                     const struct target *target) {
+    struct added unused;
     u64 g, sema = 0;
     if (read_user(&g, sizeof(g), (void *)ctx->ax)) {
         count_loss(LOSS_releaser_unreadable, site->target);
         return;
     }
-    u64 charge_ns = end_wait(g, ctx->r14, &sema, target, site->target);
+    u64 charge_ns = end_wait(g, ctx->r14, &sema, &unused, target, site->target);
     if (charge_ns == NOT_TAKEN)
         return;
     struct walker *walker = walker_of_releaser(ctx->r14, sema, target, site->target);

@@ -74,8 +74,8 @@ def cli() -> None:
       3 no such process          11 BCC is missing
       4 rights are missing       12 the executable is corrupt
       5 no Go program            13 the kernel refused a probe
-      6 unknown version of Go   126 run: the program can't be executed
-      7 32-bit, thread, zombie  127 run: there is no such program
-                                130 aborted
+      6 unknown version of Go    14 doctor: something is deadlocked
+      7 32-bit, thread, zombie  126 run: the program can't be executed
+    130 aborted                 127 run: there is no such program
     run: else the status of the program
     """

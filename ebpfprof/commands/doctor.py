@@ -1,4 +1,4 @@
-"""`ebpfprof doctor`: what is missing for profiling here, and the command that fixes it."""
+"""`ebpfprof doctor`: what is missing for profiling here, or what is wrong with a process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebpfprof.commands.parameter_types import Duration
+from ebpfprof.commands.recording_options import ALLOW_UNKNOWN_GO_OPTION
+from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.commands.doctor_checks import Check
 
+_APART_S = 3.0
+_MIN_APART_S = 0.1
+_MAX_APART_S = 3600.0
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
 _WIDEST = 100
 _MIN_ROOM = 20
@@ -23,21 +29,50 @@ _STATE = 9
 
 
 @click.command("doctor", cls=Verb)
+@target_options(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
-def command(as_json: bool) -> int:
-    """Tell what this machine lacks, and the command that fixes it.
+@click.option(
+    "--apart",
+    "apart_s",
+    type=Duration(_MIN_APART_S, _MAX_APART_S),
+    metavar="TIME",
+    help=f"The time between the first look at a process and the last.  [default: {_APART_S:g}s]",
+)
+@ALLOW_UNKNOWN_GO_OPTION
+def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown_go: bool) -> int:
+    """Tell what this machine lacks, or what is stuck in a process: deadlocks, lost wakes.
 
-    Tries out what recording needs of the kernel, on the smallest scale, and looks at BCC, rights
-    and limits. The exit code is 0 if everything needed is there, else the one that a recording
-    would end with (10 the kernel, 11 BCC, 4 rights, 13 a refused probe, 1 anything else; of several
-    the first of these). ebpfprof can do without what is marked
-    "warn".
+    Without a process it tries out what recording needs of the kernel, on the smallest scale, and
+    looks at BCC, rights and limits. The exit code is 0 if everything needed is there, else the one
+    that a recording would end with (10 the kernel, 11 BCC, 4 rights, 13 a refused probe, 1 anything
+    else; of several the first of these). ebpfprof can do without what is marked "warn".
+
+    With processes it looks at their goroutines for some seconds, without a probe, a stop or BPF. It
+    tells of deadlocks of locks, of locks that are free and have waiters, of programs in which
+    everything is asleep, of goroutines that stood still in a lock, and of those that can never go
+    on: with their stacks, and whether that is certain or likely. The exit code is 14 if any of the
+    first three was found, in any of the processes.
 
     \b
     Examples:
       sudo ebpfprof doctor
+      sudo ebpfprof doctor --pid 1234
+      sudo ebpfprof doctor --name shop --json | jq '.processes[].findings[] | select(.certain)'
       sudo ebpfprof doctor --json | jq -r '.checks[] | select(.level != "ok") | .remedy'
     """
+    if pids:
+        from ebpfprof.commands.doctor_process import examine_processes
+        from ebpfprof.recording.drop_privileges import give_up_before_looking
+
+        give_up_before_looking()
+        return examine_processes(
+            pids,
+            apart_s=_APART_S if apart_s is None else apart_s,
+            as_json=as_json,
+            allow_unknown_go=allow_unknown_go,
+        )
+    if apart_s is not None or allow_unknown_go:
+        raise click.UsageError("--apart and --allow-unknown-go are for processes: say which.")
     from ebpfprof.commands.doctor_checks import examine, exit_code
     from ebpfprof.console.terminal import has_color, say, width
 

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from ebpfprof.discovery.containers import container_of, sees_whole_machine
+from ebpfprof.discovery.containers import container_of
 from ebpfprof.errors import (
     BccMissing,
     EbpfprofError,
@@ -26,6 +26,7 @@ from ebpfprof.errors import (
 from ebpfprof.kernel import btf, features
 from ebpfprof.kernel.compiler import bcc_versions
 from ebpfprof.privileges.checks import in_first_user_namespace, missing_capabilities, way_out
+from ebpfprof.system.pid_namespace import sees_whole_machine
 
 Level = Literal["ok", "warn", "missing"]
 

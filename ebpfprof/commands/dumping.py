@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ebpfprof.commands.readable_targets import ReadableTargets, failure_as_json
 from ebpfprof.commands.watching import look_again
 from ebpfprof.console.terminal import has_color, say, width
-from ebpfprof.console.text import printable
-from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
 from ebpfprof.export.tables import goroutines, leaks
-from ebpfprof.goruntime.dump import GoroutineDumper
-from ebpfprof.goruntime.process import for_user, inspect
-from ebpfprof.process.process import Target
 from ebpfprof.profile.leaks import LeakWatch
 from ebpfprof.system.signals import Signals, interruptible
-from symbolizer import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from ebpfprof.errors import EbpfprofError
+    from ebpfprof.goruntime.dump import GoroutineDumper
     from ebpfprof.process.file_opener import FileOpener
+    from ebpfprof.process.process import Target
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,21 @@ class Dumping:
     """Dumps processes. One that fails is told of, and does not end the work on the others."""
 
     def __init__(self, files: FileOpener, options: DumpOptions) -> None:
-        self._files, self._options = files, options
-        self.failures: list[EbpfprofError] = []
+        self._options = options
+        self._targets = ReadableTargets(files, allow_unknown_go=options.allow_unknown_go)
+
+    @property
+    def failures(self) -> list[EbpfprofError]:
         """In their order."""
+        return self._targets.failures
 
     def dump(self, pids: Sequence[int], show: Callable[[str], None]) -> None:
         """Dump the processes one after the other. Raises OutputError."""
         options = self._options
         for number, pid in enumerate(pids):
             text = ""
-            with self._told(pid), ExitStack() as held:
-                _, dumper = self._open(pid, held)
+            with self._targets.told(pid), ExitStack() as held:
+                _, dumper = self._targets.open(pid, held)
                 found = dumper.dump(apart_s=options.apart_s)
                 if options.as_json:
                     text = goroutines.encode(found) + "\n"
@@ -73,7 +75,7 @@ class Dumping:
                         color=has_color(sys.stdout),
                     )
             if not text and options.as_json and len(pids) > 1:
-                text = _failed(pid, self.failures[-1])
+                text = json.dumps(failure_as_json(pid, self.failures[-1])) + "\n"
             show(text)
 
     def watch(self, pids: Sequence[int], *, every_s: float, duration_s: float | None) -> None:
@@ -90,14 +92,15 @@ class Dumping:
     def _watched(self, pids: Sequence[int], held: ExitStack) -> list[_Watched]:
         found = []
         for pid in pids:
-            with self._told(pid):
-                found.append(_Watched(*self._open(pid, held)))
+            with self._targets.told(pid):
+                go, dumper = self._targets.open(pid, held)
+                found.append(_Watched(go.target, dumper))
         return found
 
     def _look(self, each: _Watched) -> bool:
         """Look at a process and show what is found; False if it can't be looked at any more."""
         failed_before = len(self.failures)
-        with self._told(each.target.pid):
+        with self._targets.told(each.target.pid):
             found = each.dumper.look()
             each.looks += 1
             each.first_ns = each.first_ns or found.read_ns
@@ -108,33 +111,3 @@ class Dumping:
                 columns = width(sys.stdout)
                 say(leaks.render(found, suspects, each.looks, gone_ns, columns))
         return len(self.failures) == failed_before
-
-    def _open(self, pid: int, held: ExitStack) -> tuple[Target, GoroutineDumper]:
-        """The process, open until `held` is closed."""
-        target = held.enter_context(Target(pid, self._files))
-        go = inspect(target, allow_unknown_go=self._options.allow_unknown_go)
-        held.callback(go.binary.elf.close)
-        try:
-            return target, held.enter_context(GoroutineDumper(go))
-        except SymbolizerError as error:
-            raise for_user(target, error) from error
-
-    @contextmanager
-    def _told(self, pid: int) -> Iterator[None]:
-        """Errors that are for the user are printed and kept; the block ends there."""
-        try:
-            yield
-        except OutputError:
-            raise
-        except SymbolizerError as error:
-            self._fail(CorruptBinary(f"The tables of process {pid} make no sense: {error}."))
-        except EbpfprofError as error:
-            self._fail(error)
-
-    def _fail(self, error: EbpfprofError) -> None:
-        self.failures.append(error)
-        say("ebpfprof: " + "\n".join(map(printable, str(error).splitlines())), err=True)
-
-
-def _failed(pid: int, error: EbpfprofError) -> str:
-    return json.dumps({"pid": pid, "error": str(error), "exit_code": int(error.exit_code)}) + "\n"

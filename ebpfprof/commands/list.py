@@ -55,9 +55,9 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """
     keep_libraries_to_one_thread()
     from ebpfprof.console.terminal import has_color, say, width
-    from ebpfprof.discovery.containers import sees_whole_machine
     from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
     from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.system.pid_namespace import sees_whole_machine
 
     give_up_before_looking()
     with ProcessTable() as processes:

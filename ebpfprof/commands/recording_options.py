@@ -195,10 +195,18 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
     from ebpfprof.profilers.registry import options_of_kinds
 
     offered = [each for name, each in options_of_kinds().items() if name in given]
+    given["kinds"] = [*given["kinds"]]
+    for option, kind in offered:
+        is_added = option.field == kind.added_by and given[option.field]
+        if is_added and kind.name not in given["kinds"]:
+            given["kinds"].append(kind.name)
     for option, kind in offered:
         is_typed = ctx.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
         is_about_a_choice = (
-            is_typed and kind.is_chosen_by_name and given[option.field] != option.default
+            is_typed
+            and kind.is_chosen_by_name
+            and option.field != kind.added_by
+            and given[option.field] != option.default
         )
         if is_about_a_choice and kind.name not in given["kinds"]:
             asked_for = ",".join((*given["kinds"], kind.name))

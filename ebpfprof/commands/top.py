@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _LAST_ROWS = 10
 _BATCH_ROWS = 20
 _TICK_S = 0.1
+_KEY = "T"  # ebpfprof.top.tracing
+_MOST_LAST_S = 3600.0
+_TRACE_BYTES = 64 << 20
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3600.0
 
 
@@ -66,6 +69,14 @@ _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3600.0
     is_flag=True,
     help="Print each time all tables as a JSON document in one line (docs/top.schema.json).",
 )
+@click.option(
+    "--last",
+    "last_s",
+    type=Duration(most_s=_MOST_LAST_S),
+    metavar="TIME",
+    help=f"Also record an execution trace, of which the last seconds are kept; {_KEY} writes them. "
+    "The profiles and the trace have half of --max-overhead each.",
+)
 def command(
     pids: list[int],
     interval_s: float,
@@ -74,19 +85,21 @@ def command(
     batches: int | None,
     once: bool,
     as_json: bool,
+    last_s: float | None,
     options: Options,
 ) -> None:
     """Show live where goroutines wait, how long, and for what; or which code uses the processor.
 
     Keys: ? shows all keys, q ends. A tab, or its letter, for each profile; d, c, m, n or a click on
     a heading sort, r reverses, / searches, i shows idle waits, Enter shows the stacks of a row and
-    how it went, p pauses, w writes pprof files of all since the start.
+    how it went, p pauses, w writes pprof files of all since the start, T an execution trace.
 
     \b
     Examples:
       sudo ebpfprof top --pid 1234
       sudo ebpfprof top --name api --profile mutex --by-lock
       sudo ebpfprof top --all-go --profile cpu --interval 5
+      sudo ebpfprof top --pid 1234 --last 10s      # T writes a trace of the last 10 s
       sudo ebpfprof top --pid 1234 --once
       sudo ebpfprof top --pid 1234 --once --json
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
@@ -98,10 +111,15 @@ def command(
     from ebpfprof.system.signals import Signals, check, interruptible
     from ebpfprof.top.poller import Poller
     from ebpfprof.top.state import TopView
+    from ebpfprof.top.tracing import TopTrace
+    from ebpfprof.tracing.recorder import TraceOptions
 
     if once and batches not in (None, 1):
         raise click.UsageError("--once means --batch 1: give one of them.")
     is_screen = not (once or batches or as_json) and _is_for_screen()
+    if last_s is not None:
+        _require_trace_is_possible(pids, is_screen=is_screen)
+        options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()
     give_up_before_recording(options, writes=True)
@@ -120,11 +138,18 @@ def command(
             tell(f"attaching to process {target.pid} ({printable(target.name)})")
             session.start(target)
         samples = [session.begin(target) for target in targets]
+        traced = TraceOptions(
+            max_overhead=options.max_overhead, last_s=last_s, buffer_bytes=_TRACE_BYTES
+        )
+        trace = held.enter_context(TopTrace(targets, traced))
+        if last_s is not None:
+            tell(f"attaching to trace process {targets[0].pid}")
+            interruptible(trace.start)
         give_up_probing(options)
         signals.end_recording_only()
         tell("")
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
-        poller = Poller(session, targets, samples, options)
+        poller = Poller(session, targets, samples, options, trace)
         if not poller.views:
             raise click.UsageError("`top` has no table of these profiles: choose others.")
         names = [view.name for view in poller.views]
@@ -136,6 +161,17 @@ def command(
             count = 1 if once else batches
             printed = _json if as_json else _table
             _print_tables(poller, view, interval_s, until_s, count, signals, printed)
+
+
+def _require_trace_is_possible(pids: list[int], *, is_screen: bool) -> None:
+    """Raise click.UsageError if --last can't be."""
+    if len(pids) != 1:
+        raise click.UsageError(f"A trace (--last) is of one process; {len(pids)} were chosen.")
+    if not is_screen:
+        raise click.UsageError(
+            f"--last is for the live table, where {_KEY} writes the trace: elsewhere run "
+            "`ebpfprof trace --last`."
+        )
 
 
 def _is_for_screen() -> bool:

@@ -16,6 +16,7 @@ from ebpfprof.commands.recording_options import (
     output_option,
 )
 from ebpfprof.commands.target_options import target_options
+from ebpfprof.commands.until_wait import LEAST_S, UntilWait, UntilWaitType
 from ebpfprof.commands.verb import Verb
 from ebpfprof.errors import Aborted
 
@@ -54,14 +55,20 @@ _BUFFER_MB = 64
     "last_s",
     type=Duration(most_s=_MOST_LAST_S),
     metavar="TIME",
-    help="Keep only what happened last, until Ctrl-C, SIGTERM or a condition; then write it.",
+    help="Keep only what happened last, until Ctrl-C, SIGTERM or a condition; then write it. "
+    "SIGUSR1 or SIGUSR2 writes it, too, and goes on.",
 )
 @click.option(
     "--until-wait",
-    "until_wait_s",
-    type=Duration(),
-    metavar="TIME",
-    help="End when a goroutine has waited that long for a lock.",
+    "until_waits",
+    type=UntilWaitType(),
+    multiple=True,
+    metavar="[WHAT=]TIME",
+    help="End when a goroutine has waited that long for a lock, or for WHAT: a wait reason as in "
+    "Go's tracebacks ('chan receive=2s'), runnable (for a processor), syscall, or a function on "
+    "the stack of one that waits (main.handle=1s). Waits of idle goroutines for work don't count, "
+    f"unless the function that waits is named. At least {LEAST_S * 1e3:g}ms; may be given several "
+    "times.",
 )
 @click.option(
     "--until-goroutines",
@@ -72,15 +79,30 @@ _BUFFER_MB = 64
 @click.option(
     "--path",
     "path_of",
-    metavar="G17|FUNCTION|KEY=VALUE",
+    metavar="G17|FUNCTION|KEY=VALUE|ADDRESS",
     help="Also show what the time of a goroutine depended on, of those that begin with a function, "
-    "or of those with a label: itself, the run queue, and what others did for whom it waited.",
+    "of those with a label, or of requests on a connection (10.0.0.2:4242: a peer; :8080: a local "
+    "port): themselves, the run queue, and what others did for whom they waited.",
 )
 @click.option(
-    "--wakes",
-    "shows_wakes",
+    "--from",
+    "from_s",
+    type=Duration(may_be_0=True),
+    metavar="TIME",
+    default=0.0,
+    help="With --path: only from then on, since the trace's begin.  [default: all of it]",
+)
+@click.option(
+    "--to",
+    "to_s",
+    type=Duration(),
+    metavar="TIME",
+    help="With --path: only until then, since the trace's begin.",
+)
+@click.option(
+    "--waits-for",
     is_flag=True,
-    help="Also show who woke whom, and how long they had waited.",
+    help="Also show who waits for whom, how long, and for what in the end; circles are named.",
 )
 @click.option(
     "--buffer",
@@ -110,10 +132,12 @@ def command(
     format_name: str | None,
     exact_starts: bool,
     last_s: float | None,
-    until_wait_s: float | None,
+    until_waits: tuple[UntilWait, ...],
     until_goroutines: float | None,
     path_of: str | None,
-    shows_wakes: bool,
+    from_s: float,
+    to_s: float | None,
+    waits_for: bool,
     buffer_mb: float,
     max_overhead: float,
     is_quiet: bool,
@@ -132,20 +156,29 @@ def command(
       sudo ebpfprof trace --name shop -f perfetto
       sudo ebpfprof trace --name shop -f html --max-overhead 0
       sudo ebpfprof trace --pid 1234 --path main.handle        # what did it wait for?
+      sudo ebpfprof trace --pid 1234 --path :8080              # requests on a port
+      sudo ebpfprof trace --pid 1234 --waits-for
       sudo ebpfprof trace --pid 1234 --last 10s                # until Ctrl-C
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait 1s
+      sudo ebpfprof trace --pid 1234 --last 10s --until-wait main.handle=2s
     """
+    from ebpfprof.commands.trace_tables import Asked
     from ebpfprof.commands.tracing import Tracing
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.profilers.options import Options
     from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.system.requests import WriteRequests
     from ebpfprof.system.signals import Signals
     from ebpfprof.tracing.recorder import TraceOptions
 
     if len(pids) != 1:
         raise click.UsageError(f"A trace is of one process; {len(pids)} were chosen.")
+    if path_of is None and (from_s or to_s is not None):
+        raise click.UsageError("--from and --to limit --path, which was not given.")
+    if to_s is not None and to_s <= from_s:
+        raise click.UsageError("--to must be later than --from.")
     if duration_s is None:
-        duration_s = _default_duration_s(last_s, until_wait_s, until_goroutines)
+        duration_s = _default_duration_s(last_s, until_waits or None, until_goroutines)
     rights = Options(max_overhead=max_overhead)
     require_capabilities(needs_bpf=True)
     options = TraceOptions(
@@ -158,11 +191,11 @@ def command(
         options,
         format_name=format_name,
         is_quiet=is_quiet,
-        path_of=path_of,
-        shows_wakes=shows_wakes,
-        until_wait_s=until_wait_s,
+        asked=Asked(path_of, from_s, to_s, waits_for),
+        until_waits=until_waits,
         until_goroutines=None if until_goroutines is None else int(until_goroutines),
         allow_unknown_go=allow_unknown_go,
+        requests=WriteRequests(),
     )
     try:
         with ExitStack() as held:
@@ -175,6 +208,6 @@ def command(
         raise Aborted("Aborted. Nothing was written.") from None
 
 
-def _default_duration_s(*ends: float | None) -> float:
+def _default_duration_s(*ends: object) -> float:
     """Without another end, some seconds."""
     return _USUAL_S if all(each is None for each in ends) else math.inf

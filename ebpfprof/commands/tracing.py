@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -9,26 +10,32 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.commands.trace_tables import Asked, TraceTables
+from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
-from ebpfprof.console.terminal import has_color, progress, say, width, working
+from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
 from ebpfprof.console.text import counted, duration, percent, printable
-from ebpfprof.export.tables import paths
-from ebpfprof.export.tables import timeline as table
 from ebpfprof.export.timelines.formats import FORMATS, of_name
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.process.process import Target
 from ebpfprof.system.signals import Signals, interruptible
-from ebpfprof.timeline.critical import CriticalPaths
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from ebpfprof.tracing.triggers import Trigger
+from ebpfprof.tracing.writer import TraceWriter, stamped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ebpfprof.commands.until_wait import UntilWait
+    from ebpfprof.system.requests import WriteRequests
     from ebpfprof.timeline.model import Timeline
+    from ebpfprof.tracing.writer import WrittenTrace
 
 _DEFAULT: Final = "go"
+_DRAWN_EVERY_S: Final = 0.1
 
 
 class Tracing:
@@ -40,16 +47,18 @@ class Tracing:
         *,
         format_name: str | None,
         is_quiet: bool,
-        path_of: str | None,
-        shows_wakes: bool,
-        until_wait_s: float | None,
+        asked: Asked,
+        until_waits: Sequence[UntilWait],
         until_goroutines: int | None,
         allow_unknown_go: bool,
+        requests: WriteRequests,
     ) -> None:
         self._options, self._format_name, self._is_quiet = options, format_name, is_quiet
-        self._path_of, self._shows_wakes = path_of, shows_wakes
-        self._until_wait_s, self._until_goroutines = until_wait_s, until_goroutines
+        self._asked = asked
+        self._until_waits, self._until_goroutines = until_waits, until_goroutines
         self._allow_unknown_go = allow_unknown_go
+        self._requests = requests
+        self._drawn_s = -_DRAWN_EVERY_S
 
     def open(self, pid: int, output: Path | None, held: ExitStack, *, force: bool) -> None:
         """Open the process, load the program, prepare the file; `held` closes all of it.
@@ -64,6 +73,7 @@ class Tracing:
             target = held.enter_context(Target(pid, files))
             go = interruptible(lambda: inspect(target, allow_unknown_go=self._allow_unknown_go))
             held.callback(go.binary.elf.close)
+            waits = wait_conditions(self._until_waits, go)
             self._recorder = held.enter_context(TraceRecorder(go, self._options))
             interruptible(self._recorder.load)
         if go.assumption:
@@ -79,6 +89,7 @@ class Tracing:
             if_taken = "replace" if force else "refuse"
         when = time.localtime()
         path = output or Path(default_name(target.name, pid, self._format.ending, when, ""))
+        self._output = output
         self._file = held.enter_context(
             OutputFile.prepare(
                 "-" if self._to_stdout else path,
@@ -89,7 +100,10 @@ class Tracing:
             )
         )
         self._trigger = held.enter_context(
-            Trigger(go, wait_s=self._until_wait_s, goroutines=self._until_goroutines)
+            Trigger(go, waits=waits, goroutines=self._until_goroutines)
+        )
+        self._writer = held.enter_context(
+            TraceWriter(self._recorder, self._format.encode, suffix=self._format.suffix)
         )
 
     def record(self, duration_s: float, signals: Signals) -> None:
@@ -98,12 +112,16 @@ class Tracing:
         with working("Attaching ...", is_shown=not self._is_quiet):
             recorder.start()
         signals.end_recording_only()
+        self._requests.take()  # those that came before there was anything to write
         target = recorder.go.target
         if not self._is_quiet:
             length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
             kept = ""
             if self._options.last_s is not None:
-                kept = f"; the last {self._options.last_s:g} s are kept"
+                kept = (
+                    f"; the last {self._options.last_s:g} s are kept, `kill -USR1 {os.getpid()}` "
+                    "writes them"
+                )
             say(
                 f"tracing process {target.pid} ({printable(target.name)}){length}{kept}; Ctrl-C "
                 "ends it",
@@ -112,11 +130,46 @@ class Tracing:
         with progress(duration_s, is_shown=not self._is_quiet) as draw:
             recorder.record(
                 duration_s,
-                lambda gone_s: bool(draw(gone_s) or signals.came or self._trigger.is_met()),
+                lambda gone_s: signals.came or self._is_over(gone_s, draw),
             )
         recorder.stop()
+        self._tell_written(self._writer.wait())
         if self._trigger.why:
             say(f"ebpfprof: {self._trigger.why}", err=True)
+
+    def _is_over(self, gone_s: float, draw: Callable[[float], None]) -> bool:
+        """Look at conditions and at requests to write; whether the recording is to end."""
+        if gone_s >= self._drawn_s + _DRAWN_EVERY_S or gone_s < self._drawn_s:
+            self._drawn_s = gone_s
+            draw(gone_s)
+        self._tell_written(self._writer.taken())
+        if not self._writer.is_busy and self._requests.take():
+            self._write_meanwhile()
+        if self._trigger.warning:
+            warning, self._trigger.warning = self._trigger.warning, ""
+            erase_progress()
+            say(f"ebpfprof: {warning}", err=True)
+        return self._trigger.is_met()
+
+    def _write_meanwhile(self) -> None:
+        if self._to_stdout:
+            erase_progress()
+            say("ebpfprof: a signal writes no file where the trace goes to stdout (-o -)", err=True)
+            return
+        suffix, target = self._format.suffix, self._recorder.go.target
+        name = default_name(target.name, target.pid, self._format.ending, time.localtime(), "")
+        self._writer.write(stamped(self._output, suffix) if self._output else Path(name))
+
+    def _tell_written(self, written: WrittenTrace | None) -> None:
+        if written is None:
+            return
+        erase_progress()
+        for comment in written.comments:
+            say(f"ebpfprof: {comment}", err=True)
+        if written.failure:
+            say(f"ebpfprof: not written: {written.failure}", err=True)
+        else:
+            say(f"Written: {printable(written.name)} ({duration(written.length_ns)})")
 
     def write(self) -> None:
         """Write the file and say what is in it.
@@ -124,7 +177,7 @@ class Tracing:
         Raises OutputError, CorruptBinary, or why the recording could not go on.
         """
         with working("Looking up names ...", is_shown=not self._is_quiet):
-            timeline = interruptible(lambda: timeline_of(self._recorder))
+            timeline = interruptible(lambda: timeline_of(self._recorder.recorded()))
             data = interruptible(lambda: self._format.encode(timeline))
         self._file.commit(data)
         for comment in timeline.comments:
@@ -143,48 +196,19 @@ class Tracing:
 
     def _show(self, timeline: Timeline) -> None:
         stream = sys.stderr if self._to_stdout else sys.stdout
-        columns, color = width(stream), has_color(stream)
-        length = duration(timeline.end_ns - timeline.begin_ns)
-        process = f"process {timeline.pid} ({timeline.command})"
-        parts = [
-            (
-                f"Goroutines of {process}, {length}",
-                table.render(timeline, width=columns, color=color),
-            )
-        ]
-        if self._shows_wakes:
-            parts.append(
-                ("Who woke whom", paths.render_wakes(timeline, width=columns, color=color))
-            )
-        if self._path_of is not None:
-            parts.append(self._path(timeline, self._path_of, width=columns, color=color))
-        for heading, text in parts:
+        tables = TraceTables(timeline, width=width(stream), color=has_color(stream))
+        for heading, text in interruptible(lambda: tables.parts(self._asked)):
             say(f"\n{heading}:\n{text}", err=self._to_stdout, end="")
-
-    def _path(
-        self, timeline: Timeline, what: str, *, width: int | None, color: bool
-    ) -> tuple[str, str]:
-        """A heading, and what the time of the chosen goroutines depended on."""
-        found = CriticalPaths(timeline)
-        chosen = found.chosen(what)
-        if not chosen:
-            return f"What {printable(what)} waited for", (
-                "  There is no such goroutine: the table above has functions; G17 is one by its "
-                "id, KEY=VALUE a label.\n"
-            )
-        text = paths.render_path(found.path(chosen), timeline, width=width, color=color)
-        whole_ns = sum(end_ns - begin_ns for _, begin_ns, end_ns in chosen)
-        many = counted(len(chosen), "goroutine")
-        return f"The time of {printable(what)} ({many}, {duration(whole_ns)})", text
 
     def _show_cost(self) -> None:
         recorder = self._recorder
         overhead, switches = recorder.overhead(), recorder.switches()
-        lost_ns = overhead.ns + switches.ns
+        wakes = recorder.program.wake_runs()
+        lost_ns = recorder.lost_ns()
         share = f", {percent(lost_ns / overhead.cpu_ns)} of its CPU time" if overhead.cpu_ns else ""
         say(
-            f"\nThe process lost some {duration(lost_ns)}{share} "
-            f"({counted(overhead.hits.count, 'probe hit')}, "
-            f"{switches.count} context switches).",
+            f"\nThe process lost some {duration(lost_ns)}{share}: "
+            f"{counted(overhead.hits.count, 'probe hit')},\n"
+            f"{switches.count} context switches, {wakes.count} wakes of threads.",
             err=self._to_stdout,
         )

@@ -91,7 +91,7 @@ def _size(stream: TextIO | None) -> os.terminal_size:
 def progress(duration_s: float, *, is_shown: bool = True) -> Iterator[Callable[[float], None]]:
     """Yield a function to call with the seconds gone: it draws a bar if stderr is a terminal.
 
-    Without `is_shown` it draws none.
+    Of a duration without an end (inf), it draws the seconds only. Without `is_shown` it draws none.
     """
     if not is_shown or not is_terminal(sys.stderr):
         yield lambda gone_s: None
@@ -111,6 +111,12 @@ def progress(duration_s: float, *, is_shown: bool = True) -> Iterator[Callable[[
         say(_ERASE_LINE, err=True, end="")
 
 
+def erase_progress() -> None:
+    """Make room for a message where progress() draws; it draws again."""
+    if is_terminal(sys.stderr):
+        say(_ERASE_LINE, err=True, end="")
+
+
 @contextmanager
 def working(text: str, *, is_shown: bool = True) -> Iterator[None]:
     """Show what takes a while, in a line that goes when it is done, if stderr is a terminal."""
@@ -125,6 +131,8 @@ def working(text: str, *, is_shown: bool = True) -> Iterator[None]:
 
 
 def _bar(gone_s: float, duration_s: float, columns: int) -> str:
+    if math.isinf(duration_s):
+        return f"{int(gone_s)} s"[: columns - 1]
     left_s = max(math.ceil(duration_s - gone_s), 0)
     times = f" {int(gone_s)} of {duration_s:g} s, {left_s} s left"
     # Two brackets, and the last column stays free: some terminals would begin a new line.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
-
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 
 SHORT_ID = 12
 """The number of digits of an id that Docker shows."""
@@ -37,14 +34,6 @@ class Container:
 
     id: str
     pod: str | None = None
-
-
-def sees_whole_machine() -> bool:
-    """Whether we are in the machine's own pid namespace: others show only their own processes."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
-    except OSError:  # a kernel without pid namespaces
-        return True
 
 
 def container_of(cgroups: str) -> Container | None:

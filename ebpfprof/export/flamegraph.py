@@ -24,6 +24,7 @@ _SCRIPTS = (
     "flamelegend.js",
     "flamegraph.js",
     "sandwich.js",
+    "wakers.js",
     "callgraph.js",
     "sourceview.js",
     "tables.js",

@@ -1,4 +1,4 @@
-"""A dump of a target's goroutines, from four looks at them."""
+"""A dump of a target's goroutines, from some looks at them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.closer_look import CloserLook
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.waits_for import WaitReader
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.all_goroutines import AllGoroutines, Goroutine
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits_for import Moving
     from ebpfprof.profile.wait_times import WaitTimes
 
-# When to look, as parts of the time between the first look and the last: at random within these.
-_MIDDLE_LOOKS: Final = ((0.2, 0.45), (0.55, 0.8))
+LOOKS: Final = 4
+"""How often a dump looks."""
+_CENTRAL: Final = 0.7  # of the time between two looks: when the next may come, at random
 
 
 class GoroutineDumper(Closing):
@@ -40,9 +43,10 @@ class GoroutineDumper(Closing):
         self._scanner = GoroutineScanner(go, most=most)
         self._frames = StackFrames(go)
         self._waits: WaitReader | None = None
+        self._closer: CloserLook | None = None
 
-    def dump(self, *, apart_s: float) -> GoroutineDump:
-        """Look at all goroutines at the beginning, the end, and twice within `apart_s` seconds.
+    def dump(self, *, apart_s: float, looks: int = LOOKS) -> GoroutineDump:
+        """Look at all goroutines at the beginning and the end of `apart_s` seconds, and between.
 
         The last look is shown. A goroutine has not moved if all find it parked at the same place
         and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running, so one
@@ -54,8 +58,9 @@ class GoroutineDumper(Closing):
         stood = self._scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         slept_s = 0.0
-        for part in _MIDDLE_LOOKS:
-            due_s = apart_s * random.uniform(*part)
+        step_s = apart_s / (looks - 1)
+        for number in range(1, looks - 1):
+            due_s = step_s * (number + _CENTRAL * random.uniform(-0.5, 0.5))
             time.sleep(due_s - slept_s)  # goroutines that are not stuck need time to move
             slept_s = due_s
             found = self._scanner.parked()
@@ -71,7 +76,8 @@ class GoroutineDumper(Closing):
             for each in last.goroutines
             if each.is_parked and each.pcs and stood.get(each.goid) == (each.sequence, each.pcs[0])
         }
-        return self._made(last, waits, stood_ns, apart_ns)
+        made = self._made(last, waits, stood_ns, apart_ns, looks)
+        return self._confirmed(made, last, moving) if apart_s else made
 
     def look(
         self, waiting_since: WaitTimes | None = None, *, has_waits: bool = False
@@ -87,7 +93,8 @@ class GoroutineDumper(Closing):
         moving = self._waits.read_moving(found) if has_waits and self._waits else None
         self._look_up(found)
         waits = self._waits.read(found, moving) if moving and self._waits else {}
-        return self._made(found, waits, _stood(found, waiting_since), 0)
+        made = self._made(found, waits, _stood(found, waiting_since), 0, 1)
+        return self._confirmed(made, found, moving) if moving else made
 
     def parked(self) -> npt.NDArray[np.uint64]:
         """The numbers of the waits of all parked goroutines now: see profile.wait_times.
@@ -99,6 +106,13 @@ class GoroutineDumper(Closing):
     def close(self) -> None:
         """Close the target's memory."""
         self._scanner.close()
+
+    def _confirmed(
+        self, made: GoroutineDump, found: AllGoroutines, moving: Moving
+    ) -> GoroutineDump:
+        if self._closer is None:
+            self._closer = CloserLook(self._go, self._scanner, self._frames)
+        return self._closer.confirm(made, found, moving.locks)
 
     def _look_up(self, found: AllGoroutines) -> None:
         self._frames.look_up(
@@ -114,6 +128,7 @@ class GoroutineDumper(Closing):
         waits: Mapping[int, WaitsFor],
         stood_ns: Mapping[int, int],
         apart_ns: int,
+        looks: int,
     ) -> GoroutineDump:
         shown = [
             self._shown(each, waits, stood_ns.get(each.goid, 0))
@@ -131,6 +146,7 @@ class GoroutineDumper(Closing):
             found.beyond,
             sum(each.labels is None for each in found.goroutines),
             found.read_ns,
+            looks=looks,
         )
 
     def _shown(

@@ -91,6 +91,10 @@ class StackFrames:
             return None
         return _shown(frames[-1])
 
+    def wrapped(self, start_pc: int) -> int:
+        """The function that the wrapper of a `go` statement calls; any other one is itself."""
+        return self._binary.wrapped(start_pc - self._bias) + self._bias
+
     def is_system(self, start_pc: int, pcs: tuple[int, ...], state: str) -> bool:
         """Whether a goroutine that starts at this function is the runtime's own.
 

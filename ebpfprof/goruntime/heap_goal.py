@@ -8,7 +8,8 @@ from typing import Final
 _LEAST_HEADROOM: Final = 1 << 20  # memoryLimitMinHeapGoalHeadroom
 _RUNWAY: Final = 64 << 10  # minRunway
 _NEVER: Final = (1 << 64) - 1
-_BEYOND_MEMORY: Final = 1 << 56
+BEYOND_MEMORY: Final = 1 << 56
+"""More bytes than any memory has."""
 
 
 def heap_goal(word: Callable[[str], int], headroom_percent: int) -> int | None:
@@ -18,7 +19,7 @@ def heap_goal(word: Callable[[str], int], headroom_percent: int) -> int | None:
     limit: then it is beyond any memory.
     """
     goal = _goal(word, headroom_percent)
-    return goal if goal < _BEYOND_MEMORY else None
+    return goal if goal < BEYOND_MEMORY else None
 
 
 def _goal(word: Callable[[str], int], headroom_percent: int) -> int:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.heap_locks import HeapLocks
+from ebpfprof.goruntime.lock_names import LockNamer
 from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.lock_waits import COND, WAIT_GROUP, LockWait, types_of
 from ebpfprof.goruntime.records import record
 from ebpfprof.profile.waiting_for import LockState
-from symbolizer.locks.names import LockNames
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
@@ -34,7 +32,6 @@ _GROUP: Final = (("state", "state", "<i8"),)
 _COND: Final = (("notify", "notify", "<u8"),)
 _FIELDS: Final = {MUTEX: _MUTEX, RW_MUTEX: _RW, WAIT_GROUP: _GROUP, COND: _COND}
 _MAX_LOCKS: Final = 1 << 16
-_MAX_NAMES: Final = 256  # that we look for: each takes up to some milliseconds
 
 
 class LockStates:
@@ -42,9 +39,7 @@ class LockStates:
 
     def __init__(self, go: GoTarget) -> None:
         self._go = go
-        self._finder = LockNames(go.binary)
-        self._heap = HeapLocks(go)
-        self._names: dict[int, str | None] = {}
+        self._namer = LockNamer(go)
 
     def read(self, memory: Memory, waits: Mapping[int, LockWait]) -> dict[int, LockState]:
         """The locks of these waits, by their addresses. Raises TargetGone."""
@@ -61,23 +56,14 @@ class LockStates:
         for wait in waits.values():
             callers.setdefault(wait.address, set()).add(wait)
         return {
-            address: replace(each, name=self._name(each, callers[address]))
+            address: replace(
+                each,
+                name=self._namer.name(
+                    address, each.type, {wait.caller for wait in callers[address] if wait.caller}
+                ),
+            )
             for address, each in found.items()
         }
-
-    def _name(self, lock: LockState, waits: set[LockWait]) -> str | None:
-        if lock.address not in self._names:
-            if len(self._names) >= _MAX_NAMES:
-                return None
-            name = self._finder.variable(lock.address - self._go.load_bias)
-            if name is None:
-                callers = {each.caller for each in waits if each.caller}
-                ordered = sorted(callers, key=attrgetter("function", "pc"))
-                name = self._finder.field(ordered, lock.type)
-                name = name or self._heap.name(lock.address, ordered, lock.type)
-            name = name or self._finder.place(lock.address - self._go.load_bias)
-            self._names[lock.address] = name
-        return self._names[lock.address]
 
 
 def _state(layout: RuntimeLayout, address: int, kind: str, words: np.void) -> LockState:

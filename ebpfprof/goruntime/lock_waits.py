@@ -55,8 +55,11 @@ class LockWait:
     frame: int
 
 
-class _Place(NamedTuple):
-    """Where stacks of a kind have the address: beside the frame pointer of the frame `number`."""
+class WordPlace(NamedTuple):
+    """Where stacks of a kind have the address: beside the frame pointer of the frame `number`.
+
+    The rest is as in LockWait.
+    """
 
     number: int
     offset: int
@@ -73,10 +76,10 @@ def lock_waits(
 
     A goroutine that moved meanwhile is missing. Raises TargetGone or GoTableError.
     """
-    kinds: dict[tuple[int, ...], _Place | None] = {}
+    kinds: dict[tuple[int, ...], WordPlace | None] = {}
     chosen: list[Goroutine] = []
-    places: list[_Place] = []
-    finder = _Finder(go, frames)
+    places: list[WordPlace] = []
+    finder = LockPlaces(go, frames)
     parked = [each for each in goroutines if each.is_parked and each.words.bp]
     stacks = {each.pcs[:_DEPTH] for each in parked}
     frames.look_up(pc for pcs in stacks if finder.number(pcs) is not None for pc in pcs)
@@ -104,8 +107,9 @@ def lock_waits(
     }
 
 
-class _Finder:
-    """Tells by the return addresses of a stack where its lock's address is."""
+class LockPlaces:
+    """Tells by the return addresses of a stack for what kind of lock it waits, and where its
+    address is."""
 
     def __init__(self, go: GoTarget, frames: StackFrames) -> None:
         self._frames = frames
@@ -126,8 +130,8 @@ class _Finder:
                 return number
         return None
 
-    def place(self, pcs: tuple[int, ...]) -> _Place | None:
-        """None for a stack that waits for no lock."""
+    def place(self, pcs: tuple[int, ...]) -> WordPlace | None:
+        """What is known by the stack; None for one that waits for no lock. Raises GoTableError."""
         at = self.number(pcs)
         if at is None:
             return None
@@ -135,9 +139,9 @@ class _Finder:
         if pcs[at] in self._semacquires:
             return self._in_semaphore(at, calls) if self._semaphores else None
         outside = self._first_outside(calls, at, _IN_COND)
-        return _Place(at, _SLOT, COND, self._notify_offset, *outside)
+        return WordPlace(at, _SLOT, COND, self._notify_offset, *outside)
 
-    def _in_semaphore(self, at: int, calls: Sequence[tuple[int, Any]]) -> _Place | None:
+    def _in_semaphore(self, at: int, calls: Sequence[tuple[int, Any]]) -> WordPlace | None:
         assert self._semaphores
         offset = self._semaphores.address_offset
         use = use_of([frame for _, frame in calls])
@@ -151,10 +155,10 @@ class _Finder:
                 ),
                 len(calls),
             )
-            return _Place(at, offset, use.type, use.sema_offset, use.caller, frame)
+            return WordPlace(at, offset, use.type, use.sema_offset, use.caller, frame)
         if any(frame.function == _WAIT_FOR_GROUP for _, frame in calls):
             outside = self._first_outside(calls, at, _WAIT_FOR_GROUP)
-            return _Place(at, offset, WAIT_GROUP, self._group_offset, *outside)
+            return WordPlace(at, offset, WAIT_GROUP, self._group_offset, *outside)
         return None
 
     @staticmethod
@@ -188,7 +192,7 @@ def frame_pointers(
 
 
 def _argument_words(
-    memory: Memory, chosen: Sequence[Goroutine], places: Sequence[_Place]
+    memory: Memory, chosen: Sequence[Goroutine], places: Sequence[WordPlace]
 ) -> npt.NDArray[np.uint64]:
     bps = frame_pointers(memory, chosen, [each.number for each in places])
     offsets = np.array([each.offset for each in places], np.int64)
@@ -201,7 +205,7 @@ def _find_conditions(
     go: GoTarget,
     memory: Memory,
     chosen: Sequence[Goroutine],
-    places: Sequence[_Place],
+    places: Sequence[WordPlace],
     words: npt.NDArray[np.uint64],
 ) -> None:
     """Puts the lists of those in sync.Cond.Wait into `words`, 0 where none has the goroutine.

@@ -69,7 +69,7 @@ class TimerReader:
         Empty where there are more than 8192 timers, or if they can't be read. Raises TargetGone.
         """
         addresses = self._addresses()
-        if not len(addresses):
+        if addresses is None or not len(addresses):
             return {}
         timers = self._memory.read_records(addresses, self._timer)
         words = addresses + np.uint64(self._argument)
@@ -79,22 +79,29 @@ class TimerReader:
         )
         return {at: Timer(when, max(period, 0)) for at, when, period in rows if at and when > 0}
 
-    def _addresses(self) -> npt.NDArray[np.uint64]:
-        """The addresses of all runtime.timer in the heaps."""
-        none = np.zeros(0, np.uint64)
+    def pending(self) -> int | None:
+        """How many timers are set, with a channel or a function; None if they can't be read.
+
+        A timer that was stopped may be among them until its time comes. Raises TargetGone.
+        """
+        addresses = self._addresses()
+        return None if addresses is None else len(addresses)
+
+    def _addresses(self) -> npt.NDArray[np.uint64] | None:
+        """The addresses of all runtime.timer in the heaps; None if they can't be read."""
         if self._allp is None:
-            return none
+            return None
         try:
             pointer, count = np.frombuffer(self._memory.read(self._allp, 16), np.uint64).tolist()
             if not 0 < count <= _MAX_PROCESSORS:
-                return none
+                return None
             places = np.frombuffer(self._memory.read(pointer, _WORD_BYTES * count), np.uint64)
             heaps = self._memory.read_records(places, self._processor)
             if (heaps["id"] != np.arange(count)).any():
-                return none
+                return None
             counts = heaps["count"].tolist()
             if sum(counts) > _MAX_TIMERS:
-                return none
+                return None
             found = [
                 np.frombuffer(self._memory.read(at, length * self._stride), np.uint64)[
                     :: self._stride // _WORD_BYTES
@@ -103,5 +110,5 @@ class TimerReader:
                 if length
             ]
         except UnreadableMemory:  # the heaps moved meanwhile
-            return none
-        return np.concatenate(found) if found else none
+            return None
+        return np.concatenate(found) if found else np.zeros(0, np.uint64)

@@ -78,9 +78,11 @@ class WaitReader:
             end_ns = moving.ends.get(each.address) if found.ahead_ns is not None else None
             wait = waits.get(each.address)
             lock = locks.get(wait.address) if wait else None
+            may_hold = holders.get(lock.address, {}) if lock else {}
             about = WaitsFor(
                 lock=lock,
-                may_hold=tuple(holders.get(lock.address, ())) if lock else (),
+                may_hold=tuple(may_hold),
+                surely_hold=tuple(goid for goid, is_sure in may_hold.items() if is_sure),
                 behind=_behind(each.goid, lock, writers),
                 file_wait=moving.files.get(each.address),
                 thread=moving.threads.get(each.address),

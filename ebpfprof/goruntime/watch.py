@@ -18,10 +18,11 @@ import numpy as np
 
 from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.process import for_user
-from ebpfprof.profile.deadlocks import deadlocks
+from ebpfprof.profile.asleep import takes_signals
 from ebpfprof.profile.goroutines import GoroutineGroup
 from ebpfprof.profile.hanging import HANGS_NS, hanging
 from ebpfprof.profile.leaks import LeakWatch, Suspects
+from ebpfprof.profile.stuck import Stuck, stuck
 from ebpfprof.profile.wait_times import WaitTimes, wait_number
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.profile.goroutines import DumpedGoroutine
+    from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
     from ebpfprof.profile.hanging import Hanging
 
 _LEAST_LOOKS: Final = 5
@@ -69,7 +70,7 @@ class WatchedGoroutines:
     goroutines: int
     looks: int
     hanging: tuple[HangingGroup, ...]
-    deadlocks: tuple[tuple[DumpedGoroutine, ...], ...]
+    stuck: tuple[Stuck, ...]
     leaks: tuple[tuple[Suspects, int], ...]
     beyond: int = 0
 
@@ -98,7 +99,7 @@ class GoroutineWatch(Closing):
         self._judged: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._full_due_ns = self._soonest_ns = 0
         self._hangs: list[_Hang] = []
-        self._circles: list[tuple[DumpedGoroutine, ...]] = []
+        self._stuck: list[Stuck] = []
         self._found = WatchedGoroutines(0, 0, (), (), ())
 
     @property
@@ -142,10 +143,9 @@ class GoroutineWatch(Closing):
         began_s = time.thread_time()
         dump = self._dumper.look(standing)
         groups = hanging(dump.goroutines)
-        self._circles = []
-        if any(each.is_lock for each in groups):
-            with_locks = self._dumper.look(standing, has_waits=True)
-            self._circles = deadlocks(with_locks.goroutines)[:_MOST]
+        self._stuck = []
+        if any(each.is_lock for each in groups) or _none_runs(dump):
+            self._stuck = stuck(self._dumper.look(standing, has_waits=True))[:_MOST]
         self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
         leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
         if is_due:
@@ -167,11 +167,11 @@ class GoroutineWatch(Closing):
         """Leave out what went on since the last full look."""
         waits = self._times.waits
         groups = [_still_there(each, waits, now_ns) for each in self._hangs]
-        circles = [each for each in self._circles if np.isin(_numbers(each), waits).all()]
+        still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
         self._found = replace(
             self._found,
             hanging=tuple(each for each in groups if each),
-            deadlocks=tuple(circles),
+            stuck=tuple(still),
         )
 
 
@@ -182,6 +182,13 @@ def _for_user(go: GoTarget) -> Iterator[None]:
         yield
     except SymbolizerError as error:
         raise for_user(go.target, error) from error
+
+
+def _none_runs(dump: GoroutineDump) -> bool:
+    """Whether no goroutine has moved, but one that takes signals."""
+    return bool(dump.goroutines) and all(
+        each.stood_ns or takes_signals(each) for each in dump.goroutines
+    )
 
 
 def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:

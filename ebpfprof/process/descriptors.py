@@ -69,13 +69,17 @@ class Descriptors:
                     found[number] = replace(sockets[inode], fd=number)
         return found
 
+    def unix_sockets(self, inodes: Collection[int]) -> dict[int, OpenFile]:
+        """The unix sockets with these inodes that are open, with descriptor 0."""
+        return unix_sockets(self._read("net/unix"), inodes)
+
     def _sockets(self, wanted: set[int]) -> dict[int, OpenFile]:
         found: dict[int, OpenFile] = {}
         for protocol in _INTERNET:
             if len(found) < len(wanted):
                 found |= internet_sockets(self._read(f"net/{protocol}"), protocol[:3], wanted)
         if len(found) < len(wanted):
-            found |= unix_sockets(self._read("net/unix"), wanted)
+            found |= self.unix_sockets(wanted)
         return found
 
     def _link(self, number: int) -> str:
@@ -148,23 +152,27 @@ def unix_sockets(text: bytes, wanted: Collection[int]) -> dict[int, OpenFile]:
 
 
 def _address(text: bytes) -> str:
-    """An address with its port, as Go writes it: 10.0.0.1:80, [::1]:80, :80 for all addresses.
+    """An address as the kernel prints it: see address_text. May raise ValueError.
 
-    The kernel prints each group of four bytes as a number of this machine, lowest byte first. May
-    raise ValueError.
+    Each group of four bytes is a number of this machine, lowest byte first.
     """
     host, _, port = text.partition(b":")
     groups = bytes.fromhex(host.decode("ascii", "replace"))
-    if len(groups) not in (4, 16):
-        raise ValueError(text)
     packed = b"".join(groups[at : at + 4][::-1] for at in range(0, len(groups), 4))
-    number = int(port, 16)
+    return address_text(packed, int(port, 16))
+
+
+def address_text(packed: bytes, port: int) -> str:
+    """An address with its port, as Go writes it: 10.0.0.1:80, [::1]:80, :80 for all addresses.
+
+    `packed` are the 4 or 16 bytes of the address, else this raises ValueError.
+    """
     address = ipaddress.ip_address(packed)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
     if int(address) == 0:
-        return f":{number}"
-    return f"[{address}]:{number}" if address.version == 6 else f"{address}:{number}"
+        return f":{port}"
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 def _is_nowhere(text: bytes) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import struct
+import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -133,13 +134,14 @@ class MappedObjects(Closing):
 
     Each file is opened once and stays open, so that it can be read after the target has unmapped or
     deleted it, and after it has ended. Files that can't be read have no names; nothing that a
-    target does raises here.
+    target does raises here. Any thread may call at() and refresh().
     """
 
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
         """Look at the target's mappings. `clock` gives seconds."""
         self._target = target
         self._clock = clock
+        self._lock = threading.RLock()
         self._next_look_s = 0.0
         self._ranges = AddressRanges()
         self._now: dict[MapsLine, MappedObject] = {}
@@ -161,16 +163,21 @@ class MappedObjects(Closing):
 
         For an unknown address it reads the mappings again, a few times a second at most.
         """
-        found = self._ranges.at(address)
-        if found is None and self._clock() >= self._next_look_s:
-            self.refresh()
+        with self._lock:
             found = self._ranges.at(address)
-        if found is not None:
-            self._given[found.mapping] = None
+            if found is None and self._clock() >= self._next_look_s:
+                self.refresh()
+                found = self._ranges.at(address)
+            if found is not None:
+                self._given[found.mapping] = None
         return found
 
     def refresh(self) -> None:
         """Read the current mappings. Earlier ones stay known where no new one is."""
+        with self._lock:
+            self._refresh()
+
+    def _refresh(self) -> None:
         began_s = self._clock()
         lines = self._target.executable_lines()
         came = self._look_at([line for line in lines if line not in self._now])

@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ebpfprof.profile.goroutines import DumpedGoroutine
-from ebpfprof.profile.waiting_for import WaitsFor
+from ebpfprof.profile.waiting_for import Sureness, WaitsFor
 
 
-def deadlocks(goroutines: Iterable[DumpedGoroutine]) -> list[tuple[DumpedGoroutine, ...]]:
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """Goroutines of which each waits for a lock of the next, and the last for one of the first.
+
+    It is certain if each surely holds its lock, or wants to write first, and no lock changed while
+    they were looked at; else who holds a lock is a guess.
+    """
+
+    goroutines: tuple[DumpedGoroutine, ...]
+    sureness: Sureness
+
+
+def circles(goroutines: Iterable[DumpedGoroutine]) -> list[Circle]:
     """Goroutines that wait for locks in a circle, and did not move between the looks.
 
     Each waits for a lock that the next may hold, or behind the next, which wants to write; the last
-    waits for the first. One alone waits for a lock that it may hold itself. Whether they hold the
-    locks is a guess, from their stacks. No goroutine is in two circles.
+    waits for the first. One alone waits for a lock that it may hold itself. No goroutine is in two
+    circles. Those that are certain come first.
     """
     standing = {each.goid: each for each in goroutines if each.stood_ns and each.waits_for.lock}
-    next_of = {
-        goid: [other for other in _waited_for(each.waits_for) if other in standing]
-        for goid, each in standing.items()
-    }
-    found, done = [], set[int]()
-    for goid in sorted(next_of):
-        if goid not in done and (circle := _shortest_circle(next_of, goid, done)):
-            found.append(tuple(standing[each] for each in circle))
-            done.update(circle)
-        done.add(goid)
+    found, done = list[Circle](), set[int]()
+    for sureness in Sureness:
+        next_of = {
+            goid: [
+                other
+                for other in _waited_for(each.waits_for, sureness)
+                if other in standing and other not in done
+            ]
+            for goid, each in standing.items()
+            if goid not in done
+        }
+        looked_at = set(done)
+        for goid in sorted(next_of):
+            if goid not in looked_at and (circle := _shortest_circle(next_of, goid, looked_at)):
+                members = tuple(standing[each] for each in circle)
+                found.append(Circle(members, sureness))
+                looked_at.update(circle)
+                done.update(circle)
+            looked_at.add(goid)
     return found
 
 
-def _waited_for(waits: WaitsFor) -> tuple[int, ...]:
-    return (waits.behind,) if waits.behind else waits.may_hold
+def _waited_for(waits: WaitsFor, sureness: Sureness) -> tuple[int, ...]:
+    if sureness is Sureness.CERTAIN and not waits.is_steady:
+        return ()
+    if waits.behind:
+        return (waits.behind,)
+    return waits.surely_hold if sureness is Sureness.CERTAIN else waits.may_hold
 
 
 def _shortest_circle(

@@ -67,13 +67,24 @@ class DumpedGoroutine:
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """What else could wake goroutines of a program in which all are asleep and no timer is set.
+
+    `foreign_threads` are those that are not Go's, None if that is not known.
+    """
+
+    foreign_threads: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GoroutineDump:
     """The goroutines of a process, without the runtime's own, by their ids; what is missing.
 
     `apart_ns` is the time between the first look and the last. `system` counts the runtime's own
     goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
     beyond the limit of what we read, `unlabelled` those whose labels could not be read. `read_ns`
-    is the time of the look that is shown (CLOCK_MONOTONIC).
+    is the time of the look that is shown (CLOCK_MONOTONIC). `outside` is None unless closer looks
+    found that all goroutines are asleep. There were `looks` before these.
     """
 
     pid: int
@@ -86,6 +97,8 @@ class GoroutineDump:
     beyond: int
     unlabelled: int = 0
     read_ns: int = 0
+    outside: Outside | None = None
+    looks: int = 4
 
 
 @dataclass(frozen=True, slots=True)

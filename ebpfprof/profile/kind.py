@@ -76,14 +76,16 @@ class Table:
 
     `value` and `count` are the headings of the two values, `place` those of the last column, from
     the longest to the shortest. Without `count`, tables show neither the count nor the mean of an
-    event: they say nothing of the program. `rate` is the unit of the value per second: "time" of
-    several goroutines at once, or "processors".
+    event: they say nothing of the program. Where samples are pairs of stacks (profile.wakers),
+    `waker` are the headings of the column of what woke. `rate` is the unit of the value per second:
+    "time" of several goroutines at once, or "processors".
     """
 
     rows: Literal["operations", "functions"]
     value: str
     count: str
     place: tuple[str, ...]
+    waker: tuple[str, ...] = ()
     rate: Literal["time", "processors"] = "time"
 
 
@@ -129,6 +131,8 @@ class ProfileKind:
     """Of a profile, by stack, bytes whose growth may be a leak, and their variance."""
     enabled_by: str = ""
     """The option (Option.field) that adds this kind; "" if --profile selects it."""
+    added_by: str = ""
+    """A switch (Option.field) that adds it to those that --profile selects; "" without one."""
     is_moment: bool = False
     """Whether it shows a moment, rather than sums over the recorded time."""
     keeps_sums: bool = True

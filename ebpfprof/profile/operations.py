@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ebpfprof.profile.model import UNKNOWN, Frame, Location, Sample
+from ebpfprof.profile.wakers import waiter_of
 
 _MAX_CACHED = 1 << 16
 # By the leaf of a stack, as Go's own profiles have it.
@@ -12,11 +13,15 @@ _LEAVES = {
     "runtime.chansend1": "chan send",
     "runtime.chanrecv1": "chan receive",
     "runtime.chanrecv2": "chan receive",
+    "runtime.closechan": "chan close",
+    "runtime.selectnbrecv": "chan receive",
+    "runtime.selectnbsend": "chan send",
     "runtime.selectgo": "select",
     "reflect.chansend0": "chan send",
     "reflect.chansend": "chan send",
     "reflect.chanrecv": "chan receive",
     "internal/poll.(*fdMutex).rwlock": "fd lock",
+    "internal/poll.(*fdMutex).rwunlock": "fd unlock",
     "internal/poll.runtime_pollWait": "IO wait",
 }
 # A stack from the park on, as in a goroutine profile, has these above the leaf.
@@ -64,16 +69,19 @@ _IO = ("IO wait", "syscall")
 
 
 def operation_of(sample: Sample) -> tuple[str, Frame]:
-    """What the goroutines of a sample did, in words, and the frame of the program that did it."""
-    frames = sample.frames
+    """What the goroutines of a sample did, in words, and the frame of the program that did it.
+
+    Of a pair (profile.wakers) it is what the one that waited did.
+    """
+    frames = waiter_of(sample).frames
     state = next((each.value for each in sample.labels if each.key == STATE), "")
     if state in _NO_OPERATION:
         told = [each for each in frames if not each.function.startswith("[")]
         return str(state), caller(told or frames)
     if name := _system_call(frames):
-        return name, _caller_of_io(frames)
+        return name, caller_outside_library(frames)
     name = operation(frames)
-    return name, _caller_of_io(frames) if name in _IO else caller(frames)
+    return name, caller_outside_library(frames) if name in _IO else caller(frames)
 
 
 def operation(frames: Sequence[Frame]) -> str:
@@ -107,10 +115,11 @@ def waiting_part(sample: Sample) -> tuple[Location, ...]:
     """
     if any(each.key == STATE and each.value in _NO_OPERATION for each in sample.labels):
         return ()
+    locations = waiter_of(sample).locations
     at = 0
-    while at < len(sample.locations) and _is_way_to_park(sample.locations[at].frames):
+    while at < len(locations) and _is_way_to_park(locations[at].frames):
         at += 1
-    return sample.locations[at:]
+    return locations[at:]
 
 
 def _is_way_to_park(frames: Sequence[Frame]) -> bool:
@@ -134,9 +143,9 @@ def _count_syscalls(frames: Sequence[Frame]) -> int:
     return next(found, len(frames))
 
 
-def _caller_of_io(frames: Sequence[Frame]) -> Frame:
+def caller_outside_library(frames: Sequence[Frame]) -> Frame:
     """The innermost frame outside of Go's own library; the outermost if there is none."""
-    outside = (each for each in frames if not _is_in_library(each.function))
+    outside = (each for each in frames if not is_in_library(each.function))
     return next(outside, frames[-1] if frames else Frame(UNKNOWN, "", 0))
 
 
@@ -192,7 +201,7 @@ def _package(function: str) -> str:
 
 
 @lru_cache(_MAX_CACHED)
-def _is_in_library(function: str) -> bool:
+def is_in_library(function: str) -> bool:
     """Whether it belongs to Go's own library, whose import paths have no dot before a slash."""
     path = function.partition("[")[0]
     first, separator, _ = path.partition("/")

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
+
+
+class Sureness(StrEnum):
+    """How sure a finding is: nothing else can be, or all that we see speaks for it."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,14 @@ class ThreadWait:
 class WaitsFor:
     """All that is known of what a goroutine waits for; the same for no two goroutines, usually.
 
-    `may_hold` are ids of goroutines that may hold `lock`. `behind` is the goroutine with a claim to
+    `may_hold` are ids of goroutines that may hold `lock`, `surely_hold` those of them that surely
+    do. `behind` is the goroutine with a claim to
     write, which comes first where readers hold a RWMutex; 0 if there is none. `wakes_in_ns` is when
     a sleep ends, from the look on, negative if it is late; None if it does not sleep.
+
+    Closer looks at what seems stuck tell more. `is_steady`: the lock did not change. `lost_wake`:
+    the lock is free for this goroutine, and nothing is about to wake it; or None. `for_signal`: it
+    waits for a channel of signals.
     """
 
     lock: LockState | None = None
@@ -94,6 +107,10 @@ class WaitsFor:
     file_wait: FileWait | None = None
     thread: ThreadWait | None = None
     wakes_in_ns: int | None = None
+    surely_hold: tuple[int, ...] = ()
+    is_steady: bool = False
+    lost_wake: Sureness | None = None
+    for_signal: bool = False
 
 
 NOTHING: Final = WaitsFor()

@@ -11,7 +11,7 @@ from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
-from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
 from ebpfprof.profilers.wall.kind import WALL
 
 _kinds: dict[str, ProfileKind] = {}
@@ -87,5 +87,7 @@ def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
     return {option.field: (option, kind) for kind in kinds() for option in kind.options}
 
 
-for _kind in (BLOCK, MUTEX, CPU, WALL, GOROUTINE, HEAP, ALLOCS, THREADS, THREADCREATE, OPEN):
+for _kind in (
+    *(BLOCK, MUTEX, WAKERS, CPU, WALL, GOROUTINE, HEAP, ALLOCS, THREADS, THREADCREATE, OPEN),
+):
     register(_kind)

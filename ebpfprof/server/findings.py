@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import counted, duration, printable, quantity
 from ebpfprof.export.tables import leaks
-from ebpfprof.export.tables.goroutines import deadlock_lines, frame_as_json, shown_frames
+from ebpfprof.export.tables import stuck as stuck_table
+from ebpfprof.export.tables.goroutine_frames import frame_as_json, shown_frames
 from ebpfprof.export.tables.quantities import error_cell
 from ebpfprof.profile.operations import caller
+from ebpfprof.profile.waiting_for import Sureness
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.watch import HangingGroup, WatchedGoroutines
-    from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.model import Frame
+    from ebpfprof.profile.stuck import Stuck
     from ebpfprof.server.growths import GrowingStack
 
 _MAX_FRAMES: Final = 100
@@ -23,22 +25,24 @@ _MAX_LINES: Final = 64
 
 
 def as_json(found: WatchedGoroutines) -> list[dict[str, Any]]:
-    """Deadlocks, goroutines that hang, and leaks, in this order.
+    """What is stuck, goroutines that hang, and leaks, in this order.
 
     Each has a `kind`, a `title`, `lines` that explain it, the `count` of its goroutines, and the
     frames of their `stack` without the runtime's, innermost first. Titles and lines are printable;
     names in stacks are as the target has them.
     """
     return [
-        *(_deadlock(each) for each in found.deadlocks),
+        *(_stuck(each) for each in found.stuck),
         *(_hanging(each) for each in found.hanging),
         *(_leak(*each) for each in found.leaks),
     ]
 
 
-def _deadlock(circle: Sequence[DumpedGoroutine]) -> dict[str, Any]:
-    title, *lines = deadlock_lines(circle)
-    return _finding("deadlock", title, lines[:_MAX_LINES], len(circle), ())
+def _stuck(each: Stuck) -> dict[str, Any]:
+    title, *lines = stuck_table.lines(each)
+    shown = [*lines[:-1][:_MAX_LINES], lines[-1]]  # the last one says why
+    found = _finding(stuck_table.kind(each), title, shown, len(each.goroutines), ())
+    return {**found, "certain": each.sureness is Sureness.CERTAIN}
 
 
 def _hanging(group: HangingGroup) -> dict[str, Any]:

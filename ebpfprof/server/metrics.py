@@ -25,6 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import ebpfprof
 from ebpfprof.errors import TargetGone
 from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profile.asleep import Asleep
+from ebpfprof.profile.deadlocks import Circle
+from ebpfprof.profile.stuck import LostWake
 from ebpfprof.profilers.registry import kinds
 from ebpfprof.server.memory_metrics import MemoryMetrics
 from ebpfprof.server.pprof_endpoints import endpoint_names
@@ -34,9 +37,11 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
+    from ebpfprof.profile.stuck import Stuck
     from ebpfprof.server.watches import GoroutineWatches
 
 _OF_PROCESS = ("pid", "command")
+_STUCK = {Circle: "deadlocked", LostWake: "lost_wake", Asleep: "asleep"}
 _OF_KIND = (*_OF_PROCESS, "kind")
 
 
@@ -215,7 +220,8 @@ class _Goroutines(Collector):
         )
         found = GaugeMetricFamily(
             "ebpfprof_target_goroutines_suspect",
-            "Goroutines that hang in locks or sends, wait in a circle of locks, or may leak.",
+            "Goroutines that hang in locks or sends, wait in a circle of locks, lost a wake, are "
+            "asleep with all others, or may leak.",
             labels=(*_OF_PROCESS, "reason"),
         )
         for process in self._manager.processes:
@@ -225,9 +231,17 @@ class _Goroutines(Collector):
             every.add_metric(of_process, known.goroutines)
             sums = {
                 "hanging": sum(each.count for each in known.hanging),
-                "deadlocked": sum(map(len, known.deadlocks)),
+                **_stuck(known.stuck),
                 "leaking": sum(count for _, count in known.leaks),
             }
             for reason, count in sums.items():
                 found.add_metric((*of_process, reason), count)
         return every, found
+
+
+def _stuck(found: Iterable[Stuck]) -> dict[str, int]:
+    """How many goroutines are in findings of each kind."""
+    sums = dict.fromkeys(_STUCK.values(), 0)
+    for each in found:
+        sums[_STUCK[type(each)]] += len(each.goroutines)
+    return sums

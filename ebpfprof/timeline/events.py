@@ -34,6 +34,7 @@ class EventKind(Enum):
     ASSIST_END = auto()
     THREAD_OFF = auto()  # the kernel takes the processor from the thread
     THREAD_ON = auto()
+    THREAD_WAKE = auto()  # the thread is woken: see Event
 
 
 class Event(NamedTuple):
@@ -43,7 +44,9 @@ class Event(NamedTuple):
     goroutine's function, of READY its g.trackingSeq, of SWITCH the goid of the other goroutine, of
     THREAD_OFF in a system call the number of that. `is_made`: it was preempted. `is_exit`: of
     SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a system call. `on` is of PARK a
-    key of Timeline.objects, 0 for none: what the goroutine waits for.
+    key of Timeline.objects, 0 for none: what the goroutine waits for. THREAD_WAKE is by the thread
+    `more`, of a process with the name `word`: of the same one if `is_exit`; `is_made`: an interrupt
+    did it while that thread ran.
     """
 
     at_ns: int
@@ -68,7 +71,7 @@ class Known:
 
     `state` is "waiting", "runnable", "running" or "syscall", `word` the reason of a wait, `stack` a
     key of Timeline.stacks, `sequence` its g.trackingSeq. `tid` and `p` are where it runs, or is in
-    a system call (then without P); 0 and NO_P if that is not known.
+    a system call (then without P); 0 and NO_P if that is not known. `on` is as of an Event.
     """
 
     goid: int
@@ -83,3 +86,4 @@ class Known:
     tid: int = 0
     p: int = NO_P
     labels: tuple[Label, ...] = field(default=())
+    on: int = 0

@@ -64,7 +64,9 @@ class LooksAtGoroutines:
         """A goroutine as the look at all of them found it."""
         scheduler = self._scheduler
         if known.state == ReplayedState.WAITING.value:
-            return scheduler.begin_with(known.goid, ReplayedState.WAITING, known.word, known.stack)
+            return scheduler.begin_with(
+                *(known.goid, ReplayedState.WAITING, known.word, known.stack), on=known.on
+            )
         thread = scheduler.thread(known.tid) if known.tid else None
         is_free = thread and thread.g is None
         if thread and is_free and known.state == ReplayedState.SYSCALL.value and thread.p == NO_P:

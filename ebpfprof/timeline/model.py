@@ -15,13 +15,36 @@ if TYPE_CHECKING:
     from ebpfprof.timeline.steps import TraceStep
 
 UNNAMED: Final = "?"
+KERNEL_FILE: Final = "[kernel.kallsyms]"
+"""The file of the kernel's functions in stacks; their lines are 0."""
 
 
 class WaitObject(NamedTuple):
-    """What a goroutine waits for: its name as shown, and a network wait's file."""
+    """What a goroutine waits for: its name as shown, and a network wait's file.
+
+    `name` is "main.cache.mu" for a lock, which is at `place` ("sync.Mutex at 0xc000012340"), or
+    what is done with a file: "read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)". Not
+    `is_named`: it tells only an address or a descriptor: "sync.Mutex at 0xc000012340", "chan at
+    0xc000020060", "fd 7". One lock for readers and writers may have several keys.
+    """
 
     name: str
     file: OpenFile | None = None
+    is_named: bool = True
+    place: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that is known, in one line."""
+        return f"{self.name} ({self.place})" if self.place else self.name
+
+
+class HeapSize(NamedTuple):
+    """The bytes of the heap from `at_ns` on, and the goal of the next collection; None: none."""
+
+    at_ns: int
+    live: int
+    goal: int | None
 
 
 class StackCall(NamedTuple):
@@ -71,3 +94,7 @@ class Timeline:
     """By goid, of those that had some when they were looked at."""
     comments: tuple[str, ...] = ()
     objects: Mapping[int, WaitObject] = field(default_factory=dict)
+    heap: Sequence[HeapSize] = ()
+    """By time; the first may be from before."""
+    has_exact_starts: bool = False
+    """Whether it was seen when goroutines begin to run; else that is told by what follows."""

@@ -15,7 +15,8 @@ from ebpfprof.timeline.looks import NOT_RECORDED, LooksAtGoroutines
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
 from ebpfprof.timeline.scheduler import Scheduler
-from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
+from ebpfprof.timeline.threads import wake_step
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,6 +52,7 @@ class Replay:
             EventKind.ASSIST_END: self._range,
             EventKind.THREAD_OFF: self._thread_off,
             EventKind.THREAD_ON: self._thread_on,
+            EventKind.THREAD_WAKE: lambda event, thread: self._scheduler.add(wake_step(event)),
         }
 
     @property
@@ -116,15 +118,19 @@ class Replay:
         g = self._scheduler.goroutines.get(event.goid)
         if g is None:
             known = self._looks.known.get(event.goid)
-            stack = known.stack if known and known.sequence == event.more else 0
-            g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack)
+            is_same = known and known.sequence == event.more
+            stack, on = (known.stack, known.on) if known and is_same else (0, 0)
+            g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack, on)
         elif g.state is ReplayedState.RUNNING and g.thread and g.thread is not thread:
             # That it parked was lost.
             self._scheduler.block(g.thread, g.thread.last_ns, event.word, 0, inferred=True)
         if g.state is not ReplayedState.WAITING:
             self.ignored += 1
             return
-        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by)
+        word = "" if event.by else BY_TIMER
+        if event.kind is EventKind.NET_READY:  # whatever goroutine the thread has just looked
+            word = BY_NETWORK
+        self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by, word=word)
 
     def _run(self, event: Event, thread: ReplayedThread) -> None:
         g = self._scheduler.goroutines.get(event.goid) or self._looks.first(event.goid, event.at_ns)
@@ -218,6 +224,7 @@ class Replay:
             event.at_ns,
             StepKind.THREAD_OFF,
             goid=event.goid,
+            stack=event.stack,
             other=event.cpu,
             word="preempted" if event.is_made else "",
         )
@@ -234,8 +241,8 @@ class Replay:
             return  # the same call slept before
         p = thread.p if thread.p != NO_P else event.p
         holder = self._scheduler.holder(p)
-        is_taken = holder and holder is not thread and holder.g
-        if p == NO_P or (is_taken and is_taken.state is ReplayedState.RUNNING):
+        is_taken = holder and holder is not thread and _runs_one(holder, thread)
+        if p == NO_P or is_taken:
             self.ignored += 1  # its P runs another goroutine already
             return
         found = self._runs(event._replace(p=p), thread, event.goid)
@@ -271,3 +278,13 @@ class Replay:
         start_ns = min(event.at_ns, max(g.since_ns, thread.last_ns, thread.on_ns))
         self._scheduler.start(g, thread, event.p, start_ns, inferred=True)
         return g
+
+
+def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
+    """Whether a thread runs a goroutine, of which the other one could not take the P since.
+
+    It could from a thread that lost its processor before the other got one: within a short system
+    call, which nobody saw.
+    """
+    is_off = holder.off_ns and holder.off_ns <= thread.on_ns
+    return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING

@@ -188,6 +188,7 @@ class Scheduler(StepLog):
         stack: int,
         by: int,
         *,
+        word: str = "",
         inferred: bool = False,
     ) -> None:
         """A waiting goroutine becomes runnable; the thread does that, for the goroutine `by`."""
@@ -195,19 +196,25 @@ class Scheduler(StepLog):
             *(thread, at_ns, StepKind.UNBLOCK),
             goid=g.goid,
             stack=stack,
+            word=word,
             by=by,
             inferred=inferred,
         )
         g.state, g.since_ns = ReplayedState.RUNNABLE, thread.last_ns
 
     def begin_with(
-        self, goid: int, state: ReplayedState, word: str = "", stack: int = 0
+        self, goid: int, state: ReplayedState, word: str = "", stack: int = 0, on: int = 0
     ) -> ReplayedGoroutine:
         """A goroutine that was there before: ReplayedState.WAITING or RUNNABLE."""
         g = self.goroutines[goid] = ReplayedGoroutine(goid, state, self.begin_ns, word=word)
         self.add(
             TraceStep(
-                self.begin_ns, StepKind.IS, goid=goid, stack=stack, word=word, state=state.value
+                *(self.begin_ns, StepKind.IS),
+                goid=goid,
+                stack=stack,
+                word=word,
+                state=state.value,
+                on=on,
             )
         )
         return g

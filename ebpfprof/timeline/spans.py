@@ -35,9 +35,10 @@ _AFTER: Final = {
 class Span(NamedTuple):
     """A time in which a goroutine was in one state, of STATES.
 
-    `word` is the reason of a wait, or why it became runnable: "preempted". `stack` is a key of
-    Timeline.stacks: where it waits, or of a runnable goroutine where `by`, who woke or created it,
-    did that. `on` is of a wait a key of Timeline.objects. `tid` and `p` are those it runs on.
+    `word` is the reason of a wait, or why it became runnable: "preempted", BY_NETWORK. `stack` is a
+    key of Timeline.stacks: where it waits, or of a runnable goroutine where `by`, who woke or
+    created it, did that. `on` is of a wait a key of Timeline.objects. `tid` and `p` are those it
+    runs on.
     `is_cut`: it had begun before the timeline, or goes on behind its end.
     """
 
@@ -73,7 +74,7 @@ def spans(timeline: Timeline) -> Iterator[Span]:
         if step.kind is StepKind.IS:
             now[step.goid] = _begun(step, step.state)._replace(is_cut=True)
             continue
-        if step.kind is StepKind.GAP:  # what it was then nobody knows
+        if step.kind is StepKind.GAP:  # what it was then is not known
             for goid, each in now.items():
                 yield each._replace(end_ns=max(each.begin_ns, step.at_ns), is_cut=True)
                 now[goid] = each._replace(begin_ns=step.other, end_ns=step.other, is_cut=True)

@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 NO_THREAD: Final = 0
 """Instead of a thread's id, where none is known."""
+BY_NETWORK: Final = "woken by the network"
+BY_TIMER: Final = "woken by a timer"
+"""Words of UNBLOCK; of other wakes "", and the one that woke is in `by`, if it is known."""
 
 
 class StepKind(Enum):
@@ -34,6 +37,7 @@ class StepKind(Enum):
     ASSIST_END = auto()
     THREAD_OFF = auto()
     THREAD_ON = auto()
+    THREAD_WAKE = auto()  # the thread is woken, by the thread `other` of the process; 0: by `word`
     GAP = auto()  # nothing was recorded from here on, until the time in `other`
 
 
@@ -42,7 +46,7 @@ class TraceStep(NamedTuple):
 
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and
     UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall", of CREATE
-    "waiting" for a coroutine. `on` is of BLOCK a key of Timeline.objects, 0 for none.
+    "waiting" for a coroutine. `on` is of BLOCK and IS a key of Timeline.objects, 0 for none.
     `is_inferred`: nobody saw it, but what came later proves it.
     """
 

@@ -46,6 +46,7 @@ class TopApp(DrawnTable):
         Binding("i", "idle", "Idle"),
         Binding("p,space", "pause", "Pause", key_display="p"),
         Binding("w", "write", "Write"),
+        Binding("T", "trace", "Trace"),
         Binding("question_mark,h", "help", "Help", key_display="?"),
         Binding("escape", "leave", show=False),
         Binding("ctrl+z", "suspend_process", show=False),
@@ -126,6 +127,10 @@ class TopApp(DrawnTable):
         """Write pprof files."""
         self._say("Writing...")
         self._thread.write()
+
+    def action_trace(self) -> None:
+        """Write an execution trace: of the last seconds, or the next ones."""
+        self._thread.trace()
 
     def action_help(self) -> None:
         """Show the help, or the table again."""

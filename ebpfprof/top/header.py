@@ -94,6 +94,8 @@ def _sums(view: TopView) -> list[Part]:
         parts.append(f"{each} {about}{_share(moment.lost_share)}")
     if moment.recorded_share < 1:
         parts.append(f"recorded {_share(moment.recorded_share)}, scaled")
+    if moment.tracing:
+        parts.append(moment.tracing)
     if not moment.losses:
         parts.append("nothing lost")
     return [Part(text) for text in parts]

@@ -71,6 +71,8 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "total_error": row.total_error,
         "total_count": row.total_count,
     }
+    if key.waker:
+        found["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":
         found |= {"address": key.address, "held_ns": row.held_ns}
     if view.rows == "functions":

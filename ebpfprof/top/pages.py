@@ -32,6 +32,8 @@ i  show or hide idle waits   p, Space  pause and go on
 Arrows, PgUp, PgDn, Home, End, {moves}, the wheel  choose a row
 Enter, or a second click  the stacks of the row and how it went; Esc goes back
 w  write pprof files of all since the start into the current folder
+T  write an execution trace of the next 5 s, or with --last 10s of the last
+   10 s, as often as you like: `go tool trace FILE` opens it
 q, Ctrl-C  end; Ctrl-Z suspends. Shift with the mouse selects text, as ever.
 
 Delay/s, Count/s, CPU: of the time since the last look, per second.
@@ -41,6 +43,8 @@ Total: since the start. Share: of all rows but hidden ones.
 Held: for how long a lock was held while others waited, the mean.
 Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof
 counts the probes that the target passes, and measures what one costs.
+Traces are in it; each has the bound of --max-overhead for itself, but with
+--last, where the profiles and the trace have half of it each.
 Recorded: the part of the time that --max-overhead allows; sums are scaled.
 Waits count when they end: `ebpfprof attach --open` shows those that don't."""
 

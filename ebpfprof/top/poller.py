@@ -18,6 +18,7 @@ from ebpfprof.recording.reports import IntervalStart
 from ebpfprof.recording.target import LiveTarget
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.table import TopTable
+from ebpfprof.top.tracing import TopTrace
 from ebpfprof.top.views import View, views_of
 
 if TYPE_CHECKING:  # what reads executables is imported late
@@ -36,8 +37,10 @@ class Poller:
         targets: Sequence[LiveTarget],
         samples: Sequence[IntervalStart | None],
         options: Options,
+        trace: TopTrace,
     ) -> None:
         """Of `targets` that record already, and the CPU samples of each since then."""
+        self.trace = trace
         self._session = session
         self._targets = targets
         self._samples = samples
@@ -69,6 +72,7 @@ class Poller:
         reports = [report for _, found in of_targets for report in found]
         notes = [f"names are missing: {r.failure}" for r in reports if r.failure]
         notes += dict.fromkeys(hint for r in reports for hint in r.hints)
+        notes += [self.trace.failure] if self.trace.failure else []
         return Moment(
             readings=readings,
             targets=self._target_lines(),
@@ -78,6 +82,7 @@ class Poller:
             recorded_share=min((r.coverage.share for r in reports if r.coverage), default=1.0),
             losses=self._session.losses(),
             notes=notes,
+            tracing=self.trace.state,
         )
 
     def write(self) -> list[str]:
@@ -126,7 +131,7 @@ class Poller:
     def _lost_share(self) -> float:
         overheads = [self._session.overhead(target) for target in self._targets]
         cpu_ns = sum(each.cpu_ns for each in overheads)
-        lost_ns = sum(each.ns for each in overheads)
+        lost_ns = sum(each.ns for each in overheads) + self.trace.lost_ns
         return min(max(lost_ns / cpu_ns, 0.0), 1.0) if cpu_ns > 0 else 0.0
 
     def _own_cpu(self) -> float:
@@ -159,6 +164,7 @@ class PollingThread:
         self._thread = threading.Thread(target=self._run, name="ebpfprof-top", daemon=True)
         self.message = ""
         """What was written, or why not, until the caller empties it."""
+        poller.trace.tell = self._tell
         self.error: BaseException | None = None
         """Why the thread ended, if it did."""
 
@@ -171,6 +177,10 @@ class PollingThread:
         """Have the files written soon."""
         self._is_to_write = True
         self._asked.set()
+
+    def trace(self) -> None:
+        """Have the last seconds of the trace written soon, or the next ones recorded."""
+        self._poller.trace.press()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -205,6 +215,9 @@ class PollingThread:
                     next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
         except BaseException as error:
             self.error = error
+
+    def _tell(self, message: str) -> None:
+        self.message = message
 
     def _written(self) -> str:
         try:

@@ -26,7 +26,8 @@ class RowKey:
 
     `name` is a function or a lock, `address` that of the lock. Text is as the target has it: not
     fit for a terminal before text.printable(). `idle` is the rule by which it waits for work only.
-    `program` is the innermost function of the program's main module, if `name` is a library's.
+    `program` is the innermost function of the program's main module, if `name` is a library's;
+    `waker` what woke its goroutines, where samples are pairs (profile.wakers).
     """
 
     pid: int
@@ -37,17 +38,18 @@ class RowKey:
     idle: IdleRule | None = None
     address: int = 0
     program: str = ""
+    waker: str = ""
 
     @property
     def place(self) -> str:
         """The file, without its folders, and the line, or a lock's address; "" if not known."""
         if self.address:
             return f"{self.address:#x}"
-        if not self.file:
-            return ""
         name = self.file.rpartition("/")[2]
-        place = f"{name}:{self.line}" if self.line else name
-        return f"{place} from {self.program}" if self.program else place
+        place = f"{name}:{self.line}" if name and self.line else name
+        if self.waker:
+            place = f"{place} woken by {self.waker}".lstrip()
+        return f"{place} from {self.program}" if self.program and name else place
 
     def matches(self, pattern: re.Pattern[str]) -> bool:
         """Whether the pattern is found in the operation, the name or the place."""
@@ -204,6 +206,8 @@ class Moment:
     """The part of their CPU time that the targets lost to this since the start, 0 to 1."""
     recorded_share: float = 1.0
     """The part of the time in which waits were recorded, of the target where it is the least."""
+    tracing: str = ""
+    """Which trace is recorded beside the profiles; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)

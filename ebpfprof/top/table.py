@@ -10,6 +10,7 @@ from ebpfprof.export.go_quotes import readable
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
+from ebpfprof.profile.wakers import waiter_of, waker_of
 from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack
 from ebpfprof.top.views import view_named
 
@@ -122,10 +123,12 @@ class TopTable:
         rule = rule_of(self._view.kind.name, sample)
         own = None
         if not is_of_program(line.function, self._module):
-            own = frame_of_program(sample.frames, self._module)
+            own = frame_of_program(waiter_of(sample).frames, self._module)
         program = readable(own.function) if own else ""
         function = readable(line.function)
-        key = RowKey(pid, name, function, line.file, line.line, rule, program=program)
+        by = waker_of(sample)
+        waker = readable(operation_of(by)[1].function) if by else ""
+        key = RowKey(pid, name, function, line.file, line.line, rule, program=program, waker=waker)
         return (self._number(key),)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:

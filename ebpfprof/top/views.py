@@ -11,7 +11,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_with_option, kinds
 
 _BY_LOCK: Final = "by_lock"
-_OWN_KEYS: Final = frozenset("dcmnrilpwhq/? ")
+_OWN_KEYS: Final = frozenset("dcmnrilpwThq/? ")
 """Those that do something in each table; see top.state."""
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import struct
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
+from ebpfprof.tracing.wait_objects import LookedWaits
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ebpfprof.goruntime.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.waiting_for import FileWait
 
 _NOT_WAITING: Final = ("runnable", "running", "syscall")
 _ON_THREADS: Final = ("running", "syscall")
@@ -25,7 +30,7 @@ _ID: Final = struct.Struct("<i")
 
 
 class Census(Closing):
-    """Looks at the goroutines of one process, any number of times; one thread at a time."""
+    """Looks at the goroutines of one process, any number of times. Any thread may use it."""
 
     def __init__(self, go: GoTarget) -> None:
         """Open the process's memory. Raises TargetGone, PermissionDenied or GoTableError."""
@@ -33,20 +38,40 @@ class Census(Closing):
         """The stacks of all looks, by Known.stack: runtime addresses, innermost first."""
         self._layout = go.binary.layout
         self._scanner = GoroutineScanner(go)
+        self._waits = LookedWaits(go, self._scanner.memory, StackFrames(go))
+        self._lock = threading.Lock()
 
     def look(self) -> Mapping[int, Known]:
         """All goroutines now, by goid; none if they can't be read, or the process has ended."""
-        try:
-            found = self._scanner.scan()
-        except (TargetGone, UnreadableMemory, SymbolizerError):
-            return {}
-        return {each.goid: self._known(each, found.read_ns) for each in found.goroutines}
+        with self._lock:
+            try:
+                found = self._scanner.scan()
+            except (TargetGone, UnreadableMemory, SymbolizerError):
+                return {}
+            keys: Mapping[int, int] = {}
+            with suppress(TargetGone, UnreadableMemory, SymbolizerError):
+                keys = self._waits.keys(found.goroutines)
+            return {
+                each.goid: self._known(each, found.read_ns, keys.get(each.goid, 0))
+                for each in found.goroutines
+            }
+
+    def files(self) -> Mapping[int, FileWait]:
+        """The files that goroutines waited for, by Known.on."""
+        with self._lock:
+            return dict(self._waits.files)
+
+    def forget_stacks(self, looks: Iterable[Mapping[int, Known]]) -> None:
+        """Keep the stacks of these looks only."""
+        with self._lock:
+            wanted = {known.stack for look in looks for known in look.values()}
+            self.stacks = {key: pcs for key, pcs in self.stacks.items() if key in wanted}
 
     def close(self) -> None:
         """Close the process's memory."""
         self._scanner.close()
 
-    def _known(self, each: Goroutine, at_ns: int) -> Known:
+    def _known(self, each: Goroutine, at_ns: int, on: int) -> Known:
         is_waiting = each.state not in _NOT_WAITING
         key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
         if key:
@@ -65,6 +90,7 @@ class Census(Closing):
             tid,
             p,
             each.labels or (),
+            on,
         )
 
     def _thread(self, each: Goroutine) -> tuple[int, int]:

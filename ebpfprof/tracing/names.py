@@ -5,17 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.frames import StackFrames
-from ebpfprof.timeline.model import StackCall, TimelineGoroutine
+from ebpfprof.kernel.kallsyms import KernelSymbols
+from ebpfprof.profile.model import Frame
+from ebpfprof.profilers.cpu.sample_table import CpuStack
+from ebpfprof.profilers.cpu.stacks import CpuTranslator
+from ebpfprof.profilers.cpu.unwinder import Ending
+from ebpfprof.timeline.model import KERNEL_FILE, StackCall, TimelineGoroutine
 from ebpfprof.timeline.steps import StepKind, TraceStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from ebpfprof.goruntime.frames import StackFrames
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.timeline.events import Known
 
 
+_KERNEL: Final = 1 << 63
+_SCHEDULES: Final = ("__schedule", "schedule")  # kernel/sched/core.c
 # Steps whose stack is that of the goroutine itself.
 _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCALL)
 
@@ -23,19 +31,27 @@ _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCA
 class TraceNames:
     """Looks up the names of one program, each once. Its methods raise GoTableError."""
 
-    def __init__(self, go: GoTarget) -> None:
-        self._frames = StackFrames(go)
+    def __init__(self, go: GoTarget, frames: StackFrames, objects: MappedObjects | None) -> None:
+        """`objects` are mapped in a program that calls C; None for one that doesn't."""
+        self._frames = frames
+        begin = go.binary.text_start + go.load_bias
+        self._go_text = range(begin, go.binary.text_end + go.load_bias)
+        self._of_c = CpuTranslator(objects, go) if objects else None
         self._starts: dict[int, StackCall | None] = {}
 
     def stacks(
         self, stacks: Mapping[int, tuple[int, ...]], wanted: Iterable[int]
     ) -> dict[int, tuple[StackCall, ...]]:
         """The calls of the wanted stacks, by key, innermost first."""
-        chosen = {key: stacks[key] for key in wanted if key in stacks}
-        self._frames.look_up(pc for pcs in chosen.values() for pc in pcs)
+        chosen = {key: self._parted(stacks[key]) for key in wanted if key in stacks}
+        self._frames.look_up(pc for *_, pcs in chosen.values() for pc in pcs)
         return {
-            key: tuple(StackCall(each.address, each.frame) for each in self._frames.physical(pcs))
-            for key, pcs in chosen.items()
+            key: (
+                *_kernel_calls(kernel),
+                *self._c_calls(of_c),
+                *(StackCall(each.address, each.frame) for each in self._frames.physical(pcs)),
+            )
+            for key, (kernel, of_c, pcs) in chosen.items()
         }
 
     def goroutines(
@@ -68,6 +84,25 @@ class TraceNames:
         self._name_others(found, steps, stacks)
         return found
 
+    def _parted(
+        self, pcs: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The addresses in the kernel, which are the inner ones, those in C, and those in Go."""
+        depth = sum(pc >= _KERNEL for pc in pcs)
+        if not depth or not self._of_c:
+            return pcs[:depth], (), pcs[depth:]
+        to = next((n for n in range(depth, len(pcs)) if pcs[n] - 1 in self._go_text), len(pcs))
+        return pcs[:depth], pcs[depth:to], pcs[to:]
+
+    def _c_calls(self, pcs: tuple[int, ...]) -> Iterator[StackCall]:
+        if not pcs or not self._of_c:
+            return
+        stack = CpuStack((), pcs, Ending.WHOLE)
+        (sample,) = self._of_c.samples({stack: 1}, 1, {stack: ()}, None)
+        for location in sample.locations:
+            for frame in location.frames:
+                yield StackCall(location.address, frame)
+
     def _name_others(
         self,
         found: dict[int, TimelineGoroutine],
@@ -84,9 +119,24 @@ class TraceNames:
 
     def _start(self, pc: int) -> StackCall | None:
         if pc not in self._starts:
-            calls = self._frames.physical((pc,)) if pc else []
-            self._starts[pc] = StackCall(pc, calls[-1].frame) if calls else None
+            start = self._frames.wrapped(pc) if pc else 0
+            calls = self._frames.physical((start,)) if pc else []
+            self._starts[pc] = StackCall(start, calls[-1].frame) if calls else None
         return self._starts[pc]
 
     def _is_system(self, start_pc: int) -> bool:
         return bool(start_pc) and self._frames.is_system(start_pc, (), "")
+
+
+def _kernel_calls(pcs: tuple[int, ...]) -> Iterator[StackCall]:
+    """The kernel's functions in which a thread sleeps, without those of its scheduler."""
+    if not pcs:
+        return
+    symbols = KernelSymbols.shared()
+    found = [(pc, symbols.at(pc)) for pc in pcs]
+    inner = [number for number, (_, each) in enumerate(found) if each and each.name in _SCHEDULES]
+    for pc, symbol in found[max(inner, default=-1) + 1 :]:
+        name = symbol.name if symbol else "[kernel]"
+        if symbol and symbol.module:
+            name = f"{name} [{symbol.module}]"
+        yield StackCall(pc, Frame(name, KERNEL_FILE, 0))

@@ -11,7 +11,13 @@ from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
+from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES
+from ebpfprof.profilers.cpu.partial_samples import ring_bytes_for
+from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH as C_DEPTH
 from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.system.pid_namespace import sees_whole_machine
+from ebpfprof.tracing.c_stacks import CStacks
+from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
@@ -19,6 +25,8 @@ from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.overhead.cost import Runs
@@ -31,7 +39,10 @@ _MAX_RINGS: Final = c_facts.number("trace/events.h", "MAX_RINGS")
 _KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
 _SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
 _WALKED: Final = c_facts.enum(_SOURCE, "walked")
-_SWITCHES: Final = c_facts.number(_SOURCE, "SWITCHES")
+_SWITCHES: Final = c_facts.number("trace/threads.h", "SWITCHES")
+_WAKES: Final = c_facts.number("trace/threads.h", "WAKES")
+_SEMAPHORE_PARKS: Final = c_facts.number("trace/waited_for.h", "SEMAPHORE_PARKS")
+_OF_CGO: Final = "crosscall2"  # runtime/cgo/asm_amd64.s, Go 1.19 to 1.27
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
     ScheduleMoment.PARK: ("IN_AX", "OF_SUBJECT"),
@@ -58,12 +69,15 @@ class TraceProgram(BoundedProbes):
         self._go, self._sites = go, sites
         self._runs, self._has_labels = runs, has_labels and go.sites.sets_labels
         self._tls_offset = g_offset(go.binary)
-        thread, fs_base, tgid, tid, state = field_offsets(
+        self.has_c = any(go.binary.functions_named(_OF_CGO))
+        """Whether the program can call C."""
+        thread, fs_base, tgid, tid, state, stack = field_offsets(
             ("task_struct", "thread"),
             ("thread_struct", "fsbase"),
             ("task_struct", "tgid"),
             ("task_struct", "pid"),
             ("task_struct", "__state"),
+            ("task_struct", "stack"),
         )
         self._program = BpfProgram(
             _SOURCE,
@@ -72,7 +86,7 @@ class TraceProgram(BoundedProbes):
                 "WITH_WINDOWS": 0,
                 "WITH_LABELS": int(self._has_labels),
                 **labels.macros(()),
-                "MAX_TARGETS": 1 + _SWITCHES,
+                "MAX_TARGETS": 1 + max(_SWITCHES, _WAKES),
                 "MAX_SITES": _MAX_SITES,
                 "MAX_STACKS": 1,
                 "MAX_LABEL_SETS": 1,
@@ -83,9 +97,15 @@ class TraceProgram(BoundedProbes):
                 "TGID_OFFSET": tgid,
                 "TID_OFFSET": tid,
                 "STATE_OFFSET": state,
+                "STACK_OFFSET": stack,
+                **file_offsets(),
+                "WITH_C": int(self.has_c),
+                "C_DEPTH": C_DEPTH,
+                # BCC makes the maps, too, but load() makes large ones.
+                **dict.fromkeys(("MAX_LINES", "MAX_RULES", "RING_PAGES"), 1),
             },
             functions=("on_moment",),
-            own_functions=("on_switch",),
+            own_functions=("on_switch", "on_waking"),
         )
         self._fields = target_fields(go, has_labels=self._has_labels)
         self.rings = NO_RINGS
@@ -94,13 +114,16 @@ class TraceProgram(BoundedProbes):
     def load(self, rings: int, slots: int) -> None:
         """Make the maps, with so many rings of so many slots (a power of 2), and load the program.
 
-        Raises as BpfProgram.
+        Raises as BpfProgram, or TargetGone.
         """
         rings = min(rings, _MAX_RINGS)
-        rows = {"stacks": _MAX_STACKS, "events": rings * slots}
+        rows = {"stacks": _MAX_STACKS, "events": rings * slots, "files": MOST_FILES}
         if self._has_labels:
             rows |= {"label_sets": labels.MAX_LABEL_SETS, "absent_labels": labels.MAX_LABEL_SETS}
-        self._program.load(rows, grows=frozenset({"stacks"}), mapped={"events", "rings"})
+        if self.has_c:
+            rows |= {"lines": MAX_LINES, "rules": MAX_RULES, "unlearned": ring_bytes_for(1)}
+        grows = frozenset({"stacks", "lines"})
+        self._program.load(rows, grows=grows, mapped={"events", "rings"})
         maps = self._program.maps
         maps["ring_shape"].set_struct(0, {"count": rings, "mask": slots - 1})
         fields = _traced_fields(self._go, self._tls_offset)
@@ -135,6 +158,7 @@ class TraceProgram(BoundedProbes):
             group=0,
         )
         self._program.attach_tracepoint("on_switch", "sched_switch")
+        self._program.attach_tracepoint("on_waking", "sched_waking")
 
     def record(self, *, is_on: bool) -> None:
         """Begin or end to record events."""
@@ -148,6 +172,10 @@ class TraceProgram(BoundedProbes):
     def switch_runs(self) -> Runs:
         """What recording context switches cost the process so far, once it is loaded."""
         return self.runs(_SWITCHES)
+
+    def wake_runs(self) -> Runs:
+        """What recording wakes of threads cost so far, of the process or of those who woke them."""
+        return self.runs(_WAKES)
 
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """All stacks by key: runtime addresses, innermost first, all but perhaps one that of a
@@ -164,6 +192,14 @@ class TraceProgram(BoundedProbes):
             return {}
         return dict(labels.label_sets(*self._program.maps["label_sets"].rows()))
 
+    def files(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The files that goroutines waited for: keys, and rows of struct polled_file."""
+        return self._program.maps["files"].rows()
+
+    def c_stacks(self) -> CStacks:
+        """Unwinds stacks of C code, once it is loaded, and `has_c`; to be closed."""
+        return CStacks(self._program, self._go)
+
     def losses(self) -> Sequence[Loss]:
         """What it lost so far, but for events that were overwritten."""
         return losses(self._program.maps["losses"].numbers())
@@ -178,16 +214,42 @@ class TraceProgram(BoundedProbes):
         return [(each.moment, each.pc) for each in self._sites.sites if each.moment not in left_out]
 
 
-def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, int]:
-    """The fields of struct traced."""
+def _wait_fields(go: GoTarget) -> dict[str, Any]:
+    """The fields of struct wait_layout."""
+    layout = go.binary.layout
+    parks = [each.return_pc + go.load_bias for each in go.sites.parks if each.is_semaphore]
+    sequence = "fdseq" if layout.has("pollDesc", "fdseq") else "rseq"
+    return {
+        "semaphore_parks": parks[:_SEMAPHORE_PARKS] if go.sites.semaphores else [],
+        "wait_lock_offset": layout.offset("m", "waitlock"),
+        "file_reason": layout.wait_reasons["IOWait"],
+        "read_g_offset": layout.offset("pollDesc", "rg"),
+        "write_g_offset": layout.offset("pollDesc", "wg"),
+        "fd_offset": layout.offset("pollDesc", "fd"),
+        "sequence_offset": layout.offset("pollDesc", sequence),
+        "self_offset": layout.offset("pollDesc", "self"),
+    }
+
+
+def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, Any]:
+    """The fields of struct traced. Raises TargetGone."""
     layout = go.binary.layout
 
     def offset(struct: str, field: str) -> int:
         return layout.offset(struct, field) if layout.has(struct, field) else 0
 
     has_coroutines = "coro" in layout.structs and layout.has("g", "coroarg")
+    device, inode = go.target.pid_namespace()
     return {
+        # Else the first moment or context switch tells it.
+        "tgid": go.target.pid if sees_whole_machine() else 0,
+        "own_tgid": go.target.innermost_pid(),
+        "namespace_device": device,
+        "namespace_inode": inode,
+        "text_start": go.binary.text_start + go.load_bias,
+        "text_bytes": go.binary.text_end - go.binary.text_start,
         "tls_offset": tls_offset,
+        "g0_offset": offset("m", "g0"),
         "goid_offset": offset("g", "goid"),
         "sequence_offset": offset("g", "trackingSeq"),
         "start_pc_offset": offset("g", "startpc"),
@@ -198,8 +260,7 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, int]:
         "old_p_offset": offset("m", "oldp"),
         "tick_offset": offset("m", "syscalltick"),
         "p_id_offset": offset("p", "id"),
-        "read_g_offset": offset("pollDesc", "rg"),
-        "write_g_offset": offset("pollDesc", "wg"),
+        "waits": _wait_fields(go),
         "syscall_pc_offset": offset("g", "syscallpc"),
         "syscall_bp_offset": offset("g", "syscallbp"),
     }

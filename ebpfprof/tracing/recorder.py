@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,10 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.census import Census
+from ebpfprof.tracing.heap_counters import HeapCounters
 from ebpfprof.tracing.program import TraceProgram
+from ebpfprof.tracing.recorded import RecordedTrace
+from ebpfprof.tracing.rings import EVENT
 from ebpfprof.tracing.slices import Slice, SliceBudget
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.errors import SymbolizerError
@@ -26,14 +30,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.process import TargetEnd
     from ebpfprof.timeline.events import Known
+    from ebpfprof.tracing.c_stacks import CStacks
 
 _TICK_S: Final = 0.01
 _SLOT_BYTES: Final = 64
 _LEAST_SLOTS: Final = 1 << 10
 _USUAL_BYTES: Final = 32 << 20
+_MOST_STACKS: Final = 1 << 16  # of looks
 MOST_EVENTS: Final = 1 << 21
 """More are not kept: while they are replayed and encoded, each takes some 300 bytes."""
 
@@ -55,7 +60,10 @@ class TraceOptions:
 
 
 class TraceRecorder(Closing):
-    """One recording of one process. A context manager: leaving it detaches all probes."""
+    """One recording of one process. A context manager: leaving it detaches all probes.
+
+    One thread records; any other may call recorded() meanwhile.
+    """
 
     def __init__(self, go: GoTarget, options: TraceOptions) -> None:
         """Find the places to probe, and start to compile.
@@ -64,65 +72,76 @@ class TraceRecorder(Closing):
         """
         self.go, self.options = go, options
         self.slices: list[Slice] = []
-        self.begin_ns = self.begin_unix_ns = self.end_ns = self.stopped_ns = 0
+        self.begin_ns = self.end_ns = 0
+        """When the recording began, and its last slice ended."""
         self.ending: TargetEnd | None = None
         self.failure: Exception | None = None
         """Why it could not go on; what was recorded before is there."""
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
+        self.c_stacks: CStacks | None = None
+        """Those of a program that can call C, once it is loaded."""
+        self._begin_unix_ns = self._stopped_ns = self._slice_ns = 0
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
-        self.census = Census(go)
-        try:
-            sites = schedule_sites(go.binary)
-            self.program = TraceProgram(
-                go, sites, runs=options.exact_starts, has_labels=options.has_labels
-            )
-        except SymbolizerError as error:
-            self.census.close()
-            raise for_user(go.target, error) from error
-        except BaseException:  # Ctrl-C, too: the process's memory must not stay open
-            self.census.close()
-            raise
-        self.missing = sites.missing
-        """Functions of the runtime that could not be probed."""
-        self._cpu_before_ns = 0
+        self._lock = threading.Lock()  # held while a slice begins or ends, or events are read
+        with ExitStack() as opened:  # at Ctrl-C, too, the process's memory must not stay open
+            self.census = opened.enter_context(Census(go))
+            self.heap = opened.enter_context(HeapCounters(go, options.last_s))
+            try:
+                sites = schedule_sites(go.binary)
+                self.program = opened.enter_context(
+                    TraceProgram(
+                        go, sites, runs=options.exact_starts, has_labels=options.has_labels
+                    )
+                )
+            except SymbolizerError as error:
+                raise for_user(go.target, error) from error
+            self._opened = opened.pop_all()
+        self._missing = sites.missing
+        self._cpu_before_ns = self._cpu_now_ns = 0
         self._budget = SliceBudget(
             options.max_overhead / 100,
-            lambda: self.overhead().ns + self.switches().ns,
+            self.lost_ns,
             self._used_ns,
         )
 
     def load(self) -> None:
-        """Load the program. Raises KernelUnsupported, PermissionDenied or AttachFailed."""
+        """Load the program.
+
+        Raises KernelUnsupported, PermissionDenied, AttachFailed or TargetGone.
+        """
         rings = os.cpu_count() or 1
         slots = _LEAST_SLOTS
         while 2 * slots * rings * _SLOT_BYTES <= self.options.buffer_bytes:
             slots *= 2
         self.program.load(rings, slots)
+        if self.program.has_c:
+            self.c_stacks = self._opened.enter_context(self.program.c_stacks())
 
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
         self._cpu_before_ns = self.go.target.cpu_ns() or 0
+        self.heap.look()
         self._begin_slice()
-        self.begin_ns, self.begin_unix_ns = self._slice_ns, time.time_ns()
+        self.begin_ns, self._begin_unix_ns = self._slice_ns, time.time_ns()
 
     def record(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
         """Record until the duration is over, the process ends, or should_stop() is true.
 
-        It is called with the seconds since the start some ten times a second.
+        It is called with the seconds since the start some hundred times a second.
         """
-        asked_s, resumes_ns = 0.0, 0
+        resumes_ns = 0
         while not self.is_full:
             now_ns = kernel_now_ns()
             gone_s = (now_ns - self.begin_ns) / 1e9
+            self.heap.look()
             self.ending = self.go.target.ending()
             if gone_s >= duration_s or self.ending:
                 break
-            if gone_s >= asked_s:
-                asked_s = gone_s + 0.1
-                if should_stop(gone_s):
-                    break
+            self.failure = self.program.failure
+            if self.failure or should_stop(gone_s):
+                break
             if resumes_ns:
                 if now_ns >= resumes_ns:
                     resumes_ns = 0
@@ -133,7 +152,8 @@ class TraceRecorder(Closing):
                         self.failure = None if self.ending else error
                         break
             else:
-                self._poll()
+                with self._lock:
+                    self._poll()
                 if self._budget.is_over(now_ns):
                     self._end_slice(for_a_while=True)
                     resumes_ns = kernel_now_ns() + self._budget.end(kernel_now_ns())
@@ -141,97 +161,148 @@ class TraceRecorder(Closing):
             time.sleep(min(_TICK_S, max(0.0, duration_s - gone_s)))
 
     def stop(self) -> None:
-        """Detach the probes; afterwards there are rows()."""
-        self.stopped_ns = kernel_now_ns()
+        """Detach the probes; what was recorded stays."""
+        self._stopped_ns = kernel_now_ns()
         if self._is_recording:
             self._end_slice(for_a_while=False)
         self.program.detach()
         self.failure = self.failure or self.program.failure
-        self.end_ns = self.slices[-1].end_ns if self.slices else self.stopped_ns
-        if self.options.last_s is not None:
-            self._poll_last()
+        self.end_ns = self.slices[-1].end_ns if self.slices else self._stopped_ns
 
-    def rows(self) -> npt.NDArray[Any]:
-        """All events, by time (tracing.rings.EVENT)."""
-        from ebpfprof.tracing.rings import EVENT
+    def recorded(self) -> RecordedTrace:
+        """What was recorded so far; with TraceOptions.last_s the last seconds of it.
 
-        rows = np.concatenate(self._parts) if self._parts else np.zeros(0, EVENT)
-        self._parts = [rows[np.argsort(rows["at_ns"], kind="stable")]]
-        return self._parts[0]
-
-    @property
-    def overwritten(self) -> int:
-        """Events that were overwritten before they were read, of those that were to be kept."""
-        return 0 if self.options.last_s is not None else self.program.rings.overwritten
+        While the recording goes on, or after stop(). Any thread may call it.
+        """
+        known: Mapping[int, Known] = {}
+        if self._is_recording:
+            if self._keeps_last:
+                known = self.census.look()  # what there was at first may be overwritten
+            else:
+                self._looking.join()
+        with self._lock:
+            slices, end_ns = list(self.slices), self.end_ns
+            if self._is_recording:
+                end_ns = kernel_now_ns()
+                slices.append(Slice(self._slice_ns, end_ns, known or self._known))
+            if not self._stopped_ns and slices:
+                end_ns = slices[-1].end_ns
+            begin_ns, rows = self._taken(end_ns)
+            if self._is_recording:
+                rows = rows[rows["at_ns"] <= end_ns]
+            stacks = self._stacks()
+            label_sets = self.program.label_sets()
+        return RecordedTrace(
+            self.go,
+            self.options.exact_starts,
+            begin_ns,
+            self._begin_unix_ns + begin_ns - self.begin_ns,
+            end_ns,
+            self._stopped_ns or kernel_now_ns(),
+            _within(slices, begin_ns),
+            rows[np.argsort(rows["at_ns"], kind="stable")],
+            stacks,
+            label_sets,
+            self.program.files(),
+            self.census.files(),
+            self.heap.between(begin_ns, end_ns),
+            self.c_stacks.objects if self.c_stacks else None,
+            self.ending,
+            0 if self._keeps_last else self.program.rings.overwritten,
+            self.is_full,
+            self.program.losses(),
+            self.c_stacks.failure if self.c_stacks else None,
+            self._missing,
+        )
 
     def overhead(self) -> Overhead:
-        """What the probes have cost the process so far, estimated; without switches()."""
+        """What the probes have cost the process so far, estimated, but for those of threads."""
         return Overhead(self.program.runs(0), Runs(), self.program.hit_ns, int(self._used_ns()))
+
+    def lost_ns(self) -> float:
+        """The CPU time that the process has lost to all of it so far, estimated."""
+        return self.overhead().ns + self.switches().ns + self.program.wake_runs().ns
 
     def switches(self) -> Runs:
         """What recording its threads' context switches has cost so far."""
         return self.program.switch_runs()
 
-    def losses(self) -> Sequence[Loss]:
-        """What was lost in the kernel, but for events."""
-        return self.program.losses()
-
     def close(self) -> None:
         """Detach all probes and free the memory."""
-        self.census.close()
-        self.program.close()
+        self._opened.close()
+
+    def _stacks(self) -> dict[int, tuple[int, ...]]:
+        found = self.program.stacks()
+        if self.c_stacks:
+            self.c_stacks.finish()
+            found = self.c_stacks.completed(found)
+        return {**found, **self.census.stacks}
 
     @property
     def _is_recording(self) -> bool:
         return bool(self._slice_ns)
 
-    _slice_ns = 0
+    @property
+    def _keeps_last(self) -> bool:
+        return self.options.last_s is not None
+
+    @property
+    def _last_ns(self) -> int:
+        return int((self.options.last_s or 0.0) * 1e9)
 
     def _begin_slice(self) -> None:
-        self.program.attach()
-        self.program.record(is_on=True)
-        self._slice_ns = kernel_now_ns()
-        self._budget.begin(self._slice_ns)
-        self._known: Mapping[int, Known] = {}
-        # In a thread: of many goroutines it takes long, and the rings fill meanwhile.
-        self._looking = threading.Thread(target=self._look, name="ebpfprof-look", daemon=True)
-        self._looking.start()
+        with self._lock:
+            self.program.attach()
+            self.program.record(is_on=True)
+            self._slice_ns = kernel_now_ns()
+            self._budget.begin(self._slice_ns)
+            self._known: Mapping[int, Known] = {}
+            # In a thread: of many goroutines it takes long, and the rings fill meanwhile.
+            self._looking = threading.Thread(target=self._look, name="ebpfprof-look", daemon=True)
+            self._looking.start()
 
     def _end_slice(self, *, for_a_while: bool) -> None:
-        self.program.record(is_on=False)
-        end_ns = kernel_now_ns()
-        if self.options.last_s is not None and not for_a_while:
+        with self._lock:
+            self.program.record(is_on=False)
+            end_ns = kernel_now_ns()
+            if self._keeps_last and not for_a_while:
+                self._looking.join()
+                self._look()  # what was there at first may be overwritten
+            self.program.detach(for_a_while=for_a_while)
             self._looking.join()
-            self._look()  # what was there at first may be overwritten
-        self.program.detach(for_a_while=for_a_while)
-        self._looking.join()
-        self.slices.append(Slice(self._slice_ns, end_ns, self._known))
-        self._slice_ns = 0
-        self._poll()
+            self.slices.append(Slice(self._slice_ns, end_ns, self._known))
+            self._slice_ns = 0
+            if self._keeps_last:
+                self._forget(end_ns - self._last_ns)
+            self._poll()
 
     def _poll(self) -> None:
-        if self.options.last_s is not None:
-            return
+        if self.c_stacks:
+            self.c_stacks.look()
+        if self._keeps_last:
+            return  # the rings keep them
         part = self.program.rings.read()
         if len(part):
             self._parts.append(part)
             self._events += len(part)
             self.is_full = self._events > MOST_EVENTS
 
-    def _poll_last(self) -> None:
+    def _taken(self, end_ns: int) -> tuple[int, npt.NDArray[Any]]:
+        """Since when all is there, and the events since then."""
+        if not self._keeps_last:
+            self._poll()
+            return self.begin_ns, np.concatenate([np.zeros(0, EVENT), *self._parts])
         rings = self.program.rings
         rings.forget_overwritten()
         rows = rings.read()
-        begin_ns = self.end_ns - int((self.options.last_s or 0.0) * 1e9)
-        begin_ns = max(begin_ns, self.begin_ns, rings.whole_since_ns)
-        self.begin_unix_ns += begin_ns - self.begin_ns
-        self.begin_ns = begin_ns
-        self._parts = [rows[rows["at_ns"] >= begin_ns]]
-        self.slices = [
-            each._replace(begin_ns=max(begin_ns, each.begin_ns))
-            for each in self.slices
-            if each.end_ns > begin_ns
-        ]
+        begin_ns = max(end_ns - self._last_ns, self.begin_ns, rings.whole_since_ns)
+        return begin_ns, rows[rows["at_ns"] >= begin_ns]
+
+    def _forget(self, before_ns: int) -> None:
+        """Forget slices, and stacks of looks, that are too old by now."""
+        self.slices = [each for each in self.slices if each.end_ns > before_ns]
+        if len(self.census.stacks) > _MOST_STACKS:
+            self.census.forget_stacks(each.known for each in self.slices)
 
     def _used_ns(self) -> float:
         now_ns = self.go.target.cpu_ns()
@@ -239,7 +310,14 @@ class TraceRecorder(Closing):
             self._cpu_now_ns = now_ns
         return max(0.0, self._cpu_now_ns - self._cpu_before_ns)
 
-    _cpu_now_ns = 0
-
     def _look(self) -> None:
         self._known = self.census.look()
+
+
+def _within(slices: Sequence[Slice], begin_ns: int) -> list[Slice]:
+    """The slices since a time, cut off there."""
+    return [
+        each._replace(begin_ns=max(begin_ns, each.begin_ns))
+        for each in slices
+        if each.end_ns > begin_ns
+    ]

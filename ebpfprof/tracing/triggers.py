@@ -3,78 +3,123 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from time import monotonic
+from random import uniform
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.console.text import counted
+from ebpfprof.console.text import counted, duration
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.heads import HeadReader
 from ebpfprof.goruntime.stack_starts import GONE
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
+from ebpfprof.tracing.steady import LEAST_LOOKS, StateNumbers, SteadyStates
+from ebpfprof.tracing.wait_conditions import SHORTEST_LOOK_S
+from ebpfprof.tracing.wait_stacks import WaitStacks
+from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.process import GoTarget
+    from collections.abc import Sequence
 
-_LOCKS: Final = ("sync.Mutex.Lock", "sync.RWMutex.RLock", "sync.RWMutex.Lock", "semacquire")
+    from ebpfprof.goruntime.heads import Heads
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.tracing.wait_conditions import WaitCondition
+
 _MOST_SHARE: Final = 0.02  # of a processor, for looks
-_EVERY_S: Final = 0.1
+_LENT_S: Final = 0.3  # the first stack that is looked at takes long
+_MANY_SLOW: Final = 3
+_USUAL_LOOK_S: Final = 0.1
+_UNEVEN: Final = 0.3  # so that what moves in a rhythm is not seen in the same state each time
 
 
 class Trigger(Closing):
     """Looks at the goroutines of a process until one of the conditions holds."""
 
-    def __init__(self, go: GoTarget, *, wait_s: float | None, goroutines: int | None) -> None:
-        """`wait_s`: one waits so long for a lock. `goroutines`: there are more. None: neither.
+    def __init__(
+        self, go: GoTarget, *, waits: Sequence[WaitCondition] = (), goroutines: int | None = None
+    ) -> None:
+        """`waits`: one waits so long. `goroutines`: there are more than that.
 
         Raises TargetGone, PermissionDenied or GoTableError.
         """
         self.why = ""
         """Which condition holds, in a sentence; "" if none does."""
-        self._wait_s, self._most = wait_s, goroutines
+        self._waits, self._most = waits, goroutines
         self._scanner = GoroutineScanner(go, has_labels=False)
         self._heads = HeadReader(go, self._scanner.memory)
-        self._since_s: dict[tuple[int, int], float] = {}
+        self._states = StateNumbers(self._scanner.memory, go.binary.layout)
+        self._steady = SteadyStates()
+        self._stacks = WaitStacks(go, self._scanner, self._states)
+        self._rejected: list[set[int]] = [set() for _ in waits]
+        shortest_s = min((each.least_ns / 1e9 for each in waits), default=_USUAL_LOOK_S)
+        # Twice as often as must be: so that it is noticed while it lasts.
+        self._every_s = max(SHORTEST_LOOK_S, min(_USUAL_LOOK_S, shortest_s / (2 * LEAST_LOOKS)))
+        self.looks = 0
+        """How often it has looked."""
         self._due_s = 0.0
+        self._shortest_s = shortest_s
+        self.warning = ""
+        """That looks take too long for a condition, once, until the caller empties it."""
+        self._slow_looks = 0
+        self._debt_s, self._looked_s = 0.0, monotonic()
 
     def is_met(self) -> bool:
         """Look, unless that was done just now; True once a condition holds."""
         now_s = monotonic()
-        if now_s < self._due_s or self.why:
+        if now_s < self._due_s or self.why or not (self._waits or self._most is not None):
             return bool(self.why)
-        with suppress(TargetGone, UnreadableMemory):
-            self._look_at_number()
-            self._look_at_waits(now_s)
-        took_s = monotonic() - now_s
-        self._due_s = now_s + max(_EVERY_S, took_s / _MOST_SHARE)
+        with suppress(TargetGone, UnreadableMemory, SymbolizerError):
+            began_ns = monotonic_ns()
+            heads = self._heads.read()
+            self._look_at_number(heads)
+            self._look_at_waits(heads, began_ns)
+        self.looks += 1
+        every_s = max(self._every_s, self._pause_s(now_s, monotonic() - now_s))
+        self._due_s = now_s + every_s * uniform(1 - _UNEVEN, 1 + _UNEVEN)
+        self._warn(every_s)
         return bool(self.why)
 
     def close(self) -> None:
         """Close the process's memory."""
         self._scanner.close()
 
-    def _look_at_number(self) -> None:
+    def _pause_s(self, now_s: float, took_s: float) -> float:
+        """How long to pause so that looks take no more than their share; some may take longer."""
+        paid_s = _MOST_SHARE * (now_s - self._looked_s)
+        self._debt_s = max(0.0, self._debt_s - paid_s) + took_s
+        self._looked_s = now_s
+        return max(0.0, self._debt_s - _LENT_S) / _MOST_SHARE
+
+    def _look_at_number(self, heads: Heads) -> None:
         if self._most is None:
             return
-        number = int(np.count_nonzero(~np.isin(self._heads.read().statuses, GONE)))
+        number = int(np.count_nonzero(~np.isin(heads.statuses, GONE)))
         if number > self._most:
             self.why = f"there are {counted(number, 'goroutine')}"
 
-    def _look_at_waits(self, now_s: float) -> None:
-        if self._wait_s is None:
+    def _look_at_waits(self, heads: Heads, began_ns: int) -> None:
+        if not self._waits or self.why:
             return
-        found = {
-            (each.goid, each.sequence): each.state
-            for each in self._scanner.scan().goroutines
-            if each.is_parked and each.state in _LOCKS
-        }
-        self._since_s = {wait: self._since_s.get(wait, now_s) for wait in found}
-        for wait, since_s in self._since_s.items():
-            if now_s - since_s >= self._wait_s:
-                self.why = (
-                    f"goroutine {wait[0]} has waited for {now_s - since_s:.1f} s ({found[wait]})"
-                )
+        self._steady.add(self._states.of(heads), monotonic_ns())
+        for condition, rejected in zip(self._waits, self._rejected, strict=True):
+            lasting = self._steady.lasting(began_ns, condition.least_ns).tolist()
+            rejected &= set(lasting)
+            found = [each for each in lasting if each not in rejected and condition.may_be(each)]
+            wait = self._stacks.first(condition, found, rejected)
+            if wait:
+                self.why = wait.sentence(self._steady.lasted_ns(wait.state, began_ns))
                 return
+
+    def _warn(self, every_s: float) -> None:
+        noticed_s = every_s * (LEAST_LOOKS + 1)
+        if not self._waits or noticed_s < 2 * self._shortest_s:
+            return
+        self._slow_looks += 1
+        if self._slow_looks == _MANY_SLOW:
+            self.warning = (
+                f"looks at so many goroutines are {duration(every_s * 1e9)} apart: waits shorter "
+                f"than {duration(noticed_s * 1e9)} may end unnoticed"
+            )

@@ -54,7 +54,7 @@ class Page {
     this.question = 0; // answers to earlier questions are ignored
     this.intervalMs = TARGETS_EVERY_MS;
     this.view = new ProfileView(byId("view"), {
-      onchange: (changes) => this.set(changes), onzoom: (zoom) => this.remember({ zoom }),
+      onchange: (changes) => this.set(changes), onzoom: (changes) => this.remember(changes),
       keys: [["p", "pause, or go on"]],
     });
     this.findings = new Findings(byId("findings"));
@@ -241,7 +241,7 @@ class Page {
       tab.dataset.kind = kind;
       tab.textContent = title.charAt(0).toUpperCase() + title.slice(1);
       tab.title = summary;
-      tab.addEventListener("click", () => this.set({ kind, type: "", group: "", zoom: [] }));
+      tab.addEventListener("click", () => this.set({ kind, type: "", group: "", zoom: [], waker: [], waited: [] }));
       return tab;
     });
     const list = byId("kinds");

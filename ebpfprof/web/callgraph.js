@@ -102,7 +102,7 @@ class CallGraph {
     graph.setGraph({ ranksep: 46, nodesep: 18, marginx: 8, marginy: 8 });
     graph.setDefaultEdgeLabel(() => ({}));
     this.calls.functions.forEach((row, i) => {
-      const letters = Math.max(FlameCanvas.fitted(row.name, CallGraph.LONGEST).length, 24);
+      const letters = Math.max(FlameText.fitted(row.name, CallGraph.LONGEST).length, 24);
       graph.setNode(String(i), { width: letters * CallGraph.LETTER + 16, height: 44 });
     });
     for (const { from, to, value } of this.calls.calls) {
@@ -150,7 +150,7 @@ class CallGraph {
   box(row, { x, y, width, height }) {
     const amount = (value) => FlameText.quantity(value, this.unit);
     const share = (value) => FlameText.share(value, this.calls.whole);
-    const shown = FlameCanvas.fitted(row.name, CallGraph.LONGEST);
+    const shown = FlameText.fitted(row.name, CallGraph.LONGEST);
     const shares = `flat ${share(row.flat)}, cum ${share(row.cum)}`;
     const words = `${row.name}, flat ${amount(row.flat)}, cum ${amount(row.cum)}`;
     const isFound = this.matches !== null && this.matches[row.number] === 1;

@@ -172,17 +172,10 @@ class FlameCanvas {
       if (letters < 3) continue;
       context.fillStyle = isMatch ? this.style("match-text") : text.colour;
       context.globalAlpha = matches !== null && !isMatch ? 0.7 : 1;
-      const words = FlameCanvas.fitted(tree.nameOf(node), letters);
+      const words = FlameText.fitted(tree.nameOf(node), letters);
       context.fillText(words, lefts[i] + 4, top + high / 2 + 1, widths[i] - 6);
     }
     context.globalAlpha = 1;
-  }
-
-  /* The name, without the path of its package and cut if it has more letters than that. */
-  static fitted(name, letters) {
-    if (name.length <= letters) return name;
-    const short = name.slice(name.split("[", 1)[0].split("(", 1)[0].lastIndexOf("/") + 1);
-    return short.length <= letters ? short : `${short.slice(0, letters - 1)}…`;
   }
 
   outline(node, colour, wide) {

@@ -334,7 +334,7 @@ class FlameGraph {
     const button = (node) => {
       const made = document.createElement("button");
       made.type = "button";
-      made.textContent = FlameCanvas.fitted(this.tree.nameOf(node), 48);
+      made.textContent = FlameText.fitted(this.tree.nameOf(node), 48);
       made.addEventListener("click", () => (node === 0 ? this.reset() : this.zoomTo(node)));
       return made;
     };

@@ -22,6 +22,12 @@ const FlameText = {
   share(part, whole) {
     return whole > 0 ? `${this.threeDigits((100 * part) / whole)} %` : "0 %";
   },
+  /* The name, without the path of its package and cut if it has more letters than that. */
+  fitted(name, letters) {
+    if (name.length <= letters) return name;
+    const short = name.slice(name.split("[", 1)[0].split("(", 1)[0].lastIndexOf("/") + 1);
+    return short.length <= letters ? short : `${short.slice(0, letters - 1)}…`;
+  },
   /* Where a function is (FlameTree.info): its file and line. */
   place({ file, line }) {
     if (line < 0) return `${file} (several lines)`;

@@ -15,6 +15,7 @@ class FlameNames {
 
   static kindOf(name, file, mapping) {
     if (mapping.startsWith("[kernel") || mapping.startsWith("[vmlinux")) return "kernel";
+    if (!mapping && name.startsWith("[")) return "std"; // in place of a frame: [woken by]
     const isGo = /\.(go|s)$/.test(file) || (!/\.so\b/.test(mapping) && /^[^:<( ]+\./.test(name));
     if (!isGo) return "native";
     // All package paths but those of the standard library begin with the name of a host.
@@ -110,6 +111,16 @@ class FlameStacks {
     }
     const part = (cut) => Object.assign(Object.create(this), { root: number, isKept, ...cut });
     return { callers: part({ ends: before }), callees: part({ starts: after }) };
+  }
+
+  /* Which stacks begin with these functions (with `inverted`, end with them), 1 for each. */
+  through(numbers, inverted) {
+    const { starts, ends, functions } = this;
+    return Uint8Array.from(starts, (start, stack) => {
+      if (ends[stack] - start < numbers.length) return 0;
+      const isSame = (number, depth) => functions[inverted ? ends[stack] - 1 - depth : start + depth] === number;
+      return numbers.every(isSame) ? 1 : 0;
+    });
   }
 
   /* The number of the group of each stack, or null without groups. */
@@ -275,6 +286,11 @@ class FlameTree {
     const nodes = [];
     for (let each = this.parent[node]; each >= 0; each = this.parent[each]) nodes.unshift(each);
     return nodes;
+  }
+
+  /* The numbers of the functions on the way from the root to a node, without the root. */
+  numbersTo(node) {
+    return [...this.ancestors(node), node].slice(1).map((each) => this.name[each]);
   }
 
   /* The functions from the last call to the first, on the way between a node and the root. */

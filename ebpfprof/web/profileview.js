@@ -13,8 +13,8 @@ class ProfileView {
     ["l", "lines of the frame's file"],
   ];
 
-  /* `onchange(changes)` is called with the parts of the state that the user changed, and
-     `onzoom(path)` with the frame that the graph now shows; `keys` are more keys for the help. */
+  /* `onchange(changes)` is called with the parts of the state that the user changed, `onzoom(changes)`
+     with those that say which frames are zoomed; `keys` are more keys for the help. */
   constructor(container, { onchange, onzoom, keys = [] }) {
     Object.assign(this, { onchange, onzoom });
     this.build(container, keys);
@@ -26,11 +26,13 @@ class ProfileView {
   /* `state` is a ViewState; `sources` see SourceView; `nothing` is said without a profile; `kind` is
      the server's description of the kind of profile, if it has one. */
   show(profile, base, state, { kind = null, sources, nothing = "" }) {
+    const hasPairs = Boolean(profile) && [profile, base ?? profile].every((each) => Wakers.arePairs(each));
+    state = { ...state, view: ViewState.viewOf(state, hasPairs) };
     Object.assign(this, { profile, state, kind, sources });
     const isEmpty = !profile || !profile.stacks.length;
     this.nothing.hidden = !isEmpty;
     this.nothing.textContent = profile ? "Nothing was recorded in this time." : nothing;
-    this.showControls();
+    this.showControls(hasPairs);
     for (const [view, element] of Object.entries(this.places)) {
       element.hidden = isEmpty || view !== state.view;
     }
@@ -73,6 +75,10 @@ class ProfileView {
       this.sandwich.show(this.stacks, row, graph.tree.later[0], this.options);
       this.sandwich.search(state.search);
     }
+    if (state.view === "wakers") {
+      this.wakers.show(this.stacks, graph.tree.later[0], this.options, state);
+      this.wakers.search(state.search);
+    }
     if (state.view === "graph") this.calls.show(graph.tree, rows, this.unit, graph.matches);
     if (state.view === "source") this.source.show(graph.tree, this.unit, state.file, this.sources);
   }
@@ -106,17 +112,19 @@ class ProfileView {
     this.idle.lastChild.replaceChildren(...lines);
   }
 
-  showControls() {
+  showControls(hasPairs) {
     const { state, profile, kind, controls } = this;
     const [radio] = this.views.filter(({ value }) => value === state.view);
     radio.checked = true;
+    const [wakers] = this.views.filter(({ value }) => value === "wakers");
+    wakers.parentElement.hidden = !hasPairs;
     controls.inverted.checked = state.inverted;
     controls.hideIdle.checked = state.hideIdle;
     controls.layout.value = state.layout;
     const hasIdle = (each) => each.idle.some((rule) => rule >= 0);
     const isOfWaits = kind ? kind.table.rows === "operations" : Boolean(profile) && hasIdle(profile);
     controls.hideIdle.parentElement.hidden = !isOfWaits;
-    for (const [name, views] of [["group", ["flame"]], ["layout", ["flame"]], ["inverted", ["flame"]]]) {
+    for (const [name, views] of [["group", ["flame"]], ["layout", ["flame"]], ["inverted", ["flame", "wakers"]]]) {
       controls[name].parentElement.hidden = !views.includes(state.view);
     }
     if (document.activeElement !== controls.search) controls.search.value = state.search;
@@ -156,7 +164,8 @@ class ProfileView {
     this.nothing = newElement("p", { id: "nothing" });
     this.idle = newElement("details", { id: "idle" }, newElement("summary"), newElement("dl"));
     this.places = {
-      flame: place("graph", "Flame graph"), sandwich: place("sandwich", "Callers and callees"),
+      flame: place("graph", "Flame graph"), wakers: place("wakers", "Who woke whom"),
+      sandwich: place("sandwich", "Callers and callees"),
       graph: place("calls", "Call graph"), source: place("source", "Source"),
     };
     const table = newElement("div", { id: "functions", className: "scroll" });
@@ -171,8 +180,9 @@ class ProfileView {
       { key: "l", label: "Source", run: ({ kind, file }) => kind !== "group" && this.onchange({ view: "source", file }) },
     ];
     this.graph = new FlameGraph(this.places.flame, {
-      actions, onZoom: () => this.onzoom(this.graph.zoomPath),
+      actions, onZoom: () => this.onzoom({ zoom: this.graph.zoomPath }),
     });
+    this.wakers = new Wakers(this.places.wakers, { actions, onzoom: (zoom) => this.onzoom(zoom) });
     this.sandwich = new Sandwich(this.places.sandwich, { actions });
     this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
     this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
@@ -201,7 +211,7 @@ class ProfileView {
     };
     const tick = (id, name) => {
       const made = newElement("input", { id, type: "checkbox" });
-      const changes = id === "inverted" ? { zoom: [] } : {};
+      const changes = id === "inverted" ? { zoom: [], waker: [], waited: [] } : {};
       made.addEventListener("change", () => this.onchange({ [name]: made.checked, ...changes }));
       return made;
     };

@@ -18,7 +18,7 @@ class StandalonePage {
         this.remember(changes);
         this.draw();
       },
-      onzoom: (zoom) => this.remember({ zoom }),
+      onzoom: (changes) => this.remember(changes),
     });
     addEventListener("hashchange", () => this.read());
     this.read();

@@ -14,7 +14,8 @@ class TracePage {
     this.hover = newElement("p", { id: "hover", className: "quiet" });
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
-      newElement("h2", { textContent: "What is seen above, in sums" }), newElement("div", { className: "scroll" }, this.texts.table));
+      newElement("h2", { textContent: "What is seen above, in sums" }), newElement("div", { className: "scroll" }, this.texts.table),
+      new WaitGraph(this.data.waits, (name) => this.find(name)).section);
     this.listen();
     this.draw();
   }
@@ -42,7 +43,7 @@ class TracePage {
       found.addEventListener("click", act);
       return found;
     };
-    this.search = newElement("input", { type: "search", id: "search", placeholder: "Search: function, G17", ariaLabel: "Search goroutines" });
+    this.search = newElement("input", { type: "search", id: "search", placeholder: "Search: function, G17, lock, address", ariaLabel: "Search goroutines" });
     this.search.addEventListener("input", () => { this.groups = this.data.matching(this.search.value); this.draw(); });
     const legend = this.data.states.map((state) => {
       const patch = newElement("i", { className: `patch ${state}` });
@@ -61,6 +62,7 @@ class TracePage {
   rows() {
     const rows = [];
     if (this.data.runtime.length) rows.push({ title: "runtime: GC, stops", runtime: this.data.runtime });
+    if (this.data.heap.times.length) rows.push({ title: "heap and its goal", heap: this.data.heap });
     for (const group of this.groups) {
       const key = group.name + group.created, isOpen = this.open.has(key), { members } = group;
       if (members.length === 1) {
@@ -70,6 +72,15 @@ class TracePage {
       rows.push({ title: `${isOpen ? "▾" : "▸"} ${group.name} (${members.length})`, group, key });
       if (isOpen) for (const each of members) rows.push({ title: each.title, goroutine: each, key });
     }
+    rows.push(...this.threadRows());
+    return rows;
+  }
+
+  threadRows() {
+    const members = this.data.threads, key = "threads", isOpen = this.open.has(key);
+    if (!members.length || this.search.value) return [];
+    const rows = [{ title: `${isOpen ? "▾" : "▸"} threads (${members.length})`, group: { name: "threads", members }, key }];
+    if (isOpen) rows.push(...members.map((thread) => ({ title: thread.title, thread, key })));
     return rows;
   }
 
@@ -94,6 +105,14 @@ class TracePage {
   pan(part) {
     const by = (this.to - this.from) * part;
     this.look(this.from + by, this.to + by);
+  }
+
+  /* Shows the goroutines that a text means. */
+  find(text) {
+    this.search.value = text;
+    this.groups = this.data.matching(text);
+    this.draw();
+    this.canvas.scroller.scrollIntoView({ block: "nearest" });
   }
 
   select(goroutine, index) {
@@ -167,12 +186,31 @@ class TracePage {
       const parts = row.runtime.filter(([begin, end]) => begin <= time && time <= end);
       return parts.map(([begin, end, what]) => `${what}, ${ns(end - begin)}`).join("; ");
     }
-    if (!row.goroutine) return `${row.group.name}: ${row.group.members.length} goroutines at ${ns(time)}`;
+    if (row.heap) return this.heapTold(time);
+    if (row.thread) return this.threadTold(row.thread, time);
+    if (!row.goroutine) {
+      const many = row.key === "threads" ? "threads" : "goroutines";
+      return `${row.group.name}: ${row.group.members.length} ${many} at ${ns(time)}`;
+    }
     const index = row.goroutine.at(time);
     if (index < 0) return row.title;
     const length = ns(row.goroutine.ends[index] - row.goroutine.begins[index]);
     const [leaf] = this.data.frames(row.goroutine.stacks[index]).filter(({ name }) => !name.startsWith("runtime."));
-    return `${row.title}: ${this.data.what(row.goroutine, index)} for ${length}${leaf ? ` in ${leaf.name}` : ""}`;
+    const thing = this.data.thing(row.goroutine, index);
+    return `${row.title}: ${this.data.what(row.goroutine, index)} for ${length}${leaf ? ` in ${leaf.name}` : ""}${thing && `, waits ${thing}`}`;
+  }
+
+  heapTold(time) {
+    const { live, goal } = this.data.heap, index = this.data.heapAt(time), bytes = (value) => FlameText.quantity(value, "bytes");
+    if (index < 0) return "";
+    return `heap ${bytes(live[index])}${goal[index] ? `, collected at ${bytes(goal[index])}` : ", no goal"}`;
+  }
+
+  threadTold(thread, time) {
+    const index = thread.at(time);
+    if (index < 0) return `${thread.title}: off the CPU`;
+    const length = FlameText.quantity(thread.ends[index] - thread.begins[index], "nanoseconds"), waker = this.data.waker(thread, index);
+    return `${thread.title}: ${this.data.what(thread, index)} for ${length}${waker && `, woken by ${waker}`}`;
   }
 
   wheel(event) {

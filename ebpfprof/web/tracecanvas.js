@@ -106,15 +106,17 @@ class TraceCanvas {
 
   drawRow(row, top) {
     const draw = this.context, middle = top + TraceCanvas.ROW / 2, bar = top + (TraceCanvas.ROW - TraceCanvas.BAR) / 2;
-    draw.fillStyle = row.goroutine ? this.quiet : this.text;
+    const isMember = row.goroutine || row.thread;
+    draw.fillStyle = isMember ? this.quiet : this.text;
     draw.save();
     draw.beginPath();
     draw.rect(0, top, this.names - 6, TraceCanvas.ROW);
     draw.clip();
-    draw.fillText(row.title, row.goroutine ? 22 : 6, middle);
+    draw.fillText(row.title, isMember ? 22 : 6, middle);
     draw.restore();
     if (row.runtime) this.drawRuntime(row.runtime, bar);
-    else if (row.goroutine) this.drawSpans(row.goroutine, bar);
+    else if (row.heap) this.drawHeap(row.heap, bar);
+    else if (isMember) this.drawSpans(isMember, bar);
     else this.drawGroup(row.group, bar);
   }
 
@@ -125,6 +127,20 @@ class TraceCanvas {
       const left = Math.max(this.names, this.xOf(begin)), right = Math.min(this.names + this.width, this.xOf(end));
       draw.fillStyle = what === "not recorded" ? this.line : what.startsWith("world") ? this.mark : this.quiet;
       draw.fillRect(left, bar, Math.max(1, right - left), TraceCanvas.BAR);
+    }
+  }
+
+  /* The heap as an area, its goal as a line above. */
+  drawHeap({ times, live, goal }, bar) {
+    const draw = this.context, most = goal.reduce((a, b) => Math.max(a, b), live.reduce((a, b) => Math.max(a, b), 1)), bottom = bar + TraceCanvas.BAR;
+    const top = (bytes) => bottom - (bytes / most) * TraceCanvas.BAR;
+    for (let i = 0; i < times.length; i++) {
+      const end = i + 1 < times.length ? times[i + 1] : this.data.length_ns;
+      if (end < this.from || times[i] > this.to) continue;
+      const left = Math.max(this.names, this.xOf(times[i])), width = Math.min(this.names + this.width, this.xOf(end)) - left;
+      this.fill(0, left, top(live[i]), width, bottom - top(live[i]));
+      draw.fillStyle = this.mark;
+      if (goal[i]) draw.fillRect(left, top(goal[i]), width, 1);
     }
   }
 

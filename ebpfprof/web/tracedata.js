@@ -1,18 +1,22 @@
 "use strict";
 /* What a trace holds: goroutines with their spans, groups of goroutines that begin alike. */
 
+/* The arrays of numbers of a row, which has them as texts in base64. */
+function unpacked(row, arrays) {
+  return Object.fromEntries(Object.entries(arrays).map(([name, kind]) => {
+    const bytes = Uint8Array.from(atob(row[name]), (character) => character.charCodeAt(0));
+    return [name, new kind(bytes.buffer)];
+  }));
+}
+
 /* The spans of one goroutine, which follow each other. Times are ns since the trace began. */
 class TraceGoroutine {
   static ARRAYS = { begins: Float64Array, ends: Float64Array, states: Uint8Array, words: Uint16Array,
-    stacks: Uint32Array, by: Float64Array, ps: Int32Array, tids: Uint32Array };
+    stacks: Uint32Array, things: Uint32Array, by: Float64Array, ps: Int32Array, tids: Uint32Array };
 
-  constructor(row) {
+  constructor(row, arrays = TraceGoroutine.ARRAYS) {
     Object.assign(this, { goid: row.goid, name: row.name, created: row.created, parent: row.parent,
-      isSystem: row.system, labels: row.labels });
-    for (const [name, kind] of Object.entries(TraceGoroutine.ARRAYS)) {
-      const bytes = Uint8Array.from(atob(row[name]), (character) => character.charCodeAt(0));
-      this[name] = new kind(bytes.buffer);
-    }
+      isSystem: row.system, labels: row.labels }, unpacked(row, arrays));
   }
 
   get length() {
@@ -48,10 +52,26 @@ class TraceGoroutine {
   }
 }
 
+/* The times in which one thread had a processor, as spans that are all "running". */
+class TraceThread extends TraceGoroutine {
+  static ARRAYS = { begins: Float64Array, ends: Float64Array, cpus: Uint32Array, wakers: Uint32Array };
+
+  constructor(row) {
+    super(row, TraceThread.ARRAYS);
+    this.states = new Uint8Array(this.begins.length);
+  }
+
+  get title() {
+    return this.name;
+  }
+}
+
 class TraceData {
   constructor(trace) {
     const { frames, ...rest } = trace;
     Object.assign(this, rest, { frames_: frames });
+    this.threads = trace.threads.map((row) => new TraceThread(row));
+    this.heap = unpacked(trace.heap, { times: Float64Array, live: Float64Array, goal: Float64Array });
     this.goroutines = trace.goroutines.map((row) => new TraceGoroutine(row));
     this.byGoid = new Map(this.goroutines.map((each) => [each.goid, each]));
     const groups = new Map();
@@ -98,10 +118,26 @@ class TraceData {
     return sums;
   }
 
-  /* What a span is called: its state, of a wait its reason. */
+  /* What a span is called: its state, of a wait its reason, of a thread its processor. */
   what(goroutine, index) {
+    if (goroutine.cpus) return `on CPU ${goroutine.cpus[index]}`;
     const state = this.states[goroutine.states[index]], word = this.words[goroutine.words[index]];
     return state === "waiting" && word ? word : state;
+  }
+
+  /* What a span waits for: "for main.cache.mu ..." or "to read from 10.0.0.1:80 ..."; "" if that is unknown. */
+  thing(goroutine, index) {
+    return this.things[goroutine.things[index]];
+  }
+
+  /* Who woke a thread before a span; "" if nobody did. */
+  waker(thread, index) {
+    return this.things[thread.wakers[index]];
+  }
+
+  /* The number of the size of the heap at a time; -1 before the first one. */
+  heapAt(time) {
+    return this.heap.times.findLastIndex((each) => each <= time);
   }
 
   frames(stack) {
@@ -113,15 +149,17 @@ class TraceData {
     return { name, place };
   }
 
-  /* The groups and members that a search means: by name, G17, or a function on one of their stacks. */
+  /* The groups and members that a search means: by name, G17, a function on one of their stacks, or what they wait for. */
   matching(text) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return this.groups;
     const isGoid = /^g?\d+$/.test(wanted) ? Number(wanted.replace("g", "")) : -1;
     const frames = this.frames_.map(([name]) => name.toLowerCase().includes(wanted));
     const stacks = this.stacks.map((stack) => stack.some((frame) => frames[frame]));
+    const things = this.things.map((thing) => thing.toLowerCase().includes(wanted));
     const fits = (each) => each.goid === isGoid || each.name.toLowerCase().includes(wanted)
-      || each.created.toLowerCase().includes(wanted) || each.stacks.some((stack) => stacks[stack]);
+      || each.created.toLowerCase().includes(wanted) || each.stacks.some((stack) => stacks[stack])
+      || each.things.some((thing) => things[thing]);
     return this.groups
       .map((group) => ({ ...group, members: group.members.filter(fits) }))
       .filter((group) => group.members.length > 0);

@@ -25,6 +25,8 @@ class TraceTexts {
     if (state === "running") lines.push(`on P${goroutine.ps[index]}, thread ${goroutine.tids[index]}`);
     if (state === "runnable" && data.words[goroutine.words[index]]) lines.push(data.words[goroutine.words[index]]);
     parts.push(newElement("p", { textContent: lines.join(", ") }));
+    const thing = data.thing(goroutine, index);
+    if (thing) parts.push(newElement("p", { id: "thing", textContent: `waits ${thing}` }));
     if (goroutine.created) {
       const by = goroutine.parent ? ` in G${goroutine.parent}` : "";
       parts.push(newElement("p", { className: "quiet", textContent: `created by ${goroutine.created}${by}` }));

@@ -3,10 +3,17 @@
 
 class ViewState {
   static VIEWS = [
-    ["flame", "Flame graph"], ["sandwich", "Callers and callees"], ["graph", "Call graph"],
-    ["table", "Table"], ["source", "Source"],
+    ["flame", "Flame graph"], ["wakers", "Who woke whom"], ["sandwich", "Callers and callees"],
+    ["graph", "Call graph"], ["table", "Table"], ["source", "Source"],
   ];
   static LAYOUTS = [["icicle", "icicle"], ["flame", "flame"]];
+
+  /* The view to show: without a choice, or with one that the profile does not have, the two sides of
+     pairs, else a flame graph. */
+  static viewOf(state, hasPairs) {
+    const isMissing = !state.view || (state.view === "wakers" && !hasPairs);
+    return isMissing ? (hasPairs ? "wakers" : "flame") : state.view;
+  }
 
   /* `words` are URLSearchParams; unknown and malformed ones are ignored. `hidesIdle` is whether idle
      waits are hidden unless they say something else. */
@@ -15,7 +22,7 @@ class ViewState {
       known.some(([value]) => value === words.get(name)) ? words.get(name) : otherwise;
     const idle = words.get("idle");
     return {
-      view: one("view", ViewState.VIEWS, "flame"),
+      view: one("view", ViewState.VIEWS, ""),
       type: words.get("type") || "",
       group: words.get("group") || "",
       layout: one("layout", ViewState.LAYOUTS, "icicle"),
@@ -23,6 +30,8 @@ class ViewState {
       hideIdle: idle === "1" ? false : idle === "0" ? true : hidesIdle,
       search: words.get("search") || "",
       zoom: words.getAll("zoom"),
+      waker: words.getAll("waker"),
+      waited: words.getAll("waited"),
       root: words.get("root") || "",
       file: words.get("file") || "",
       sort: words.get("sort") || "flat",
@@ -32,7 +41,7 @@ class ViewState {
   /* Puts the state into `words`, but for what is shown anyway. */
   static write(state, words, hidesIdle) {
     const put = (name, value, usual) => { if (value !== usual) words.set(name, value); };
-    put("view", state.view, "flame");
+    put("view", state.view, "");
     put("type", state.type, "");
     put("group", state.group, "");
     put("layout", state.layout, "icicle");
@@ -42,6 +51,8 @@ class ViewState {
     put("root", state.root, "");
     put("file", state.file, "");
     put("sort", state.sort, "flat");
-    for (const name of state.zoom) words.append("zoom", name);
+    for (const word of ["zoom", "waker", "waited"]) {
+      for (const name of state[word]) words.append(word, name);
+    }
   }
 }

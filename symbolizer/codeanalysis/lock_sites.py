@@ -9,7 +9,9 @@ Lock and the others as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import capstone
@@ -58,12 +60,14 @@ class LockPlace:
 
     With `variable` 0, at `offset` bytes from a pointer that the function has. Else the linked
     address `variable` is that of the lock (`offset` is None), or of a package variable that points
-    to where the lock is `offset` bytes further. `is_read`: it locks it for reading.
+    to where the lock is `offset` bytes further. `is_read`: it locks it for reading. `is_sure`: on
+    each way to the call, not only on some.
     """
 
     variable: int
     offset: int | None
     is_read: bool = False
+    is_sure: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,16 @@ _UNKNOWN: Final = _Where(None, None)
 class _Code:
     """A function that locks: how control flows, where locks are taken and released."""
 
+    entry: int
     flow: dict[int, tuple[int, ...]]
     locked: list[tuple[int, _Where, bool]]  # the address at which it is locked, and for reading
     unlocked: dict[int, _Where]
+    taking: dict[int, tuple[int, _Where]]  # by the call: the instruction that takes it at best
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is known where each jump leads."""
+        return not any(0 in leads for leads in self.flow.values())
 
 
 class LockSites:
@@ -101,6 +112,7 @@ class LockSites:
         self._left = _MAX_BYTES
         self._codes: dict[int, _Code | None] = {}
         self._held: dict[int, tuple[LockPlace, ...]] = {}
+        self._released: dict[int, tuple[LockPlace, ...] | None] = {}
 
     def held(self, return_pc: int) -> tuple[LockPlace, ...]:
         """The locks that a function may hold while it makes the call that returns to `return_pc`.
@@ -117,22 +129,64 @@ class LockSites:
             self._held[return_pc] = found
         return found
 
+    def released(self, return_pc: int) -> tuple[LockPlace, ...] | None:
+        """The locks of callers that a function may have unlocked before it called.
+
+        The call returns to `return_pc`. A lock is a caller's if control can come to its unlock
+        without a lock before. None if any may be. Methods of the locks themselves are left out.
+        """
+        if return_pc not in self._released:
+            try:
+                self._released[return_pc] = self._find_released(return_pc)
+            except SymbolizerError:
+                self._released[return_pc] = None
+        return self._released[return_pc]
+
     def _find(self, return_pc: int) -> tuple[LockPlace, ...]:
-        function = self._binary.function_at(return_pc - 1)
-        if function is None or function.name.startswith(_OWN):
-            return ()
-        if function.entry not in self._codes:
-            self._codes[function.entry] = self._read(function)
-        code = self._codes[function.entry]
+        code = self._code(return_pc)
         if code is None:
             return ()
-        call = next((at for at in range(return_pc - 2, return_pc - 9, -1) if at in code.flow), 0)
+        call = _call(code, return_pc)
         found: dict[LockPlace, None] = {}
         for start, where, is_read in code.locked:
             if where == _UNKNOWN or call not in _reachable(code, start, where):
                 continue
-            found[LockPlace(where.variable or 0, where.offset, is_read)] = None
+            is_sure = code.is_clear and not _may_lack(code, call, where)
+            found[LockPlace(where.variable or 0, where.offset, is_read, is_sure)] = None
         return tuple(found)
+
+    def _find_released(self, return_pc: int) -> tuple[LockPlace, ...] | None:
+        code = self._code(return_pc)
+        if code is None:
+            return ()
+        call = _call(code, return_pc)
+        found: dict[LockPlace, None] = {}
+        for address, where in code.unlocked.items():
+            taken = {at for at, each in code.taking.values() if each == where}
+            is_own = address not in _after(code, (code.entry,), taken)
+            if code.is_clear and (is_own or call not in _after(code, code.flow[address])):
+                continue
+            if where == _UNKNOWN:
+                return None
+            found[LockPlace(where.variable or 0, where.offset)] = None
+        return tuple(found)
+
+    def argument_bytes(self, return_pc: int) -> int | None:
+        """The room for the arguments of the function with a call; None if it is not known."""
+        with suppress(SymbolizerError):
+            function = self._binary.function_at(return_pc - 1)
+            if function is not None and function.argument_bytes >= 0:
+                return function.argument_bytes
+        return None
+
+    def _code(self, return_pc: int) -> _Code | None:
+        """The code of the function that makes a call, if it locks or unlocks."""
+        function = self._binary.function_at(return_pc - 1)
+        if function is None or function.name.startswith(_OWN):
+            return None
+        if function.entry not in self._codes:
+            self._codes[function.entry] = self._read(function)
+        return self._codes[function.entry]
 
     def _read(self, function: Function) -> _Code | None:
         size = function.end - function.entry
@@ -146,22 +200,24 @@ class LockSites:
             return None
         self._left -= size
         code = list(detailed_decoder().disasm(text, function.entry))
-        found = _Code(_flow(code), [], {})
+        found = _Code(function.entry, _flow(code), [], {}, {})
         for at, each in enumerate(code):
             name = self._names.get(_target(each)) if each.group(x86_const.X86_GRP_CALL) else None
             if name in _LOCKS:
                 where = _argument(code, at, _ARGUMENT)
                 found.locked.append((each.address + each.size, where, _LOCKS[name]))
+                found.taking[each.address] = each.address, where
             elif name in _UNLOCKS:
                 found.unlocked[each.address] = _argument(code, at, _ARGUMENT)
             elif name in _SLOW_LOCKS:
-                where = _changed(code, at, _SLOW_LOCKS[name])[1]
+                address, where = _changed(code, at, _SLOW_LOCKS[name])
                 is_read = _SLOW_LOCKS[name] == _READER_COUNT
                 found.locked.append((each.address + each.size, where, is_read))
+                found.taking[each.address] = address, where
             elif name in _SLOW_UNLOCKS:
                 address, where = _changed(code, at, _SLOW_UNLOCKS[name])
                 found.unlocked[address] = where
-        return found if found.locked else None
+        return found if found.locked or found.unlocked else None
 
     def _calls_any(self, text: bytes, entry: int) -> bool:
         at = text.find(b"\xe8")
@@ -173,13 +229,37 @@ class LockSites:
         return False
 
 
+def _call(code: _Code, return_pc: int) -> int:
+    """The address of the call that returns there; 0 if there is none."""
+    return next((at for at in range(return_pc - 2, return_pc - 9, -1) if at in code.flow), 0)
+
+
 def _reachable(code: _Code, start: int, where: _Where) -> set[int]:
     """The instructions that can follow `start` before that lock is released."""
-    seen, pending = {start}, [start]
+    ends = {at for at, released in code.unlocked.items() if released.may_be(where)}
+    return _after(code, (start,), ends)
+
+
+def _may_lack(code: _Code, call: int, where: _Where) -> bool:
+    """Whether control can come to the call with that lock not taken, or released again.
+
+    The call that takes a lock is on a way on which that lock is not taken yet.
+    """
+    taken = {at for by, (at, taken) in code.taking.items() if taken == where and by != call}
+    without = [code.entry]
+    for address, released in code.unlocked.items():
+        if released.may_be(where):
+            without += code.flow[address]
+    return call in _after(code, without, taken)
+
+
+def _after(code: _Code, starts: Iterable[int], ends: AbstractSet[int] = frozenset()) -> set[int]:
+    """The instructions to which control can come from some, to the first of `ends`."""
+    pending = list(starts)
+    seen = set(pending)
     while pending:
         address = pending.pop()
-        released = code.unlocked.get(address)
-        if released is not None and released.may_be(where):
+        if address in ends:
             continue
         for to in code.flow.get(address, ()):
             if to not in seen:

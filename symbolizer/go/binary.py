@@ -49,6 +49,8 @@ class Function:
     flags: int
     index: int
     """Its index in the program's function table."""
+    argument_bytes: int
+    """The room for its arguments above its return address; negative if unknown (assembly)."""
 
 
 class GoBinary:
@@ -133,6 +135,14 @@ class GoBinary:
                 name: tuple(map(self._function, indices))
                 for name, indices in self._names.indices(names).items()
             }
+
+    def has_function(self, name: str) -> bool:
+        """Whether a function has that name, also one that was inlined wherever it is called.
+
+        Raises GoTableError.
+        """
+        with self.elf.allowance:
+            return self._names.has(name)
 
     def function_at(self, pc: int) -> Function | None:
         """Return the function at the address, None outside of Go's text."""
@@ -270,6 +280,7 @@ class GoBinary:
             func_id=record.func_id,
             flags=record.flags,
             index=index,
+            argument_bytes=record.argument_bytes,
         )
 
 

@@ -34,6 +34,10 @@ class NameIndex:
             for name, at in positions.items()
         }
 
+    def has(self, name: str) -> bool:
+        """Whether a function has that name, also one that was inlined wherever it is called."""
+        return bool(self._positions({name: name.encode("utf-8", "replace")})[name])
+
     def _positions(self, names: dict[str, bytes]) -> dict[str, list[int]]:
         """Return the offsets of each whole name in funcnametab: usually one or none."""
         found: dict[str, list[int]] = {name: [] for name in names}

@@ -75,7 +75,8 @@ class FuncRecord(NamedTuple):
 
     `pcsp`, `pcfile`, `pcln` and `inline_index` are positions of pc-value tables in pctab, 0 for
     none. `inline_tree` counts from moduledata.gofunc, None if nothing was inlined. `start_line` is
-    0 before Go 1.20.
+    0 before Go 1.20. `argument_bytes` is the room for arguments and results that the caller leaves
+    above the return address, also for those in registers; negative if unknown.
     """
 
     name_offset: int
@@ -88,6 +89,7 @@ class FuncRecord(NamedTuple):
     flags: int
     inline_index: int
     inline_tree: int | None
+    argument_bytes: int
 
 
 class ArgumentTables(NamedTuple):
@@ -132,7 +134,7 @@ class PclnTable:
         layout = _FUNC_1_18 if old else _FUNC_1_20
         try:
             fields = layout.unpack_from(data, start)
-            _, name, _, _, pcsp, pcfile, pcln, pcdata_count, unit = fields[:9]
+            _, name, arguments, _, pcsp, pcfile, pcln, pcdata_count, unit = fields[:9]
             func_id, flags, funcdata_count = fields[-3:]
             inline_index, inline_tree = 0, None
             if pcdata_count > _PCDATA_INL_TREE_INDEX and funcdata_count > _FUNCDATA_INL_TREE:
@@ -146,7 +148,7 @@ class PclnTable:
             raise GoTableError("a function record of pclntab is cut off") from error
         return FuncRecord(
             *(name, pcsp, pcfile, pcln, unit, 0 if old else fields[9], func_id, flags),
-            *(inline_index, inline_tree),
+            *(inline_index, inline_tree, arguments),
         )
 
     def argument_tables(self, index: int) -> ArgumentTables:

@@ -24,6 +24,21 @@ uprobe:{program}:runtime.ready /@parked[reg("ax")]/ {{
 }}
 """
 
+# Who woke whom, as an off-wake graph: the waker's stack is that of its thread, g0's, since ready
+# runs there; the goroutine's own is out of reach.
+WAKERS = """
+uprobe:{program}:runtime.gopark {{
+    @parked[reg("r14")] = nsecs;
+    @waits[reg("r14")] = ustack(32);
+}}
+uprobe:{program}:runtime.ready /@parked[reg("ax")]/ {{
+    @delay[@waits[reg("ax")], ustack(32)] = sum(nsecs - @parked[reg("ax")]);
+    @count[@waits[reg("ax")], ustack(32)] = count();
+    delete(@parked[reg("ax")]);
+    delete(@waits[reg("ax")]);
+}}
+"""
+
 # semacquire1 is where a lock that is not free leads to, with g in R14.
 MUTEX = """
 uprobe:{program}:runtime.semacquire1 {{ @came[reg("r14")] = nsecs; }}

@@ -87,9 +87,14 @@ def faults(browser: Chrome) -> list[Any]:
     return list(browser.execute_async_script(_RUN))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_axe_finds_no_fault(browser: Chrome, show: Open, theme: str, width: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        *((390, "light"), (1280, "dark")),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((390, "dark"), (1280, "light"))),
+    ],
+)
+def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str) -> None:
     found = {}
     compared = f"base-from={START_S}&base-to={START_S + WINDOW_S}"
     with looked_at(browser, width, theme):

@@ -97,12 +97,12 @@ def test_a_deadlocked_program_shows_its_deadlock(chromium: Chrome, tmp_path: Pat
         facts = run.ask("deadlock")
         with serving(chromium, run.target.pid, tmp_path) as address, phone(chromium):
             page = Page(chromium, address).open()
-            page.until_text("#findings", "Probably a deadlock: 2 goroutines wait for each other.")
-            page.until_text("#findings", "Probably a deadlock: goroutine")
+            page.until_text("#findings", "Deadlock: 2 goroutines wait for each other.")
+            page.until_text("#findings", "Deadlock: goroutine")
             page.until_text("#findings", "Mutex.Lock in main.transfer (locks.go:")
             for summary in ("#findings .deadlock summary", "#findings .hanging summary"):
                 page.click(summary)
             shown = page.text("#findings")
             assert f"goroutine {facts['total']['id']} waits for itself" in shown
-            assert "may hold it" in shown
+            assert "holds it" in shown
             assert width(chromium) <= PHONE

@@ -39,7 +39,8 @@ def viewer(minor: str, path: Path) -> Iterator[str]:
     go = toolchain(minor)
     tool = subprocess.Popen(
         [go.goroot / "bin" / "go", "tool", "trace", "-http=127.0.0.1:0", path],
-        env=go.environment() | {"BROWSER": "true"},
+        # From Go 1.25 on the command builds the tool, in a folder that stays when it is killed.
+        env=go.environment() | {"BROWSER": "true", "TMPDIR": str(path.parent)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -84,7 +85,7 @@ def test_gos_viewer_shows_goroutines(minor: str, recorded: Path, browser: Chrome
         assert sum(name.endswith("main.locks.func1") for name in names) > 10
         errors = [
             each["message"]
-            for each in browser.get_log("browser")  # type: ignore[no-untyped-call]
+            for each in browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types
             if each["level"] == "SEVERE" and "/favicon.ico" not in each["message"]
         ]
         assert errors == []

@@ -16,6 +16,20 @@ from tests.kernel.programs import program
 from tests.targets_run import Target
 
 FRAMES = "return page.view.graph.frames().map((frame) => frame.name)"
+SIDES = "const sides = ['waker', 'waited'].map((side) => page.view.wakers.graphs[side]);"
+NAMES = "(graph) => graph.functions().map(({ name }) => name)"
+# Zooms to a frame that waits for a lock: what wakes, then the stack of that frame.
+ZOOM_TO_LOCK = f"""
+{SIDES}
+const [woke, waited] = sides;
+const {{ tree }} = waited;
+const isLock = (node) => tree.nameOf(node) === "sync.(*Mutex).Lock";
+const leads = (node) => isLock(node) || tree.childrenOf(node).some(leads);
+let node = 0;
+while (!isLock(node)) node = tree.childrenOf(node).find(leads);
+waited.zoomTo(node);
+return [({NAMES})(woke), waited.zoomPath];
+"""
 TARGETS = Path(__file__).parents[1] / "targets"
 
 
@@ -79,6 +93,23 @@ def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: s
         lambda p: any("PriceCache.mu" in str(each) for each in p.browser.execute_script(FRAMES)),
         "the lock of the cache",
     )
+
+
+@pytest.mark.long
+def test_what_woke_those_that_waited_for_a_lock(
+    chromium: Chrome, demo: Target, tmp_path: Path
+) -> None:
+    with serving(chromium, demo.pid, tmp_path, "--wakers", "--profile", "block") as address:
+        page = Page(chromium, address).open("#kind=wakers")
+        page.until_text("#headline", "of waiting")
+        assert page.one("input[value=wakers]").is_selected()
+        woke, waited = chromium.execute_script(SIDES + f"return sides.map({NAMES})")
+        assert "sync.(*Mutex).Lock" in waited
+        assert {"sync.(*Mutex).Unlock", "runtime.chansend1"} <= set(woke)
+        woke, waited = chromium.execute_script(ZOOM_TO_LOCK)
+        assert waited[-1] == "sync.(*Mutex).Lock"
+        assert "sync.(*Mutex).Unlock" in woke
+        assert "runtime.chansend1" not in woke
 
 
 def test_a_browser_without_the_token_gets_a_form(

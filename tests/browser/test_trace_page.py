@@ -17,7 +17,8 @@ from ebpfprof.export.timelines import page
 from ebpfprof.profile.model import Frame
 from ebpfprof.timeline.model import TimelineGoroutine
 from tests.browser.test_standalone import offline
-from tests.unit.timeline.test_critical import A, B, timeline
+from tests.unit.timeline.test_critical import A, B, C, timeline
+from tests.unit.timeline.test_threads import timeline as threads
 
 HOSTILE = "main.<script>alert(1)</script>"
 
@@ -83,6 +84,18 @@ def test_a_click_shows_a_wait_its_stack_and_who_ended_it(shown: TracePage) -> No
     assert shown.text("#span h2").startswith("G2 main.holds: running")
 
 
+def test_it_tells_what_a_goroutine_waits_for(shown: TracePage) -> None:
+    shown.click(A, 500)
+    assert shown.text("#thing") == "waits for main.cache.mu (sync.Mutex at 0xc000012340)"
+    shown.click(C, 500)
+    assert shown.text("#thing") == "waits to read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)"
+    assert shown.text("#hover").endswith(
+        "IO wait for 580 ns in main.read, waits to read from 10.0.0.1:80, here 10.0.0.2:4711 "
+        "(tcp, fd 7)"
+    )
+    assert shown.run("return tracePage.data.thing(tracePage.data.byGoid.get(1), 0)") == ""
+
+
 def test_keys_zoom_move_and_choose(shown: TracePage) -> None:
     whole = shown.run("return tracePage.to - tracePage.from")
     shown.press("+")
@@ -102,6 +115,8 @@ def test_search_finds_functions_stacks_and_ids(shown: TracePage) -> None:
         ("holds", ["G2 main.holds"]),
         ("g3", ["G3 main.reads"]),
         ("main.read", ["G3 main.reads"]),
+        ("10.0.0.1", ["G3 main.reads"]),
+        ("cache.mu", ["G2 main.holds", "G1 main.asks"]),
         ("nothing", []),
     ):
         field.clear()
@@ -135,6 +150,35 @@ def test_many_goroutines_of_one_function_are_one_row_that_opens(
     assert shown.text("#span h2").startswith("G2 main.asks: sync.Mutex.Lock")
 
 
+def told(shown: TracePage, title: str, time_ns: int) -> str:
+    """What is said of a row under the pointer."""
+    text: str = shown.run(
+        "const row = tracePage.rows().find((each) => each.title === arguments[0]);"
+        "return tracePage.told({ row, time: arguments[1] })",
+        *(title, time_ns),
+    )
+    return text
+
+
+def test_threads_say_who_woke_them_and_the_heap_how_large_it_is(
+    browser: Chrome, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(threads()))
+    shown = TracePage(browser, path)
+    assert shown.rows()[0] == "heap and its goal"
+    assert shown.rows()[-1] == "▸ threads (1)"
+    shown.run("tracePage.open.add('threads'); tracePage.draw()")
+    assert shown.rows()[-2:] == ["▾ threads (1)", "thread 7"]
+    assert told(shown, "thread 7", 150) == "thread 7: on CPU 0 for 80 ns, woken by t (8)"
+    assert told(shown, "thread 7", 350) == "thread 7: on CPU 0 for 90 ns"
+    assert told(shown, "thread 7", 205) == "thread 7: off the CPU"
+    assert told(shown, "heap and its goal", 599) == "heap 4.00 MiB, collected at 8.00 MiB"
+    assert told(shown, "heap and its goal", 601) == "heap 6.00 MiB, no goal"
+    shown.press("+")  # all rows are drawn
+    assert shown.run("return tracePage.canvas.canvas.width") > 0
+
+
 def test_names_of_a_program_are_no_markup(browser: Chrome, tmp_path: Path) -> None:
     found = timeline()
     start = found.goroutines[A].start
@@ -163,3 +207,26 @@ def test_it_fits_a_phone(browser: Chrome, tmp_path: Path) -> None:
         assert shown.text("#span h2").startswith("G1")
     finally:
         browser.set_window_size(size["width"], size["height"])
+
+
+def test_it_shows_who_waits_for_whom_and_in_the_end(shown: TracePage) -> None:
+    boxes = shown.browser.find_elements(By.CSS_SELECTOR, ".wait-box")
+    texts = {box.text.split()[0]: box.text for box in boxes}
+    assert texts.keys() == {"main.asks", "main.holds", "main.reads", "10.0.0.1:80"}
+    assert "waits 900 ns" in texts["main.asks"]
+    assert "580 ns for it" in texts["10.0.0.1:80"]
+    titles = shown.run(
+        "return [...document.querySelectorAll('.wait title')].map((e) => e.textContent)"
+    )
+    asks = next(title for title in titles if title.startswith("main.asks waits for main.holds"))
+    assert "61.1 % main.reads: network 10.0.0.1:80" in asks
+    rows = [row.text for row in shown.browser.find_elements(By.CSS_SELECTOR, "#waits tbody tr")]
+    assert any("main.asks (sync.Mutex.Lock main.cache.mu) for main.holds" in row for row in rows)
+    assert "was in the end for main.reads" in shown.text("#waits .finding")
+
+
+def test_a_box_of_the_graph_shows_its_goroutines(shown: TracePage) -> None:
+    box = shown.browser.find_element(By.CSS_SELECTOR, ".wait-box[role=button]")
+    name = box.text.split()[0]
+    shown.run("arguments[0].dispatchEvent(new Event('click'))", box)
+    assert [row.split()[1] for row in shown.rows()] == [name]

@@ -6,6 +6,7 @@ import base64
 import re
 import subprocess
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,12 +16,15 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ebpfprof.export.timelines import go_trace, page, perfetto
+from ebpfprof.export.timelines.perfetto.tracks import uuid
 from ebpfprof.timeline.events import Event, EventKind
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, WAITING, spans
 from ebpfprof.timeline.steps import StepKind
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import toolchain
+from tests.unit.timeline.test_critical import timeline as known_waits
+from tests.unit.timeline.test_threads import timeline as known_threads
 
 READERS = ("1.25", "1.27")  # those that print what they replay
 PROFILES = ("net", "sync", "syscall", "sched")
@@ -181,6 +185,66 @@ def test_perfetto_s_times_are_those_of_the_spans() -> None:
     clocks = {clock.clock_id: clock.timestamp for clock in trace.packet[1].clock_snapshot.clocks}
     assert clocks[1] == timeline.begin_unix_ns
     assert clocks[3] == timeline.begin_ns
+
+
+def test_perfetto_s_waits_say_what_for() -> None:
+    found = known_waits()
+    _, events, tracks = events_of(found)
+    notes = {
+        (tracks[track], note.name, note.string_value)
+        for track, some in events.items()
+        for each in some
+        for note in each.debug_annotations
+        if note.name.startswith("waits")
+    }
+    lock = "main.cache.mu (sync.Mutex at 0xc000012340)"
+    assert notes == {
+        ("G1 main.asks", "waits for", lock),
+        ("G2 main.holds", "waits for", lock),
+        ("G3 main.reads", "waits to", "read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)"),
+    }
+
+
+def test_perfetto_s_threads_say_who_woke_them() -> None:
+    found = known_threads()
+    _, events, tracks = events_of(found)
+    (seven, eight) = (events[uuid("thread", tid)] for tid in (7, 8))
+    assert tracks.keys() >= {uuid("thread", 7), uuid("thread", 8)}
+    notes = [note.string_value for each in seven for note in each.debug_annotations]
+    assert notes == [
+        *("t (8)", "curl (4711)", "an interrupt, while curl (4711) ran", "an interrupt")
+    ]
+    flows = [flow for each in eight for flow in each.flow_ids]
+    assert len(flows) == 1
+    assert [flow for each in seven for flow in each.terminating_flow_ids] == flows
+    others = [flow for some in events.values() for each in some for flow in each.flow_ids]
+    assert len(others) == len(set(others)) > 1
+
+
+def test_the_size_of_the_heap_is_in_all_formats(tmp_path: Path) -> None:
+    found = known_threads()
+    _, events, tracks = events_of(found)
+    values = {
+        tracks[track]: [each.counter_value for each in some]
+        for track, some in events.items()
+        if some[0].type == TrackEvent.TYPE_COUNTER
+    }
+    assert values["heap live"] == [4 << 20, 6 << 20]
+    assert values["heap goal"] == [8 << 20]
+    path = tmp_path / "trace"
+    world = simulated(2, 0)
+    half_ns = (world.begin_ns + world.end_ns) // 2
+    later = found.heap[1]._replace(at_ns=half_ns)
+    heap = (found.heap[0]._replace(at_ns=world.begin_ns), later)
+    path.write_bytes(go_trace.encode(replace(world, heap=heap)))
+    for minor in READERS:
+        text = toolchain(minor).go("tool", "trace", "-d=parsed", path)
+        told = re.findall(r' Metric .*Name="([^"]*)" Value=.*?\((\d+)\)', text)
+        assert told == [
+            ("/memory/classes/heap/objects:bytes", str(4 << 20)),
+            ("/gc/heap/goal:bytes", str(8 << 20)),
+            ("/memory/classes/heap/objects:bytes", str(6 << 20)),
+        ]
 
 
 def test_the_page_has_all_spans() -> None:

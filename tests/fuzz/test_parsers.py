@@ -48,7 +48,10 @@ OUR_OWN = {
     "ebpfprof.profilers.heap.followed": "rows of our own ring buffer; spans have a parser",
     "ebpfprof.profilers.heap.gate_program": "numbers of our own maps",
     "ebpfprof.profilers.heap.gate_tables": "rows of our own maps",
+    "ebpfprof.profilers.waits.pair_table": "numbers of our own maps",
     "ebpfprof.tracing.rings": "rows of our own rings",
+    "ebpfprof.tracing.polled_files": "the kernel's data on files, in rows of our own maps",
+    "ebpfprof.tracing.heap_counters": "words of which any will do: test_heap_counters.py",
     "ebpfprof.tracing.recorder": "rows of our own rings; their content: test_decode.py, "
     "test_trace_formats.py",
     "ebpfprof.tracing.census": "two words of a runtime.m: any number will do",

@@ -68,7 +68,10 @@ def test_the_made_up_kind_is_named_nowhere_else() -> None:
 def test_help_shows_the_kind_and_its_option(tmp_path: Path) -> None:
     for verb in ("attach", "run", "top", "serve"):
         text = " ".join(said(verb, "--help-all", folder=tmp_path).split())
-        known = "block, mutex, cpu, wall, goroutine, heap, allocs, threads, threadcreate, widgets"
+        known = (
+            "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, threadcreate, "
+            "widgets"
+        )
         assert known in text, verb
         assert "--widget-size SIZE How large widgets are." in text, verb
 

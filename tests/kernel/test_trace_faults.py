@@ -50,7 +50,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     pages = {name: tmp_path / f"a.{name}" for name in ("html", "perfetto", "trace")}
     with hostile_target(tmp_path) as target:
         for path in pages.values():
-            said = trace(str(target.pid), "-d", "0.5", "--wakes", "-o", str(path))
+            said = trace(str(target.pid), "-d", "0.2", "--waits-for", "-o", str(path))
             assert said.code == ExitCode.OK, said.stderr
             for line in (said.stdout + said.stderr).split("\n"):
                 assert line.isprintable()

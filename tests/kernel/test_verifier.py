@@ -40,6 +40,21 @@ RECORDINGS = {
     "in windows": Options(
         kinds=("block", "mutex"), by_lock=True, runtime_locks=True, max_overhead=1
     ),
+    "wakers": Options(kinds=("wakers",)),
+    "wakers beside all, in windows": Options(
+        kinds=("block", "mutex", "wakers"),
+        by_lock=True,
+        runtime_locks=True,
+        labels=("tenant", "tier"),
+        max_overhead=1,
+    ),
+    "wakers beside all, sampled": Options(
+        kinds=("block", "mutex", "wakers"),
+        block_rate_ns=1000,
+        mutex_fraction=3,
+        by_lock=True,
+        runtime_locks=True,
+    ),
     "cpu": Options(kinds=("cpu",)),
     "allocations": Options(kinds=("heap", "allocs"), max_overhead=1),
     "cpu, labels with some keys": Options(kinds=("cpu",), labels=("tenant", "tier")),
@@ -54,16 +69,17 @@ def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
     assert max(verified) < LIMIT, verified
 
 
-def test_the_program_of_traces_stays_far_below_it() -> None:
+@pytest.mark.parametrize("mode", ["plain", "cgo"])
+def test_the_program_of_traces_stays_far_below_it(mode: str) -> None:
     """With labels: a target that can set some."""
     with (
-        Target.start(program("traced")) as target,
+        Target.start(program("traced", mode=mode)) as target,
         Process(target.pid) as process,
         TraceRecorder(inspect(process), TraceOptions(exact_starts=True)) as recorder,
     ):
         recorder.load()
         verified = instructions_verified()
-    assert len(verified) == 2
+    assert len(verified) == 3
     assert max(verified) < LIMIT, verified
 
 

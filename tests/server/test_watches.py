@@ -39,7 +39,8 @@ def test_a_deadlock_is_found_while_a_client_asks() -> None:
         found = findings(server, pid)
         metrics = server.get("/metrics").body.decode()
     assert [each["kind"] for each in found[:3]] == ["deadlock"] * 3
-    itself = f"Probably a deadlock: goroutine {facts['total']['id']} waits for itself."
+    assert all(each["certain"] for each in found[:3])
+    itself = f"Deadlock: goroutine {facts['total']['id']} waits for itself."
     assert itself in [each["title"] for each in found]
     hanging = [each for each in found if each["kind"] == "hanging"]
     assert any("Mutex.Lock in main.transfer (locks.go:" in each["title"] for each in hanging)
@@ -47,6 +48,7 @@ def test_a_deadlock_is_found_while_a_client_asks() -> None:
     assert all(each["stack"] for each in hanging)
     of_process = f'command="oncall",pid="{pid}"'
     assert f'ebpfprof_target_goroutines_suspect{{{of_process},reason="deadlocked"}} 5.0' in metrics
+    assert f'ebpfprof_target_goroutines_suspect{{{of_process},reason="lost_wake"}} 0.0' in metrics
     assert f"ebpfprof_target_goroutines{{{of_process}}} " in metrics
 
 

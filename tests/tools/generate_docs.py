@@ -32,6 +32,7 @@ MANUAL = Path("docs/ebpfprof.1")
 _WIDTH = 200
 _EXAMPLES = "Examples:"
 _ONLY_OF_RUN = {ExitCode.COMMAND_NOT_RUNNABLE, ExitCode.COMMAND_NOT_FOUND}
+_ONLY_OF_DOCTOR = {ExitCode.DEADLOCK_FOUND}
 _OF_FILES = {
     ExitCode.OK,
     ExitCode.FAILURE,
@@ -42,26 +43,21 @@ _OF_FILES = {
 _OF_READING = (
     set(ExitCode)
     - _ONLY_OF_RUN
+    - _ONLY_OF_DOCTOR
     - {ExitCode.BCC_MISSING, ExitCode.ATTACH_FAILED, ExitCode.KERNEL_UNSUPPORTED}
 )
 _EXIT_CODES = {
-    "run": set(ExitCode),
+    "run": set(ExitCode) - _ONLY_OF_DOCTOR,
     "list": _OF_FILES | {ExitCode.KERNEL_UNSUPPORTED},
     "dump": _OF_READING,
     "memory": _OF_READING,
     "report": _OF_FILES,
     "diff": _OF_FILES,
     "history": _OF_FILES | {ExitCode.PERMISSION_DENIED},
-    "doctor": _OF_FILES
-    | {
-        ExitCode.PERMISSION_DENIED,
-        ExitCode.KERNEL_UNSUPPORTED,
-        ExitCode.BCC_MISSING,
-        ExitCode.ATTACH_FAILED,
-    },
+    "doctor": set(ExitCode) - _ONLY_OF_RUN,
     "completion": _OF_FILES,
 }
-"""By verb; the others have all but those of `run` alone."""
+"""By verb; the others have all but those of `run` and `doctor` alone."""
 _STATUS_OF_RUN = (
     "{} ends with the program's own status, unless something was wrong with the profile."
 )
@@ -152,7 +148,7 @@ def verb(name: str) -> Verb:
         tuple(paragraphs),
         tuple(examples),
         tuple(Option(typed, " ".join(text.split())) for typed, text in filter(None, records)),
-        tuple(exit_codes(_EXIT_CODES.get(name, set(ExitCode) - _ONLY_OF_RUN))),
+        tuple(exit_codes(_EXIT_CODES.get(name, set(ExitCode) - _ONLY_OF_RUN - _ONLY_OF_DOCTOR))),
     )
 
 

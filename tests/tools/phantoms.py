@@ -3,11 +3,14 @@
     sudo .venv/bin/python -m tests.tools.phantoms --minutes 60
 
 The target (tests/targets/contention) holds locks for 2 ms, sends, selects, reads and writes behind
-an RWMutex, waits for conditions, and notes by its own clock for how long each goroutine waited at
-most. Whatever we say did not move for some time is a phantom if that is longer. So a machine that
-is slow makes none. In each round we look a hundred times, as a recording does, and dump once. Then
-goroutines hang in each way: two looks, and one dump, must find all of them. Exits with 1 if there
-was a phantom, or a hang that was not found.
+an RWMutex, waits for conditions and groups, starves and hands over, and notes by its own clock for
+how long each goroutine waited at most. Whatever we say did not move for some time is a phantom if
+that is longer. So a machine that is slow makes none. In each round we look a hundred times, as a
+recording does, and dump once. Then goroutines hang in each way: two looks, and one dump, must find
+all of them. No dump may tell of a deadlock, a lost wake, or a program asleep. Nor may dumps whose
+looks are less than a millisecond apart, which find many goroutines that did not move: they look
+closer at each lock that is free just then. Exits with 1 if there was a phantom, or a hang that was
+not found.
 """
 
 from __future__ import annotations
@@ -21,17 +24,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Final
+from unittest.mock import patch
 
+from ebpfprof.export.tables.stuck import lines
+from ebpfprof.goruntime import closer_look
+from ebpfprof.goruntime.closer_look import CloserLook
 from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.goroutines import parked_goroutines
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.stuck import stuck
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
 LOOKS: Final = 100  # a round
+SHORT_DUMPS: Final = 20  # a round
+SHORT_S: Final = 0.0005  # from their first look to their last
+CLOSER_S: Final = (0.0, 0.0003)  # between the closer looks of these
 MEAN_S: Final = 0.01  # between two looks
 STANDS_NS: Final = 100_000_000  # as in ebpfprof.goruntime.looks
 APART_S: Final = 0.5  # of a dump
@@ -54,7 +65,10 @@ class Claim:
 
 @dataclass
 class Outcome:
-    """What was found in so many rounds: `hangs` goroutines hung, of which some were `missed`."""
+    """What was found in so many rounds: `hangs` goroutines hung, of which some were `missed`.
+
+    `stuck` are claims of deadlocks and the like; `closer` is how often it was looked for them.
+    """
 
     rounds: int = 0
     looks: int = 0
@@ -62,20 +76,23 @@ class Outcome:
     claims: int = 0
     hangs: int = 0
     missed: int = 0
+    closer: int = 0
     phantoms: list[Claim] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
         """Whether there was no phantom, and no hang was missed."""
-        return not self.phantoms and not self.missed
+        return not self.phantoms and not self.stuck and not self.missed
 
     def __str__(self) -> str:
         told = (
             f"{self.rounds} rounds, {self.looks} looks, {self.dumps} dumps: "
             f"{self.claims} goroutines that did not move, {len(self.phantoms)} of them phantoms; "
-            f"{self.hangs} hangs, {self.missed} of them not found"
+            f"{self.hangs} hangs, {self.missed} of them not found; {self.closer} closer looks, "
+            f"{len(self.stuck)} claims of deadlocks, lost wakes or all asleep"
         )
-        return "\n".join([told, *map(str, self.phantoms[:10])])
+        return "\n".join([told, *map(str, self.phantoms[:10]), *self.stuck[:10]])
 
 
 class Round:
@@ -91,11 +108,12 @@ class Round:
         for _ in range(looks):
             sleep(MEAN_S * random.uniform(0.5, 1.5))
             self._judge(self._standing(STANDS_NS), into)
-        self._judge(self._dumped(apart_s), into)
+        self._judge(self._dumped(apart_s, into), into)
+        self._look_closer(into)
         answer = self._target.ask("hang", "hanging")
         hanging = {int(word) for word in answer.split()[1:]}
         self._standing(0)
-        found = self._standing(0), self._dumped(apart_s)
+        found = self._standing(0), self._dumped(apart_s, into)
         into.hangs += len(found) * len(hanging)
         into.missed += sum(len(hanging - each.keys()) for each in found)
         self._target.ask("release", "released")
@@ -111,9 +129,17 @@ class Round:
         since = self._sampler.standing(parked, least_ns=least_ns)
         return {each.goid: now_ns - since[each.address] for each in parked if each.address in since}
 
-    def _dumped(self, apart_s: float) -> dict[int, int]:
-        found = self._dumper.dump(apart_s=apart_s).goroutines
-        return {each.goid: each.stood_ns for each in found if each.stood_ns}
+    def _dumped(self, apart_s: float, into: Outcome) -> dict[int, int]:
+        dump = self._dumper.dump(apart_s=apart_s)
+        into.stuck += [" ".join(lines(each)) for each in stuck(dump)]
+        return {each.goid: each.stood_ns for each in dump.goroutines if each.stood_ns}
+
+    def _look_closer(self, into: Outcome) -> None:
+        """Dump in so short a time that many goroutines do not move."""
+        with patch.object(closer_look, "APART_S", CLOSER_S):
+            for _ in range(SHORT_DUMPS):
+                self._dumped(SHORT_S, into)
+        into.dumps += SHORT_DUMPS
 
     def _judge(self, stood: dict[int, int], into: Outcome) -> None:
         if not stood:
@@ -137,11 +163,15 @@ def look(
     """Look for as long as `goes_on`; `tell` after each round."""
     outcome = Outcome()
     with ExitStack() as held:
+        confirm = held.enter_context(
+            patch.object(CloserLook, "look_again", autospec=True, side_effect=CloserLook.look_again)
+        )
         target = held.enter_context(Target.start(program("contention")))
         process = held.enter_context(Process(target.pid))
         rounds = Round(target, inspect(process), held)
         while goes_on(outcome):
             rounds.run(outcome, looks=looks, apart_s=apart_s)
+            outcome.closer = confirm.call_count
             tell(outcome)
         target.kill()
     return outcome

@@ -17,6 +17,8 @@ from ebpfprof.recording.live import LiveSession
 from ebpfprof.top.app import TopApp
 from ebpfprof.top.poller import Poller, PollingThread
 from ebpfprof.top.state import TopView
+from ebpfprof.top.tracing import TopTrace
+from ebpfprof.tracing.recorder import TraceOptions
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -35,7 +37,8 @@ def main() -> None:
     with Target.start(program("demo")) as demo, LiveSession(options, capacity=1) as session:
         target = session.add(demo.pid)
         session.start(target)
-        poller = Poller(session, [target], [session.begin(target)], options)
+        trace = TopTrace([target], TraceOptions())
+        poller = Poller(session, [target], [session.begin(target)], options, trace)
         view = TopView(poller.nothing(), [each.name for each in poller.views], "block")
         with PollingThread(poller, 2.0) as thread:
             svg = asyncio.run(drawn(TopApp(view, thread, lambda: False), demo.pid))

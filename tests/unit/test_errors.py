@@ -26,6 +26,7 @@ CODES = {
     "BccMissing": 11,
     "CorruptBinary": 12,
     "AttachFailed": 13,
+    "DeadlockFound": 14,
     "CommandNotRunnable": 126,
     "CommandNotFound": 127,
     "Aborted": 130,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ebpfprof.console.text import printable
 
@@ -22,9 +22,18 @@ _UNLIMITED = 1 << 13
 _MAX_OPERATION = 40  # columns
 
 
+class Name(NamedTuple):
+    """A name and a line below it, "" without one; both may be text of a target."""
+
+    name: str
+    below: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row of a table: `cells` of all columns except the last one, which holds a name.
+
+    With a name `beside`, there are two columns of names, which share the room; `cells` has neither.
 
     A name that is too long is cut on the left. `before` precedes it, `after` follows it if there
     is space for both; `below` and `origin` have lines of their own. `name`, `after`, `below` and
@@ -38,6 +47,7 @@ class Row:
     below: str = ""
     origin: str = ""
     is_dim: bool = False
+    beside: Name | None = None
 
 
 def table(
@@ -62,14 +72,18 @@ def table(
     for number, heading in enumerate(headings):
         is_left = number >= len(headings) - left
         found.add_column(Text(heading), justify="left" if is_left else "right", no_wrap=True)
-    columns = zip(headings[:-1], *(row.cells for row in rows), strict=True)
-    taken = sum(max(map(cell_len, column)) + 2 for column in columns)
-    room = None if width is None else max(width - taken, _MIN_ROOM)
+    names = 2 if any(row.beside for row in rows) else 1
+    columns = zip(headings[:-names], *(row.cells for row in rows), strict=True)
+    taken = sum(max(map(cell_len, column)) + 2 for column in columns) + 2 * (names - 1)
+    room = None if width is None else max((width - taken) // names, _MIN_ROOM // names)
     for row in rows:
         style = "dim" if row.is_dim else ""
-        cells = (Text(cell, style) for cell in row.cells)
+        cells = [Text(cell, style) for cell in row.cells]
+        if row.beside:
+            first = Row((), row.beside.name, below=row.beside.below, is_dim=row.is_dim)
+            cells.append(_last_cell(first, room, color=color))
         found.add_row(*cells, _last_cell(row, room, color=color))
-    return rendered(found, width=taken + (room or _UNLIMITED), color=color)
+    return rendered(found, width=taken + names * (room or _UNLIMITED), color=color)
 
 
 def _last_cell(row: Row, room: int | None, *, color: bool) -> Text:

@@ -13,6 +13,7 @@ from ebpfprof.export.tables.quantities import amount
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
 from ebpfprof.profile.operations import operation_of
+from ebpfprof.profile.wakers import waker_of
 
 _Amount = Callable[[int], str]
 
@@ -29,6 +30,8 @@ class Change:
     function: str
     before: int
     after: int
+    waker: str = ""
+    """The function that woke it, where samples are pairs (profile.wakers)."""
 
     @property
     def difference(self) -> int:
@@ -41,13 +44,18 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
 
     A place is an operation and its caller for kinds with operations, else a leaf function.
     """
-    sums: dict[tuple[str, str], list[int]] = {}
+    sums: dict[tuple[str, str, str], list[int]] = {}
     for column, each in enumerate((base, profile)):
         for sample, place in _places(each):
             sums.setdefault(place, [0, 0])[column] += sample.values[index]
-    found = [Change(*place, *values) for place, values in sums.items()]
+    found = [
+        Change(operation, function, before, after, waker)
+        for (operation, function, waker), (before, after) in sums.items()
+    ]
     changed = [each for each in found if each.difference]
-    return sorted(changed, key=lambda each: (-each.difference, each.function, each.operation))
+    return sorted(
+        changed, key=lambda each: (-each.difference, each.function, each.operation, each.waker)
+    )
 
 
 def encode(
@@ -104,15 +112,17 @@ def render(
     return "".join(parts) + (f"\n{hidden}" if hidden else "")
 
 
-def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str]]]:
+def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str, str]]]:
     by_operation = has_operations(profile)
     for sample in profile.samples:
         frames = sample.frames
         if by_operation:
             name, line = operation_of(sample)
-            yield sample, (readable(name), readable(line.function))
+            by = waker_of(sample)
+            waker = readable(operation_of(by)[1].function) if by else ""
+            yield sample, (readable(name), readable(line.function), waker)
         else:
-            yield sample, ("", readable(frames[0].function) if frames else UNKNOWN)
+            yield sample, ("", readable(frames[0].function) if frames else UNKNOWN, "")
 
 
 def _sentence(profile: Profile, base: Profile, values: str, ascii_only: bool) -> str:
@@ -161,6 +171,7 @@ def _table(
         ]
         if has_operation:
             cells.append(columns.operation_cell(each.operation, color=color))
-        rows.append(columns.Row(cells, each.function))
+        woken = f"woken by {each.waker}" if each.waker else ""
+        rows.append(columns.Row(cells, each.function, below=woken))
     headings += ["Operation", place] if has_operation else ["Function"]
     return columns.table(headings, rows, left=2 if has_operation else 1, width=width, color=color)

@@ -71,7 +71,9 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
         return None
     told = f", a time estimated to {percent(top.error)}" if top.error else ""
     mean = f", {duration(top.mean)} at a time" if has_events and not top.error else ""
-    return percent(top.share), f"{printable(top.operation)} in {_place(top)}{mean}{told}"
+    waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
+    what = f"{printable(top.operation)} in {_place(top)}{waker}"
+    return percent(top.share), f"{what}{mean}{told}"
 
 
 def _of_lock(profile: Profile, lock: Lock) -> str:
@@ -104,5 +106,9 @@ def _place(row: OperationSums) -> str:
     function, file, line = row.function, row.file, row.line
     if frame:
         function, file, line = frame.function, frame.file, frame.line
+    return _place_of(function, file, line)
+
+
+def _place_of(function: str, file: str, line: int) -> str:
     where = f" ({file.rpartition('/')[2]}:{line})" if file else ""
     return printable(f"{function}{where}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, printable
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import waiting_for
-from ebpfprof.profile.deadlocks import deadlocks
+from ebpfprof.export.tables.goroutine_frames import base, frame_as_json, shown_frames, wrapped
+from ebpfprof.export.tables.stuck import as_json as stuck_as_json
+from ebpfprof.export.tables.stuck import lines as stuck_lines
+from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import (
     Channel,
     DumpedGoroutine,
@@ -18,13 +21,12 @@ from ebpfprof.profile.goroutines import (
     GoroutineGroup,
     groups,
 )
-from ebpfprof.profile.model import Frame
+from ebpfprof.profile.stuck import Stuck, stuck
 
 _MAX_STATES: Final = 6
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
-_SYNC: Final = ("sync.", "internal/sync.")
-_RUNTIME: Final = ("runtime.", "internal/runtime/")
+_NUMBERS: Final = {4: "four"}
 _NO_STACK: Final = {
     "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
 }
@@ -40,7 +42,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     with a newline.
     """
     parts = [_heading(dump, width, color=color)]
-    parts += [_deadlock(circle, width, color=color) for circle in deadlocks(dump.goroutines)]
+    parts += [_stuck(finding, width, color=color) for finding in stuck(dump)]
     found = (
         [GoroutineGroup((each,)) for each in dump.goroutines]
         if each_alone
@@ -69,7 +71,10 @@ def encode(dump: GoroutineDump) -> str:
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
             "without_labels": dump.unlabelled,
-            "deadlocks": [[each.goid for each in circle] for circle in deadlocks(dump.goroutines)],
+            "deadlocks": [
+                [each.goid for each in finding.goroutines] for finding in circles(dump.goroutines)
+            ],
+            "stuck": [stuck_as_json(finding) for finding in stuck(dump)],
             "goroutines": [_as_json(each) for each in dump.goroutines],
         },
         indent=1,
@@ -104,16 +109,14 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
     }
 
 
-def frame_as_json(frame: Frame) -> dict[str, Any]:
-    """A frame for JSON."""
-    return {"function": frame.function, "file": frame.file, "line": frame.line}
-
-
 def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     title = f"{counted(len(dump.goroutines), 'goroutine')} of process {dump.pid} "
     title += f"({printable(dump.name)}, {printable(dump.version)})"
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
-    lines = [f"{standing} did not move in {duration(dump.apart_ns)}, by four looks"]
+    lines = [
+        f"{standing} did not move in {duration(dump.apart_ns)}, "
+        f"by {_NUMBERS.get(dump.looks, dump.looks)} looks"
+    ]
     states = Counter(each.state for each in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
     if named:
@@ -133,34 +136,14 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     return _fitting(_bold(title, color=color), title, width) + text
 
 
-def _deadlock(circle: Sequence[DumpedGoroutine], width: int | None, *, color: bool) -> str:
-    title, *lines = deadlock_lines(circle)
-    text = "\n" + _fitting(_alarm(title, color=color), title, width)
-    return text + "".join(fitting(f"{_INDENT}{line}", width) for line in lines)
-
-
-def deadlock_lines(circle: Sequence[DumpedGoroutine]) -> list[str]:
-    """Goroutines that wait for each other: a title, then two lines each, who waits and for what."""
-    if len(circle) == 1:
-        title = f"Probably a deadlock: goroutine {circle[0].goid} waits for itself."
-    else:
-        title = f"Probably a deadlock: {len(circle)} goroutines wait for each other."
-    lines = [title]
-    for each, following in zip(circle, (*circle[1:], circle[0]), strict=True):
-        lock = each.waits_for.lock
-        assert lock
-        claim = "wants to write first" if each.waits_for.behind == following.goid else "may hold it"
-        other = (
-            "it may hold it itself"
-            if each is following
-            else (f"goroutine {following.goid} {claim}")
-        )
-        frames = [frame for frame in shown_frames(each) if not frame.function.startswith(_SYNC)]
-        where = f" in {readable(frames[0].function)}" if frames else ""
-        place = f", {_base(frames[0].file)}:{frames[0].line}" if frames else ""
-        lines.append(printable(f"goroutine {each.goid} waits{where}{place},"))
-        lines.append(printable(f"{_INDENT}for {waiting_for.lock_name(lock)}: {other}"))
-    return lines
+def _stuck(finding: Stuck, width: int | None, *, color: bool) -> str:
+    title, *lines = stuck_lines(finding)
+    text = "\n" + "".join(
+        _fitting(_alarm(line, color=color), line, width) for line in wrapped(title, width)
+    )
+    return text + "".join(
+        fitting(part, width) for line in lines for part in wrapped(f"{_INDENT}{line}", width)
+    )
 
 
 def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
@@ -213,7 +196,7 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
     """The stack that all goroutines of a group have, and the line that created them."""
     first = group.first
     lines = [
-        (readable(frame.function), f"{_base(frame.file)}:{frame.line}")
+        (readable(frame.function), f"{base(frame.file)}:{frame.line}")
         for frame in shown_frames(first)
     ]
     elided = len(lines) - 2 * _MAX_FRAMES
@@ -226,7 +209,7 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
     if first.created_by:
         parents = {each.parent for each in group.goroutines}
         by = f" in goroutine {first.parent}" if parents == {first.parent} and first.parent else ""
-        where = f"{_base(first.created_by.file)}:{first.created_by.line}"
+        where = f"{base(first.created_by.file)}:{first.created_by.line}"
         lines.append((f"created by {readable(first.created_by.function)}{by}", where))
     room = max((len(name) for name, _ in lines), default=0)
     text = []
@@ -243,16 +226,6 @@ def _why_without_stack(group: GoroutineGroup) -> str:
     if group.first.state == "running" and all(each and not each.runs for each in threads):
         return _BARE_CALL
     return _NO_STACK.get(group.first.state, _MOVING)
-
-
-def shown_frames(goroutine: DumpedGoroutine) -> Sequence[Frame]:
-    """The frames without the runtime's own, as Go's tracebacks; all if there are no others."""
-    frames = goroutine.frames
-    return [each for each in frames if not each.function.startswith(_RUNTIME)] or frames
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _alarm(text: str, *, color: bool) -> str:

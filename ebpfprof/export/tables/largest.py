@@ -1,7 +1,7 @@
 """The largest rows of any profile, in the table of its kind."""
 
 from ebpfprof.export.kinds import default_index
-from ebpfprof.export.tables import functions, operations
+from ebpfprof.export.tables import functions, operations, pairs
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.kind import ProfileKind
@@ -51,7 +51,8 @@ def _of_kind(
                 profile, value_heading=heading, width=width, color=color, **most
             )
     elif profile.samples:
-        return operations.render(
+        render_rows = pairs.render if kind.table.waker else operations.render
+        return render_rows(
             profile,
             table=kind.table,
             limit=limit or 10,

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 
 from ebpfprof.console.text import counted, duration, printable
-from ebpfprof.export.tables.goroutines import fitting, frame_as_json, stack
+from ebpfprof.export.tables.goroutine_frames import frame_as_json
+from ebpfprof.export.tables.goroutines import fitting, stack
 from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.leaks import Suspects
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import columns
@@ -11,11 +12,21 @@ from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Frame, Profile, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
+from ebpfprof.profile.wakers import waiter_of, waker_of
+
+
+class CalledOperation(NamedTuple):
+    """An operation and the line that called it."""
+
+    operation: str
+    function: str
+    file: str
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
 class OperationSums:
-    """The sums of all samples with one operation called from one line.
+    """The sums of all samples with one operation called from one line, and woken by one `waker`.
 
     `count` is the sum of their first values, `value` the sum of their last ones, `share` the part
     (0 to 1) of the last values of all samples, `variance` that of `value`. Text comes from the
@@ -32,6 +43,8 @@ class OperationSums:
     variance: float = 0.0
     program: Frame | None = None
     """Where the program's own code comes in, if `function` is a library's: of most of the value."""
+    waker: CalledOperation | None = None
+    """What woke them, where samples are pairs (profile.wakers)."""
 
     @property
     def error(self) -> float:
@@ -47,35 +60,44 @@ class OperationSums:
 def operation_sums(samples: Iterable[Sample], module: str = "") -> list[OperationSums]:
     """The sums for each operation and the line that called it, largest value first.
 
+    Where samples are pairs, for each of these and what woke it.
+
     `module` is the path of the program's main module, "" if it is not known.
     """
-    programs: dict[tuple[str, str, str, int], Counter[Frame]] = {}
-    sums: dict[tuple[str, str, str, int], list[int]] = {}
-    variances: dict[tuple[str, str, str, int], float] = {}
+    programs: dict[tuple[CalledOperation, CalledOperation | None], Counter[Frame]] = {}
+    sums: dict[tuple[CalledOperation, CalledOperation | None], list[int]] = {}
+    variances: dict[tuple[CalledOperation, CalledOperation | None], float] = {}
     for sample in samples:
-        name, line = operation_of(sample)
-        key = (readable(name), readable(line.function), line.file, line.line)
+        _, line = operation_of(sample)
+        by = waker_of(sample)
+        key = _place(sample), _place(by) if by else None
         total = sums.setdefault(key, [0, 0])
         total[0] += sample.values[0]
         total[1] += sample.values[-1]
         variances[key] = variances.get(key, 0.0) + sample.variance
         if not is_of_program(line.function, module):
-            own = frame_of_program(sample.frames, module)
+            own = frame_of_program(waiter_of(sample).frames, module)
             if own:
                 programs.setdefault(key, Counter())[own] += sample.values[-1]
     whole = sum(value for _, value in sums.values())
-    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0][0], item[0][1] or ()))
     return [
         OperationSums(
-            *key,
+            *key[0],
             count=count,
             value=value,
             share=value / whole if whole else 0.0,
             variance=variances[key],
             program=programs[key].most_common(1)[0][0] if key in programs else None,
+            waker=key[1],
         )
         for key, (count, value) in ordered
     ]
+
+
+def _place(sample: Sample) -> CalledOperation:
+    name, line = operation_of(sample)
+    return CalledOperation(readable(name), readable(line.function), line.file, line.line)
 
 
 def render(

@@ -1,73 +1,95 @@
-"""Tables of what goroutines waited for: paths, and who woke whom."""
+"""Tables of what the time of goroutines depended on: a tree of who waited for whom."""
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import duration
-from ebpfprof.export.tables import columns
+from ebpfprof.console.text import duration, percent
+from ebpfprof.export.tables import chain_words, columns
 from ebpfprof.export.tables.quantities import share
-from ebpfprof.timeline.groups import wakes
-from ebpfprof.timeline.model import UNNAMED
 
 if TYPE_CHECKING:
-    from ebpfprof.timeline.critical import Link
-    from ebpfprof.timeline.model import Timeline
+    from collections import Counter
+    from collections.abc import Iterator
 
-_PATH_HEADINGS: Final = ("Time", "Share", "What it depended on")
-_WAKE_HEADINGS: Final = ("Waited", "Wakes", "Mean", "Who waited")
+    from ebpfprof.timeline.critical import Chain
+    from ebpfprof.timeline.links import Link
+
+_HEADINGS: Final = ("Time", "Share", "What it depended on")
+_MUCH: Final = 1 / 3
+_LEAST: Final = 0.001
 
 
-def render_path(
-    path: Counter[tuple[Link, ...]],
-    timeline: Timeline,
-    *,
-    limit: int = 12,
-    width: int | None,
-    color: bool,
-) -> str:
-    """The chains that took most, by functions: a goroutine, what it waited for, what that one did.
+@dataclass(slots=True)
+class _Node:
+    text: str
+    ns: int = 0
+    children: dict[str, _Node] = field(default_factory=dict)
+
+    def in_order(self, depth: int = 0) -> Iterator[tuple[int, _Node]]:
+        """All below it, those that took most first, each followed by those below it."""
+        for node in sorted(self.children.values(), key=lambda node: -node.ns):
+            yield depth, node
+            yield from node.in_order(depth + 1)
+
+
+def render_path(path: Counter[Chain], *, limit: int = 16, width: int | None, color: bool) -> str:
+    """What goroutines did themselves; below each wait, what those did for whom they waited.
 
     For `width` and `color` see columns.table(). Ends with a newline.
     """
-    named: Counter[tuple[str, ...]] = Counter()
-    for chain, ns in path.items():
-        named[tuple(_text(link, timeline) for link in chain)] += ns
-    whole_ns = sum(named.values())
-    rows = []
-    for texts, ns in named.most_common(limit):
-        first, *others = texts
-        rows.append(columns.Row((duration(ns), share(ns, whole_ns) or "-"), first))
-        rows += [columns.Row(("", ""), text, before="  for ", is_dim=True) for text in others]
-    text = columns.table(_PATH_HEADINGS, rows, width=width, color=color)
-    return text + (f"... and {len(named) - limit} more\n" if len(named) > limit else "")
-
-
-def render_wakes(timeline: Timeline, *, limit: int = 12, width: int | None, color: bool) -> str:
-    """Who was woken by whom, by functions, longest waits first. Ends with a newline."""
-    found = sorted(wakes(timeline).items(), key=lambda each: -each[1][1])
+    root = _tree(path)
+    nodes = [each for each in root.in_order() if each[1].ns >= _LEAST * root.ns]
+    least_ns = min((node.ns for _, node in _largest(nodes, limit)), default=0)
+    # What is within another is not longer: none is shown without that.
+    shown = [(depth, node) for depth, node in nodes if node.ns >= least_ns][:limit]
     rows = [
         columns.Row(
-            (duration(ns), str(count), duration(ns / count)), woken, below=f"  woken by {waker}"
+            (duration(node.ns), share(node.ns, root.ns) or "-"),
+            node.text,
+            before="  " * depth,
+            is_dim=depth > 0,
         )
-        for (waker, woken), (count, ns) in found[:limit]
+        for depth, node in shown
     ]
-    text = columns.table(_WAKE_HEADINGS, rows, width=width, color=color)
-    return text + (f"... and {len(found) - limit} more\n" if len(found) > limit else "")
+    text = columns.table(_HEADINGS, rows, width=width, color=color)
+    left = sum(1 for _ in root.in_order()) - len(shown)
+    return text + (f"... and {left} more\n" if left > 0 else "")
 
 
-def _text(link: Link, timeline: Timeline) -> str:
-    """What a goroutine did, and where."""
-    goroutine = timeline.goroutines.get(link.goid)
-    name = goroutine.name if goroutine else UNNAMED
-    names = [call.frame.function for call in timeline.stacks.get(link.stack, ())]
-    where = next((each for each in names if not _is_standard(each)), names[-1] if names else "")
-    return f"{name}: {link.what}" + (f" in {where}" if where else "")
+def path_finding(path: Counter[Chain]) -> str:
+    """The chain that took most of the time, in a sentence; "" if none took much."""
+    whole_ns = path.total()
+    texts: dict[str, int] = {}
+    for chain, ns in path.items():
+        text = chain_words.chain_sentence(chain)
+        texts[text] = texts.get(text, 0) + ns
+    most = max(texts, key=lambda text: texts[text], default="")
+    if not most or texts[most] < _MUCH * whole_ns:
+        return ""
+    return f"{percent(texts[most] / whole_ns)} of that time {most}."
 
 
-def _is_standard(function: str) -> bool:
-    """Whether it is of the standard library: all other packages begin with a host, or are main."""
-    package = function.split("(", 1)[0].split("[", 1)[0]
-    first, is_path, _ = package.partition("/")
-    return "." not in first if is_path else not package.startswith("main.")
+def _largest(nodes: list[tuple[int, _Node]], limit: int) -> list[tuple[int, _Node]]:
+    return sorted(nodes, key=lambda each: -each[1].ns)[:limit]
+
+
+def _tree(path: Counter[Chain]) -> _Node:
+    root = _Node("")
+    is_one = len({chain[0].who.name for chain in path}) == 1
+    for chain, ns in path.items():
+        node = root
+        node.ns += ns
+        for number, link in enumerate(chain):
+            text = _text(chain[number - 1] if number else None, link, is_one=is_one)
+            node = node.children.setdefault(text, _Node(text))
+            node.ns += ns
+    return root
+
+
+def _text(before: Link | None, link: Link, *, is_one: bool) -> str:
+    did = chain_words.cell(link, is_own=before is None)
+    if before is None:
+        return did if is_one else f"{link.who.name}: {did}"
+    return f"{chain_words.holder(before)} {link.who.name}: {did}"

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 _HEADINGS: Final = ("Running", "Runnable", "Longest", "Syscall", "Goroutines", "Function")
 
+_ESTIMATE: Final = (
+    "Runnable is an estimate, some us a start too short; --exact-starts measures it.\n"
+)
+
 
 def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: bool) -> str:
     """The busiest functions of goroutines; "Longest" is for how long one was runnable at most.
@@ -26,7 +30,8 @@ def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: boo
     found = [each for each in groups(timeline) if not each.is_system]
     rows = [_row(each) for each in found[:limit]]
     text = columns.table(_HEADINGS, rows, width=width, color=color)
-    return text + (f"... and {len(found) - limit} more\n" if len(found) > limit else "")
+    text += f"... and {len(found) - limit} more\n" if len(found) > limit else ""
+    return text if timeline.has_exact_starts else text + _ESTIMATE
 
 
 def _row(group: FunctionGroup) -> columns.Row:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ebpfprof.console.text import counted, duration, listed
+from ebpfprof.profile import file_words
 from ebpfprof.profile.waiting_for import (
     NOTHING,
     FileWait,
@@ -24,7 +25,6 @@ _MAX_SHOWN: Final = 3
 _MAX_HOLDERS: Final = 8
 _FD_BITS: Final = 0xFFFFFFFF
 _ADDRESSES: Final = 1 << 20
-_KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe", "file": "a file"}
 
 
 def lines(waits: Sequence[WaitsFor]) -> list[str]:
@@ -55,7 +55,9 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
             "writer_waits": lock.writer_waits,
             "counter": lock.counter,
             "may_be_held_by": list(waits.may_hold),
+            "surely_held_by": list(waits.surely_hold),
             "behind_writer": waits.behind or None,
+            "lost_wake": waits.lost_wake,
         }
     if each := waits.file_wait:
         found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}
@@ -147,10 +149,10 @@ def _holders(waits: WaitsFor) -> list[str]:
 def _files(waits: Sequence[FileWait]) -> list[str]:
     if len(waits) == 1:
         (only,) = waits
-        return [f"{_verb(only, is_one=True)} {_place(only.file)}"]
+        return [file_words.wait(only, is_one=True)]
     alike = defaultdict[tuple[str, str], list[OpenFile]](list)
     for each in waits:
-        alike[_verb(each, is_one=False), _kind(each.file)].append(each.file)
+        alike[file_words.verb(each, is_one=False), file_words.kind(each.file)].append(each.file)
     found = []
     ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     for (verb, what), files in ordered[:_MAX_SHOWN]:
@@ -180,33 +182,6 @@ def _commonest(names: Counter[str]) -> str:
     return ", ".join(shown + more)
 
 
-def _verb(wait: FileWait, *, is_one: bool) -> str:
-    ending = "s" if is_one else ""
-    if wait.file.is_listener:
-        return f"accept{ending} connections"
-    if wait.file.is_connecting:
-        return f"connect{ending}"
-    return f"write{ending} to" if wait.is_write else f"read{ending} from"
-
-
-def _kind(file: OpenFile) -> str:
-    if file.path:
-        return f"{file.kind} {file.path}" if file.kind == "unix" else file.path
-    return _KINDS.get(file.kind, file.kind)
-
-
-def _place(file: OpenFile) -> str:
-    if file.is_listener and file.local:
-        return f"on {file.local} ({file.kind}, fd {file.fd})"
-    if file.is_connecting:
-        return f"to {file.peer} ({file.kind}, fd {file.fd})"
-    if file.peer:
-        return f"{file.peer}, here {file.local} ({file.kind}, fd {file.fd})"
-    if file.local:
-        return f"{file.local} ({file.kind}, fd {file.fd})"
-    return f"{'on ' if file.is_listener else ''}{_kind(file)} (fd {file.fd})"
-
-
 def _threads(threads: Sequence[ThreadWait]) -> list[str]:
     """The calls of threads; nothing of one that runs: that is what its goroutine's state says."""
     alike = Counter(_call(each) for each in threads)
@@ -233,7 +208,7 @@ def _opened(file: OpenFile) -> str:
         return f"{file.kind} listener {file.local or file.path}"
     if file.local:
         return f"{file.kind} {file.local}{' with ' + file.peer if file.peer else ''}"
-    return _kind(file)
+    return file_words.kind(file)
 
 
 def _signed(number: int) -> int:

@@ -14,18 +14,24 @@ import numpy as np
 
 from ebpfprof.console.text import printable
 from ebpfprof.export.html_page import html_page
+from ebpfprof.export.timelines.waits import waits_document
+from ebpfprof.timeline.model import KERNEL_FILE
 from ebpfprof.timeline.spans import STATES, Span, spans
 from ebpfprof.timeline.steps import StepKind
+from ebpfprof.timeline.threads import ThreadSpan, thread_spans, thread_title, woken_by
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from ebpfprof.profile.model import Frame
     from ebpfprof.timeline.model import Timeline, TimelineGoroutine
 
 _SCRIPTS: Final = (
     "elements.js",
     "flametext.js",
     "theme.js",
+    "vendor/dagre.min.js",
+    "waitgraph.js",
     "tracedata.js",
     "tracecanvas.js",
     "tracetexts.js",
@@ -46,7 +52,7 @@ def encode(timeline: Timeline) -> bytes:
 
 def document(timeline: Timeline) -> dict[str, Any]:
     """What the page shows; times are ns since the beginning."""
-    texts, stacks = _Numbers(), _Stacks(timeline)
+    texts, stacks, things = _Numbers(), _Stacks(timeline), _Things(timeline)
     rows: dict[int, list[Span]] = defaultdict(list)
     for span in spans(timeline):
         if span.end_ns > span.begin_ns or span.by:
@@ -60,12 +66,17 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "comments": [printable(each) for each in timeline.comments],
         "states": list(STATES),
         "goroutines": [
-            _row(timeline, goid, found, texts, stacks) for goid, found in sorted(rows.items())
+            _row(timeline, goid, found, texts, stacks, things)
+            for goid, found in sorted(rows.items())
         ],
         "runtime": _runtime(timeline),
+        "waits": waits_document(timeline),
+        "heap": _heap(timeline),
+        "threads": _threads(timeline, things),
         "words": texts.all,
         "frames": stacks.frames.all,
         "stacks": stacks.all,
+        "things": things.all,
         "labels": {
             str(key): [[printable(label.key), printable(str(label.value))] for label in labels]
             for key, labels in timeline.label_sets.items()
@@ -106,7 +117,7 @@ class _Stacks:
                     [
                         self.frames.of(
                             (frame.function, frame.file, frame.line),
-                            [printable(frame.function), f"{printable(frame.file)}:{frame.line}"],
+                            [printable(frame.function), _place(frame)],
                         )
                         for frame in frames
                     ]
@@ -114,8 +125,36 @@ class _Stacks:
         return self._ids[key]
 
 
+def _place(frame: Frame) -> str:
+    file = printable(frame.file)
+    return file if frame.file == KERNEL_FILE else f"{file}:{frame.line}"
+
+
+class _Things:
+    """What goroutines wait for, as ends of sentences; number 0 is unknown."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._texts = _Numbers()
+        self._texts.of("", "")
+        self.all = self._texts.all
+
+    def of(self, key: int) -> int:
+        thing = self._timeline.objects.get(key) if key else None
+        return self.text(f"{'to' if thing.file else 'for'} {thing.text}" if thing else "")
+
+    def text(self, text: str) -> int:
+        """The number of a text that is none of them."""
+        return self._texts.of(text, printable(text))
+
+
 def _row(
-    timeline: Timeline, goid: int, found: list[Span], texts: _Numbers, stacks: _Stacks
+    timeline: Timeline,
+    goid: int,
+    found: list[Span],
+    texts: _Numbers,
+    stacks: _Stacks,
+    things: _Things,
 ) -> dict[str, Any]:
     goroutine = timeline.goroutines.get(goid)
     return {
@@ -129,6 +168,7 @@ def _row(
         "states": _packed("u1", (STATES.index(span.state) for span in found)),
         "words": _packed("<u2", (texts.of(span.word, printable(span.word)) for span in found)),
         "stacks": _packed("<u4", (stacks.of(span.stack) for span in found)),
+        "things": _packed("<u4", (things.of(span.on) for span in found)),
         "by": _packed("<f8", (span.by for span in found)),
         "ps": _packed("<i4", (span.p for span in found)),
         "tids": _packed("<u4", (span.tid for span in found)),
@@ -143,6 +183,36 @@ def _row(
 def _created(goroutine: TimelineGoroutine | None) -> str:
     frame = goroutine.created if goroutine else None
     return f"{printable(frame.function)} ({printable(frame.file)}:{frame.line})" if frame else ""
+
+
+def _heap(timeline: Timeline) -> dict[str, str]:
+    heap = timeline.heap
+    return {
+        "times": _packed("<f8", (each.at_ns - timeline.begin_ns for each in heap)),
+        "live": _packed("<f8", (each.live for each in heap)),
+        "goal": _packed("<f8", (each.goal or 0 for each in heap)),
+    }
+
+
+def _threads(timeline: Timeline, things: _Things) -> list[dict[str, Any]]:
+    """When each thread had a processor, and who had woken it; texts are among the things."""
+    rows: dict[int, list[ThreadSpan]] = defaultdict(list)
+    for span in thread_spans(timeline):
+        rows[span.tid].append(span)
+
+    def waker(span: ThreadSpan) -> int:
+        return things.text(woken_by(timeline, span.wake) if span.wake else "")
+
+    return [
+        {
+            "name": printable(thread_title(timeline, tid)),
+            "begins": _packed("<f8", (span.begin_ns - timeline.begin_ns for span in found)),
+            "ends": _packed("<f8", (span.end_ns - timeline.begin_ns for span in found)),
+            "cpus": _packed("<u4", (span.cpu for span in found)),
+            "wakers": _packed("<u4", (waker(span) for span in found)),
+        }
+        for tid, found in sorted(rows.items())
+    ]
 
 
 def _packed(kind: str, numbers: Iterable[int]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profilers.cpu.partial_samples import MappedCode, Unfinished
-from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleTable
+from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending, ProcessRules, RuleNumbers
 
 if TYPE_CHECKING:
@@ -26,10 +26,17 @@ _MAX_WAITING_BYTES = 16 << 20  # of samples
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
+class UnwoundSamples(Protocol):
+    """Takes samples whose stacks were unwound."""
+
+    def add(self, process: int, stack: CpuStack, labels: int, count: int) -> None:
+        """Take `count` samples of the target with that number; `labels` as the kernel gave it."""
+
+
 class Learner:
     """Keeps the unwind rules of all targets, by number, and puts them into the kernel's maps."""
 
-    def __init__(self, program: BpfProgram, table: SampleTable) -> None:
+    def __init__(self, program: BpfProgram, table: UnwoundSamples) -> None:
         """`program` is loaded. Unwound samples go to `table`."""
         self._program = program
         self._table = table

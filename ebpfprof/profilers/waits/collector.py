@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.kernel import c_facts
@@ -32,13 +33,17 @@ _MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many a
 _USUAL_WAITS = 1 << 18
 _GROWTH = 4  # times as many goroutines as now may wait later
 _MAX_STACKS = 1 << 15
-_MANY_STACKS = 2  # times as many stacks with by_lock, and for more than _FEW_TARGETS
+_MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
+_MAX_PAIRS = 1 << 16
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes some 0.2 ms, at each reading a part of it
 _MAX_DEPTH = 136  # more than Go's 128 logical frames plus those that it drops at the leaf
 _MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is imported later
-_LARGE_MAPS = ("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS")
+_LARGE_MAPS = (
+    *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
+)
+_KINDS_OF_LOSSES = {"pairs_full": ("wakers",), "waker_unreadable": ("wakers",)}  # others: all
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window without an end."""
 
@@ -64,6 +69,7 @@ class WaitsCollector(BoundedProbes):
                 "BY_LOCK": int(config.by_lock),
                 "WITH_LABELS": int(config.labels),
                 **labels.macros(config.label_keys),
+                "WITH_WAKERS": int(config.wakers),
                 "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
                 "WITH_WINDOWS": int(config.windows),
                 "BLOCK_RATE_NS": f"{config.block_rate_ns}ULL",
@@ -94,6 +100,7 @@ class WaitsCollector(BoundedProbes):
         BpfProgram raises.
         """
         stacks = _MAX_STACKS * (_MANY_STACKS if self._config.by_lock else 1)
+        stacks *= _MANY_STACKS if self._config.wakers else 1
         stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1
         rows = {
             "waits": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
@@ -102,6 +109,8 @@ class WaitsCollector(BoundedProbes):
             "locks": _MAX_LOCKS,
             "label_sets": labels.MAX_LABEL_SETS,
             "sleepers": runtime_locks.MAX_SLEEPERS,
+            "pairs": _MAX_PAIRS,
+            "counted_wakers": _MAX_WAITS,
         }
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
@@ -178,6 +187,11 @@ class WaitsCollector(BoundedProbes):
         """Whether it records the labels of goroutines."""
         return self._config.labels
 
+    @property
+    def has_wakers(self) -> bool:
+        """Whether it records who woke whom."""
+        return self._config.wakers
+
     def close_window(self, index: int) -> None:
         """Detach the probes of a target until the next attach_probes()."""
         self._program.detach_uprobes([index], for_a_while=True)
@@ -217,7 +231,8 @@ class WaitsCollector(BoundedProbes):
     def losses(self) -> Sequence[Loss]:
         """What it lost so far of each target."""
         more = {"labels_unreadable": self._unlabelled}
-        return losses(self._program.maps["losses"].numbers(), more)
+        found = losses(self._program.maps["losses"].numbers(), more)
+        return [replace(each, kinds=_KINDS_OF_LOSSES.get(each.name, ())) for each in found]
 
     def close(self) -> None:
         """Detach the probes and free the maps."""

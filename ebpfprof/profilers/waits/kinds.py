@@ -1,4 +1,4 @@
-"""The block and mutex profiles, and the profile of open waits at the end."""
+"""The block, mutex and wakers profiles, and the profile of open waits at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
 from ebpfprof.profile.model import Sample, ValueType
+from ebpfprof.profile.wakers import are_pairs
 
 _PROFILER = "ebpfprof.profilers.waits.profiler"
 _COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
@@ -144,6 +145,39 @@ MUTEX = ProfileKind(
     is_of=_are_releases,
     is_windowed=True,
     coverage=_COVERAGE,
+)
+WAKERS = ProfileKind(
+    name="wakers",
+    title="wakers",
+    subject="Waits and wakers",
+    summary="what goroutines waited for: which code woke which, and after how long",
+    heading="Waits of {process} in {length}, and what ended them",
+    events="waits",
+    nothing="no goroutine waited and was woken",
+    headline="of waiting:",
+    sample_types=_DELAYS,
+    table=Table("operations", "Delay", "Count", ("Who waited", "Waited"), ("Woken by", "By")),
+    profiler=_PROFILER,
+    key="y",
+    endpoint=Endpoint(
+        "wakers",
+        "Stack traces of goroutines that waited, each with the one that woke it",
+        delta="delta_wakers",
+    ),
+    options=(
+        Option(
+            "wakers",
+            "--wakers",
+            False,
+            "Also record who woke whom: for each stack that waited, the stacks that woke it, how "
+            "often and after how long. The same as adding wakers to --profile.",
+        ),
+    ),
+    sampling=_block_sampling,
+    added_by="wakers",
+    is_of=are_pairs,
+    is_windowed=True,
+    is_default=False,
 )
 OPEN = ProfileKind(
     name="open",

@@ -28,7 +28,8 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.stack_starts import STATES
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.locks import lock_use
-from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
+from ebpfprof.profilers.waits.looked_pairs import pairs_of
+from ebpfprof.profilers.waits.rows import KnownStack, StackTotal, Waker
 from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 from symbolizer.errors import SymbolizerError
@@ -66,10 +67,10 @@ class LookedDelays:
     """The delays of one target, from the time on when it is not recorded all the time."""
 
     looks: GoroutineLooks
+    has_wakers: bool = False
+    """Whether there are sums by waker, too."""
     _is_looking: bool = False
-    _told: dict[tuple[str, int, tuple[int, ...], tuple[Label, ...]], tuple[float, int]] = field(
-        default_factory=dict
-    )
+    _told: dict[tuple[str, Waker | None, *_Key], tuple[float, int]] = field(default_factory=dict)
     _hanging: dict[GoroutineState, tuple[int, int]] = field(default_factory=dict)
     _base: StateTotals | None = None
     _past: dict[_Key, _Waited] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class LookedDelays:
         """
         found = []
         for total in totals:
-            key = total.kind, *_key_of(total)
+            key = total.kind, total.waker, *_key_of(total)
             count, delay_ns = self._told.get(key, (0.0, 0))
             count, delay_ns = max(count, total.count), max(delay_ns, total.delay_ns)
             self._told[key] = count, delay_ns
@@ -143,7 +144,11 @@ class LookedDelays:
         """
         waited, mean_ns = self._waited(), self.looks.totals().mean_ns
         factor = coverage.factor if coverage.windows > 1 else 1.0
-        known: _Exact = {(stack.kind, *_key_of(stack)): sums for stack, sums in exact.items()}
+        known: _Exact = {
+            (stack.kind, *_key_of(stack)): sums
+            for stack, sums in exact.items()
+            if stack.waker is None
+        }
         block, missed = _split_by_lock(totals, known, waited, mean_ns)
         locks = [each for key, each in waited.items() if is_lock(key[1])]
         theirs = [e for e in totals if e.kind == "mutex" and not is_runtime_lock(e.return_pcs)]
@@ -153,6 +158,7 @@ class LookedDelays:
             for each in totals
             if each.kind == "mutex" and is_runtime_lock(each.return_pcs)
         ]
+        pairs = pairs_of(block, totals, exact, factor) if self.has_wakers else []
         found = {"block": (block, missed), "mutex": (mutex, missed_releases)}
         deviations = {
             kind: replace(
@@ -165,7 +171,9 @@ class LookedDelays:
             for kind, (rows, added) in found.items()
             if rows
         }
-        return [*block, *mutex], replace(
+        if pairs:  # they make up the block profile
+            deviations["wakers"] = deviations["block"]
+        return [*block, *mutex, *pairs], replace(
             coverage, deviations=deviations, looks=self.looks.totals().looks
         )
 

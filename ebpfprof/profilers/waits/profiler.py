@@ -15,7 +15,7 @@ from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.profiler import HasSnapshots, OpenedProcess, Rights
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from symbolizer.errors import SymbolizerError
 
@@ -49,7 +49,7 @@ def rights(_options: Options) -> Rights:
 
 
 class WaitsProfiler(HasSnapshots):
-    """Records the block and mutex profiles, and open waits at the end."""
+    """Records the block, mutex and wakers profiles, and open waits at the end."""
 
     tick_s = _TICK_S
 
@@ -87,7 +87,7 @@ class WaitsProfiler(HasSnapshots):
         if opened.go:
             self._opened[number] = opened, opened.go
             self._translators[number] = StackTranslator(opened.go)
-            if opened.looks and BLOCK in self._options.recorded_kinds:
+            if opened.looks and {BLOCK, WAKERS} & set(self._options.recorded_kinds):
                 from ebpfprof.profilers.waits.idle_stacks import IdleStacks
 
                 self._idle[number] = IdleStacks(opened.looks)
@@ -113,7 +113,9 @@ class WaitsProfiler(HasSnapshots):
         assert opened.looks
         windows = self._windows.get(number)
         if windows is None:
-            delays = self._delays[number] = LookedDelays(opened.looks)
+            delays = self._delays[number] = LookedDelays(
+                opened.looks, has_wakers=self.collector.has_wakers
+            )
             share = self._options.max_overhead / 100
             windows = Windows(
                 *(self.collector, number, go, share),
@@ -264,7 +266,7 @@ class WaitsProfiler(HasSnapshots):
         from ebpfprof.profilers.waits.report import RecordedWaits
 
         # Open waits exist only at the end.
-        chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX)]
+        chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX, WAKERS)]
         open_kinds = [OPEN] if self._options["open_waits"] and self._last else []
         return RecordedWaits(
             kinds=(*chosen, *open_kinds),

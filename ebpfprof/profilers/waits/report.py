@@ -15,7 +15,7 @@ from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
-from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.open_waits import (
     OpenWait,
@@ -38,6 +38,10 @@ _OF_RUNTIME_LOCKS: Final = (
     "the runtime's own locks (runtime.unlock): counts are lower bounds. While a woken thread is on "
     "its way to a lock, releases of the lock wake no other thread, and are not seen; the next "
     "release that is seen is charged for the waits. With Go's own mutex profiler on, all are seen"
+)
+_SPLIT: Final = (
+    "the wakers of a stack that waited together have its count and delay in the block profile, "
+    "split among them as windows saw who woke: [not known] where they saw no wake"
 )
 _CUT_BY_GO: Final = "cut off at the depth where Go cuts them off: the stacks of {} events"
 
@@ -115,7 +119,7 @@ class _WaitReporter:
                 recording.started_ns,
                 all_known=not any(loss.name == "waits_full" for loss in recording.losses),
             )
-        if BLOCK in found.kinds:
+        if {BLOCK, WAKERS} & set(found.kinds):
             return waits
         return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
 
@@ -125,7 +129,8 @@ class _WaitReporter:
         if not (options["by_lock"] or options["lock_labels"]):
             return None
         try:
-            table = LockTable(self._go, self._translator, found.totals, found.holds, waiting)
+            totals = [total for total in found.totals if total.waker is None]
+            table = LockTable(self._go, self._translator, totals, found.holds, waiting)
             locks = table.locks() if options["by_lock"] else []
             for total in found.totals:
                 table.labels(total.sema)  # finds the names, or fails
@@ -158,6 +163,8 @@ class _WaitReporter:
         remarks = [_OF_RUNTIME_LOCKS] if kind is MUTEX and self._go.runtime_locks else []
         if kind is OPEN and found.standing:
             remarks.append(str(found.standing))
+        if kind is WAKERS and found.coverage and found.coverage.looks:
+            remarks.append(_SPLIT)
         missing = []
         if found.unread:
             missing.append(f"open waits are missing: {printable(str(found.unread))}")

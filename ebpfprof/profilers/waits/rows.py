@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 
-Waiting = Literal["block", "mutex"]
+Waiting = Literal["block", "mutex", "thread", "wakers"]
+"""What a stack did: it waited (block), released a lock (mutex), or woke a goroutine: as a goroutine
+(wakers; in the kernel one with those of mutex) or as a thread that ran none. A sum of wakers is one
+of a pair of stacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitsConfig:
-    """What to record: `block`, `mutex` or both.
+    """What to record: `block`, `mutex` or both; `wakers` only beside `block`.
 
     `block_rate_ns` is Go's block profile rate: it records all waits of at least this length, and
     shorter ones with a probability of length / rate; 1 records every wait. `mutex_fraction`
@@ -32,6 +35,8 @@ class WaitsConfig:
     few_locks: bool = False
     """With by_lock: tell only some locks apart, for sums that are read again and again."""
     runtime_locks: bool = False
+    wakers: bool = False
+    """Whether to record who woke whom, beside `block`."""
     labels: bool = True
     label_keys: tuple[int, ...] = ()
     windows: bool = False
@@ -41,22 +46,39 @@ class WaitsConfig:
     def of(cls, options: Options) -> Self:
         """The configuration for these options."""
         return cls(
-            block="block" in options.kinds,
+            block=bool({"block", "wakers"} & set(options.kinds)),
             mutex="mutex" in options.kinds,
             block_rate_ns=options["block_rate_ns"],
             mutex_fraction=options["mutex_fraction"],
             by_lock=bool(options["by_lock"] or options["lock_labels"]),
             few_locks=not options["by_lock"],
             runtime_locks=bool(options["runtime_locks"]),
+            wakers="wakers" in options.kinds,
             labels=options.labels != (),
             label_keys=key_hashes(options.labels),
             windows=options.is_bounded or bool(options["earlier_waits"]),
         )
 
 
+class Waker(NamedTuple):
+    """The stack that woke a goroutine, by return addresses, innermost first.
+
+    `kind` is "wakers" for a goroutine's stack, "thread" for that of a thread without a goroutine.
+    """
+
+    kind: Waiting
+    return_pcs: tuple[int, ...]
+
+
+NO_WAKER: Final = Waker("wakers", ())
+"""A waker that is not known."""
+
+
 @dataclass(slots=True)  # not frozen: making a frozen one takes three times as long
 class StackTotal:
     """How often and how long one stack of one target waited (block) or made others wait (mutex).
+
+    Or one stack that one other woke (wakers): `waker` is that one.
 
     `return_pcs` are return addresses, innermost first: from the park, or from the wake in
     semrelease1. `sema` is the address of the lock's semaphore with by_lock, else 0. With sampling,
@@ -72,6 +94,7 @@ class StackTotal:
     labels: tuple[Label, ...] = ()
     delay_variance: float = 0.0
     """The variance of delay_ns (ns²) in a recording in windows: Estimate.variances."""
+    waker: Waker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +147,11 @@ class QueueRow:
 
 
 class KnownStack(NamedTuple):
-    """A stack for which there are sums: a row of the map `stacks`."""
+    """A stack for which there are sums: a row of the map `stacks`; or, with `waker`, of `pairs`."""
 
     target: int
     kind: Waiting
     sema: int
     return_pcs: tuple[int, ...]
     labels: tuple[Label, ...]
+    waker: Waker | None = None

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 from ebpfprof.profile.model import Label, Sample
+from ebpfprof.profilers.waits.pair_stacks import bare_stack_of, stack_of
 from ebpfprof.profilers.waits.rows import StackTotal
 from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer.errors import TooMuchToRead
@@ -52,19 +53,21 @@ def wait_samples(
     `idle` has the stacks of goroutines that are idle by behaviour, by their return addresses.
     """
     with suppress(Exception):  # stack() raises it again below
-        translator.look_up(set[int]().union(*(total.return_pcs for total, _ in totals)))
+        wakers = (total.waker.return_pcs for total, _ in totals if total.waker)
+        waiters = (total.return_pcs for total, _ in totals)
+        translator.look_up(set[int]().union(*waiters, *wakers))
     sums = defaultdict[tuple[WaitStack, tuple[Label, ...]], _Sum](_Sum)
     cut = given_up = 0.0
     failure: Exception | None = None
     for total, labels in totals:
         try:
-            stack = translator.stack(total.kind, total.return_pcs)
+            stack = stack_of(translator, total)
         except TooMuchToRead:
             given_up += total.count
-            stack = translator.bare_stack(total.return_pcs)
+            stack = bare_stack_of(translator, total)
         except Exception as error:  # any error: keep the waits without names
             failure = failure or error
-            stack = translator.bare_stack(total.return_pcs)
+            stack = bare_stack_of(translator, total)
         if stack is None:
             continue
         so_far = sums[stack, labels]
@@ -73,11 +76,13 @@ def wait_samples(
         so_far.delay_variance += total.delay_variance
         so_far.behaviours.append(idle.get(total.return_pcs))
         cut += total.count if stack.is_cut else 0
-    # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile).
+    # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile). A pair may have
+    # none: of an event that was counted with the waker before (bpf/waits/wakers.h).
+    least = 0 if any(total.waker for total, _ in totals) else 1
     samples = [
         Sample(
             stack.locations,
-            (max(1, int(each.count)), each.delay_ns),
+            (max(least, int(each.count)), each.delay_ns),
             labels,
             each.delay_variance,
             together(each.behaviours),

@@ -14,6 +14,7 @@ from ebpfprof.profilers.waits.rows import KnownStack, Waiting
 _KINDS: dict[int, Waiting] = {
     c_facts.number("probes/totals.h", "KIND_BLOCK"): "block",
     c_facts.number("probes/totals.h", "KIND_MUTEX"): "mutex",
+    c_facts.number("probes/totals.h", "KIND_THREAD"): "thread",
 }
 
 

@@ -41,6 +41,20 @@ _SEMACQUIRE = "runtime.semacquire1"
 # sync and internal/poll call these. The runtime's own semaphores don't, and are no block events.
 _SEMACQUIRE_SHIM = re.compile(r"[\w/]+\.runtime_Semacquire\w*")
 _WAKES = frozenset({"runtime.goready", "runtime.readyWithTime"})
+_WAKE_ON_THREAD = ".goready.func1"  # where goready is inlined, the name begins with its caller
+# What a goroutine that wakes passes besides, below the operation that its program called.
+_WAYS_TO_WAKES = _WAKES | {
+    "runtime.semrelease",
+    "runtime.semrelease1",
+    "runtime.chansend",
+    "runtime.chanrecv",
+    "runtime.send",
+    "runtime.recv",
+    "runtime.notifyListNotifyAll",
+    "runtime.notifyListNotifyOne",
+    "sync.runtime_notifyListNotifyAll",
+    "sync.runtime_notifyListNotifyOne",
+}
 _SEMRELEASE = "runtime.semrelease1"
 _SEMRELEASE_SHIM = re.compile(r"[\w/]+\.runtime_Semrelease")
 # skipframes of sync.(*Mutex).lockSlow and unlockSlow: 1 up to Go 1.23; 2 from 1.24 on
@@ -136,7 +150,7 @@ class StackTranslator:
 
         `return_pcs` are the return addresses (at least one) outwards: for a block event from
         the call of gopark, for a mutex event from a call in semrelease1 or what that calls, or
-        from one in unlock2.
+        from one in unlock2. The other kinds are stacks that wake, which all are events.
         Raises GoTableError if the binary's tables contradict themselves.
         """
         key = kind, tuple(return_pcs)
@@ -298,8 +312,11 @@ def _mapping_of(address: int, mappings: Sequence[Mapping]) -> Mapping | None:
 
 
 def _bookkeeping(kind: Waiting, names: Sequence[str]) -> int | None:
-    """How many logical frames Go drops at the leaf; None if Go has no such event."""
-    return _bookkeeping_of_park(names) if kind == "block" else _bookkeeping_of_release(names)
+    """How many logical frames to drop at the leaf; None if Go has no such event."""
+    if kind == "block":
+        return _bookkeeping_of_park(names)
+    release = _bookkeeping_of_release(names)
+    return _bookkeeping_of_wake(names) if release is None and kind != "mutex" else release
 
 
 def _bookkeeping_of_park(names: Sequence[str]) -> int | None:
@@ -322,6 +339,15 @@ def _bookkeeping_of_release(names: Sequence[str]) -> int | None:
     if skip == len(names) or names[skip] != _SEMRELEASE:
         return None
     return _behind_shim(names, skip + 1, _SEMRELEASE_SHIM)
+
+
+def _bookkeeping_of_wake(names: Sequence[str]) -> int:
+    """How many logical frames are the runtime's way to a wake, of one that is no mutex event."""
+    start = int(names[0].endswith(_WAKE_ON_THREAD))
+    skip = _count_while(names, start, _WAYS_TO_WAKES)
+    if skip < len(names) and _SEMRELEASE_SHIM.fullmatch(names[skip]):
+        skip += 1
+    return min(skip, len(names) - 1)
 
 
 def _count_while(names: Sequence[str], start: int, among: frozenset[str]) -> int:

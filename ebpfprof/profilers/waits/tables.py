@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.profilers.waits.pair_table import PairTable
 from ebpfprof.profilers.waits.rows import (
     Hold,
     KnownStack,
@@ -34,20 +36,16 @@ class WaitTables:
         self._program = program
         self._config = config
         self._taken: dict[int, tuple[int, int]] = {}
+        self._taken_pairs: dict[int, tuple[int, int]] = {}
         self.stacks = StackTable(program, has_labels=config.labels, by_lock=config.by_lock)
+        self._pairs = PairTable(program, self.stacks) if config.wakers else None
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. They never decrease between calls."""
-        keys, totals = self._program.maps["totals"].rows()
-        self.stacks.read(set(keys.tolist()))
         found: dict[int, list[StackTotal]] = {}
-        counts = totals["count"].tolist()
-        for key, count, delay_ns in zip(
-            keys.tolist(), counts, totals["delay_ns"].tolist(), strict=True
-        ):
-            stack = self.stacks.get(key)
-            if stack is None or not count:
-                continue  # the kernel is writing it: the next snapshot has it
+        # Those without a count: the kernel is writing them, or they only wake (wakers.h).
+        sums = [*(each for each in self._sums() if each[2]), *self._sums_of_pairs()]
+        for _, stack, count, delay_ns in sums:
             total = StackTotal(
                 stack.kind,
                 stack.sema,
@@ -55,9 +53,22 @@ class WaitTables:
                 count / (1 << COUNT_SHIFT),
                 delay_ns,
                 stack.labels,
+                waker=stack.waker,
             )
             found.setdefault(stack.target, []).append(total)
         return found
+
+    def _sums(self) -> Iterator[tuple[int, KnownStack, int, int]]:
+        """The key, the stack, the count in the kernel's unit and the delay (ns) of each stack."""
+        keys, totals = self._program.maps["totals"].rows()
+        self.stacks.read(set(keys.tolist()))
+        columns = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
+        for key, count, delay_ns in zip(*columns, strict=True):
+            if stack := self.stacks.get(key):
+                yield key, stack, count, delay_ns
+
+    def _sums_of_pairs(self) -> Iterator[tuple[int, KnownStack, int, int]]:
+        return self._pairs.sums() if self._pairs else iter(())
 
     def holds(self) -> dict[int, dict[int, Hold]]:
         """How long locks were held, by target and semaphore; {} without by_lock."""
@@ -86,18 +97,16 @@ class WaitTables:
 
     def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
         """The counts and delays (ns) of a target's stacks since the last take()."""
-        keys, totals = self._program.maps["totals"].rows()
-        self.stacks.read(set(keys.tolist()))
         found = {}
-        rows = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
-        for key, count, delay_ns in zip(*rows, strict=True):
-            stack = self.stacks.get(key)
-            count_before, delay_before_ns = self._taken.get(key, (0, 0))
-            is_new = (count, delay_ns) != (count_before, delay_before_ns)
-            if stack and stack.target == index and is_new:
-                self._taken[key] = count, delay_ns
-                more = (count - count_before) / (1 << COUNT_SHIFT)
-                found[stack] = more, delay_ns - delay_before_ns
+        both = (self._taken, self._sums()), (self._taken_pairs, self._sums_of_pairs())
+        for taken, sums in both:
+            for key, stack, count, delay_ns in sums:
+                count_before, delay_before_ns = taken.get(key, (0, 0))
+                is_new = (count, delay_ns) != (count_before, delay_before_ns)
+                if stack.target == index and is_new:
+                    taken[key] = count, delay_ns
+                    more = (count - count_before) / (1 << COUNT_SHIFT)
+                    found[stack] = more, delay_ns - delay_before_ns
         return found
 
     def waiting(self, index: int) -> list[WaitRow]:
@@ -134,13 +143,17 @@ class WaitTables:
     def forget(self, index: int) -> None:
         """Delete all rows of a target without attached probes."""
         self.forget_waits(index)
-        for key in self.stacks.forget(index):
+        forgotten = self.stacks.forget(index)
+        for key in forgotten:
             self._taken.pop(key, None)
+        for key in self._pairs.forget(forgotten) if self._pairs else ():
+            self._taken_pairs.pop(key, None)
 
     def forget_waits(self, index: int) -> None:
         """Delete the waits of the last window: no probe saw their wakes since."""
         tables = ["waits"]
         tables += ["locks"] if self._config.mutex or self._config.by_lock else []
+        tables += ["counted_wakers"] if "counted_wakers" in self._program.maps else []
         tables += ["sleepers"] if self._config.runtime_locks else []
         for table in tables:
             keys, _ = self._program.maps[table].rows()

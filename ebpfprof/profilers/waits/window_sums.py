@@ -19,7 +19,7 @@ from ebpfprof.goruntime.parked import Wait
 from ebpfprof.overhead.estimator import Estimate, of_differences
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
 
-_KINDS: Final = ("block", "mutex")
+_KINDS: Final = ("block", "mutex", "wakers")
 _DOUBT: Final = 0.5  # the standard error of a correction, as a part of it
 
 Found = dict[KnownStack | str, tuple[float, float]]
@@ -278,21 +278,23 @@ class WindowSums:
             if until_ns:
                 self._told[stack] = count, delay_ns
             if count > 0 or delay_ns >= 1:
-                row = stack.kind, stack.sema, stack.return_pcs, count, round(delay_ns), stack.labels
-                found.append(StackTotal(*row, estimate.variances(stack)[1]))
+                found.append(self._total(stack, count, delay_ns))
         return found
 
     def settled(self) -> list[StackTotal]:
         """The sums by stack of the time that coverage() tells, without extrapolation."""
         return [
-            StackTotal(
-                *(stack.kind, stack.sema, stack.return_pcs, sums.count, round(sums.delay_ns)),
-                stack.labels,
-                self._estimate.variances(stack)[1],
-            )
+            self._total(stack, sums.count, sums.delay_ns)
             for stack, sums in self._estimate.sums.items()
             if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
         ]
+
+    def _total(self, stack: KnownStack, count: float, delay_ns: float) -> StackTotal:
+        return StackTotal(
+            *(stack.kind, stack.sema, stack.return_pcs, count, round(delay_ns), stack.labels),
+            delay_variance=self._estimate.variances(stack)[1],
+            waker=stack.waker,
+        )
 
     def _likely(self, until_ns: int, slowdown: float) -> dict[KnownStack, tuple[float, float]]:
         """The extrapolated counts and delays since the last window, at its rates."""

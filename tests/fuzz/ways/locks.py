@@ -9,6 +9,9 @@ from typing import Any, Final
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
 from ebpfprof.goruntime.dump import dump
+from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX
+from ebpfprof.goruntime.lock_waits import WAIT_GROUP
+from ebpfprof.goruntime.lock_words import is_free, lock_words
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.lock_sites import LockSites
@@ -125,7 +128,36 @@ def ask_waits(data: bytes) -> None:
     goroutine_tables.encode(found)
 
 
+# The words of three locks, which follow each other.
+
+_WORDS: Final = 0xC000_0000_00
+_KINDS: Final = (MUTEX, RW_MUTEX, WAIT_GROUP)
+_APART_BYTES: Final = 32
+_SEMAPHORES: Final = (4, 8, 12, 16)
+
+
+@cache
+def word_seeds() -> Sequence[bytes]:
+    mutex = struct.pack("<2i", 2 << 3, 0).ljust(_APART_BYTES, b"\0")
+    rw_mutex = struct.pack("<6i", 0, 0, 0, 0, 2 - (1 << 30), 2).ljust(_APART_BYTES, b"\0")
+    group = struct.pack("<QI", 3, 0).ljust(_APART_BYTES, b"\0")
+    return (mutex + rw_mutex + group,)
+
+
+def ask_words(data: bytes) -> None:
+    places = {_WORDS + at * _APART_BYTES: kind for at, kind in enumerate(_KINDS)}
+    stub: Any = FakeMemory([(_WORDS, data)])
+    found = lock_words(stub, memory._go().binary.layout, places)
+    assert found.keys() == places.keys()
+    for address, words in found.items():
+        free = {is_free(places[address], words, offset) for offset in _SEMAPHORES}
+        assert free <= {False, True}
+        if places[address] == MUTEX and words["state"] & 1:
+            assert free == {False}
+
+
 LOCKS: Final = (
+    Parser("lock-words", ("ebpfprof.goruntime.lock_words",), ask_words, word_seeds, allowed=()),
     Parser(
         "lock-sites",
         ("symbolizer.codeanalysis.lock_sites",),

@@ -13,6 +13,7 @@ from unittest import mock
 from ebpfprof.export.tables import goroutines as goroutine_tables
 from ebpfprof.goruntime import (
     all_goroutines,
+    closer_look,
     goroutines,
     heads,
     quick_stacks,
@@ -142,6 +143,7 @@ def _ready(memory: FakeMemory) -> Iterator[None]:
         mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
         mock.patch.multiple(watch, HANGS_NS=0, _SOON_S=0.0, _FULL_SHARE=1e9),
         mock.patch.multiple(hanging, HANGS_NS=0),
+        mock.patch.multiple(closer_look, APART_S=(0.0, 0.0)),
     ):
         yield
 
@@ -359,6 +361,7 @@ MEMORY = (
         (
             "ebpfprof.goruntime.all_goroutines",
             "ebpfprof.goruntime.channels",
+            "ebpfprof.goruntime.closer_look",
             "ebpfprof.goruntime.stack_walk",
             "ebpfprof.goruntime.frames",
             "ebpfprof.goruntime.dump",
@@ -374,6 +377,7 @@ MEMORY = (
         ),
         ask_all_goroutines,
         goroutine_seeds,
+        share=150,
         allowed=(UnreadableMemory, SymbolizerError),
     ),
     Parser(

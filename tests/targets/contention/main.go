@@ -28,6 +28,11 @@ func main() {
 	go choose()
 	go readAndWrite()
 	go awaitNews()
+	go starve()
+	go lockInOrder()
+	go giveBack()
+	go joinGroups()
+	go readALot()
 	var held *hanging
 	harness.Ready()
 	for harness.Next() {

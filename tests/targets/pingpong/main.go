@@ -2,7 +2,7 @@
 // unbuffered channel, one event per send.
 //
 // Protocol: it prints "ready PID"; to every line it answers "ns N", the nanoseconds per send of
-// a round. It ends when its input closes.
+// a round; "go SENDS" has a round of so many. It ends when its input closes.
 package main
 
 import (
@@ -21,6 +21,7 @@ func main() {
 	sends := flag.Int("sends", 100000, "sends of a round")
 	depth := flag.Int("depth", 1, "how many functions lead to each operation")
 	processors := flag.Int("procs", 2, "GOMAXPROCS")
+	spin := flag.Duration("spin", 0, "how long the producer computes before each send")
 	traced := flag.String("trace", "", "the file for Go's own execution tracer; none: off")
 	flag.Parse()
 	runtime.SetBlockProfileRate(*blockRate)
@@ -32,16 +33,20 @@ func main() {
 	}
 	harness.Ready()
 	for harness.Next() {
-		length := round(*sends, *depth)
-		fmt.Printf("ns %.1f\n", float64(length.Nanoseconds())/float64(*sends))
+		count := *sends
+		if words := harness.Words(); len(words) > 1 {
+			count = harness.Number(words[1])
+		}
+		length := round(count, *depth, *spin)
+		fmt.Printf("ns %.1f\n", float64(length.Nanoseconds())/float64(count))
 	}
 }
 
-func round(sends, depth int) time.Duration {
+func round(sends, depth int, spin time.Duration) time.Duration {
 	balls, done := make(chan int), make(chan bool)
 	go below(depth, func() { consume(balls, done) })
 	start := time.Now()
-	below(depth, func() { produce(balls, sends) })
+	below(depth, func() { produce(balls, sends, spin) })
 	<-done
 	return time.Since(start)
 }
@@ -58,8 +63,11 @@ func below(depth int, work func()) {
 }
 
 //go:noinline
-func produce(balls chan<- int, sends int) {
+func produce(balls chan<- int, sends int, spin time.Duration) {
 	for i := 0; i < sends; i++ {
+		if spin > 0 {
+			harness.Spin(spin)
+		}
 		balls <- i
 	}
 	close(balls)

@@ -28,8 +28,11 @@ var works = map[string]func(){
 	"cpu":      processors,
 	"garbage":  garbage,
 	"labels":   labels,
+	"listens":  listens,
 	"locks":    locks,
+	"naps":     naps,
 	"network":  network,
+	"objects":  objects,
 	"sleeps":   sleeps,
 	"syscalls": syscalls,
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"math/rand"
 	"net"
@@ -230,5 +231,31 @@ func pass() {
 	for {
 		harness.Spin(some(time.Millisecond))
 		time.Sleep(some(2 * time.Millisecond))
+	}
+}
+
+// listens has a thread that reads from a pipe in a system call, without the network poller. It
+// prints "pipe READS WRITES", the descriptors, and "got" for each byte.
+func listens() {
+	var ends [2]int
+	harness.Check(syscall.Pipe(ends[:]))
+	go func() { listen(ends[0]) }()
+	fmt.Println("pipe", ends[0], ends[1])
+}
+
+func listen(pipe int) {
+	one := make([]byte, 1)
+	for {
+		_, err := syscall.Read(pipe, one)
+		harness.Check(err)
+		fmt.Println("got")
+	}
+}
+
+// naps has goroutines in system calls that timers end, and others that keep all processors busy.
+func naps() {
+	for i := 0; i < 2; i++ {
+		go nap()
+		go compute()
 	}
 }

@@ -3,7 +3,8 @@
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
 //	go NAME UNITS [PARAMETER=NUMBER...]  does so many units of a workload; prints "ns WALL cpu CPU"
-//	own block=RATE mutex=FRACTION cpu=0|1 goroutine=HZ  sets Go's own profilers; prints "own"
+//	own block=RATE mutex=FRACTION cpu=0|1 goroutine=HZ trace=0|1  sets Go's own profilers and its
+//	                                     tracer; prints "own"
 //	write FILE                           writes Go's own block profile; prints "written"
 //	serve                                serves HTTP from now on; prints "address HOST:PORT"
 //	load ADDRESS UNITS                   as a client, sends so many requests; prints the same as go
@@ -17,6 +18,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/pprof"
+	"runtime/trace"
 	"strings"
 	"time"
 
@@ -65,6 +67,12 @@ func main() {
 			}
 			if own["goroutine"] > 0 {
 				sampled = sampleGoroutines(own["goroutine"])
+			}
+			if trace.IsEnabled() {
+				trace.Stop()
+			}
+			if own["trace"] == 1 {
+				harness.Check(trace.Start(io.Discard))
 			}
 			fmt.Println("own")
 		case "write":

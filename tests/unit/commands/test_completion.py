@@ -61,6 +61,7 @@ def test_bash_completes_options_and_their_values(folder: Path) -> None:
     assert completed("ebpfprof attach --profile bl", folder) == ["block"]
     assert completed("ebpfprof attach --profile block,", folder) == [
         "block,mutex",
+        "block,wakers",
         "block,cpu",
         "block,wall",
         "block,goroutine",

@@ -12,10 +12,10 @@ from rich.cells import cell_len
 
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.list import render
-from ebpfprof.discovery import containers
 from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey
 from ebpfprof.profilers import registry
 from ebpfprof.recording import drop_privileges
+from ebpfprof.system import pid_namespace
 from tests.unit.made_up_kinds import ALLOCS
 
 Listing = Callable[..., Result]
@@ -60,7 +60,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
 
     def run(*arguments: str, there: tuple[GoProcess, ...] = (), unseen: int = 0) -> Result:
         monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
-        monkeypatch.setattr(containers, "sees_whole_machine", lambda: True)
+        monkeypatch.setattr(pid_namespace, "sees_whole_machine", lambda: True)
         # This process has other tests to run (tests/conftest.py).
         monkeypatch.setattr(drop_privileges, "give_up_before_looking", lambda: None)
         # As it is called: click keeps the first way in which a command asks for help.

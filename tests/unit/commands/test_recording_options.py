@@ -90,6 +90,21 @@ def test_options_of_a_kind_that_is_not_recorded_are_refused(given: list[str], sa
     assert said in " ".join(result.output.split())
 
 
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [
+        (["--wakers"], ("block", "mutex", "cpu", "wakers")),
+        (["--wakers", "--profile", "block"], ("block", "wakers")),
+        (["--wakers", "--profile", "wakers"], ("wakers",)),
+        (["--profile", "cpu,wakers"], ("cpu", "wakers")),
+    ],
+)
+def test_wakers_are_added_to_what_is_recorded(given: list[str], kinds: tuple[str, ...]) -> None:
+    options = options_of(given)
+    assert options.kinds == kinds
+    assert options.kinds_given == ("--profile" in given)
+
+
 def test_open_waits_need_no_certain_kind() -> None:
     assert options_of(["--profile", "mutex", "--open"])["open_waits"]
 
@@ -99,7 +114,7 @@ def test_the_command_line_has_the_options_of_every_kind() -> None:
     _, result = recorded(["--help-all"])
     shown = " ".join(result.output.split())
     known = "goroutine, heap, allocs, threads, threadcreate, mallocs, crowd"
-    assert f"What to record: block, mutex, cpu, wall, {known}. all: " in shown
+    assert f"What to record: block, mutex, wakers, cpu, wall, {known}. all: " in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512]" in (shown)
     assert "--stacks / --no-stacks" in shown
     assert shown.index("--no-kernel") < shown.index("--alloc-bytes") < shown.index("--max-overhead")

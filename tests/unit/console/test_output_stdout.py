@@ -41,7 +41,9 @@ def test_a_profile_is_rescued_if_stdout_fails(tmp_path: Path, why: str) -> None:
     child = spawn(COMMIT_TO_STDOUT, cwd=tmp_path, stdout=stdout)
     os.close(stdout)
     _, said = child.communicate()
-    assert f"OutputError: Could not write standard output: {why}. The profile".encode() in said
+    assert (
+        f"OutputError: Could not write standard output: {why}. What was recorded".encode() in said
+    )
     (saved,) = tmp_path.iterdir()
     assert str(saved).encode() in said
     assert saved.read_bytes() == b"profile"

@@ -22,9 +22,10 @@ ROOMS = {
     "system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
     "discovery process kernel export profilers.registry overhead profile console system",
-    "top": "recording profilers kernel export profilers.registry profile console",
+    "top": "tracing recording profilers kernel export profilers.registry profile console system",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
-    "tracing": "profilers goruntime overhead process kernel timeline console system",
+    "tracing": "profilers.cpu profilers goruntime overhead process kernel timeline profile console "
+    "system",
     "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
     "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
     "privileges console system",

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.deadlocks import deadlocks
+from ebpfprof.profile import deadlocks
 from ebpfprof.profile.goroutines import DumpedGoroutine
-from ebpfprof.profile.waiting_for import LockState, WaitsFor
+from ebpfprof.profile.waiting_for import LockState, Sureness, WaitsFor
 
 LOCK = LockState(0xC000, "sync.Mutex", None, is_locked=True)
 
 
-def waiting(goid: int, *may_hold: int, behind: int = 0, stood_ns: int = 1) -> DumpedGoroutine:
-    waits = WaitsFor(lock=LOCK, may_hold=may_hold, behind=behind)
+def waiting(
+    goid: int,
+    *may_hold: int,
+    behind: int = 0,
+    stood_ns: int = 1,
+    surely: tuple[int, ...] = (),
+    is_steady: bool = False,
+) -> DumpedGoroutine:
+    waits = WaitsFor(LOCK, may_hold, behind, surely_hold=surely, is_steady=is_steady)
     state = "sync.Mutex.Lock"
     return DumpedGoroutine(goid, state, (), True, stood_ns, 0, False, None, 0, (), (), waits)
 
 
 def circles(*goroutines: DumpedGoroutine) -> list[list[int]]:
-    return [[each.goid for each in circle] for circle in deadlocks(goroutines)]
+    return [[each.goid for each in circle.goroutines] for circle in deadlocks.circles(goroutines)]
+
+
+def sureness(*goroutines: DumpedGoroutine) -> list[tuple[list[int], str]]:
+    return [
+        ([each.goid for each in circle.goroutines], circle.sureness)
+        for circle in deadlocks.circles(goroutines)
+    ]
 
 
 def test_each_waits_for_the_next() -> None:
@@ -49,3 +63,26 @@ def test_a_goroutine_is_in_one_circle_only() -> None:
 def test_a_long_chain_takes_no_recursion() -> None:
     chain = [waiting(goid, goid + 1) for goid in range(1, 5000)]
     assert circles(*chain, waiting(5000, 1)) == [list(range(1, 5001))]
+
+
+def test_a_circle_is_certain_if_each_surely_holds_its_lock_and_no_lock_changed() -> None:
+    first = waiting(1, 2, surely=(2,), is_steady=True)
+    second = waiting(2, 1, surely=(1,), is_steady=True)
+    assert sureness(first, second) == [([1, 2], Sureness.CERTAIN)]
+    assert sureness(first, waiting(2, 1, is_steady=True)) == [([1, 2], Sureness.LIKELY)]
+    assert sureness(first, waiting(2, 1, surely=(1,))) == [([1, 2], Sureness.LIKELY)]
+
+
+def test_a_writer_that_waits_behind_readers_is_known_from_memory() -> None:
+    reader = waiting(1, behind=2, is_steady=True)
+    writer = waiting(2, 1, surely=(1,), is_steady=True)
+    assert sureness(reader, writer) == [([1, 2], Sureness.CERTAIN)]
+
+
+def test_certain_circles_come_first_and_share_no_goroutine_with_others() -> None:
+    certain = (
+        waiting(8, 1, 9, surely=(9,), is_steady=True),
+        waiting(9, 8, surely=(8,), is_steady=True),
+    )
+    likely = waiting(1, 2, 8), waiting(2, 1)
+    assert sureness(*likely, *certain) == [([8, 9], Sureness.CERTAIN), ([1, 2], Sureness.LIKELY)]

@@ -194,7 +194,7 @@ def test_a_profile_without_idle_waits_is_not_changed() -> None:
 def test_reasons_are_sentences() -> None:
     for rule in rules():
         assert re.fullmatch(r"[A-Z].{20,200}\.", rule.reason), rule.name
-        assert set(rule.kinds) <= {"block", "open", "wall"}
+        assert set(rule.kinds) <= {"block", "wakers", "open", "wall"}
         assert rule.operations
         assert bool(rule.calls or rule.goroutines or rule.within) != bool(rule.shape), rule.name
 

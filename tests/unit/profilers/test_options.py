@@ -70,6 +70,7 @@ def test_each_kind_says_which_events_are_recorded() -> None:
     assert {kind.name: options.sampling(kind.name) for kind in kinds()} == {
         "block": "sampled at a rate of 1000 ns",
         "mutex": "one release in 5, scaled",
+        "wakers": "sampled at a rate of 1000 ns",
         "cpu": "50 samples per second of CPU time",
         "wall": "looks at all goroutines, 100 a second at most",
         "goroutine": "every goroutine",

@@ -149,7 +149,7 @@ def test_a_thread_without_a_goroutine_has_none() -> None:
     wakes = {step.goid: step.by for step in steps if step.kind is StepKind.UNBLOCK}
     assert wakes == {2: 1, 3: 0}
     assert told(steps, StepKind.SYSCALL, StepKind.SYSCALL_LOST) == [
-        (10, StepKind.SYSCALL, 1),  # in a short system call, of which nobody knows but by this
+        (10, StepKind.SYSCALL, 1),  # in a short system call, which only this tells
         (10, StepKind.SYSCALL_LOST, 1),
     ]
 
@@ -162,6 +162,32 @@ def test_a_goroutine_that_runs_elsewhere_left_in_a_short_system_call() -> None:
         (10, StepKind.SYSCALL_LOST, 1),
         (30, StepKind.BLOCK, 1),
     ]
+
+
+def test_a_thread_off_the_processor_has_lost_its_p_to_one_that_came_later() -> None:
+    """It lost its processor within a short system call, and then another thread took its P."""
+    replay = Replay(0, waiting(2))
+    for each in (
+        *(event(10, READY, 2, by=1), event(20, OFF, 1, is_made=True)),
+        *(event(25, ON, tid=2, p=NO_P), event(40, OFF, 2, tid=2, is_exit=True, more=1)),
+    ):
+        replay.take(each)
+    assert replay.ignored == 0
+    assert told(replay.taken(), *GOROUTINES[3:])[-2:] == [
+        (20, StepKind.SYSCALL, 1),
+        (40, StepKind.SYSCALL, 2),
+    ]
+
+
+def test_a_p_that_runs_another_goroutine_is_not_that_of_a_call() -> None:
+    """It was taken before the thread slept; the runtime notes the last one that it had."""
+    replay = Replay(0, waiting(2))
+    for each in (
+        *(event(10, READY, 2, by=1), event(25, ON, tid=2, p=NO_P), event(30, OFF, 1, is_made=True)),
+        event(40, OFF, 2, tid=2, is_exit=True, more=1),
+    ):
+        replay.take(each)
+    assert replay.ignored == 1
 
 
 def test_a_coroutine_hands_over_on_its_thread() -> None:

@@ -20,7 +20,7 @@ class StillThread:
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.message = ""
-        self.written = 0
+        self.written = self.traced = 0
         self.found: list[Moment] = []
 
     def moment(self) -> Moment | None:
@@ -28,6 +28,9 @@ class StillThread:
 
     def write(self) -> None:
         self.written += 1
+
+    def trace(self) -> None:
+        self.traced += 1
 
 
 class Live:

@@ -46,6 +46,7 @@ def test_each_kind_with_a_key_has_a_view_and_so_have_locks() -> None:
     assert [(each.key, each.name, each.rows) for each in views()] == [
         ("b", "block", "operations"),
         ("u", "mutex", "operations"),
+        ("y", "wakers", "operations"),
         ("x", "cpu", "functions"),
         ("t", "wall", "operations"),
         ("o", "goroutine", "operations"),
@@ -82,7 +83,7 @@ def test_a_kind_can_not_have_a_key_in_use(key: str, monkeypatch: pytest.MonkeyPa
 def test_a_new_kind_has_its_key_and_its_line_in_the_help() -> None:
     top = view()
     top.views = ["block", "crowd"]
-    text = after(top, "h", height=50)
+    text = after(top, "h", height=51)
     assert "g  crowd: where goroutines are" in text
     assert "z  allocation: where memory was allocated" in text
     assert "Home, End, j, k, G, the wheel" in text

@@ -38,9 +38,16 @@ def test_what_can_be_no_p_is_none(p: int) -> None:
 
 @pytest.mark.parametrize("field", ["goid", "by"])
 def test_events_of_impossible_goroutines_are_counted(field: str) -> None:
-    events, decoder = decoded("PARK", **{field: (1 << 64) - 1})
+    events, decoder = decoded("READY", **{field: (1 << 64) - 1})
     assert events == []
     assert decoder.unreadable == 1
+
+
+def test_a_park_tells_what_for_in_place_of_who_runs() -> None:
+    word = 5 << 48 | 0xC000012344
+    (event,), _ = decoded("PARK", goid=7, by=word)
+    assert (event.goid, event.by, event.on) == (7, 7, word)
+    assert decoded("READY", goid=7, by=8)[0][0].on == 0
 
 
 def test_the_other_goroutine_of_a_coroutine_must_be_possible_too() -> None:
@@ -55,3 +62,32 @@ def test_reasons_are_those_of_the_version() -> None:
     assert decoded("STOP_WORLD", reason=1)[0][0].word == "GC mark termination"
     assert decoded("STOP_WORLD", "go1.19", reason=1)[0][0].word == "unknown"
     assert decoded("STOP_WORLD", reason=200)[0][0].word == "unknown"
+
+
+def wake(is_fault: bool, **fields: int) -> Event:
+    row: Any = np.zeros(1, EVENT)
+    name = b"curl\0\x1b[2J".ljust(16, b"\0")
+    row["kind"], row["tid"], row["by"] = NUMBERS["THREAD_WAKE"], 5, 4711
+    row["stack"], row["more"] = np.frombuffer(name, "<u8")
+    for field, value in fields.items():
+        row[field] = value
+    layout = layout_for(GoVersion.parse("go1.27"))
+    (found,) = Decoder(layout, lambda entry: is_fault and entry == 0xFFFF).events(row)
+    return found
+
+
+def test_a_wake_tells_who_did_it() -> None:
+    found = wake(is_fault=False)
+    assert (found.tid, found.more, found.word) == (5, 4711, "curl")
+    assert (found.goid, found.by, found.stack) == (0, 0, 0)
+    assert not found.is_made
+    assert not found.is_exit
+    assert wake(is_fault=False, is_exit=1).is_exit
+
+
+def test_faults_are_no_interrupts() -> None:
+    """Both enter the kernel from user mode without a system call."""
+    assert wake(is_fault=False, is_made=1).is_made
+    assert wake(is_fault=False, is_made=1, goid=0xFFFF).is_made
+    assert wake(is_fault=True, is_made=1).is_made
+    assert not wake(is_fault=True, is_made=1, goid=0xFFFF).is_made

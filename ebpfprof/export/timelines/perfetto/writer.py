@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.console.text import printable
 from ebpfprof.export.timelines.perfetto.tracks import (
     COUNTER,
     COUNTS,
@@ -20,6 +21,7 @@ from ebpfprof.export.timelines.perfetto.tracks import (
 )
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, SYSCALL, WAITING, Span, spans
 from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.threads import thread_spans, thread_title, woken_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,7 @@ _AT_ONCE: Final = 512
 _COUNTED_EVERY_NS: Final = 1_000_000
 _GAPS, _GC, _STOPS = range(3)
 _ASSISTS: Final = 16  # and the goid behind that
+_COUNTED: Final = (*(f"goroutines {state}" for state in STATES), "heap live", "heap goal")
 _ENDS: Final = {
     StepKind.GC_END: StepKind.GC_BEGIN,
     StepKind.START_WORLD: StepKind.STOP_WORLD,
@@ -52,7 +55,11 @@ class _Writer:
         }
 
     def pieces(self) -> Iterator[bytes]:
-        for what in (self._goroutines(), self._threads(), self._runtime(), self._counts()):
+        parts = (
+            *(self._goroutines(), self._threads(), self._runtime()),
+            *(self._counts(), self._heap()),
+        )
+        for what in parts:
             for _ in what:
                 if len(self._packets) >= _AT_ONCE:
                     yield self._packets.take()
@@ -77,6 +84,8 @@ class _Writer:
             if span.state == RUNNING:
                 self._annotate(event, "P", f"P{span.p}")
                 self._annotate(event, "thread", str(span.tid))
+            if thing := self._timeline.objects.get(span.on):
+                self._annotate(event, "waits to" if thing.file else "waits for", thing.text)
             for label in self._labels(span):
                 self._annotate(event, label.key, str(label.value))
             if flow and span.state == RUNNABLE:
@@ -104,15 +113,20 @@ class _Writer:
         self._packets.slice(span.begin_ns, span.end_ns, track, self._packets.title(span.goid))
 
     def _threads(self) -> Iterator[None]:
-        on: dict[int, TraceStep] = {}
-        for step in self._timeline.steps:
-            if step.kind is StepKind.THREAD_ON:
-                on[step.tid] = step
-            elif step.kind is StepKind.THREAD_OFF and step.tid in on:
-                begun = on.pop(step.tid)
-                track = self._packets.thread(step.tid)
-                self._packets.slice(begun.at_ns, step.at_ns, track, f"on CPU {begun.other}")
-                yield
+        timeline, packets = self._timeline, self._packets
+        flow = len(self._flows)
+        for span in thread_spans(timeline):
+            track = packets.thread(span.tid)
+            event = packets.slice(span.begin_ns, span.end_ns, track, f"on CPU {span.cpu}")
+            if span.wake:
+                self._annotate(event, "woken by", printable(woken_by(timeline, span.wake)))
+            if span.wake and span.wake.other:
+                flow += 1
+                event.terminating_flow_ids.append(flow)
+                waker = packets.thread(span.wake.other)
+                name = f"wakes {printable(thread_title(timeline, span.tid))}"
+                packets.named(span.wake.at_ns, INSTANT, waker, name).flow_ids.append(flow)
+            yield
 
     def _runtime(self) -> Iterator[None]:
         """Garbage collections, assists, stops of the world, times without a recording."""
@@ -164,15 +178,21 @@ class _Writer:
                 for each in STATES:
                     if now[each] != told[each]:
                         told[each] = now[each]
-                        self._count(at_ns, each, now[each])
+                        name = f"goroutines {each}"
+                        self._count(at_ns, name, now[each], unit="goroutines")
                 yield
             now[state] += change
 
-    def _count(self, at_ns: int, state: str, count: int) -> None:
-        rank = STATES.index(state)
-        track = self._packets.describe(
-            uuid("counter", rank), f"goroutines {state}", COUNTS, rank, unit="goroutines"
-        )
+    def _heap(self) -> Iterator[None]:
+        for each in self._timeline.heap:
+            self._count(each.at_ns, "heap live", each.live, unit="bytes")
+            if each.goal is not None:
+                self._count(each.at_ns, "heap goal", each.goal, unit="bytes")
+            yield
+
+    def _count(self, at_ns: int, name: str, count: int, *, unit: str) -> None:
+        rank = _COUNTED.index(name)
+        track = self._packets.describe(uuid("counter", rank), name, COUNTS, rank, unit=unit)
         self._packets.event(at_ns, COUNTER, track).counter_value = count
 
 

@@ -134,7 +134,9 @@ def test_json_has_all_of_it_or_nothing() -> None:
             "writer_waits": False,
             "counter": 0,
             "may_be_held_by": [9],
+            "surely_held_by": [],
             "behind_writer": None,
+            "lost_wake": None,
         },
         "file": {
             "waits_to": "write",

@@ -75,6 +75,38 @@ def test_a_package_variable_is_known_by_its_address(minor: str) -> None:
     assert place.variable > binary.text_end
 
 
+STUCK = TARGET.parent / "stuck"
+# By function of tests/targets/stuck/locks.go: a call, whether it surely holds a lock there, and
+# whether it may have unlocked one of its callers'.
+SURENESS = {
+    "main.move": ("runtime.chanrecv1", True, ()),
+    "main.(*shop).tillThenStaff": ("main.enter", True, ()),
+    "main.(*shop).readThenStock": ("main.enter", True, ()),
+    "main.(*account).takeAndAwait": ("main.(*account).await", True, ()),
+    "main.(*account).await": ("main.enter", False, (LockPlace(0, 0),)),
+    "main.perhaps": ("main.enter", False, ()),
+    "main.balanced": ("main.enter", False, ()),
+}
+
+
+@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+def test_a_lock_is_surely_held_if_each_way_to_the_call_takes_it(minor: str, mode: str) -> None:
+    with ElfFile.open(toolchain(minor).build(STUCK, mode)) as elf:
+        binary = GoBinary.open(elf)
+        found = LockSites(binary)
+        for name, (called, is_sure, released) in SURENESS.items():
+            pcs = [pc for to, pc in calls(binary, name) if to == called]
+            assert pcs, name
+            for pc in pcs:
+                held = found.held(pc)
+                assert any(each.is_sure for each in held) is is_sure, name
+                assert found.released(pc) == released, name
+        (pc,) = (at for to, at in calls(binary, "main.perhaps") if to == "main.enter")
+        assert found.held(pc) == (LockPlace(0, 0),)
+        (pc,) = (at for to, at in calls(binary, "main.again") if to.endswith(LOCK))
+        assert [(each, each.is_sure) for each in found.held(pc)] == [(LockPlace(0, 0), False)]
+
+
 def test_addresses_outside_of_functions_hold_nothing() -> None:
     with sites("1.27", "plain") as (binary, found):
         for pc in (0, 1, binary.text_start, binary.text_end, 1 << 60):

@@ -1,0 +1,54 @@
+"""How `ebpfprof doctor` examines processes: by looks at their goroutines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.commands.readable_targets import ReadableTargets, failure_as_json
+from ebpfprof.console.terminal import has_color, say, width
+from ebpfprof.errors import DeadlockFound, ExitCode
+from ebpfprof.export.tables import diagnosis as table
+from ebpfprof.process.file_opener import WorkerFileOpener
+from ebpfprof.profile.diagnosis import diagnosis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ebpfprof.profile.diagnosis import Diagnosis
+
+_LOOKS: Final = 8
+
+
+def examine_processes(
+    pids: Sequence[int], *, apart_s: float, as_json: bool, allow_unknown_go: bool
+) -> int:
+    """Examine processes one after the other, and print what is wrong; returns the exit code.
+
+    The first error decides it, else whether anything is stuck. Raises OutputError.
+    """
+    told: list[dict[str, Any]] = []
+    is_stuck = False
+    with WorkerFileOpener() as files:
+        targets = ReadableTargets(files, allow_unknown_go=allow_unknown_go)
+        for number, pid in enumerate(pids):
+            found: list[Diagnosis] = []
+            with targets.told(pid), ExitStack() as held:
+                _, dumper = targets.open(pid, held)
+                found.append(diagnosis(dumper.dump(apart_s=apart_s, looks=_LOOKS)))
+            for each in found:
+                is_stuck = is_stuck or bool(each.stuck)
+                told.append(table.as_json(each))
+                if not as_json:
+                    text = table.render(each, width(sys.stdout), color=has_color(sys.stdout))
+                    say(("\n" if number else "") + text, end="")
+            if not found:
+                told.append(failure_as_json(pid, targets.failures[-1]))
+    code: int = DeadlockFound.exit_code if is_stuck else ExitCode.OK
+    if targets.failures:
+        code = targets.failures[0].exit_code
+    if as_json:
+        say(json.dumps({"exit_code": int(code), "processes": told}, indent=1))
+    return int(code)

@@ -1,0 +1,64 @@
+"""Processes whose goroutines a verb reads. One that fails is told of, and others go on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ebpfprof.console.terminal import say
+from ebpfprof.console.text import printable
+from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
+from ebpfprof.goruntime.dump import GoroutineDumper
+from ebpfprof.goruntime.process import for_user, inspect
+from ebpfprof.process.process import Target
+from symbolizer import SymbolizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.file_opener import FileOpener
+
+
+class ReadableTargets:
+    """Opens processes, and keeps what failed."""
+
+    def __init__(self, files: FileOpener, *, allow_unknown_go: bool) -> None:
+        self._files, self._allow_unknown_go = files, allow_unknown_go
+        self.failures: list[EbpfprofError] = []
+        """In their order."""
+
+    def open(self, pid: int, held: ExitStack) -> tuple[GoTarget, GoroutineDumper]:
+        """The process, open until `held` is closed. Raises EbpfprofError or SymbolizerError."""
+        target = held.enter_context(Target(pid, self._files))
+        go = inspect(target, allow_unknown_go=self._allow_unknown_go)
+        held.callback(go.binary.elf.close)
+        try:
+            return go, held.enter_context(GoroutineDumper(go))
+        except SymbolizerError as error:
+            raise for_user(target, error) from error
+
+    @contextmanager
+    def told(self, pid: int) -> Iterator[None]:
+        """Errors that are for the user are printed and kept; the block ends there.
+
+        Raises OutputError.
+        """
+        try:
+            yield
+        except OutputError:
+            raise
+        except SymbolizerError as error:
+            self._fail(CorruptBinary(f"The tables of process {pid} make no sense: {error}."))
+        except EbpfprofError as error:
+            self._fail(error)
+
+    def _fail(self, error: EbpfprofError) -> None:
+        self.failures.append(error)
+        say("ebpfprof: " + "\n".join(map(printable, str(error).splitlines())), err=True)
+
+
+def failure_as_json(pid: int, error: EbpfprofError) -> dict[str, Any]:
+    """What stands in the place of a process that can't be read."""
+    return {"pid": pid, "error": str(error), "exit_code": int(error.exit_code)}

@@ -1,0 +1,116 @@
+"""What `ebpfprof trace` tells of a timeline: tables, each behind the sentence that sums it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.tables import paths, requests, waits
+from ebpfprof.export.tables import timeline as busiest
+from ebpfprof.timeline.choices import between, chosen
+from ebpfprof.timeline.critical import Chains
+from ebpfprof.timeline.requests import connection, is_address
+from ebpfprof.timeline.sweep import Chosen
+from ebpfprof.timeline.waitgraph import wait_graph
+
+if TYPE_CHECKING:
+    from ebpfprof.timeline.model import Timeline
+
+_S: Final = 1_000_000_000
+_NOBODY: Final = (
+    "  There is no such goroutine: the table above has functions; G17 is one by its id, KEY=VALUE\n"
+    "  a label, 10.0.0.2:4242 or :8080 a connection.\n"
+)
+Part = tuple[str, str]
+"""A heading, and what stands below it, which ends with a newline."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user wants to see besides the busiest goroutines; seconds since the trace's begin."""
+
+    path_of: str | None = None
+    from_s: float = 0.0
+    to_s: float | None = None
+    waits_for: bool = False
+
+
+class TraceTables:
+    """The tables of one timeline, for `width` and `color` as in columns.table()."""
+
+    def __init__(self, timeline: Timeline, *, width: int | None, color: bool) -> None:
+        self._timeline, self._width, self._color = timeline, width, color
+
+    def parts(self, asked: Asked) -> list[Part]:
+        """All that is asked for, in order."""
+        timeline = self._timeline
+        length = duration(timeline.end_ns - timeline.begin_ns)
+        text = busiest.render(timeline, width=self._width, color=self._color)
+        process = f"process {timeline.pid} ({timeline.command})"
+        found = [(f"Goroutines of {process}, {length}", text)]
+        if asked.waits_for:
+            found.append(self._waits())
+        if asked.path_of is not None:
+            found += self._path(asked.path_of, asked)
+        return found
+
+    @cached_property
+    def _chains(self) -> Chains:
+        return Chains(self._timeline)
+
+    def _waits(self) -> Part:
+        graph = wait_graph(self._chains)
+        longest = waits.longest_sentence(graph, self._timeline.begin_ns)
+        told = filter(None, (*waits.waits_findings(graph), longest))
+        sentences = "".join(f"{each}\n" for each in told)
+        table = waits.render(graph, width=self._width, color=self._color)
+        return "Who waits for whom", sentences + table
+
+    def _path(self, what: str, asked: Asked) -> list[Part]:
+        """What the time of the chosen goroutines depended on."""
+        shown = printable(what)
+        begin_ns = self._timeline.begin_ns + round(asked.from_s * _S)
+        end_ns = self._timeline.end_ns
+        if asked.to_s is not None:
+            end_ns = min(end_ns, self._timeline.begin_ns + round(asked.to_s * _S))
+        if is_address(what):
+            return self._requests(what, begin_ns, end_ns)
+        whole = chosen(self._timeline, what)
+        of = between(whole, begin_ns, end_ns)
+        if not of:
+            text = _NOBODY
+            if whole:
+                length = duration(self._timeline.end_ns - self._timeline.begin_ns)
+                text = f"  It was not there then; the trace is {length} long.\n"
+            return [(f"What {shown} waited for", text)]
+        length_ns = sum(each.end_ns - each.begin_ns for each in of)
+        heading = f"The time of {shown} ({counted(len(of), 'goroutine')}, {duration(length_ns)})"
+        return [(heading, self._tree(of))]
+
+    def _requests(self, address: str, begin_ns: int, end_ns: int) -> list[Part]:
+        """The requests of a connection, and the slowest of them."""
+        found = connection(self._timeline, address)
+        of = [each for each in found.requests if each.begin_ns < end_ns and begin_ns < each.end_ns]
+        heading = (
+            f"{'Requests' if found.is_served else 'Work between waits'} on {printable(address)}"
+        )
+        text = requests.render(found, of, self._timeline)
+        times = [Chosen(each.goid, each.begin_ns, each.end_ns) for each in of]
+        parts = [(heading, text)]
+        if of:
+            parts.append(
+                ("What their time depended on", self._tree(between(times, begin_ns, end_ns)))
+            )
+        if len(of) > 1:
+            slowest = max(of, key=lambda each: each.length_ns)
+            told = requests.told(slowest, self._timeline)
+            parts.append((f"The slowest: {told}", self._tree([Chosen(*slowest[:3])])))
+        return parts
+
+    def _tree(self, of: list[Chosen]) -> str:
+        path = self._chains.path(of)
+        sentence = printable(paths.path_finding(path))
+        table = paths.render_path(path, width=self._width, color=self._color)
+        return (f"{sentence}\n" if sentence else "") + table

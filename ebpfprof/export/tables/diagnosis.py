@@ -1,0 +1,191 @@
+"""What is wrong with the goroutines of a process, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.export.tables import stuck as stuck_table
+from ebpfprof.export.tables.goroutine_frames import frame_as_json, wrapped
+from ebpfprof.export.tables.goroutines import stack
+from ebpfprof.export.tables.waiting_for import lock_name
+from ebpfprof.profile.diagnosis import Diagnosis
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineGroup
+from ebpfprof.profile.stuck import Held
+from ebpfprof.profile.waiting_for import Sureness
+
+_INDENT: Final = "    "
+_MAX_STACKS: Final = 8  # of a finding
+_MAX_HOLDERS: Final = 3
+_WHY_HELD: Final = "Likely: one that holds a lock for long, and goes on, looks the same meanwhile."
+_WHY_LEAK: Final = {
+    True: "Certain: no other goroutine can do anything about it.",
+    False: "Certain: Go's runtime says so, after the program made its goroutineleak profile.",
+}
+
+
+def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
+    """What is wrong, in sentences, with the stacks of who waits and who holds; or that nothing is.
+
+    Lines have at most `width` columns, if their words allow it; None: no limit. No text of the
+    target reaches the terminal as a control character. Ends with a newline.
+    """
+    dump = found.dump
+    standing = sum(each.stood_ns > 0 for each in dump.goroutines)
+    looked = (
+        f"It was looked at {dump.looks} times within {duration(dump.apart_ns)}, without a probe: "
+        f"{standing} of {counted(len(dump.goroutines), 'goroutine')} did not move."
+    )
+    title = f"Process {dump.pid} ({dump.name}, {dump.version}) can be profiled."
+    blocks = [_paragraphs([printable(title), looked, *_missing(found)], width)]
+    shown: set[int] = set()
+    for finding in _findings(found):
+        said = _paragraphs(finding["lines"], width, _INDENT)
+        blocks.append(_heading(finding, width, color=color) + said)
+        blocks += _stacks(finding["members"], shown, width)
+    if not found.has_findings:
+        blocks.append(
+            _paragraphs(
+                [
+                    "Nothing is stuck: no deadlock of locks, no lock that is free and has waiters, "
+                    "not all asleep; no goroutine stood still in a lock, and none can never go on."
+                ],
+                width,
+            )
+        )
+    return "\n".join(blocks)
+
+
+def as_json(found: Diagnosis) -> dict[str, Any]:
+    """The same for programs: docs/reading.md tells what the fields are."""
+    dump = found.dump
+    return {
+        "pid": dump.pid,
+        "name": dump.name,
+        "go": dump.version,
+        "seconds_of_looks": dump.apart_ns / 1e9,
+        "looks": dump.looks,
+        "goroutines": len(dump.goroutines),
+        "did_not_move": sum(each.stood_ns > 0 for each in dump.goroutines),
+        "without_stack": dump.moved,
+        "beyond_limit": dump.beyond,
+        "findings": [
+            {
+                "kind": finding["kind"],
+                "certain": finding["certain"],
+                "title": finding["title"],
+                "lines": finding["lines"],
+                "goroutines": [_as_json(each) for each in finding["members"]],
+            }
+            for finding in _findings(found)
+        ],
+    }
+
+
+def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
+    for each in found.stuck:
+        title, *lines = stuck_table.lines(each)
+        yield {
+            "kind": stuck_table.kind(each),
+            "certain": each.sureness is Sureness.CERTAIN,
+            "title": title,
+            "lines": lines,
+            "members": each.goroutines,
+        }
+    for held in found.held:
+        title, *lines = map(printable, _held(held))
+        members = (*held.goroutines, *held.holders[:_MAX_HOLDERS])
+        yield {
+            "kind": "held_lock",
+            "certain": False,
+            "title": title,
+            "lines": lines,
+            "members": tuple({each.goid: each for each in members}.values()),
+        }
+    for group in found.leaks:
+        first = group.first
+        number = len(group.goroutines)
+        title = f"Leak: {counted(number, 'goroutine')} can never go on: {first.state}."
+        yield {
+            "kind": "leak",
+            "certain": True,
+            "title": printable(title),
+            "lines": [_WHY_LEAK[first.can_never_go_on]],
+            "members": group.goroutines,
+        }
+
+
+def _held(each: Held) -> list[str]:
+    number = len(each.goroutines)
+    verb = "waits" if number == 1 else "wait"
+    found = [
+        f"Perhaps hung: {counted(number, 'goroutine')} {verb} for {lock_name(each.lock)}, and did "
+        "not move."
+    ]
+    sure = each.goroutines[0].waits_for.surely_hold
+    for holder in each.holders[:_MAX_HOLDERS]:
+        holds = "holds it" if holder.goid in sure else "may hold it"
+        found.append(f"Goroutine {holder.goid} {holds}: {holder.state}.")
+    more = len(each.holders) - _MAX_HOLDERS
+    if more > 0:
+        found.append(f"{more} more may hold it.")
+    if not each.holders:
+        found.append(
+            "Nothing tells which goroutine holds it: perhaps one that runs, or one that returned "
+            "without an Unlock."
+        )
+    return [*found, _WHY_HELD]
+
+
+def _heading(finding: dict[str, Any], width: int | None, *, color: bool) -> str:
+    lines = wrapped(finding["title"], width)
+    shade = "\x1b[1;31m" if finding["certain"] else "\x1b[1;33m"
+    return "".join(f"{shade}{line}\x1b[0m\n" if color else f"{line}\n" for line in lines)
+
+
+def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | None) -> list[str]:
+    """The stacks of goroutines that were not shown before; alike ones together are one."""
+    found = []
+    new = [each for each in members if each.goid not in shown]
+    alike: dict[tuple[object, ...], list[DumpedGoroutine]] = {}
+    for each in new:
+        alike.setdefault((each.state, each.frames), []).append(each)
+    for group in list(alike.values())[:_MAX_STACKS]:
+        ids = ", ".join(str(each.goid) for each in group[:_MAX_STACKS])
+        more = len(group) - _MAX_STACKS
+        ids += f" and {more} more" if more > 0 else ""
+        noun = "goroutine" if len(group) == 1 else "goroutines"
+        longest_ns = max(each.waited_ns for each in group)
+        since = f", for at least {duration(longest_ns)}" if longest_ns else ""
+        head = printable(f"{_INDENT}{noun} {ids}: {group[0].state}{since}")
+        lines = stack(GoroutineGroup(tuple(group)), width and max(width - len(_INDENT), 1))
+        body = "".join(f"{_INDENT}{line}\n" for line in lines.splitlines())
+        found.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
+    shown.update(each.goid for each in new)
+    if len(alike) > _MAX_STACKS:
+        found.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see `ebpfprof dump`\n")
+    return found
+
+
+def _missing(found: Diagnosis) -> list[str]:
+    dump, lines = found.dump, []
+    if dump.moved:
+        lines.append(f"Incomplete: {dump.moved} without a stack, since they kept moving.")
+    if dump.beyond:
+        lines.append(f"Incomplete: {dump.beyond} more goroutines were not read.")
+    return lines
+
+
+def _paragraphs(lines: Iterable[str], width: int | None, indent: str = "") -> str:
+    return "".join(f"{part}\n" for line in lines for part in wrapped(f"{indent}{line}", width))
+
+
+def _as_json(each: DumpedGoroutine) -> dict[str, Any]:
+    return {
+        "id": each.goid,
+        "state": each.state,
+        "did_not_move": each.stood_ns > 0,
+        "waited_at_least_s": each.waited_ns / 1e9,
+        "stack": [frame_as_json(frame) for frame in each.frames],
+    }

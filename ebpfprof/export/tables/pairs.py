@@ -1,0 +1,51 @@
+"""A profile of pairs (profile.wakers) as a table: who waited, who woke, how often, how long."""
+
+from __future__ import annotations
+
+from ebpfprof.console.text import printable
+from ebpfprof.export.tables import columns
+from ebpfprof.export.tables.operations import CalledOperation, operation_sums
+from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
+from ebpfprof.profile.kind import Table
+from ebpfprof.profile.model import Profile
+
+
+def render(
+    profile: Profile,
+    *,
+    table: Table,
+    limit: int = 10,
+    is_short: bool = False,
+    width: int | None,
+    color: bool,
+) -> str:
+    """The first rows as a table (see columns.table()), with the headings of `table`.
+
+    Each row has one line if it `is_short`, else a second one with what each did, and where.
+    Estimates have their standard errors beside them.
+    """
+    found = operation_sums(profile.samples, profile.module)[:limit]
+    unit = profile.sample_types[-1].unit
+    is_estimate = any(each.variance for each in found)
+    names = [table.value, *(["Error"] if is_estimate else []), table.count]
+    names += [table.place[0], table.waker[0]]
+    rows = []
+    for each in found:
+        cells = [
+            amount(each.value, unit, color=color, digits=known_digits(each.error)),
+            *([error_cell(each.error, color=color)] if is_estimate else []),
+            str(each.count),
+        ]
+        waiter = CalledOperation(each.operation, each.function, each.file, each.line)
+        waker = each.waker or CalledOperation("", "", "", 0)
+        below = ["" if is_short else _what(place) for place in (waiter, waker)]
+        name = columns.Name(waiter.function, below[0])
+        rows.append(columns.Row(cells, waker.function, below=below[1], beside=name))
+    return columns.table(names, rows, left=2, width=width, color=color)
+
+
+def _what(place: CalledOperation) -> str:
+    """The operation and the line, "" if nothing is known besides the function."""
+    where = f"{place.file.rpartition('/')[2]}:{place.line}" if place.file else ""
+    operation = "" if place.operation == place.function else place.operation
+    return ", ".join(filter(None, (printable(operation), where)))

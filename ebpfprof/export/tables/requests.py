@@ -1,0 +1,51 @@
+"""Requests on a connection, in lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.timeline.model import UNNAMED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ebpfprof.timeline.model import Timeline
+    from ebpfprof.timeline.requests import ConnectionUse, Request
+
+_S: Final = 1_000_000_000
+
+
+def render(found: ConnectionUse, of: Sequence[Request], timeline: Timeline) -> str:
+    """How many there are of the requests `of`, and how long they took. Ends with a newline."""
+    if not found.sockets:
+        return (
+            "  No goroutine waited for that: PATH is a peer (10.0.0.2:4242), a local address, or "
+            "a local port (:8080).\n"
+        )
+    whole = [each for each in of if each.is_whole]
+    noun = "request" if found.is_served else "time"
+    lines = [f"{counted(len(whole), noun)} on {counted(found.sockets, 'connection')}"]
+    if whole:
+        total_ns = sum(each.length_ns for each in whole)
+        slowest = max(whole, key=lambda each: each.length_ns)
+        lines[0] += f": {duration(total_ns)}, mean {duration(total_ns / len(whole))}"
+        lines.append(f"the slowest took {told(slowest, timeline)}")
+    if cut := [each for each in of if not each.is_whole]:
+        longest = max(cut, key=lambda each: each.length_ns)
+        lines += [
+            f"{counted(len(cut), noun)} more had begun before the trace, or went on at its end or "
+            "in a pause;",
+            f"the longest took {told(longest, timeline)} at least",
+        ]
+    between = "between them" if found.is_served else "the waits"
+    lines.append(f"{between}: {duration(found.waited_ns)} in {counted(found.waits, 'wait')}")
+    return "".join(f"  {line}\n" for line in lines)
+
+
+def told(request: Request, timeline: Timeline) -> str:
+    """How long a request took, when, and whose it was: "212 ms at 1.234 s (G17 main.serve)"."""
+    found = timeline.goroutines.get(request.goid)
+    name = printable(found.name) if found else UNNAMED
+    at_s = (request.begin_ns - timeline.begin_ns) / _S
+    return f"{duration(request.length_ns)} at {at_s:.3f} s (G{request.goid} {name})"

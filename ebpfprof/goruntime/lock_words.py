@@ -1,0 +1,81 @@
+"""The words of locks of package sync, and whether they say that a waiter should not wait.
+
+A lock is free for a waiter if nothing that could still happen inside of Lock or Unlock would leave
+it waiting there (sync/mutex.go, internal/sync/mutex.go, sync/rwmutex.go, sync/waitgroup.go, Go 1.19
+to 1.27):
+
+- in Mutex.Lock, also that of a RWMutex: the bit mutexLocked is not set. That is so for a moment at
+  each Unlock, until the goroutine that unlocks has chosen a waiter (mutexWoken), and until that one
+  runs; in starvation mode (mutexStarving) until the waiter that is handed the lock runs.
+- in RWMutex.Lock, behind readers: readerWait is 0, or no writer is announced. The last reader to
+  leave wakes the writer.
+- in RWMutex.RLock: no writer is announced. Unlock wakes all readers after it has taken that back.
+- in WaitGroup.Wait: the counter is 0. Add wakes all waiters after it has set the state to 0.
+
+So a lock is free only while some goroutine is in one of these functions and does not wait there.
+If there is none, the wake is lost: see closer_look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX
+from ebpfprof.goruntime.lock_waits import WAIT_GROUP, WRITER_SEMAPHORE
+from ebpfprof.goruntime.records import record
+
+if TYPE_CHECKING:
+    from ebpfprof.process.memory import Memory
+    from symbolizer.go.runtime_layout import RuntimeLayout
+
+_READER_SEMAPHORE: Final = 12
+_MUTEX: Final = (("state", "state", "<i4"), ("sema", "sema", "<u4"))
+_RW: Final = (
+    *(("state", "w", "<i4"), ("writers", "writerSem", "<u4"), ("readers", "readerSem", "<u4")),
+    *(("count", "readerCount", "<i4"), ("wait", "readerWait", "<i4")),
+)
+_GROUP: Final = (("state", "state", "<i8"), ("sema", "sema", "<u4"))
+_FIELDS: Final = {MUTEX: _MUTEX, RW_MUTEX: _RW, WAIT_GROUP: _GROUP}
+_LOCKED: Final = 1
+_WAITER_SHIFT: Final = 3
+_COUNTER_SHIFT: Final = 32
+# Locks that count more are none: their memory is used for something else.
+_MOST: Final = 1 << 24
+
+LockWords = Mapping[str, int]
+"""The fields of a lock, by our names of them."""
+
+
+def lock_words(
+    memory: Memory, layout: RuntimeLayout, types: Mapping[int, str]
+) -> dict[int, LockWords]:
+    """The words of locks, by address. Those of sync.Cond are left out. Raises TargetGone."""
+    found: dict[int, LockWords] = {}
+    for kind, fields in _FIELDS.items():
+        addresses = [address for address, each in types.items() if each == kind]
+        places = np.array(addresses, np.uint64)
+        records = memory.read_records(places, record(layout, kind, fields))
+        names = records.dtype.names or ()
+        for address, each in zip(addresses, records, strict=True):
+            found[address] = {name: int(each[name]) for name in names}
+    return found
+
+
+def is_free(kind: str, words: LockWords, sema_offset: int) -> bool:
+    """Whether the lock is free for one that waits for its semaphore at that offset."""
+    state = words["state"]
+    if kind == WAIT_GROUP:
+        return state >> _COUNTER_SHIFT == 0 and words["sema"] < _MOST
+    if not 0 <= state >> _WAITER_SHIFT < _MOST:
+        return False
+    if kind == RW_MUTEX and sema_offset in (WRITER_SEMAPHORE, _READER_SEMAPHORE):
+        count, departing = words["count"], words["wait"]
+        if not -(1 << 30) <= count < _MOST or not 0 <= departing < _MOST:
+            return False
+        if sema_offset == WRITER_SEMAPHORE:
+            return count >= 0 or departing == 0
+        return count >= 0
+    return not state & _LOCKED

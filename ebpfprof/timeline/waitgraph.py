@@ -1,0 +1,195 @@
+"""Who waits for whom: classes of goroutines and what is outside, and time handed on along chains.
+
+While A waits for B, B may wait for C, or for the network: that part of A's wait is for them in the
+end. The edges of A add up to all that A waits, and the causes of an edge to the edge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.timeline.links import GoroutineClass, Link
+from ebpfprof.timeline.parts import Did
+from ebpfprof.timeline.peers import Peers
+from ebpfprof.timeline.sweep import NOTHING, START
+
+if TYPE_CHECKING:
+    from ebpfprof.timeline.critical import Chains
+
+
+SLEEP: Final = "sleep"
+_NAMED: Final = (Did.CALL, Did.GOES_ON, Did.NOT_KNOWN, Did.FOR_GOROUTINE)
+
+
+class OutsideCause(NamedTuple):
+    """What is no goroutine: `did` says what kind.
+
+    `name` is whom a socket is connected with, SLEEP, or the reason of a wait that nobody ended.
+    """
+
+    did: Did
+    name: str = ""
+
+
+class Cause(NamedTuple):
+    """What was waited for in the end: what goroutines of a class did then.
+
+    `detail` is the name of a system call, or that of what is outside and they waited for.
+    """
+
+    who: GoroutineClass
+    did: Did
+    detail: str = ""
+
+
+class LongestWait(NamedTuple):
+    """A wait: how long, since when, whose, and for which goroutine, 0 for none."""
+
+    length_ns: int
+    begin_ns: int
+    goid: int
+    waker: int
+    link: Link
+
+
+@dataclass(slots=True)
+class WaitEdge:
+    """The waits of one class for another, or for what is outside.
+
+    `count` is the number of waits. `reasons` have the ns by what the
+    waiters were in, `causes` by what they waited for in the end.
+    """
+
+    waiter: GoroutineClass
+    waited_for: GoroutineClass | OutsideCause
+    is_idle: bool
+    ns: int = 0
+    count: int = 0
+    longest: LongestWait | None = None
+    reasons: Counter[Link] = field(default_factory=Counter)
+    causes: Counter[Cause] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitGraph:
+    """All edges, longest first; `hidden` has the ns of idle waits by the rule's name.
+
+    `members` has the number of goroutines of each class, `length_ns` is the timeline's.
+    """
+
+    edges: list[WaitEdge]
+    hidden: Counter[str]
+    members: Counter[GoroutineClass]
+    length_ns: int
+
+    @property
+    def shown(self) -> list[WaitEdge]:
+        """The edges without idle waits."""
+        return [each for each in self.edges if not each.is_idle]
+
+
+def wait_graph(chains: Chains) -> WaitGraph:
+    """The graph of a timeline."""
+    found = _Edges(chains)
+    hidden: Counter[str] = Counter()
+    walk = _Pairs(chains.links.all)
+    for (state, last), ns in chains.sweep.sums(chains.everyone(), walk).items():
+        waiter, waited_for = walk.pair(state, last)
+        if waiter is None or not waiter.did.is_wait:
+            continue
+        if waiter.idle:
+            hidden[waiter.idle] += ns
+        edge = found.between(waiter, waited_for)
+        edge.ns += ns
+        edge.reasons[waiter] += ns
+        edge.causes[found.cause(waiter if last == NOTHING else chains.links.all[last])] += ns
+    found.count()
+    timeline = chains.timeline
+    return WaitGraph(
+        sorted((each for each in found.edges.values() if each.ns), key=lambda each: -each.ns),
+        hidden,
+        Counter(chains.links.classes.values()),
+        timeline.end_ns - timeline.begin_ns,
+    )
+
+
+class _Edges:
+    """Edges as they are found."""
+
+    def __init__(self, chains: Chains) -> None:
+        self._chains = chains
+        self._peers = Peers(chains.timeline.objects.values())
+        self.edges: dict[tuple[GoroutineClass, GoroutineClass | OutsideCause, bool], WaitEdge] = {}
+
+    def between(self, waiter: Link, waited_for: GoroutineClass | None) -> WaitEdge:
+        """The edge of a wait; `waited_for` is None for what is outside."""
+        other = waited_for or OutsideCause(waiter.did, self._detail(waiter))
+        key = (waiter.who, other, bool(waiter.idle))
+        edge = self.edges.get(key)
+        if edge is None:
+            edge = self.edges[key] = WaitEdge(*key)
+        return edge
+
+    def cause(self, last: Link) -> Cause:
+        """What the last link of a chain is."""
+        return Cause(last.who, last.did, self._detail(last))
+
+    def count(self) -> None:
+        """Count the waits, and find the longest."""
+        links = self._chains.links
+        for goid, of in self._chains.parts.of.items():
+            begin_ns = 0
+            for number, part in enumerate(of):
+                if not part.did.is_wait:
+                    continue
+                if number == 0 or not of[number - 1].did.is_wait:
+                    begin_ns = part.begin_ns
+                if number + 1 < len(of) and of[number + 1].did.is_wait:
+                    continue  # the same wait goes on, behind a pause of the recording
+                link = links.all[links.of[goid][number]]
+                edge = self.between(link, links.classes.get(part.waker))
+                edge.count += 1
+                wait = LongestWait(part.end_ns - begin_ns, begin_ns, goid, part.waker, link)
+                if edge.longest is None or wait.length_ns > edge.longest.length_ns:
+                    edge.longest = wait
+
+    def _detail(self, link: Link) -> str:
+        if link.did is Did.FOR_NETWORK:
+            return self._peers.name(link.on)
+        is_named = link.did in _NAMED or (link.did is Did.FOR_TIMER and link.word == SLEEP)
+        peer = self._peers.name(link.on) if link.on and link.on.file else ""
+        return " ".join(filter(None, (link.word, peer))) if is_named else ""
+
+
+class _Pairs:
+    """A walk that remembers the first link of a chain, and the class of the second."""
+
+    def __init__(self, links: list[Link]) -> None:
+        self._links = links
+        self._pairs: list[tuple[int, GoroutineClass | None]] = [(NOTHING, None)]
+        self._states: dict[tuple[int, GoroutineClass | None], int] = {}
+
+    def after(self, state: int, link: int) -> int:
+        """The state behind one more link."""
+        if state == START:
+            return self._state(link, None)
+        first, second = self._pairs[state]
+        return self._state(first, self._links[link].who) if second is None else state
+
+    def pair(self, state: int, last: int) -> tuple[Link | None, GoroutineClass | None]:
+        """The first link of a chain, and the class for which it waited, None for none."""
+        if state == START:
+            return (None if last == NOTHING else self._links[last]), None
+        first, second = self._pairs[state]
+        if second is None and last != NOTHING:
+            second = self._links[last].who
+        return self._links[first], second
+
+    def _state(self, first: int, second: GoroutineClass | None) -> int:
+        found = self._states.get((first, second))
+        if found is None:
+            found = self._states[first, second] = len(self._pairs)
+            self._pairs.append((first, second))
+        return found

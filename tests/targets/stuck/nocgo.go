@@ -1,0 +1,7 @@
+//go:build !withcgo
+
+package main
+
+func useC() { panic("stuck: built without cgo") }
+
+func startThread() {}
