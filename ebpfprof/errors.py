@@ -6,6 +6,7 @@ EbpfprofError            1   anything else that failed
 ├── InvalidProfile       1   profile data that contradicts itself or cannot be read
 ├── LibraryMissing       1   a Python library that this part needs is not installed
 ├── NoAnswer             1   the executable is on a file system that does not answer
+├── RingError            1   the agent's folder is missing, unsafe, in use, or of another version
 ├── BadConfig            2   a configuration file or environment variable is wrong
 ├── NoSuchProcess        3   no process has this pid
 ├── PermissionDenied     4   neither root nor the necessary capabilities
@@ -126,6 +127,10 @@ class TargetGone(EbpfprofError):
 
 class NoAnswer(EbpfprofError):
     """The target's executable is on a file system that does not answer or is gone."""
+
+
+class RingError(EbpfprofError):
+    """The folder of the agent's files is missing, unsafe, in use, or of another version."""
 
 
 class OutputError(EbpfprofError):

@@ -7,8 +7,8 @@ from importlib import import_module
 import click
 
 import ebpfprof
-from ebpfprof.commands.parameter_types import similar
 from ebpfprof.commands.verb import VERBS
+from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
 
 
@@ -64,6 +64,7 @@ def cli() -> None:
       sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on
       sudo ebpfprof serve --pid 1234                # net/http/pprof, and a page
       ebpfprof report shop-1234-*.block.pb.gz       # what was recorded
+      sudo ebpfprof history --at 03:12 --name shop  # and last night, by the agent
 
     \b
     Exit codes:

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from ebpfprof.console.quantities import seconds_of, similar
 from ebpfprof.console.text import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-_UNITS_S: Final = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "\u00b5s": 1e-6,  # both of the characters that look so, as in Go's time.ParseDuration
-    "\u03bcs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
-_PART: Final = rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS_S)})"
 _MAX_PID: Final = (1 << 31) - 1
 
 
@@ -45,7 +30,7 @@ class Duration(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The seconds. Raises click.BadParameter."""
-        seconds = _seconds(str(value).strip())
+        seconds = seconds_of(str(value).strip())
         if seconds is None:
             self.fail(
                 f"{_quoted(value)} is no length of time. Write it as Go does (10s, 1m30s, 500ms), "
@@ -60,18 +45,6 @@ class Duration(click.ParamType[float]):
         if seconds > self._most_s:
             self.fail(f"{_quoted(value)} is more than {self._most_s:g} s.", param, ctx)
         return seconds
-
-
-def _seconds(text: str) -> float | None:
-    """The seconds that a text stands for; None if it is no length of time."""
-    if re.fullmatch(f"(?:{_PART})+", text):
-        found = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(_PART, text))
-    else:
-        try:
-            found = float(text)
-        except ValueError:
-            return None
-    return found if math.isfinite(found) else None
 
 
 class Number(click.ParamType[float]):
@@ -138,12 +111,6 @@ class OneOf(click.Choice[str]):
                 ctx,
             )
         return str(value)
-
-
-def similar(word: str, words: Iterable[str]) -> str:
-    """A question behind a sentence, " Did you mean X?"; "" if no word is similar."""
-    found = get_close_matches(word, list(words), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
 
 
 def _quoted(value: object) -> str:

@@ -13,6 +13,10 @@ _COLUMNS: Final = 80
 _EXAMPLES: Final = 4
 _USUAL: Final = (
     "duration_s",
+    "since",
+    "until",
+    "at",
+    "compare_s",
     "kinds",
     "names",
     "all_go",

@@ -14,14 +14,14 @@ from typing import Any, Final
 import click
 
 from ebpfprof.commands.config_file import ConfigFile, config_files
-from ebpfprof.commands.parameter_types import similar
 from ebpfprof.commands.short_help import fits, short_help
+from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
 
 VERBS = (
-    *("attach", "run", "trace", "list", "dump", "memory", "top", "serve", "report", "diff"),
-    *("doctor", "completion"),
+    *("attach", "run", "trace", "list", "dump", "memory", "top", "serve"),
+    *("agent", "history", "report", "diff", "doctor", "completion"),
 )
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
@@ -30,6 +30,8 @@ _ALTERNATIVES: Final = (
     frozenset({"batches", "once"}),
     frozenset({"normalize", "per_second"}),
     frozenset({"token_file", "token_mode"}),
+    frozenset({"since", "until", "at"}),
+    frozenset({"compare_s", "compare_with"}),
 )
 """Parameters of which one on the command line replaces what files and environment say of all."""
 

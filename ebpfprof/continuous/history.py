@@ -94,7 +94,8 @@ def together(kind: str, profiles: Sequence[Profile]) -> Profile:
 
 def limit_size(histories: Sequence[History], max_samples: int) -> None:
     """Drop the oldest windows of all until they use no more memory than so many samples."""
-    size = sum(window.size for history in histories for window in history.windows)
+    # A thread may append one meanwhile: hence a copy of each.
+    size = sum(window.size for history in histories for window in list(history.windows))
     while size > max_samples:
         oldest = min((h for h in histories if h.windows), key=lambda h: h.windows[0].end_s)
         size -= oldest.windows.popleft().size

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.continuous.background import BackgroundTasks
+from ebpfprof.continuous.readings import tell_user
 from ebpfprof.errors import EbpfprofError, TargetGone
 
 if TYPE_CHECKING:
@@ -29,8 +29,15 @@ FOREVER = float("inf")
 class Leases:
     """Counts the users of processes: the first one starts a recording, the last one stops it."""
 
-    def __init__(self, lifecycle: Lifecycle, readings: Readings, stopping: asyncio.Event) -> None:
-        """Once `stopping` is set, no lease begins."""
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        readings: Readings,
+        stopping: asyncio.Event,
+        tell: Callable[[str], None] = tell_user,
+    ) -> None:
+        """Once `stopping` is set, no lease begins. For `tell` see Manager."""
+        self._tell_user = tell
         self._lifecycle = lifecycle
         self._readings = readings
         self._stopping = stopping
@@ -67,6 +74,16 @@ class Leases:
         if time.monotonic() > process.leased_until_s:
             self._end_lease(process)
 
+    async def release(self, process: RecordedProcess, ending: str) -> None:
+        """Record a process no longer: end its lease and its last window, and close it.
+
+        `ending` says why, as of a process that ended; nothing of it is recorded again.
+        """
+        if process.holds_lease:
+            process.is_leased = process.holds_lease = False
+            await self._background.complete(self._remove_user(process))
+        self.end(process, ending)
+
     def end(self, process: RecordedProcess, ending: str) -> None:
         """The process ended, as `ending` says: its lease ends; without users, it is closed."""
         if process.ending is None:
@@ -81,13 +98,17 @@ class Leases:
             self._end_lease(process)
         await self._background.join()
 
+    async def join(self) -> None:
+        """Wait for all that goes on in the background."""
+        await self._background.join()
+
     async def _begin_lease(self, process: RecordedProcess) -> None:
         try:
             await self._add_user(process)
         except EbpfprofError as error:
             process.is_leased = False
             if not isinstance(error, TargetGone):  # which `ending` tells
-                _tell(process, printable(str(error)))
+                self._tell(process, printable(str(error)))
             return
         process.holds_lease = True
         if process.ending is not None or self._stopping.is_set():
@@ -122,9 +143,8 @@ class Leases:
             if process.users == 0:
                 await self._lifecycle.close(process)
 
-
-def _tell(process: RecordedProcess, problem: str) -> None:
-    process.problem = problem
-    if problem != process.told_problem:
-        say(f"ebpfprof: {problem}", err=True)
-    process.told_problem = problem
+    def _tell(self, process: RecordedProcess, problem: str) -> None:
+        process.problem = problem
+        if problem != process.told_problem:
+            self._tell_user(problem)
+        process.told_problem = problem

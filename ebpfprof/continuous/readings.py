@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
-from ebpfprof.continuous.history import limit_size, together
+from ebpfprof.continuous.history import Window, limit_size, together
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.profile.delta import difference
 from ebpfprof.profilers.registry import kind_named
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 _MAX_SAMPLES = 200_000  # of all windows together: some 100 MB
 
 
+OnWindow = Callable[["RecordedProcess", Window], None]
+
+
+def tell_user(sentence: str) -> None:
+    """Say on stderr what is wrong."""
+    say(f"ebpfprof: {sentence}", err=True)
+
+
 class NotRecordedError(EbpfprofError):
     """Nothing was recorded in the time that was asked for; the message is a sentence."""
 
@@ -32,9 +40,18 @@ class Readings:
     `histories` gives those of all processes: together they use a bounded amount of memory.
     """
 
-    def __init__(self, live: Live, histories: Callable[[], Iterable[History]]) -> None:
+    def __init__(
+        self,
+        live: Live,
+        histories: Callable[[], Iterable[History]],
+        on_window: OnWindow | None = None,
+        tell: Callable[[str], None] = tell_user,
+    ) -> None:
+        """For `on_window` and `tell` see Manager."""
         self._live = live
         self._histories = histories
+        self._on_window = on_window
+        self._tell = tell
 
     async def snapshot(self, process: RecordedProcess, kind: str) -> Profile:
         """The profile since the process was first recorded, of a kind that keeps sums.
@@ -101,12 +118,14 @@ class Readings:
     async def end_locked_window(self, process: RecordedProcess) -> None:
         """The same for a caller that holds the lock of the process, whatever its age.
 
-        What can't be read is told on stderr.
+        What can't be read is told.
         """
         try:
             await asyncio.to_thread(self._end_window, process)
         except EbpfprofError as error:
-            say(f"ebpfprof: {printable(str(error))}", err=True)
+            self._tell(printable(str(error)))
+        if self._on_window:
+            process.history.windows.clear()
         limit_size(list(self._histories()), _MAX_SAMPLES)
 
     def _end_window(self, process: RecordedProcess) -> None:
@@ -114,7 +133,9 @@ class Readings:
         new = {}
         if process.mark is not None:
             new = self._since(process, process.mark, restart=True)
-        process.history.end(time.time(), sums, new)
+        window = process.history.end(time.time(), sums, new)
+        if self._on_window:
+            self._on_window(process, window)
 
     def _sums(self, process: RecordedProcess, kinds: Collection[str]) -> dict[str, Profile]:
         profiles = self._live.snapshot(process.require_target(), kinds).profiles

@@ -30,6 +30,8 @@ _MAX_DYNAMIC_BYTES = 1 << 16
 _MAX_KEPT = 4096
 _MAX_KEPT_BYTES = 64 << 20
 _MAX_CPU_S = 10.0
+_DEVELOPMENT = "(devel)"
+_MAX_MODULE = 1024
 
 NOT_GO = "not a Go program"
 
@@ -40,7 +42,8 @@ class Executable:
 
     `go_version` is None if the file hides it. `build_mode` is "exe" or "pie", followed by those of
     "cgo", "race" and "stripped" (without a symbol table) that apply. `why_not` is "" if ebpfprof
-    supports it. `is_unknown_version`: it can have the profiles that any program can have.
+    supports it. `is_unknown_version`: it can have the profiles that any program can have. `module`
+    is the path of its main module, `module_version` that one's version; "" if it is not known.
     """
 
     is_go: bool
@@ -48,6 +51,8 @@ class Executable:
     build_mode: str = ""
     why_not: str = ""
     is_unknown_version: bool = False
+    module: str = ""
+    module_version: str = ""
 
 
 _NO_PROGRAM = Executable(is_go=False, why_not=NOT_GO)
@@ -118,8 +123,11 @@ class Executables:
             info = _build_info(elf)
             version = info.version if info and info.version else None
             is_unknown = isinstance(error, UnsupportedGoVersion)
-            return Executable(True, version, _mode(elf, info), str(error), is_unknown)
-        return Executable(True, str(binary.version), _mode(elf, binary.build_info, binary))
+            mode = _mode(elf, info)
+            return Executable(True, version, mode, str(error), is_unknown, *_module(info))
+        info = binary.build_info
+        mode = _mode(elf, info, binary)
+        return Executable(True, str(binary.version), mode, "", False, *_module(info))
 
     def _take(self, size_bytes: int) -> bool:
         if size_bytes > self._to_search_bytes:
@@ -137,6 +145,14 @@ def _build_info(elf: ElfFile) -> BuildInfo | None:
         return read_build_info(elf)
     except (SymbolizerError, struct.error):
         return None
+
+
+def _module(info: BuildInfo | None) -> tuple[str, str]:
+    """The main module and its version, each cut to what a name may have."""
+    if info is None:
+        return "", ""
+    version = "" if info.module_version == _DEVELOPMENT else info.module_version
+    return info.module[:_MAX_MODULE], version[:_MAX_MODULE]
 
 
 def _mode(elf: ElfFile, info: BuildInfo | None, binary: GoBinary | None = None) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
@@ -43,8 +44,9 @@ class GoProcess:
 
     `name` is the kernel's (at most 15 bytes), `executable` the file's path in the process's root,
     `command` the whole command line. `user` is the effective one, its number if it has no name
-    here. `go_version` is None if the program hides it. `build_mode`: see Executable. `container`
-    and `pod`: see Container. `why_not` says why it is not `supported`, and with
+    here. `go_version` is None if the program hides it. `build_mode`, `module` and `module_version`:
+    see Executable. `container` and `pod`: see Container. `started_ns` is when it was started
+    (CLOCK_BOOTTIME), 0 if that is not known. `why_not` says why it is not `supported`, and with
     `is_unknown_version` it can have what any program can have. All text comes from the
     process: it may have any characters, but is valid UTF-8.
     """
@@ -62,6 +64,9 @@ class GoProcess:
     executable: str = ""
     is_go: bool = True
     is_unknown_version: bool = False
+    module: str = ""
+    module_version: str = ""
+    started_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,13 @@ class Survey:
     """All processes that run a program, by pid, and the number of those that we may not read.
 
     `unanswered` are the pids of processes whose executable lies on a file system that does not
-    answer.
+    answer. `too_young` is how many were not looked at, since they had started just before.
     """
 
     processes: tuple[GoProcess, ...]
     unseen: int
     unanswered: tuple[int, ...] = ()
+    too_young: int = 0
 
     @property
     def go(self) -> list[GoProcess]:
@@ -104,6 +110,18 @@ def not_seen(number: int) -> str:
     return f"{what}, since {'it is' if one else 'they are'} not this user's. {way_out()}"
 
 
+_Life = tuple[int, str]
+"""A pid, and when the process started, in the kernel's ticks as /proc/PID/stat has them."""
+
+
+class _Seen(NamedTuple):
+    """What the file worker said of a process, and when (CLOCK_MONOTONIC)."""
+
+    at_s: float
+    process: GoProcess | None
+    is_unseen: bool
+
+
 class ProcessTable(Closing):
     """Finds processes; later surveys read only executables that are new.
 
@@ -113,31 +131,65 @@ class ProcessTable(Closing):
 
     def __init__(self) -> None:
         self._worker = FileWorker(_DescribeTask)
-        self._unanswered: set[tuple[int, str]] = set()
+        self._unanswered: set[_Life] = set()
+        self._known: dict[_Life, _Seen] = {}
 
-    def survey(self) -> Survey:
+    def survey(self, *, least_age_s: float = 0.0, fresh_s: float = 0.0) -> Survey:
         """The current processes. Those that start or end meanwhile may be missing.
 
-        A process that did not answer is left out until it does. Raises KernelUnsupported if /proc
-        is not mounted.
+        Those that have run for less than `least_age_s` are only counted, and those that were looked
+        at in the last `fresh_s` seconds are not looked at again. A process that did not answer is
+        left out until it does. Raises KernelUnsupported if /proc is not mounted.
         """
         self._unanswered -= {(pid, started) for pid, started in self._worker.answered_late()}
         lives = [(pid, _started(pid)) for pid in _pids()]
+        born_before_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - least_age_s * 1e9
+        old = [life for life in lives if not least_age_s or _started_ns(life[1]) <= born_before_ns]
         self._unanswered &= set(lives)
-        asked = [life for life in lives if life not in self._unanswered]
-        found, unseen = [], 0
+        now_s = time.monotonic()
+        kept = self._known if fresh_s else {}
+        known = {life: kept[life] for life in old if life in kept}
+        asked = [
+            life
+            for life in old
+            if life not in self._unanswered
+            and not (life in known and now_s - known[life].at_s < fresh_s)
+        ]
         for life, (answer, _) in zip(asked, self._worker.ask_all(asked), strict=True):
             if isinstance(answer, NoAnswerError):
                 self._unanswered.add(life)
-            elif isinstance(answer, dict):
-                found.append(GoProcess(**answer))
+                known.pop(life, None)
             else:
-                unseen += answer == _NOT_OURS and not _is_kernel_thread(life[0])
-        return Survey(tuple(found), unseen, tuple(sorted(pid for pid, _ in self._unanswered)))
+                known[life] = _Seen(now_s, *_as_seen(life, answer))
+        self._known = known if fresh_s else {}
+        processes = (known[life].process for life in old if life in known)
+        return Survey(
+            tuple(each for each in processes if each),
+            sum(seen.is_unseen for seen in known.values()),
+            tuple(sorted(pid for pid, _ in self._unanswered)),
+            len(lives) - len(old),
+        )
 
     def close(self) -> None:
         """End the worker; if it is stuck, leave it behind."""
         self._worker.close()
+
+
+def _as_seen(life: _Life, answer: Any) -> tuple[GoProcess | None, bool]:  # noqa: ANN401 - JSON
+    """The process in an answer, and whether it is one that we may not look into."""
+    if isinstance(answer, dict):
+        return GoProcess(**answer, started_ns=_started_ns(life[1])), False
+    return None, answer == _NOT_OURS and not _is_kernel_thread(life[0])
+
+
+def started_ns(pid: int) -> int:
+    """When a process started, CLOCK_BOOTTIME; 0 if it has ended."""
+    return _started_ns(_started(pid))
+
+
+def _started_ns(ticks: str) -> int:
+    """When a process started, CLOCK_BOOTTIME; 0 if it has ended."""
+    return int(ticks) * (1_000_000_000 // os.sysconf("SC_CLK_TCK")) if ticks else 0
 
 
 class _DescribeTask:
@@ -156,7 +208,9 @@ class _DescribeTask:
         """A GoProcess as a dict, _NOT_OURS or _GONE."""
         pid, _started = request
         try:
-            return asdict(_described(pid, self._executables.of(pid))), []
+            described = asdict(_described(pid, self._executables.of(pid)))
+            del described["started_ns"]  # the table knows it
+            return described, []
         except PermissionError:
             return _NOT_OURS, []
         except OSError:
@@ -278,6 +332,8 @@ def _described(pid: int, executable: Executable) -> GoProcess:
         executable=path.removesuffix(_DELETED),
         is_go=executable.is_go,
         is_unknown_version=executable.is_unknown_version,
+        module=executable.module,
+        module_version=executable.module_version,
     )
 
 

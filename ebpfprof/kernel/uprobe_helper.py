@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
 from ebpfprof.system import child_process
+from ebpfprof.system.fair_lock import FairLock
 from ebpfprof.system.priority import run_promptly
 
 NAME: Final = "ebpfprof-uprobe"
@@ -51,7 +51,7 @@ class UprobeHelper:
         """Start it. With `uses_links` probes are links of their own (kernel.uprobe_links)."""
         self.failure: errors.AttachFailed | None = None
         """Why probes were removed early, or could not be removed, once that is known."""
-        self._lock = threading.Lock()
+        self._lock = FairLock()  # each target in windows asks for it several times a second
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         kept = [theirs.fileno()]
         if uses_links:

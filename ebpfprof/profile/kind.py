@@ -145,6 +145,9 @@ class ProfileKind:
     """Whether a BPF program records it."""
     is_default: bool = True
     """Whether it is recorded without --profile."""
+    coverage: str = ""
+    """The class of the coverage of its accounts, MODULE:NAME, if it may be an estimate: a dataclass
+    of numbers, texts, tuples and mappings, which files can hold."""
 
     @property
     def is_chosen_by_name(self) -> bool:

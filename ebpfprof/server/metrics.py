@@ -56,7 +56,7 @@ class Metrics:
         self._sums = _Sums(manager, self.requests)
         self._registry.register(self._sums)
         self._registry.register(_Goroutines(manager, watches))
-        self._registry.register(_Build())
+        self._registry.register(Build())
         self._memory = MemoryMetrics(manager)
         self._registry.register(self._memory)
         ProcessCollector(registry=self._registry)  # process_cpu_seconds_total and so on
@@ -102,10 +102,11 @@ def endpoint(path: str) -> str:
     return first if first in ("api", "assets", "healthz", "metrics", "readyz") else "other"
 
 
-class _Build(Collector):
+class Build(Collector):
     """Which ebpfprof this is, and on which Python it runs."""
 
     def collect(self) -> Iterable[Metric]:
+        """The one metric."""
         version = {"version": ebpfprof.__version__, "python_version": platform.python_version()}
         yield InfoMetricFamily("ebpfprof_build", "Versions of ebpfprof and its Python.", version)
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import uvicorn
 
 from ebpfprof.continuous.follow import Follower
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.process import Live, LiveTarget
 from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
-from ebpfprof.server.connections import Connection, Waiting
-from ebpfprof.server.listener import BACKLOG
+from ebpfprof.server.quiet_server import QuietServer
 from ebpfprof.server.watches import GoroutineWatches
 from ebpfprof.system.signals import check
 
@@ -30,7 +25,6 @@ if TYPE_CHECKING:
     from ebpfprof.server.access import Policy
 
 _CHECK_S = 0.1
-_LAST_ANSWERS_S = 10  # how long clients may take, at the end, to read their answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +72,6 @@ class Service:
         return GoroutineWatches(manager, files=files, allow_unknown_go=self.allow_unknown_go)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def run(
     service: Service,
     live: Live,
@@ -118,7 +104,7 @@ def run(
                 lock_labels=service.lock_labels,
                 max_overhead=service.max_overhead,
             )
-            server = _Server(_config(app))
+            server = QuietServer(app)
             regular = (manager.run(), follower.run(), watches.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
             return [each for p in manager.processes for each in p.history.completeness()]
@@ -129,7 +115,7 @@ def run(
 
 
 async def _serve(
-    server: _Server,
+    server: QuietServer,
     listener: socket.socket,
     manager: Manager,
     regular: Sequence[Awaitable[None]],
@@ -168,21 +154,3 @@ async def _unless_aborted(work: Awaitable[Any]) -> None:
         await task
     finally:
         task.cancel()
-
-
-def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI application
-    return uvicorn.Config(
-        app,
-        http=partial(Connection, Waiting()),  # type: ignore[arg-type]
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        # The kernel says which user a client is, not a header.
-        proxy_headers=False,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=_LAST_ANSWERS_S,
-    )

@@ -39,6 +39,8 @@ class _State:
     """Whether the handler may raise KeyboardInterrupt now."""
     has_raised = False
     """Whether something was interrupted."""
+    hangups = 0
+    """How many SIGHUP came since reload_on_hangup()."""
 
 
 _state = _State()
@@ -60,6 +62,16 @@ def ignore() -> None:
     """Ignore signals from now on, since the exit code is known."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def reload_on_hangup() -> None:
+    """From now on SIGHUP ends nothing: hangups() counts them. For a service, also under nohup."""
+    signal.signal(signal.SIGHUP, _on_hangup)
+
+
+def hangups() -> int:
+    """How many SIGHUP came since reload_on_hangup()."""
+    return _state.hangups
 
 
 def check() -> None:
@@ -147,6 +159,10 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     _state.came += 1
     if _state.interrupts:
         check()
+
+
+def _on_hangup(number: int, frame: FrameType | None) -> None:
+    _state.hangups += 1
 
 
 def _is_main_thread() -> bool:

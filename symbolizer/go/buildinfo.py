@@ -33,12 +33,14 @@ _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 class BuildInfo:
     """The version and the build settings that `go version -m` prints.
 
-    `module` is the path of the main module, "" for a program without modules.
+    `module` is the path of the main module, "" for a program without modules. `module_version` is
+    its version, "(devel)" for what Go did not build from a tagged commit.
     """
 
     version: str
     settings: Mapping[str, str]
     module: str = ""
+    module_version: str = ""
 
 
 def read_build_info(elf: ElfFile) -> BuildInfo | None:
@@ -62,8 +64,10 @@ def read_build_info(elf: ElfFile) -> BuildInfo | None:
     except ElfError as error:
         raise GoTableError(f"the Go build information is cut off: {error}") from error
     lines = _lines(modules)
-    module = next((words[1] for words in lines if words[0] == "mod" and len(words) > 1), "")
-    return BuildInfo(version.decode("utf-8", "replace"), _settings(lines), module)
+    main = next((words for words in lines if words[0] == "mod" and len(words) > 1), ["", "", ""])
+    module_version = main[2] if len(main) > 2 else ""
+    text = version.decode("utf-8", "replace")
+    return BuildInfo(text, _settings(lines), main[1], module_version)
 
 
 def _find(elf: ElfFile) -> int | None:

@@ -8,11 +8,13 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.ways.go import GO
 from tests.fuzz.ways.heap import HEAP
 from tests.fuzz.ways.heap_buckets import HEAP_BUCKETS
+from tests.fuzz.ways.identity import IDENTITY
 from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.memory_parts import MEMORY_PARTS
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
+from tests.fuzz.ways.ring import RING
 from tests.fuzz.ways.text import TEXT
 from tests.fuzz.ways.threads import THREADS
 from tests.fuzz.ways.tracebacks import TRACEBACKS
@@ -32,5 +34,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *MEMORY_PARTS,
     *TRACEBACKS,
     *TEXT,
+    *IDENTITY,
     *PROFILES,
+    *RING,
 )

@@ -23,6 +23,7 @@ from ebpfprof import errors
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.verb import VERBS
 from ebpfprof.errors import EbpfprofError, ExitCode
+from tests.tools import agent_docs
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = Path("docs/commands")
@@ -52,6 +53,7 @@ _EXIT_CODES = {
     "memory": _OF_READING,
     "report": _OF_FILES,
     "diff": _OF_FILES,
+    "history": _OF_FILES | {ExitCode.PERMISSION_DENIED},
     "doctor": set(ExitCode) - _ONLY_OF_RUN,
     "completion": _OF_FILES,
 }
@@ -257,6 +259,7 @@ def documents() -> dict[Path, str]:
     """Each file to write, by its path from the root of the repository."""
     verbs = [verb(name) for name in VERBS]
     pages = {COMMANDS / f"{each.name}.md": page(each) for each in verbs}
+    pages[agent_docs.PAGE] = agent_docs.settings_page()
     return {**pages, COMMANDS / "README.md": index(verbs), MANUAL: manual(verbs)}
 
 

@@ -21,9 +21,10 @@ from pathlib import Path
 from ebpfprof.profilers.registry import kinds
 
 ROOT = Path(__file__).parents[2]
-# They import the modules that kinds name: as their profilers, as readers for their endpoints.
+# They import the modules that kinds name: as profilers, readers for endpoints, coverages.
 BY_KIND = "ebpfprof.recording.profiler_set"
 READS = "ebpfprof.server.read_endpoint"
+BY_COVERAGE = "ebpfprof.ring.account"
 REGISTRY = "ebpfprof.profilers.registry"
 # What kinds of profile are is declared in the folders of what records them, and imports no more
 # than the registry does: these modules are one room.
@@ -58,6 +59,8 @@ def _imported(argument: ast.expr, module: str) -> Iterable[str]:
         return [kind.profiler for kind in kinds()]
     if module == READS:
         return [each.endpoint.reader for each in kinds() if each.endpoint and each.endpoint.reader]
+    if module == BY_COVERAGE:
+        return [kind.coverage.partition(":")[0] for kind in kinds() if kind.coverage]
     if isinstance(argument, ast.JoinedStr):
         argument, *_ = argument.values
         assert isinstance(argument, ast.Constant), f"{module}: a computed import"

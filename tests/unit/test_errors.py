@@ -13,6 +13,7 @@ CODES = {
     "InvalidProfile": 1,
     "NoAnswer": 1,
     "LibraryMissing": 1,
+    "RingError": 1,
     "BadConfig": 2,
     "NoSuchProcess": 3,
     "PermissionDenied": 4,

@@ -75,7 +75,7 @@ class _Encoder:
         # The object's id() is a cheaper key than a Location, and stable: the profile keeps all
         # locations alive.
         ids: dict[int, int] = {}
-        for sample in _in_order(samples):
+        for sample in in_order(samples):
             try:
                 location_ids = list(map(ids.__getitem__, map(id, sample.locations)))
             except KeyError:
@@ -151,7 +151,8 @@ class _Encoder:
         return self._strings.setdefault(text, len(self._strings))
 
 
-def _in_order(samples: "Iterable[Sample]") -> "Iterator[Sample]":
+def in_order(samples: "Iterable[Sample]") -> "Iterator[Sample]":
+    """The samples in the order in which a file has them."""
     # Go sorts only by the delay. We sort samples of the same delay by addresses and labels.
     for _, group in groupby(sorted(samples, key=_descending), key=_descending):
         alike = list(group)

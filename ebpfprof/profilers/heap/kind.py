@@ -69,6 +69,7 @@ HEAP = ProfileKind(
     is_moment=True,
     needs_bpf=False,
     is_default=False,
+    coverage="ebpfprof.profilers.heap.allocation_samples:AllocationCoverage",
 )
 ALLOCS = ProfileKind(
     name="allocs",
@@ -91,4 +92,5 @@ ALLOCS = ProfileKind(
     is_moment=True,
     needs_bpf=False,
     is_default=False,
+    coverage="ebpfprof.profilers.heap.allocation_samples:AllocationCoverage",
 )

@@ -9,6 +9,7 @@ from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profile.wakers import are_pairs
 
 _PROFILER = "ebpfprof.profilers.waits.profiler"
+_COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
 _METRIC = Metric(
     "ebpfprof_delay_seconds",
     "Time that goroutines waited (block), or made others wait (mutex).",
@@ -87,6 +88,7 @@ BLOCK = ProfileKind(
     ),
     sampling=_block_sampling,
     is_windowed=True,
+    coverage=_COVERAGE,
 )
 MUTEX = ProfileKind(
     name="mutex",
@@ -142,6 +144,7 @@ MUTEX = ProfileKind(
     sampling=_mutex_sampling,
     is_of=_are_releases,
     is_windowed=True,
+    coverage=_COVERAGE,
 )
 WAKERS = ProfileKind(
     name="wakers",

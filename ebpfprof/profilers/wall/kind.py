@@ -48,4 +48,5 @@ WALL = ProfileKind(
     sampling=_sampling,
     needs_bpf=False,
     is_default=False,
+    coverage="ebpfprof.profilers.look_coverage:LookCoverage",
 )

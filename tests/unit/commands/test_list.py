@@ -162,6 +162,9 @@ def test_json_has_all_fields_unchanged(listing: Listing) -> None:
         "supported": True,
         "why_not": "",
         "is_unknown_version": False,
+        "module": "",
+        "module_version": "",
+        "started_ns": 0,
     }
     assert (old["supported"], old["why_not"]) == (False, OLD.why_not)
     assert (native["is_go"], native["go_version"]) == (False, None)

@@ -48,7 +48,8 @@ def written(data: bytes, folder: Path) -> Path:
 @pytest.mark.parametrize(("minor", "mode"), BUILDS)
 def test_every_version_and_mode_is_recognised(minor: str, mode: str) -> None:
     version = f"go{toolchain(minor).version}"
-    assert taken_for(built(minor, mode)) == Executable(True, version, MODES.get(mode, "exe"))
+    found = taken_for(built(minor, mode))
+    assert found == Executable(True, version, MODES.get(mode, "exe"), module="ebpfprof.test")
 
 
 def test_go_is_recognised_without_build_information(tmp_path: Path) -> None:
@@ -58,7 +59,9 @@ def test_go_is_recognised_without_build_information(tmp_path: Path) -> None:
 
 def test_go_is_recognised_without_sections(tmp_path: Path) -> None:
     found = taken_for(written(without_sections(program()), tmp_path))
-    assert found == Executable(True, f"go{toolchain(NEWEST).version}", "exe stripped")
+    assert found == Executable(
+        True, f"go{toolchain(NEWEST).version}", "exe stripped", module="ebpfprof.test"
+    )
 
 
 @pytest.mark.parametrize("version", ["go1.99.1", "go1.18.3", "go1.20.1", "devel go1.28-abcdef"])

@@ -15,9 +15,11 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
     "__main__": "commands console system",
-    "commands": "server top continuous tracing recording profilers.heap profilers goruntime "
-    "discovery process kernel export profilers.registry overhead privileges timeline profile "
-    "console system",
+    "commands": "agent server top continuous tracing recording ring profilers.heap profilers "
+    "goruntime discovery process kernel export profilers.registry overhead privileges timeline "
+    "profile console system",
+    "agent": "server continuous ring discovery kernel export profilers.registry profile console "
+    "system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
     "discovery process kernel export profilers.registry overhead profile console system",
     "top": "tracing recording profilers kernel export profilers.registry profile console system",
@@ -27,6 +29,8 @@ ROOMS = {
     "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
     "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
     "privileges console system",
+    "ring": "profilers.waits profilers.heap profilers kernel export profilers.registry overhead "
+    "profile console",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "

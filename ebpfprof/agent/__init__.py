@@ -1,0 +1,1 @@
+"""The agent of a node: which processes it records, under which names, and where windows go."""

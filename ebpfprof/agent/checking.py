@@ -1,0 +1,94 @@
+"""What `ebpfprof agent --check` shows: the settings in effect, and what would be recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.agent.identity.kubernetes import Pods
+from ebpfprof.agent.identity.service import Identifier
+from ebpfprof.agent.rules import Rule
+from ebpfprof.agent.settings import COMMON, RING, RULE, SINK, Setting
+from ebpfprof.agent.values import SizeValue, TimeValue, size_text
+from ebpfprof.console.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.settings import Settings
+    from ebpfprof.discovery.processes import GoProcess
+
+_MAX_CELL: Final = 40
+
+
+def as_toml(settings: Settings) -> str:
+    """The settings in effect, as a file that says the same."""
+    lines = [_line(each, getattr(settings, each.name)) for each in COMMON]
+    if settings.options:
+        lines += ["", "[options]"]
+        lines += [f"{name} = {_toml(value)}" for name, value in settings.options.items()]
+    lines += ["", "[ring]"]
+    lines += [_line(each, getattr(settings.ring, each.name)) for each in RING]
+    for sink in settings.sinks:
+        lines += ["", "[[sinks]]"]
+        lines += [_line(each, getattr(sink, each.name)) for each in SINK]
+    for rule in settings.rules:
+        lines += ["", "[[rules]]"]
+        changed = {each.name for each in fields(Rule) if getattr(rule, each.name) != each.default}
+        shown = [each for each in RULE if each.name in changed | {"action"}]
+        lines += [_line(each, getattr(rule, each.name)) for each in shown]
+    return "\n".join(lines) + "\n"
+
+
+def rows(settings: Settings, processes: Iterable[GoProcess]) -> list[tuple[str, ...]]:
+    """A row for each process: pid, name, service, namespace, version, and if it is recorded."""
+    identifier = Identifier(settings, Pods(settings.host_root))
+    found = []
+    for each in processes:
+        verdict = identifier.verdict(each)
+        supported = each.supported or (each.is_unknown_version and settings.allow_unknown_go)
+        why_not = verdict.why_not or ("" if supported else each.why_not)
+        identity = verdict.identity
+        cells = (each.name, identity.service, identity.namespace, identity.version)
+        recorded = f"no: {why_not}" if why_not else "yes"
+        found.append((str(each.pid), *map(_cell, cells), printable(recorded)))
+    return found
+
+
+def _cell(text: str) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= _MAX_CELL else shown[: _MAX_CELL - 3] + "..."
+
+
+def _line(setting: Setting, value: Any) -> str:  # noqa: ANN401 - of each setting
+    return f"{setting.name} = {value_text(setting, value)}"
+
+
+def value_text(setting: Setting, value: Any) -> str:  # noqa: ANN401 - of each setting
+    """A value as a file has it."""
+    if isinstance(setting.value, TimeValue):
+        return f'"{time_text(value)}"'
+    if isinstance(setting.value, SizeValue):
+        return f'"{size_text(value)}"'
+    return _toml(value)
+
+
+def time_text(seconds: float) -> str:
+    """A length of time as a file has it: 1h, 90s, 7d."""
+    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= unit_s and seconds % unit_s == 0:
+            return f"{seconds / unit_s:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _toml(value: Any) -> str:  # noqa: ANN401 - of each setting
+    """A value as TOML."""
+    if value is None:
+        return '""'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(getattr(value, "pattern", None) or str(value))  # TOML's strings have JSON's

@@ -1,0 +1,47 @@
+"""What the agent did so far, for metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ebpfprof.profile.delta import totals
+from ebpfprof.profilers.registry import kind_named
+from ebpfprof.system.own_usage import OwnUsage, own_usage
+
+if TYPE_CHECKING:
+    from ebpfprof.continuous.history import Window
+
+
+@dataclass(slots=True)
+class Figures:
+    """Sums since the agent started, and what the last round cost."""
+
+    rounds: int = 0
+    windows: int = 0
+    events: Counter[str] = field(default_factory=Counter)
+    """By kind, the first value of all samples."""
+    amounts: Counter[str] = field(default_factory=Counter)
+    """By kind, the second value of all samples, such as nanoseconds."""
+    unwatched_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By reason, seconds in which processes were not recorded."""
+    spent_on_targets: float = 0.0
+    """What the last round cost the processes, in processors; `spent_on_self` the agent."""
+    spent_on_self: float = 0.0
+    losses: Counter[str] = field(default_factory=Counter)
+    """What could not be recorded until the end of the last round, by reason."""
+    usage: OwnUsage = field(default_factory=own_usage)
+    """What the agent used at the end of the last round."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, window: Window) -> None:
+        """Count a window. Any thread may call it."""
+        with self.lock:
+            self.windows += 1
+            for kind, profile in window.profiles.items():
+                if not kind_named(kind).is_moment:
+                    sums = totals(profile)
+                    self.events[kind] += sums[0]
+                    self.amounts[kind] += sums[1] if len(sums) > 1 else 0

@@ -1,0 +1,79 @@
+"""Hands what was recorded to sinks, with the name of the service; and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.profile.service import ProcessEnd, ServiceWindow, Unwatched
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.figures import Figures
+    from ebpfprof.agent.roster import Member
+    from ebpfprof.agent.sinks.sink import Item
+    from ebpfprof.continuous.history import Window
+    from ebpfprof.continuous.process import RecordedProcess
+
+_SHORTEST_S: Final = 0.05
+"""Windows that are shorter and empty are not worth telling."""
+
+
+class Handover:
+    """Knows which member of the roster each recorded process is."""
+
+    def __init__(self, give: Callable[[Item], None], figures: Figures) -> None:
+        self._give, self._figures = give, figures
+        self._members: dict[RecordedProcess, Member] = {}
+
+    def add(self, process: RecordedProcess, member: Member) -> None:
+        """From now on windows of the process are those of this member."""
+        self._members[process] = member
+
+    def keep(self, processes: Collection[RecordedProcess]) -> None:
+        """Forget all processes but these."""
+        there = set(processes)
+        self._members = {each: m for each, m in self._members.items() if each in there}
+
+    def on_window(self, process: RecordedProcess, window: Window) -> None:
+        """Give a window to the sinks. Any thread may call it."""
+        member = self._members.get(process)
+        if member is None:
+            return
+        has_samples = any(profile.samples for profile in window.profiles.values())
+        if not has_samples and window.end_s - window.start_s < _SHORTEST_S:
+            return
+        self._figures.note(window)
+        self._give(
+            ServiceWindow(
+                identity=member.verdict.identity,
+                pid=process.pid,
+                process_start_ns=member.about.started_ns,
+                command=process.name,
+                go_version=member.about.go_version or "",
+                start_s=window.start_s,
+                end_s=window.end_s,
+                profiles=window.profiles,
+            )
+        )
+
+    def ended(self, process: RecordedProcess, member: Member) -> None:
+        """Tell sinks that a process ended."""
+        about = member.about
+        self._give(ProcessEnd(about.pid, about.started_ns, process.ended_s))
+
+    def unwatched(self, member: Member, reason: str, begun_s: float, ended_s: float) -> None:
+        """Tell sinks that a process was not recorded in this time (Unix), though it was wanted."""
+        self._figures.unwatched_s[reason] += ended_s - begun_s
+        if member.verdict.reason:
+            return  # the settings or the process itself say so
+        self._give(
+            Unwatched(
+                identity=member.verdict.identity,
+                pid=member.about.pid,
+                process_start_ns=member.about.started_ns,
+                command=member.about.name,
+                start_s=begun_s,
+                end_s=ended_s,
+                reason=reason,
+            )
+        )

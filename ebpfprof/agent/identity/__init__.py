@@ -1,0 +1,1 @@
+"""Who is who: what is known of a process, and which service it is."""

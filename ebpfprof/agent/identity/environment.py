@@ -1,0 +1,31 @@
+"""The environment that a process was started with: its own, and so hostile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MAX_BYTES: Final = 256 << 10
+_MAX_VALUE: Final = 4096
+
+
+def environment(pid: int, root: str = "") -> dict[str, str]:
+    """The variables of /proc/PID/environ, at most 256 KiB of them; {} if it can't be read.
+
+    The first of two with the same name counts, as in Go (syscall.copyenv) and C.
+    """
+    try:
+        with open(f"{root}/proc/{pid}/environ", "rb") as file:
+            return variables(file.read(_MAX_BYTES))
+    except OSError:
+        return {}
+
+
+def variables(data: bytes) -> dict[str, str]:
+    """The variables in the bytes of such a file; values are cut to 4 KiB."""
+    found: dict[str, str] = {}
+    for entry in data.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name:
+            key = name[:_MAX_VALUE].decode("utf-8", "backslashreplace")
+            found.setdefault(key, value[:_MAX_VALUE].decode("utf-8", "backslashreplace"))
+    return found

@@ -1,0 +1,202 @@
+"""Which service a process is: what is known of it, what rules make of that, and its opt-out.
+
+The order of sources is that of OpenTelemetry's conventions: what the program's SDK publishes
+(OTEL_CTX), OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of its environment, Kubernetes, and then
+the name of its executable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.agent.identity.attributes import of_variable
+from ebpfprof.agent.identity.environment import environment
+from ebpfprof.agent.identity.kubernetes import PodNames, Pods
+from ebpfprof.agent.identity.otel_context import published_attributes
+from ebpfprof.agent.rules import HIDDEN, MAX_VALUE, applied
+from ebpfprof.console.text import printable
+from ebpfprof.profile.service import ServiceIdentity
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.settings import Settings
+    from ebpfprof.discovery.processes import GoProcess
+
+OPT_OUT: Final = "EBPFPROF"
+"""The variable of a process's environment, and the pod's annotation, that keep it unrecorded."""
+OPT_OUT_ANNOTATION: Final = "ebpfprof/profile"
+_OFF: Final = frozenset(("0", "off", "false", "no", "disabled"))
+_SERVICE_ANNOTATION: Final = "resource.opentelemetry.io/service.name"
+_APP_LABELS: Final = ("app.kubernetes.io/instance", "app.kubernetes.io/name")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
+_MAX_LABELS: Final = 24  # Pyroscope takes 30 beside its own
+_FIELDS: Final = ("service", "namespace", "version", "node", "pod", "container")
+
+META_LABELS: Final = {
+    "__meta_process_name": "the process's name (at most 15 bytes)",
+    "__meta_process_executable": "the path of its executable, in its own root",
+    "__meta_process_command": "its command line",
+    "__meta_process_user": "its user",
+    "__meta_go_version": "its version of Go",
+    "__meta_go_module": "its main module",
+    "__meta_go_module_version": "that module's version; none for (devel)",
+    "__meta_container_id": "the id of its container",
+    "__meta_kubernetes_namespace": "the pod's namespace",
+    "__meta_kubernetes_pod_name": "the pod's name",
+    "__meta_kubernetes_pod_uid": "the pod's uid",
+    "__meta_kubernetes_container_name": "the container's name in the pod",
+    "__meta_kubernetes_pod_annotation_NAME": "an annotation, where the container runtime has it",
+    "__meta_kubernetes_pod_label_NAME": "a label, where the container runtime has it (CRI-O)",
+    "__meta_environment_NAME": "a variable that the setting `environment` names",
+    "__meta_otel_NAME": "a resource attribute, of OTEL_CTX or OTEL_RESOURCE_ATTRIBUTES",
+    "__meta_node": "the name of the machine",
+}
+"""What rules see of a process. In NAME, other characters than letters and digits are "_"."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What is known of a process: labels for rules, and of which a sink gets those without "__".
+
+    `opt_out` says who does not want it recorded, "" if none.
+    """
+
+    labels: Mapping[str, str]
+    opt_out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which service a process is. `why_not` says in words why it is not recorded; "" if it is."""
+
+    identity: ServiceIdentity
+    why_not: str = ""
+    reason: str = ""
+    """The same as one word: "opted-out" or "rules"."""
+
+
+@dataclass(slots=True)
+class Identifier:
+    """Tells which services processes are, by the settings."""
+
+    settings: Settings
+    pods: Pods = field(default_factory=Pods)
+    proc_root: str = ""
+
+    def verdict(self, process: GoProcess) -> Verdict:
+        """Look at a process, and apply the rules."""
+        return judged(self.known(process), self.settings, process)
+
+    def known(self, process: GoProcess) -> ProcessFacts:
+        """Look at the environment, mappings and container of a process."""
+        settings = self.settings
+        variables = environment(process.pid, self.proc_root)
+        names = self.pods.of(process.container, process.pod)
+        attributes = of_variable(variables.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+        if name := variables.get("OTEL_SERVICE_NAME", "").strip():
+            attributes["service.name"] = name
+        attributes |= published_attributes(process.pid)
+        labels = _meta_labels(process, names, attributes, settings.node_name)
+        for name in settings.environment:
+            labels[f"__meta_environment_{name}"] = variables.get(name, "")
+        labels |= _own_labels(process, names, attributes, settings)
+        return ProcessFacts(
+            {name: each for name, each in labels.items() if each}, _opt_out(variables, names)
+        )
+
+
+def judged(known: ProcessFacts, settings: Settings, process: GoProcess) -> Verdict:
+    """What the rules of the settings make of what is known of a process."""
+    labelled = applied(settings.rules, known.labels)
+    shown = {name: _clean(each) for name, each in labelled.labels.items()}
+    shown = {name: each for name, each in shown.items() if each and not name.startswith(HIDDEN)}
+    more = sorted(shown.keys() - set(_FIELDS))[:_MAX_LABELS]
+    identity = ServiceIdentity(
+        service=shown.get("service") or _executable(process),
+        namespace=shown.get("namespace", ""),
+        version=shown.get("version", ""),
+        node=shown.get("node", ""),
+        pod=shown.get("pod", ""),
+        container=shown.get("container", ""),
+        labels={name: shown[name] for name in more},
+    )
+    if known.opt_out:
+        return Verdict(identity, known.opt_out, "opted-out")
+    if labelled.dropped_by:
+        return Verdict(identity, f"rule {labelled.dropped_by} drops it", "rules")
+    return Verdict(identity)
+
+
+def _own_labels(
+    process: GoProcess, names: PodNames, attributes: Mapping[str, str], settings: Settings
+) -> dict[str, str]:
+    """The labels of a process before the rules change them."""
+    app = [names.labels.get(each, "") for each in _APP_LABELS] if settings.kubernetes_labels else []
+    services = (
+        attributes.get("service.name", ""),
+        names.annotations.get(_SERVICE_ANNOTATION, ""),
+        *app,
+        names.workload,
+        names.container,
+        attributes.get("k8s.container.name", ""),
+    )
+    return {
+        "service": next((each for each in services if each.strip()), _executable(process)),
+        "namespace": attributes.get("service.namespace", "")
+        or names.namespace
+        or attributes.get("k8s.namespace.name", ""),
+        "version": attributes.get("service.version", "") or process.module_version,
+        "node": settings.node_name,
+        "pod": names.pod or attributes.get("k8s.pod.name", ""),
+        "container": names.container
+        or attributes.get("k8s.container.name", "")
+        or attributes.get("container.name", ""),
+    }
+
+
+def _meta_labels(
+    process: GoProcess, names: PodNames, attributes: Mapping[str, str], node: str
+) -> dict[str, str]:
+    found = {
+        "__meta_process_name": process.name,
+        "__meta_process_executable": process.executable,
+        "__meta_process_command": process.command,
+        "__meta_process_user": process.user,
+        "__meta_go_version": process.go_version or "",
+        "__meta_go_module": process.module,
+        "__meta_go_module_version": process.module_version,
+        "__meta_container_id": process.container or "",
+        "__meta_kubernetes_namespace": names.namespace,
+        "__meta_kubernetes_pod_name": names.pod,
+        "__meta_kubernetes_pod_uid": names.uid or process.pod or "",
+        "__meta_kubernetes_container_name": names.container,
+        "__meta_node": node,
+    }
+    for kind, texts in (
+        ("kubernetes_pod_annotation", names.annotations),
+        ("kubernetes_pod_label", names.labels),
+        ("otel", attributes),
+    ):
+        for name, value in texts.items():
+            found[f"__meta_{kind}_{_NOT_IN_NAMES.sub('_', name)}"] = value
+    return found
+
+
+def _opt_out(variables: Mapping[str, str], names: PodNames) -> str:
+    if variables.get(OPT_OUT, "").strip().lower() in _OFF:
+        return f"{OPT_OUT}={printable(variables[OPT_OUT].strip())} is in its environment"
+    if names.annotations.get(OPT_OUT_ANNOTATION, "").strip().lower() in _OFF:
+        return f"its pod has the annotation {OPT_OUT_ANNOTATION}"
+    return ""
+
+
+def _executable(process: GoProcess) -> str:
+    return _clean(os.path.basename(process.executable)) or _clean(process.name) or "unknown"
+
+
+def _clean(text: str) -> str:
+    """A value for sinks: printable, without spaces around it, and not too long."""
+    return printable(text).strip()[:MAX_VALUE]

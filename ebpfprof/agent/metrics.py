@@ -1,0 +1,196 @@
+"""What Prometheus scrapes of the agent: no label names a process, so the series are few."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profilers.registry import kinds
+from ebpfprof.server.metrics import Build
+from ebpfprof.system.own_usage import own_usage
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.service import Agent
+    from ebpfprof.ring.writer import RingState
+
+_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Vary": "Accept"}
+_STATES: Final = (
+    *("recorded", "starting", "budget", "places", "young"),
+    *("failed", "unsupported", "opted-out", "rules"),
+)
+
+
+class AgentMetrics:
+    """The endpoint /metrics."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._registry = CollectorRegistry()
+        for each in (_Figures(agent), Build()):
+            self._registry.register(each)
+        ProcessCollector(registry=self._registry)
+        self._executor = ThreadPoolExecutor(1, "metrics")
+
+    async def __call__(self, request: Request) -> Response:
+        """The metrics as text, in the format that the client takes."""
+        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        # In a thread of its own: those for recording may all be at work.
+        loop = asyncio.get_running_loop()
+        text = await loop.run_in_executor(self._executor, encoder, self._registry)
+        return Response(text, 200, _HEADERS, content_type)
+
+
+class _Figures(Collector):
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._processes()
+        yield from self._recordings()
+        yield from self._costs()
+        yield from self._sinks()
+        yield GaugeMetricFamily(
+            "ebpfprof_agent_config_last_reload_successful",
+            "Whether the file was right when it was last read.",
+            float(self._agent.is_config_right),
+        )
+
+    def _processes(self) -> Iterable[Metric]:
+        agent = self._agent
+        counts = Counter(agent.rounds.waiting.values())
+        counts.update(agent.roster.refusals())
+        counts.update(
+            recorded=agent.rounds.recorded,
+            starting=agent.rounds.starting,
+            young=agent.roster.too_young,
+        )
+        states = GaugeMetricFamily(
+            "ebpfprof_agent_processes",
+            "Go processes by what becomes of them; young: processes of any program.",
+            labels=("state",),
+        )
+        for state in _STATES:
+            states.add_metric((state,), counts[state])
+        yield states
+        unwatched = CounterMetricFamily(
+            "ebpfprof_agent_unwatched_seconds",
+            "Time in which Go processes were not recorded, by reason, all processes together.",
+            labels=("reason",),
+            unit="seconds",
+        )
+        for reason, seconds in sorted(agent.rounds.figures.unwatched_s.items()):
+            unwatched.add_metric((reason,), seconds)
+        yield unwatched
+
+    def _recordings(self) -> Iterable[Metric]:
+        figures = self._agent.rounds.figures
+        yield CounterMetricFamily("ebpfprof_agent_rounds", "Rounds that ended.", figures.rounds)
+        yield CounterMetricFamily(
+            "ebpfprof_agent_windows", "Windows that were given to sinks.", figures.windows
+        )
+        events = CounterMetricFamily(
+            "ebpfprof_agent_events", "Events recorded, by kind of profile.", labels=("kind",)
+        )
+        times = CounterMetricFamily(
+            "ebpfprof_agent_recorded_seconds",
+            "Time that goroutines waited or processors were used, by kind of profile.",
+            labels=("kind",),
+            unit="seconds",
+        )
+        for kind in kinds():
+            if kind.name in figures.events:
+                events.add_metric((kind.name,), figures.events[kind.name])
+                if kind.metric:
+                    times.add_metric((kind.name,), figures.amounts[kind.name] / 1e9)
+        losses = CounterMetricFamily(
+            "ebpfprof_agent_losses",
+            "What could not be recorded until the last round ended, by reason.",
+            labels=("reason",),
+        )
+        for name in {name: None for name, _ in loss_kinds()} | dict.fromkeys(figures.losses):
+            losses.add_metric((name,), figures.losses[name])
+        yield from (events, times, losses)
+
+    def _costs(self) -> Iterable[Metric]:
+        rounds = self._agent.rounds
+        usage = own_usage()
+        yield CounterMetricFamily(
+            "ebpfprof_agent_cpu_seconds",
+            "CPU time of the agent and its children.",
+            usage.cpu_s,
+            unit="seconds",
+        )
+        memory = GaugeMetricFamily(
+            "ebpfprof_agent_memory_bytes",
+            "Memory of the agent itself, and what max_memory allows it.",
+            labels=("of",),
+            unit="bytes",
+        )
+        memory.add_metric(("agent",), usage.rss_bytes)
+        memory.add_metric(("limit",), rounds.settings.max_memory)
+        yield memory
+        share = GaugeMetricFamily(
+            "ebpfprof_agent_node_overhead_ratio",
+            "The part of the machine's CPU time that the last round took, and may take.",
+            labels=("of",),
+            unit="ratio",
+        )
+        share.add_metric(("targets",), rounds.figures.spent_on_targets / rounds.processors)
+        share.add_metric(("agent",), rounds.figures.spent_on_self / rounds.processors)
+        share.add_metric(("limit",), rounds.income / rounds.processors)
+        yield share
+
+    def _sinks(self) -> Iterable[Metric]:
+        sent = CounterMetricFamily(
+            "ebpfprof_sink_sent", "Windows that a sink delivered.", labels=("sink",)
+        )
+        retried = CounterMetricFamily(
+            "ebpfprof_sink_retries", "Attempts to deliver that failed.", labels=("sink",)
+        )
+        dropped = CounterMetricFamily(
+            "ebpfprof_sink_dropped", "Windows dropped, by reason.", labels=("sink", "reason")
+        )
+        waiting = GaugeMetricFamily(
+            "ebpfprof_sink_waiting", "Windows that wait for a sink.", labels=("sink",)
+        )
+        size = GaugeMetricFamily(
+            "ebpfprof_sink_waiting_bytes", "About what they take.", labels=("sink",), unit="bytes"
+        )
+        for sink in self._agent.sinks.all:
+            counters = sink.counters()
+            sent.add_metric((sink.name,), counters.sent)
+            retried.add_metric((sink.name,), counters.retried)
+            for reason, count in sorted(counters.dropped.items()):
+                dropped.add_metric((sink.name, reason), count)
+            waiting.add_metric((sink.name,), counters.waiting)
+            size.add_metric((sink.name,), counters.waiting_bytes)
+        yield from (sent, retried, dropped, waiting, size)
+        if (ring := self._agent.sinks.ring_state()) is not None:
+            yield from self._of_ring(ring)
+
+    def _of_ring(self, ring: RingState) -> Iterable[Metric]:
+        for name, text, value in (
+            ("ebpfprof_ring_bytes", "What the local ring takes.", ring.bytes),
+            ("ebpfprof_ring_files", "Files in the local ring.", ring.files),
+            ("ebpfprof_ring_oldest_timestamp_seconds", "Its oldest window.", ring.oldest_s),
+            ("ebpfprof_ring_newest_timestamp_seconds", "Its newest window.", ring.newest_s),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, counts in (
+            ("ebpfprof_ring_pruned", "Files that made room, by reason.", ring.pruned),
+            ("ebpfprof_ring_dropped", "Windows not written, by reason.", ring.dropped),
+        ):
+            family = CounterMetricFamily(name, text, labels=("reason",))
+            for reason, count in sorted(counts.items()):
+                family.add_metric((reason,), count)
+            yield family

@@ -1,0 +1,155 @@
+"""All Go processes of the machine: who each is, and whether it may be recorded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.agent.scheduler import Candidate, Key
+from ebpfprof.discovery.processes import not_answered, started_ns
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.costs import Costs
+    from ebpfprof.agent.identity.service import Identifier, Verdict
+    from ebpfprof.agent.log import Log
+    from ebpfprof.agent.settings import Settings
+    from ebpfprof.discovery.processes import GoProcess, ProcessTable
+
+UNSUPPORTED: Final = "unsupported"
+FAILED: Final = "failed"
+_FRESH_S: Final = 60.0
+"""For how long what is known of a process counts; only an exec changes it."""
+_CPUCLOCK_SCHED: Final = 2  # include/linux/posix-timers_types.h
+_FIRST_PAUSE_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 3600.0
+_NEW_WEIGHT: Final = 0.5
+
+
+@dataclass(slots=True)
+class Member:
+    """A process of the machine."""
+
+    about: GoProcess
+    verdict: Verdict
+    busy: float = 0.0
+    """The CPU time that it uses, in processors."""
+    used_ns: int | None = None
+    looked_s: float = 0.0
+    failures: int = 0
+    failed_until_s: float = 0.0
+    """Until when (CLOCK_MONOTONIC) it is not tried again."""
+
+    @property
+    def key(self) -> Key:
+        """What identifies it."""
+        return self.about.pid, self.about.started_ns
+
+    def fail(self) -> None:
+        """It could not be recorded: it is tried again later, each time much later."""
+        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.failures)
+        self.failures = min(self.failures + 1, 16)
+        self.failed_until_s = time.monotonic() + pause_s
+
+    def note_use(self) -> None:
+        """Look at how much CPU time it uses."""
+        now_s, used_ns = time.monotonic(), _cpu_ns(self.about.pid)
+        if used_ns is not None and self.used_ns is not None and now_s > self.looked_s:
+            busy = max(0, used_ns - self.used_ns) / 1e9 / (now_s - self.looked_s)
+            self.busy += _NEW_WEIGHT * (busy - self.busy)
+        self.used_ns, self.looked_s = used_ns, now_s
+
+
+class Roster:
+    """Surveys the machine; its methods block, and only one thread at a time may call them."""
+
+    def __init__(
+        self, table: ProcessTable, identifier: Identifier, settings: Settings, log: Log
+    ) -> None:
+        self._table, self._identifier, self._log = table, identifier, log
+        self.settings = settings
+        self.members: dict[Key, Member] = {}
+        self.too_young = 0
+        """How many processes had not lived long enough at the last survey, of any program."""
+        self._unanswered: tuple[int, ...] = ()
+
+    def survey(self) -> None:
+        """Look which processes there are. Raises KernelUnsupported."""
+        found = self._table.survey(least_age_s=self.settings.min_age, fresh_s=_FRESH_S)
+        self.too_young = found.too_young
+        members = {}
+        for about in found.go:
+            member = self.members.get((about.pid, about.started_ns))
+            if member is None or _is_another(member.about, about):
+                member = Member(about, self._identifier.verdict(about))
+            member.about = about
+            member.note_use()
+            members[member.key] = member
+        self.members = members
+        self._tell(found.unanswered)
+
+    def judge(self, keys: Iterable[Key]) -> None:
+        """Look again who these are; processes that ended stay who they were."""
+        for key in keys:
+            member = self.members.get(key)
+            if member is None:
+                continue
+            verdict = self._identifier.verdict(member.about)
+            if started_ns(member.about.pid) == member.about.started_ns:
+                member.verdict = verdict
+
+    def use(self, identifier: Identifier, settings: Settings) -> None:
+        """From now on these settings count; all processes are looked at again."""
+        self._identifier, self.settings = identifier, settings
+        self.judge(list(self.members))
+
+    def why_not(self, member: Member) -> str:
+        """Why a process is not to be recorded, as a word; "" if it may be."""
+        about = member.about
+        if member.verdict.reason:
+            return member.verdict.reason
+        if not about.supported and not (
+            about.is_unknown_version and self.settings.allow_unknown_go
+        ):
+            return UNSUPPORTED
+        return FAILED if time.monotonic() < member.failed_until_s else ""
+
+    def candidates(self, costs: Costs, opened: Collection[Key]) -> list[Candidate]:
+        """The processes that may be recorded; those that are not `opened` cost more."""
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        window_s = self.settings.window
+        return [
+            Candidate(
+                key,
+                each.busy,
+                (now_ns - each.about.started_ns) / 1e9,
+                costs.of(key) if key in opened else costs.of(key, window_s),
+            )
+            for key, each in self.members.items()
+            if not self.why_not(each)
+        ]
+
+    def refusals(self) -> Counter[str]:
+        """How many processes are not to be recorded, by reason."""
+        found = Counter(self.why_not(each) for each in self.members.values())
+        del found[""]
+        return found
+
+    def _tell(self, unanswered: tuple[int, ...]) -> None:
+        if new := [pid for pid in unanswered if pid not in self._unanswered]:
+            self._log.say(not_answered(new))
+        self._unanswered = unanswered
+
+
+def _is_another(known: GoProcess, now: GoProcess) -> bool:
+    """Whether it runs another program than it did."""
+    return (known.executable, known.command) != (now.executable, now.command)
+
+
+def _cpu_ns(pid: int) -> int | None:
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+    except OSError:
+        return None

@@ -1,0 +1,278 @@
+"""Rounds: at the end of each, windows end, costs are known, and other processes may have a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.agent.costs import OPENING_S, Costs
+from ebpfprof.agent.figures import Figures
+from ebpfprof.agent.handover import Handover
+from ebpfprof.agent.scheduler import Candidate, Key, TurnScheduler
+from ebpfprof.continuous.leases import FOREVER
+from ebpfprof.continuous.manager import Manager
+from ebpfprof.discovery.processes import started_ns
+from ebpfprof.errors import TargetGone
+from ebpfprof.system.own_usage import OwnUsage, own_usage
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.log import Log
+    from ebpfprof.agent.roster import Member, Roster
+    from ebpfprof.agent.settings import Settings
+    from ebpfprof.agent.sinks.sink import Item
+    from ebpfprof.continuous.process import Live, RecordedProcess
+
+SPARE_PLACES: Final = 8
+"""Places of the live session for processes that are just being closed."""
+_RENEW_S: Final = 3600.0
+"""After this time a process is opened again: sums of all its stacks only grow."""
+_RENEWED_AT_ONCE: Final = 4
+_STARTED_AT_ONCE: Final = 2
+_GROWTH: Final = 1.5
+_MORE_AT_ONCE: Final = 8
+"""A round records as many times more processes than the last one, and so many besides."""
+_ROOMY: Final = 0.8
+_FEWER: Final = 0.75
+
+
+@dataclass(eq=False, slots=True)
+class _Recorded:
+    """A process that is recorded, or about to be."""
+
+    member: Member
+    process: RecordedProcess
+    since_s: float
+    cost_ns: float = 0.0
+
+
+class Rounds:
+    """Records the processes of a roster within the budget, and gives what it records to `give`."""
+
+    def __init__(
+        self,
+        live: Live,
+        roster: Roster,
+        settings: Settings,
+        log: Log,
+        give: Callable[[Item], None],
+    ) -> None:
+        self._live, self._roster, self._log = live, roster, log
+        self.settings = settings
+        self.figures = Figures()
+        self._handover = Handover(give, self.figures)
+        self.manager = Manager(
+            live,
+            kinds=settings.kinds,
+            interval_s=math.inf,
+            on_window=self._handover.on_window,
+            tell=log.say,
+        )
+        self.costs = Costs()
+        self.scheduler = TurnScheduler()
+        self.waiting: dict[Key, str] = {}
+        """The processes that wait for their turn, and why."""
+        self._recorded: dict[Key, _Recorded] = {}
+        self._opened = 0  # in this round
+        self._queue: list[Key] = []  # of those that have their turn, but were not opened yet
+        self._places = settings.max_processes
+        self._processors = os.cpu_count() or 1
+        self._begun_s = self._begun_unix_s = 0.0
+        self._cpu_s = 0.0
+
+    @property
+    def income(self) -> float:
+        """What a round may cost, in processors."""
+        return self.settings.max_node_overhead / 100 * self._processors
+
+    @property
+    def processors(self) -> int:
+        """How many processors the machine has for us."""
+        return self._processors
+
+    @property
+    def recorded(self) -> int:
+        """How many processes are recorded now."""
+        return sum(each.process.is_recording for each in self._recorded.values())
+
+    @property
+    def starting(self) -> int:
+        """How many have their turn, but are still to be opened."""
+        return len(self._recorded) - self.recorded + len(self._queue)
+
+    @property
+    def next_turn_s(self) -> float:
+        """When the present round ends, CLOCK_MONOTONIC: at a multiple of the window in Unix time.
+
+        A round that would last less than half a window lasts one more.
+        """
+        window_s = self.settings.window
+        left_s = window_s - self._begun_unix_s % window_s
+        return self._begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
+
+    def begin(self) -> None:
+        """Begin the first round."""
+        self._note_begin(own_usage())
+        self._queue = list(self._planned(spent=0.0))
+        self.start_some()
+
+    async def turn(self) -> None:
+        """End the round, and begin the next one."""
+        self._drop_ended()
+        await asyncio.to_thread(self._roster.judge, list(self._recorded))
+        spent = await asyncio.to_thread(self._spent)
+        self._fit_memory()
+        ended_s, begun_s = time.time(), self._begun_unix_s
+        self._tell_unwatched(begun_s, ended_s)
+        before = dict(self._recorded)
+        chosen = self._planned(spent)
+        leaving = [each for key, each in before.items() if key not in chosen]
+        renewed = _to_renew(before, chosen)
+        self._note_begin(self.figures.usage)
+        await asyncio.gather(
+            *(self._release(each, "others have their turn") for each in leaving),
+            *(self._release(each, "its sums begin anew") for each in renewed),
+            *(
+                self.manager.readings.end_window(each.process)
+                for key, each in before.items()
+                if key in chosen and each not in renewed
+            ),
+        )
+        self._queue = [key for key in chosen if key not in self._recorded]
+        self.start_some()
+        self.figures.rounds += 1
+
+    def start_some(self) -> None:
+        """Begin to record some of those that have their turn: a few at a time.
+
+        One after the other is opened anyway, and other work must not wait for all of them.
+        """
+        while self._queue and self.starting - len(self._queue) < _STARTED_AT_ONCE:
+            self._start(self._queue.pop())
+
+    async def settle(self) -> None:
+        """Notice what ended or failed, and let newcomers begin if there is room in this round."""
+        self._drop_ended()
+        refused = [each for each in self._recorded.values() if self._roster.why_not(each.member)]
+        await asyncio.gather(*(self._release(each, "the rules changed") for each in refused))
+        for candidate in self._roster.candidates(self.costs, self._recorded):
+            key = candidate.key
+            if key not in self._recorded and key not in (*self.waiting, *self._queue):
+                self._admit(candidate)
+
+    async def stop(self) -> None:
+        """End all windows; to close the live session then detaches all probes."""
+        await self.manager.stop_at_once()
+
+    def _admit(self, candidate: Candidate) -> None:
+        if why := self.scheduler.admit(candidate):
+            self.waiting[candidate.key] = why
+        else:
+            self._queue.append(candidate.key)
+
+    def _planned(self, spent: float) -> set[Key]:
+        """Plan the next round."""
+        self.costs.forget(self._roster.members)
+        plan = self.scheduler.plan(
+            self._roster.candidates(self.costs, self._recorded),
+            income=self.income,
+            places=min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE),
+            spent=spent,
+        )
+        self.waiting = dict(plan.waiting)
+        return set(plan.chosen)
+
+    def _start(self, key: Key) -> None:
+        """Begin to record a process, unless it is recorded."""
+        member = self._roster.members.get(key)
+        if member is None or key in self._recorded:
+            return
+        process = self.manager.add_found(member.about)
+        self._recorded[key] = _Recorded(member, process, time.monotonic())
+        self._handover.add(process, member)
+        self._opened += 1
+        self.manager.leases.lease(process, FOREVER)
+
+    async def _release(self, recorded: _Recorded, why: str) -> None:
+        self._recorded.pop(recorded.member.key, None)
+        await self.manager.leases.release(recorded.process, why)
+
+    def _drop_ended(self) -> None:
+        for key, each in list(self._recorded.items()):
+            if each.process.take_problem():
+                each.member.fail()
+                self.manager.note_ending(each.process, "it could not be recorded")
+            if each.process.ending is not None:
+                del self._recorded[key]
+                if started_ns(each.process.pid) != each.member.about.started_ns:
+                    self._handover.ended(each.process, each.member)
+        self._handover.keep(self.manager.processes)
+
+    def _note_begin(self, usage: OwnUsage) -> None:
+        self._begun_s, self._begun_unix_s = time.monotonic(), time.time()
+        self._cpu_s = usage.cpu_s
+        self.figures.usage = usage
+
+    def _spent(self) -> float:
+        """What this round cost, in processors. Blocks."""
+        elapsed_s = max(1e-3, time.monotonic() - self._begun_s)
+        costs = {}
+        for key, each in list(self._recorded.items()):
+            target = each.process.target
+            if target is None:
+                continue
+            try:
+                cost_ns = self._live.overhead(target).ns
+            except TargetGone:
+                continue
+            costs[key] = max(0.0, cost_ns - each.cost_ns) / 1e9 / elapsed_s
+            each.cost_ns = cost_ns
+        counts = Counter[str]()
+        for loss in self._live.losses():
+            counts[loss.name] += loss.count
+        self.figures.losses = counts
+        usage = own_usage()
+        own = max(0.0, usage.cpu_s - self._cpu_s) / elapsed_s
+        figures = self.figures
+        figures.usage = usage
+        figures.spent_on_self, figures.spent_on_targets = own, sum(costs.values())
+        opening = self._opened * OPENING_S / elapsed_s
+        self._opened = 0
+        spent = self.costs.note(costs, own, opening)
+        if not figures.rounds:  # it starts: imports, programs that are read for the first time
+            spent -= max(0.0, own - self.income)
+        return spent
+
+    def _fit_memory(self) -> None:
+        """Record fewer processes while the agent has too much memory, and more again later."""
+        used, most = self.figures.usage.rss_bytes, self.settings.max_memory
+        if used > most:
+            self._places = max(1, int(min(self._places, len(self._recorded)) * _FEWER))
+            self._log.say(
+                f"The agent has {used >> 20} MiB of memory, more than max_memory allows "
+                f"({most >> 20} MiB): from now on {self._places} processes are recorded at once."
+            )
+            gc.collect()
+        elif used < _ROOMY * most:
+            more = max(1, self._places // 8)
+            self._places = min(self.settings.max_processes, self._places + more)
+
+    def _tell_unwatched(self, begun_s: float, ended_s: float) -> None:
+        """Tell which processes were not recorded in this round, and why."""
+        for key, member in self._roster.members.items():
+            reason = self._roster.why_not(member) or self.waiting.get(key, "")
+            if key not in self._recorded and reason:
+                self._handover.unwatched(member, reason, begun_s, ended_s)
+
+
+def _to_renew(recorded: Mapping[Key, _Recorded], chosen: set[Key]) -> list[_Recorded]:
+    """Those that have been recorded for too long at a stretch, the longest first."""
+    since = time.monotonic() - _RENEW_S
+    old = [each for key, each in recorded.items() if key in chosen and each.since_s < since]
+    return sorted(old, key=lambda each: each.since_s)[:_RENEWED_AT_ONCE]

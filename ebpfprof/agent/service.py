@@ -1,0 +1,190 @@
+"""The agent as a service: from its start to SIGTERM, with reloads in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.agent.identity.kubernetes import Pods
+from ebpfprof.agent.identity.service import Identifier
+from ebpfprof.agent.roster import Roster
+from ebpfprof.agent.rounds import Rounds
+from ebpfprof.agent.settings import COMMON, Settings
+from ebpfprof.agent.sinks.opening import Sinks
+from ebpfprof.console.text import listed
+from ebpfprof.errors import Aborted, BadConfig, EbpfprofError
+from ebpfprof.server.quiet_server import QuietServer
+from ebpfprof.system.signals import check
+
+if TYPE_CHECKING:
+    import socket
+
+    from starlette.types import ASGIApp
+
+    from ebpfprof.agent.log import Log
+    from ebpfprof.continuous.process import Live
+    from ebpfprof.discovery.processes import ProcessTable
+    from ebpfprof.system.notify import Notifier
+
+SURVEY_S: Final = 3.0
+_TICK_S: Final = 0.1
+_STUCK_S: Final = 300.0
+_FIXED: Final = (*(each.name for each in COMMON if not each.is_live), "options")
+
+
+class Agent:
+    """Records the Go processes of this machine, as its settings say. Belongs to one event loop."""
+
+    def __init__(
+        self, settings: Settings, live: Live, table: ProcessTable, log: Log, notifier: Notifier
+    ) -> None:
+        self.settings, self.log = settings, log
+        self._notifier = notifier
+        self.sinks = Sinks(log.say)
+        self.roster = Roster(table, _identifier(settings), settings, log)
+        self.rounds = Rounds(live, self.roster, settings, log, self.sinks.give)
+        self._worked_s = time.monotonic()
+        self.is_ready = False
+        self.is_config_right = True
+
+    async def run(
+        self,
+        app: ASGIApp,
+        listener: socket.socket | None,
+        *,
+        should_end: Callable[[], bool],
+        reloads: Callable[[], int],
+        load: Callable[[], Settings],
+        on_ready: Callable[[], None],
+    ) -> None:
+        """Record until `should_end`; whenever `reloads` has grown, `load` gives new settings.
+
+        `app` answers what comes in at `listener`. At the end all windows were given to sinks;
+        to close the live session then detaches all probes. Raises Aborted at a signal that aborts.
+        """
+        working = asyncio.ensure_future(self.rounds.manager.run())
+        serving = asyncio.ensure_future(self._serve(app, listener))
+        telling = asyncio.ensure_future(self._tell_alive())
+        try:
+            await asyncio.to_thread(self.sinks.use, self.settings)
+            await asyncio.to_thread(self.roster.survey)
+            self.rounds.begin()
+            self.is_ready = True
+            on_ready()
+            self._notifier.ready(self._status())
+            await self._until_end(self._work(reloads, load), should_end)
+            self.is_ready = False
+            self._notifier.stopping()
+            await self._unless_aborted(self._end())
+        except KeyboardInterrupt:  # asyncio would complain of a task that ends so
+            raise Aborted("Aborted.") from None
+        finally:
+            self.rounds.manager.stopping.set()
+            for task in (working, serving, telling):
+                task.cancel()
+            await asyncio.gather(working, serving, telling, return_exceptions=True)
+
+    async def _until_end(self, work: Awaitable[None], should_end: Callable[[], bool]) -> None:
+        """Do the work until `should_end`; it may be in the middle of something then."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not should_end() and not task.done():
+                await asyncio.wait([task], timeout=_TICK_S)
+            if task.done():
+                await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _work(self, reloads: Callable[[], int], load: Callable[[], Settings]) -> None:
+        loaded, surveyed_s = reloads(), time.monotonic()
+        while True:
+            self._worked_s = time.monotonic()
+            if reloads() != loaded:
+                loaded = reloads()
+                await self._reload(load)
+            if time.monotonic() >= surveyed_s + SURVEY_S:
+                surveyed_s = time.monotonic()
+                await asyncio.to_thread(self.roster.survey)
+                await self.rounds.settle()
+            self.rounds.start_some()
+            if time.monotonic() >= self.rounds.next_turn_s:
+                await self.rounds.turn()
+                self._notifier.status(self._status())
+            await asyncio.sleep(_TICK_S)
+
+    async def _tell_alive(self) -> None:
+        """Tell systemd's watchdog that the agent works, unless it has been stuck for minutes."""
+        while time.monotonic() - self._worked_s < _STUCK_S:
+            self._notifier.alive()
+            await asyncio.sleep(_TICK_S)
+
+    async def _end(self) -> None:
+        await self.rounds.stop()
+        await asyncio.to_thread(self.sinks.close)
+
+    async def _reload(self, load: Callable[[], Settings]) -> None:
+        """Take over the settings of the file; a wrong one changes nothing."""
+        self._notifier.reloading()
+        try:
+            found = load()
+        except BadConfig as error:
+            self.is_config_right = False
+            self.log.say(f"The configuration stays as it was: {error}")
+        else:
+            self.is_config_right = True
+            fixed = [n for n in _FIXED if getattr(found, n) != getattr(self.settings, n)]
+            kept = {name: getattr(self.settings, name) for name in _FIXED}
+            await self._use(replace(found, **kept), fixed)
+        self._notifier.ready(self._status())
+
+    async def _use(self, settings: Settings, fixed: Sequence[str]) -> None:
+        """Go on with these settings; of those that are `fixed` it has the old values."""
+        try:
+            await asyncio.to_thread(self.sinks.use, settings)
+        except EbpfprofError as error:
+            self.is_config_right = False
+            self.log.say(f"The configuration stays as it was: {error}")
+            return
+        self.settings = self.rounds.settings = settings
+        await asyncio.to_thread(self.roster.use, _identifier(settings), settings)
+        await asyncio.to_thread(self.roster.survey)
+        await self.rounds.settle()
+        later = f"; {listed(fixed)} will change when the agent is started again" if fixed else ""
+        self.log.say(f"The configuration was read again{later}.")
+
+    async def _serve(self, app: ASGIApp, listener: socket.socket | None) -> None:
+        """Answer HTTP requests until the agent ends."""
+        if listener is None:
+            return
+        server = QuietServer(app)
+        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        try:
+            await task
+        finally:
+            server.should_exit = True
+            await asyncio.wait([task], timeout=1.0)
+            task.cancel()
+
+    async def _unless_aborted(self, work: Awaitable[None]) -> None:
+        """Wait for the end of `work`. Raises KeyboardInterrupt when a signal aborts."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                check()
+                await asyncio.wait([task], timeout=_TICK_S)
+            await task
+        finally:
+            task.cancel()
+
+    def _status(self) -> str:
+        rounds = self.rounds
+        recorded = rounds.recorded + rounds.starting
+        return f"{recorded} processes recorded, {len(rounds.waiting)} wait for their turn"
+
+
+def _identifier(settings: Settings) -> Identifier:
+    return Identifier(settings, Pods(settings.host_root))

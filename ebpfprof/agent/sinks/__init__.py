@@ -1,0 +1,1 @@
+"""What takes the windows: a queue for each sink, and a thread that empties it."""

@@ -1,0 +1,53 @@
+"""The sink for the local ring, which `ebpfprof history` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ebpfprof.agent.sinks.sink import Item, Refused
+from ebpfprof.profile.service import ProcessEnd, ServiceWindow
+from ebpfprof.ring.writer import Ring, RingState
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.settings import RingSettings
+
+
+class RingDelivery:
+    """Writes into the ring. It is bounded by itself, so what can't be written is dropped."""
+
+    def __init__(self, settings: RingSettings) -> None:
+        """Open the ring. Raises RingError, PermissionDenied."""
+        self._ring = Ring(
+            Path(settings.path), settings.max_bytes, settings.max_age, settings.keep_free
+        )
+
+    def deliver(self, item: Item) -> None:
+        """Write a window or a note. Raises Refused."""
+        if isinstance(item, ServiceWindow):
+            if not self._ring.write(item):
+                raise Refused(self._ring.state().last_error, "not_written")
+        elif isinstance(item, ProcessEnd):
+            self._ring.note_ended(item.pid, item.process_start_ns, item.end_s)
+        else:
+            self._ring.note_unrecorded(
+                item.identity,
+                item.pid,
+                item.process_start_ns,
+                item.command,
+                item.start_s,
+                item.end_s,
+                item.reason,
+            )
+
+    def beat(self) -> None:
+        """Note that the agent runs, and remove what is too old."""
+        self._ring.beat()
+
+    def state(self) -> RingState:
+        """What the ring holds, for metrics."""
+        return self._ring.state()
+
+    def close(self) -> None:
+        """Note until when the agent ran."""
+        self._ring.close()

@@ -1,0 +1,185 @@
+"""`ebpfprof agent`: the service that records the Go processes of a machine all the time."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ebpfprof.commands.target_options import keep_libraries_to_one_thread
+from ebpfprof.commands.verb import Verb
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.service import Agent
+    from ebpfprof.agent.settings import Settings
+    from ebpfprof.profilers.options import Options
+
+
+@click.command("agent", cls=Verb)
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(),
+    metavar="FILE",
+    help="The file with the settings.  [default: /etc/ebpfprof/agent.toml, if it is there]",
+)
+@click.option(
+    "--check",
+    "only_checks",
+    is_flag=True,
+    help="Print the settings and what would be recorded under which names, and end.",
+)
+def command(path: str | None, only_checks: bool) -> None:
+    """Record all Go processes of this machine, all the time, as a service.
+
+    Without a file it records the waits, the CPU time and the goroutines of all of them within 2 %
+    of the machine, into a local ring that `ebpfprof history` reads. SIGHUP reads the file again,
+    SIGTERM ends it.
+
+    \b
+    Examples:
+      sudo ebpfprof agent
+      sudo ebpfprof agent --check
+      sudo ebpfprof agent --config ./agent.toml
+      sudo kill -HUP $(cat /run/ebpfprof/agent.lock)
+      curl http://127.0.0.1:6061/metrics
+    """
+    keep_libraries_to_one_thread()
+    from ebpfprof.agent.settings_file import load
+
+    settings = load(path)
+    if only_checks:
+        _check(settings)
+    else:
+        _run(settings, path)
+
+
+def _run(settings: Settings, path: str | None) -> None:
+    import asyncio
+    import functools
+    from contextlib import ExitStack
+
+    from ebpfprof.agent.alone import only_agent
+    from ebpfprof.agent.endpoints import application
+    from ebpfprof.agent.log import Log
+    from ebpfprof.agent.rounds import SPARE_PLACES
+    from ebpfprof.agent.service import Agent
+    from ebpfprof.agent.settings_file import load
+    from ebpfprof.commands.results import allow_many_files
+    from ebpfprof.discovery.processes import ProcessTable
+    from ebpfprof.errors import Aborted
+    from ebpfprof.privileges.checks import require_capabilities
+    from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.recording.live import LiveSession
+    from ebpfprof.server.listener import listening
+    from ebpfprof.system.notify import Notifier
+    from ebpfprof.system.signals import Signals, hangups, interruptible, reload_on_hangup
+
+    options = _options(settings)
+    require_capabilities(needs_bpf=options.needs_bpf)
+    allow_many_files()
+    log = Log()
+    try:
+        with ExitStack() as held:
+            signals = held.enter_context(Signals())
+            reload_on_hangup()
+            held.enter_context(only_agent())
+            listener = None
+            if settings.listen:
+                listener = held.enter_context(listening(settings.listen, None))
+            give_up_before_recording(options)
+            table = held.enter_context(ProcessTable())
+            capacity = settings.max_processes + SPARE_PLACES
+            make = functools.partial(LiveSession, options, capacity=capacity)
+            live = held.enter_context(interruptible(make))
+            agent = Agent(settings, live, table, log, Notifier())
+
+            def on_ready() -> None:
+                signals.end_recording_only()
+                log.say(_ready(agent))
+                log.say(_orders(listener, path))
+
+            work = agent.run(
+                application(agent),
+                listener,
+                should_end=lambda: signals.came,
+                reloads=hangups,
+                load=lambda: load(path),
+                on_ready=on_ready,
+            )
+            asyncio.run(work)
+    except KeyboardInterrupt:
+        raise Aborted("Aborted.") from None
+
+
+def _options(settings: Settings) -> Options:
+    """The recording options of the settings."""
+    from ebpfprof.profilers.options import Options
+
+    common = Options(
+        kinds=settings.kinds,
+        labels=settings.goroutine_labels,
+        max_overhead=settings.max_overhead,
+        allow_unknown_go=settings.allow_unknown_go,
+    )
+    return common.replace(**settings.options)
+
+
+def _ready(agent: Agent) -> str:
+    from ebpfprof.console.text import listed
+    from ebpfprof.profilers.registry import kind_named
+
+    settings, rounds = agent.settings, agent.rounds
+    titles = listed([kind_named(name).title for name in settings.kinds])
+    sinks = [sink.name for sink in agent.sinks.all]
+    where = f"into {listed(sinks)}" if sinks else "but there is no sink that takes what is recorded"
+    now = rounds.recorded + rounds.starting
+    return (
+        f"Recording {titles} profiles of Go processes, {where}: {now} of them now, "
+        f"{len(rounds.waiting)} wait for their turn."
+    )
+
+
+def _orders(listener: socket.socket | None, path: str | None) -> str:
+    """What a user can do with it."""
+    from ebpfprof.agent.settings_file import DEFAULT_PATH
+    from ebpfprof.console.text import printable
+    from ebpfprof.server.listener import Address
+
+    metrics = ""
+    if listener and listener.family != socket.AF_UNIX:
+        host, port = listener.getsockname()[:2]
+        metrics = f"Metrics are at {Address(host, port).urls()[0]}/metrics; "
+    file = printable(path or DEFAULT_PATH)
+    return f"{metrics}SIGHUP reads {file} again, SIGTERM ends the agent."
+
+
+def _check(settings: Settings) -> None:
+    from ebpfprof.agent.checking import as_toml, rows
+    from ebpfprof.console.terminal import say
+    from ebpfprof.console.text import printable
+    from ebpfprof.discovery.processes import ProcessTable, not_answered, not_seen
+    from ebpfprof.recording.drop_privileges import give_up_before_looking
+
+    give_up_before_looking()
+    with ProcessTable() as table:
+        survey = table.survey()
+    say(as_toml(settings))
+    others = [each for each in survey.go if each.pid != os.getpid()]
+    say(_table(rows(settings, others)) if others else "No Go process runs here now.")
+    if survey.unanswered:
+        say(f"ebpfprof: {printable(not_answered(survey.unanswered))}", err=True)
+    if survey.unseen:
+        say(f"ebpfprof: {not_seen(survey.unseen)}", err=True)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns that are as wide as they need to be; the last one is of any length."""
+    heading = ("PID", "Process", "Service", "Namespace", "Version", "Recorded")
+    lines = [heading, *rows]
+    used = [i for i in range(len(heading)) if any(row[i] for row in rows)]
+    widths = {i: max(len(line[i]) for line in lines) for i in used}
+    return "\n".join("  ".join(line[i].ljust(widths[i]) for i in used).rstrip() for line in lines)

@@ -1,0 +1,248 @@
+"""`ebpfprof history`: what the agent recorded, of any time and of processes that are gone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ebpfprof.commands.parameter_types import Duration, OneOf, Pid
+from ebpfprof.commands.recording_options import (
+    FORCE_OPTION,
+    FORMATS,
+    format_for,
+    format_option,
+    list_of,
+    output_option,
+)
+from ebpfprof.commands.target_options import name_option
+from ebpfprof.commands.times import Span, span_of, time_of
+from ebpfprof.commands.verb import Verb
+from ebpfprof.console.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.commands.history_selection import Selection
+    from ebpfprof.ring.reader import RingArchive
+
+_DIFFERENCES = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
+_FOLDER = "/var/lib/ebpfprof"  # ebpfprof.ring.folder
+_DEFAULT_S = 3600.0
+_AROUND_S = 300.0
+_NS = 1_000_000_000
+
+
+def _kinds(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    from ebpfprof.profilers.registry import kinds_to_choose
+
+    chosen: list[str] = list_of(OneOf([kind.name for kind in kinds_to_choose()]))(
+        ctx, param, values
+    )
+    return chosen
+
+
+def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
+    return click.option(
+        name,
+        field,
+        metavar="NAME",
+        multiple=True,
+        help=f"Only processes in {what} that is called so, or fits the shell pattern.",
+    )
+
+
+@click.command("history", cls=Verb)
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="From when on: 03:00, '2026-11-25 03:00', 'yesterday 03:00', 2h (ago).  [default: an "
+    "hour before the end]",
+)
+@click.option("--until", metavar="TIME", help="Until when, in the same ways.  [default: now]")
+@click.option("--at", metavar="TIME", help="The five minutes before a time, and those after it.")
+@name_option(
+    help="Services or commands that are called so, or fit the shell pattern; may be given several "
+    "times. Without any choice: a list of all."
+)
+@click.option(
+    "-p",
+    "--pid",
+    "pids",
+    callback=list_of(Pid()),
+    metavar="PID[,PID...]",
+    multiple=True,
+    help="Processes that had this id.",
+)
+@_pattern_option("--namespace", "namespaces", "a namespace")
+@_pattern_option("--pod", "pods", "a pod")
+@_pattern_option("--container", "containers", "a container")
+@click.option(
+    "--profile",
+    "kinds",
+    callback=_kinds,
+    metavar="KIND[,KIND...]",
+    multiple=True,
+    help="Which profiles.  [default: all that there are]",
+)
+@format_option(FORMATS, default="tables on the terminal", help="Write the merged profiles.")
+@output_option(default="SERVICE-DATE-TIME.KIND.SUFFIX")
+@FORCE_OPTION
+@click.option(
+    "--hide-idle",
+    is_flag=True,
+    help="Leave waits for work (idle workers, tickers, servers that listen) out, and say how much "
+    "that was.",
+)
+@click.option(
+    "--compare",
+    "compare_s",
+    type=Duration(),
+    metavar="TIME",
+    help="Show what changed since so long before: 1h, 24h.",
+)
+@click.option(
+    "--compare-with",
+    metavar="TIME",
+    help="The same, against the time of the same length that begins then.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with all files.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="DIR",
+    default=_FOLDER,
+    show_default=True,
+    help="Where the agent writes.",
+)
+def command(
+    since: str | None,
+    until: str | None,
+    at: str | None,
+    names: list[str],
+    pids: list[int],
+    namespaces: tuple[str, ...],
+    pods: tuple[str, ...],
+    containers: tuple[str, ...],
+    kinds: list[str],
+    format_name: str | None,
+    output: Path | None,
+    force: bool,
+    hide_idle: bool,
+    compare_s: float | None,
+    compare_with: str | None,
+    as_json: bool,
+    folder: Path,
+) -> None:
+    """Show what was recorded by the agent: of any time, also of processes that are gone.
+
+    Without a choice of processes it lists those of that time. Else it adds up their windows and
+    shows them as `attach` does, writes them, or compares them with another time. It says what was
+    not watched, and why. Times are local.
+
+    \b
+    Examples:
+      sudo ebpfprof history --since 03:00 --until 03:20
+      sudo ebpfprof history --at 03:12 --name shop
+      sudo ebpfprof history --at 03:12 --name shop --compare 1h
+      sudo ebpfprof history --since 2h --name shop --profile block -o shop.html
+      sudo ebpfprof history --since 03:00 --until 04:00 --pod 'shop-*' -f pprof
+      sudo ebpfprof history --since '2026-11-25 03:00' --until 03:20 --json
+    """
+    from ebpfprof.commands.history_profiles import Showing, compare, find, show
+    from ebpfprof.commands.history_selection import Selection
+    from ebpfprof.console.terminal import say
+    from ebpfprof.ring.reader import RingArchive
+
+    if compare_s is not None and compare_with is not None:
+        raise click.UsageError("--compare and --compare-with name two times: choose one.")
+    is_compared = compare_s is not None or compare_with is not None
+    chosen = Selection(names, pids, namespaces, pods, containers)
+    writes = bool(format_name or output)
+    if as_json and (writes or is_compared):
+        raise click.UsageError("--json prints the list: leave out -o, -f and the comparison.")
+    if chosen.is_all and (writes or is_compared):
+        raise click.UsageError("Say of which service: --name NAME.")
+    formats = _DIFFERENCES if is_compared else FORMATS
+    made = format_for(format_name, output, default="pprof", formats=formats) if writes else ""
+    if made not in ("", *formats):
+        raise click.UsageError(f"A comparison can't be written as {made}.")
+    if hide_idle and made == "pprof":
+        raise click.UsageError("A pprof file always holds everything: leave out --hide-idle.")
+    span, base = _spans(since, until, at, compare_s, compare_with)
+    with RingArchive(folder) as reader:
+        if reader.warning:
+            say(f"ebpfprof: {reader.warning}", err=True)
+        if as_json or chosen.is_all:
+            _list(reader, span, chosen, kinds, as_json=as_json)
+            return
+        is_shown = made == "text" and output is None
+        showing = Showing("" if is_shown else made, output, force, hide_idle)
+        found = find(reader, span, chosen, kinds)
+        if output is not None and len(found.kinds) > 1:
+            raise click.UsageError(
+                f"-o names one file, and there are {', '.join(found.kinds)}: choose one with "
+                "--profile."
+            )
+        if base is None:
+            show(reader, found, showing)
+        else:
+            compare(reader, find(reader, base, chosen, kinds), found, showing)
+
+
+def _spans(
+    since: str | None,
+    until: str | None,
+    at: str | None,
+    compare_s: float | None,
+    compare_with: str | None,
+) -> tuple[Span, Span | None]:
+    """The time that is asked for, and that to compare it with. Raises click.UsageError."""
+    now_s = time.time()
+    if at is not None and (since is not None or until is not None):
+        raise click.UsageError("--at stands for --since and --until: leave them out.")
+    try:
+        if at is not None:
+            at_ns = time_of(at, now_s)
+            around_ns = round(_AROUND_S * _NS)
+            span = max(0, at_ns - around_ns), min(round(now_s * _NS), at_ns + around_ns)
+            if span[0] >= span[1]:
+                raise ValueError(f"--at {printable(at)} is still to come.")
+        else:
+            span = span_of(since, until, now_s, default_s=_DEFAULT_S)
+        before_ns = None
+        if compare_s is not None:
+            before_ns = span[0] - round(compare_s * _NS)
+        elif compare_with is not None:
+            before_ns = time_of(compare_with, now_s)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if before_ns is None:
+        return span, None
+    return span, (max(0, before_ns), max(0, before_ns) + span[1] - span[0])
+
+
+def _list(
+    reader: RingArchive, span: Span, chosen: Selection, wanted: Sequence[str], *, as_json: bool
+) -> None:
+    """Print the processes of a time. Raises RingError if there is none, but for JSON."""
+    from ebpfprof.commands.history_json import as_json as json_of
+    from ebpfprof.commands.history_profiles import find
+    from ebpfprof.commands.history_selection import in_time
+    from ebpfprof.commands.history_text import kinds_in, list_text
+    from ebpfprof.console.terminal import has_color, say, width
+
+    if as_json:
+        found = reader.between(*span)
+        processes = in_time(found, chosen)
+        names = [n for n in kinds_in(found, processes) if not wanted or n in wanted]
+        say(json_of(found, processes, names, str(reader.path)))
+        return
+    listed = find(reader, span, chosen, wanted)
+    out = sys.stdout
+    text = list_text(
+        listed.time, listed.processes, listed.kinds, width=width(out), color=has_color(out)
+    )
+    say(text, end="")

@@ -1,0 +1,71 @@
+"""What is recorded of services for longer than a command runs: whose it is, and of which time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.model import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceIdentity:
+    """Which service a process belongs to, as people and backends call it; "" for what is not known.
+
+    `service` is never "". `version` is the service's own. `container` is a name, not an id.
+    `labels` are further ones, as rules of the configuration made them; no label has a pid.
+    """
+
+    service: str
+    namespace: str = ""
+    version: str = ""
+    node: str = ""
+    pod: str = ""
+    container: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceWindow:
+    """What was recorded of one process from `start_s` to `end_s` (Unix time), by names of kinds.
+
+    `pid` and `process_start_ns` (CLOCK_BOOTTIME) tell processes of one service apart. A kind that
+    could not be recorded is missing.
+    """
+
+    identity: ServiceIdentity
+    pid: int
+    process_start_ns: int
+    command: str
+    go_version: str
+    start_s: float
+    end_s: float
+    profiles: Mapping[str, Profile]
+
+
+@dataclass(frozen=True, slots=True)
+class Unwatched:
+    """A process that was not recorded from `start_s` to `end_s` (Unix time), and why.
+
+    `reason` is a word: "budget" or "places" (others had their turn), "failed", "unsupported",
+    "opted-out" or "rules".
+    """
+
+    identity: ServiceIdentity
+    pid: int
+    process_start_ns: int
+    command: str
+    start_s: float
+    end_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """A process that was recorded ended, at `end_s` (Unix time) or shortly before."""
+
+    pid: int
+    process_start_ns: int
+    end_s: float

@@ -1,0 +1,107 @@
+"""One profile of many windows: their sum, or of a kind of a moment the last one of each process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.profile.delta import merged, require_same_types
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.account import RecordingAccount
+from ebpfprof.profilers.registry import find_kind
+from ebpfprof.ring.index import IndexedFile, IndexedProcess
+from ebpfprof.ring.reader import RecordedTime, RingArchive
+
+_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The profile of some windows.
+
+    `files` are those that are in it, `faults` sentences about those that can't be read, `gone`
+    the number of those that were removed meanwhile.
+    """
+
+    profile: Profile
+    files: Sequence[IndexedFile]
+    faults: Sequence[str]
+    gone: int
+
+
+def merged_windows(
+    reader: RingArchive,
+    time: RecordedTime,
+    kind: str,
+    processes: Sequence[IndexedProcess],
+    title: str,
+) -> Merged | None:
+    """The profile of a kind of these processes in a time; None if there is no file of it.
+
+    `title` stands in its first comment in place of that of a single process. Raises InvalidProfile
+    if no file can be read.
+    """
+    numbers = {each.number for each in processes}
+    files = [each for each in time.files if each.kind == kind and each.process in numbers]
+    if not files:
+        return None
+    found = find_kind(kind)
+    is_moment = found is not None and found.is_moment
+    if is_moment:
+        files = list({time.processes[each.process].process.key: each for each in files}.values())
+    read: list[IndexedFile] = []
+    faults: list[str] = []
+    gone = 0
+
+    def profiles() -> Iterator[Profile]:
+        nonlocal gone
+        types: Profile | None = None
+        for file in files:
+            try:
+                profile = reader.load(file)
+                require_same_types(profile, types or profile)
+            except FileNotFoundError:
+                gone += 1
+            except (OSError, InvalidProfile) as error:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                faults.append(f"{file.path} is left out: {reason}")
+            else:
+                types = types or replace(profile, samples=())
+                read.append(file)
+                yield profile
+
+    # Sums of errors and losses that describe several processes at a moment are not theirs.
+    change = _without_account if is_moment and len(files) > 1 else _same
+    profile = _summed(map(change, profiles()))
+    if profile is None:
+        if faults:
+            raise InvalidProfile("No file can be read. " + faults[0])
+        return None
+    account = profile.account
+    if isinstance(account, RecordingAccount):
+        account = replace(account, title=title, own_cost="")
+        profile = profile.accounted(account)
+    return Merged(profile, read, faults, gone)
+
+
+def _summed(profiles: Iterator[Profile]) -> Profile | None:
+    """The sum, with few profiles in memory at once; None if there are none."""
+    sums: list[Profile] = []
+    for profile in profiles:
+        sums.append(profile)
+        if len(sums) == _AT_ONCE:
+            sums = [merged(sums)]
+    return merged(sums) if sums else None
+
+
+_Change = Callable[[Profile], Profile]
+
+
+def _same(profile: Profile) -> Profile:
+    return profile
+
+
+def _without_account(profile: Profile) -> Profile:
+    return replace(profile, account=None)

@@ -1,0 +1,164 @@
+"""The files of the ring and their index, kept in agreement and within bounds, for one writer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from ebpfprof.ring.bounds import Bounds
+from ebpfprof.ring.contents import facts
+from ebpfprof.ring.database import IndexDamagedError, RingDatabase
+from ebpfprof.ring.folder import RingFolder, path_of
+from ebpfprof.ring.index import IndexChanges, IndexedFile, IndexQueries
+from ebpfprof.ring.reconcile import add_files, remove_torn, runs_of
+
+_NS: Final = 1_000_000_000
+_AT_ONCE: Final = 64
+_APART_NS: Final = 5 * _NS  # shorter gaps between windows are none
+
+
+class RingStore:
+    """An open folder with its index. Not for several threads at once.
+
+    `pruned` counts files that were removed, by reason: age, bytes, free_space. `unreadable` counts
+    files without facts. `rebuilt` says why the index was made anew. Methods raise OSError,
+    sqlite3.OperationalError on a full disk, and IndexDamagedError.
+    """
+
+    def __init__(self, folder: RingFolder, bounds: Bounds, now_ns: Callable[[], int]) -> None:
+        """Open the index, made anew if it is damaged, and make it agree with the files.
+
+        Raises RingError for an index of another version.
+        """
+        self._folder = folder
+        self._bounds = bounds
+        self._now_ns = now_ns
+        self._database: RingDatabase | None = None
+        self._run = 0
+        self.pruned: Counter[str] = Counter()
+        self.unreadable = 0
+        self.rebuilt = ""
+        folder.require_index(create=True)
+        try:
+            self._open()
+        except IndexDamagedError as error:
+            self.make_anew(str(error))
+        self.prune_old()
+
+    def close(self) -> None:
+        """Close the index."""
+        if self._database:
+            self._database.close()
+            self._database = None
+
+    def make_anew(self, reason: str) -> None:
+        """Make the index anew from the files."""
+        self.close()
+        self._folder.remove_index()
+        self._folder.require_index(create=True)
+        self._open(is_anew=True)
+        self.rebuilt = reason
+
+    @contextmanager
+    def changes(self) -> Iterator[IndexChanges]:
+        """Changes of the index, all or none, which also note that the agent runs."""
+        database = self._opened()
+        with database.transaction():
+            changes = IndexChanges(database)
+            yield changes
+            changes.extend_run(self._run, self._now_ns())
+
+    def store(self, files: Iterable[bytes]) -> None:
+        """Write files and their rows, or nothing. Also raises OutputError."""
+        written: list[tuple[str, int, bytes]] = []
+        try:
+            for data in files:
+                about = facts(data)
+                service, pid = about.process.identity.service, about.process.pid
+                path = path_of(about.start_ns, service, pid, about.kind)
+                written.append((*self._folder.write(path, data), data))
+            with self.changes() as changes:
+                for path, taken, data in written:
+                    changes.add_file(path, facts(data), taken)
+        except BaseException:
+            for path, _, _ in written:
+                with suppress(OSError):
+                    self._folder.remove(path)
+            raise
+
+    def used(self) -> tuple[int, int]:
+        """How many files there are, and the bytes that all of it takes."""
+        files, taken = IndexQueries(self._opened()).size()
+        return files, taken + self._folder.index_bytes()
+
+    def times(self) -> tuple[int, int]:
+        """When the oldest file begins and the newest ends, ns; zeros without files."""
+        return IndexQueries(self._opened()).times() or (0, 0)
+
+    def make_room(self, size: int) -> bool:
+        """Remove the oldest files until so many bytes fit; False if all of them are not enough."""
+        self.prune_old()
+        _, used = self.used()
+        free = self._folder.free_bytes()
+        room = self._bounds.room(used, free)
+        if size > room - self._folder.index_bytes():
+            return False
+        over = used + size - room
+        if over > 0:
+            is_by_space = self._bounds.is_by_space(used, free)
+            self.prune(over, "free_space" if is_by_space else "bytes")
+        return True
+
+    def prune_old(self) -> None:
+        """Remove what is too old."""
+        before_ns = self._now_ns() - self._bounds.max_age_ns
+        queries = IndexQueries(self._opened())
+        while old := queries.oldest(_AT_ONCE, before_ns):
+            self._remove(old, "age")
+
+    def prune(self, size: int, reason: str) -> None:
+        """Remove the oldest files, of so many bytes together."""
+        queries = IndexQueries(self._opened())
+        while size > 0 and (old := queries.oldest(_AT_ONCE)):
+            removed = []
+            for each in old:
+                if size <= 0:
+                    break
+                removed.append(each)
+                size -= each.bytes
+            self._remove(removed, reason)
+
+    def _open(self, *, is_anew: bool = False) -> None:
+        self._database = RingDatabase.open_to_write(self._folder.index_path)
+        queries, changes = IndexQueries(self._database), IndexChanges(self._database)
+        self._folder.remove_unfinished()
+        remove_torn(self._folder, self._strangers())
+        with self._database.transaction():
+            changes.remove_files(queries.paths().keys() - dict(self._folder.files()))
+            self.unreadable = add_files(self._folder, changes, self._strangers())
+            # When the agent ran, an index made anew can only infer.
+            for begun_ns, until_ns in runs_of(queries.spans(), _APART_NS) if is_anew else []:
+                changes.add_run(begun_ns, until_ns)
+            self._run = changes.begin_run(self._now_ns())
+
+    def _strangers(self) -> list[tuple[str, int]]:
+        """The files that the index does not have."""
+        known = IndexQueries(self._opened()).paths()
+        return [(path, taken) for path, taken in self._folder.files() if path not in known]
+
+    def _remove(self, files: Sequence[IndexedFile], reason: str) -> None:
+        # Files first: on a full disk their rows can't be deleted before there is room again.
+        for each in files:
+            self._folder.remove(each.path)
+        with self.changes() as changes:
+            changes.remove_files(each.path for each in files)
+            oldest_ns, _ = self.times()
+            changes.forget(oldest_ns or self._now_ns() - self._bounds.max_age_ns)
+        self.pruned[reason] += len(files)
+
+    def _opened(self) -> RingDatabase:
+        if self._database is None:
+            raise IndexDamagedError("it could not be made anew")
+        return self._database

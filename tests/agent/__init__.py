@@ -1,0 +1,1 @@
+"""The agent: its settings, who is who, the scheduler, and the service on real programs."""

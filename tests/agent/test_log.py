@@ -1,0 +1,70 @@
+"""The agent's log: no storms; and what is told to systemd."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.agent.log import MOST, PERIOD_S, Log
+from ebpfprof.system.notify import Notifier
+from ebpfprof.system.own_usage import own_usage
+
+
+def test_lines_that_differ_in_names_and_numbers_are_one_storm() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    log = Log(lines.append, lambda: now[0])
+    for number in range(100):
+        log.say(f"process {number} (shop{number}) is of go1.{number}")
+    assert len(lines) == MOST
+    assert lines[0] == "ebpfprof: process 0 (shop0) is of go1.0"
+    assert lines[-1].endswith("(further lines like this are left out for ten minutes)")
+    log.say("something else")
+    assert lines[-1] == "ebpfprof: something else"
+    now[0] = PERIOD_S
+    log.say("process 7 (shop) is of go1.1")
+    assert lines[-1] == (
+        f"ebpfprof: process 7 (shop) is of go1.1 ({100 - MOST} more lines like this were left out "
+        "before)"
+    )
+
+
+def test_what_a_target_writes_can_not_move_the_cursor() -> None:
+    lines: list[str] = []
+    Log(lines.append).say("process 7 (\x1b[2J\nx) ended")
+    assert lines == ["ebpfprof: process 7 (\\x1b[2J\\nx) ended"]
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_messages_for_systemd(is_abstract: bool, tmp_path: Path) -> None:
+    address = f"@{tmp_path}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address.replace("@", "\0"))
+        notifier = Notifier(address)
+        notifier.ready("3 processes")
+        notifier.status("4 processes")
+        notifier.reloading()
+        notifier.stopping()
+        notifier.alive()  # without a watchdog
+        manager.setblocking(False)
+        found = [manager.recv(1000).decode() for _ in range(4)]
+        with pytest.raises(BlockingIOError):
+            manager.recv(1000)
+    assert found[:2] == ["READY=1\nSTATUS=3 processes", "STATUS=4 processes"]
+    assert found[2].startswith("RELOADING=1\nMONOTONIC_USEC=")
+    assert found[3] == "STOPPING=1"
+
+
+def test_without_systemd_nothing_happens(tmp_path: Path) -> None:
+    Notifier("").ready("x")
+    Notifier(str(tmp_path / "missing")).ready("x")
+
+
+def test_own_usage_grows() -> None:
+    before = own_usage()
+    sum(range(3_000_000))
+    after = own_usage()
+    assert after.cpu_s > before.cpu_s
+    assert after.rss_bytes > 1 << 20

@@ -1,0 +1,307 @@
+"""The agent's file: each key that is wrong in each way gets a sentence with its line."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebpfprof.agent.checking import as_toml
+from ebpfprof.agent.rules import Rule
+from ebpfprof.agent.settings import (
+    COMMON,
+    RING,
+    RULE,
+    SINK,
+    RingSettings,
+    Setting,
+    Settings,
+    SinkSettings,
+)
+from ebpfprof.agent.settings_file import load, parsed
+from ebpfprof.agent.toml_places import line_of
+from ebpfprof.agent.values import (
+    ListValue,
+    NumberValue,
+    PathValue,
+    SizeValue,
+    SwitchValue,
+    TimeValue,
+    WordValue,
+)
+from ebpfprof.errors import BadConfig
+
+KINDS = "block, mutex, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
+RULE_HEAD = '[[rules]]\naction = "drop"\nsource = "__meta_process_name"\n'
+SINK_HEAD = '[[sinks]]\ntype = "folder"\n'
+
+WRONG = [
+    ('kinds = "block"', 'a.toml:1: kinds must be a list of kinds of profiles, not "block".'),
+    (
+        'kinds = ["blok"]',
+        f"a.toml:1: kinds is a list of kinds of profiles, each of which must be one of {KINDS}, "
+        'not "blok". Did you mean block?',
+    ),
+    ('kinds = ["cpu", "cpu"]', 'a.toml:1: kinds has "cpu" twice.'),
+    (
+        "kinds = []",
+        "a.toml:1: kinds must be a list of kinds of profiles with at least one of them, not [].",
+    ),
+    ("window = 0.5", 'a.toml:1: window must be a time from 1s to 1h, such as "1s", not 0.5.'),
+    ('window = "2h"', 'a.toml:1: window must be a time from 1s to 1h, such as "1s", not "2h".'),
+    ("window = true", 'a.toml:1: window must be a time from 1s to 1h, such as "1s", not true.'),
+    ("max_overhead = 101", "a.toml:1: max_overhead must be a number from 0 to 100, not 101."),
+    ('max_overhead = "1"', 'a.toml:1: max_overhead must be a number from 0 to 100, not "1".'),
+    ("max_overhead = nan", "a.toml:1: max_overhead must be a number from 0 to 100, not NaN."),
+    (
+        "max_node_overhead = 0",
+        "a.toml:1: max_node_overhead must be a number from 0.1 to 100, not 0.",
+    ),
+    (
+        'max_memory = "1MB"',
+        'a.toml:1: max_memory must be a size from 64MiB to 64GiB, such as "64MiB", not "1MB".',
+    ),
+    (
+        'max_memory = "much"',
+        'a.toml:1: max_memory must be a size from 64MiB to 64GiB, such as "64MiB", not "much".',
+    ),
+    (
+        "max_processes = 1.5",
+        "a.toml:1: max_processes must be a whole number from 1 to 1024, not 1.5.",
+    ),
+    ("min_age = -1", 'a.toml:1: min_age must be a time from 0s to 1h, such as "0s", not -1.'),
+    (
+        'environment = ["A-B"]',
+        "a.toml:1: environment is a list of names of variables, each of which must be a name of a "
+        'variable, not "A-B".',
+    ),
+    (
+        'host_root = "host"',
+        'a.toml:1: host_root must be an absolute path, such as "/var/lib/ebpfprof", not "host".',
+    ),
+    (
+        'listen = "6061"',
+        'a.toml:1: listen must be HOST:PORT, such as "127.0.0.1:6061", or "" for nothing, not '
+        '"6061".',
+    ),
+    ('allow_unknown_go = "yes"', 'a.toml:1: allow_unknown_go must be true or false, not "yes".'),
+    ("node = 3", "a.toml:1: node must be a name, not 3."),
+    ('node = "a\\u0007"', 'a.toml:1: node must be a name, not "a\\u0007".'),
+    (
+        "# a comment\n\nmax-overhead = 1",
+        "a.toml:3: There is no setting 'max-overhead'. Did you mean max_overhead?",
+    ),
+    ("colour = 1", "a.toml:1: There is no setting 'colour'."),
+    ("node = 'a'\nnode = 'b'", "a.toml:2: This key stands here a second time."),
+    ("[ring]\n[ring]", "a.toml:2: This table stands here a second time."),
+    ("ring = 1", "a.toml:1: ring must be a table, [ring]."),
+    ("[ring]\n\nsize = 1", "a.toml:3: There is no setting of [ring] 'size'."),
+    (
+        "[ring]\nmax_age = 1",
+        'a.toml:2: max_age must be a time from 10m to 3660d, such as "10m", not 1.',
+    ),
+    ("[options]\nhz = 0", "a.toml:2: hz must be a whole number from 1 to 999, not 0."),
+    ("[options]\nhzz = 9", "a.toml:2: There is no recording option 'hzz'. Did you mean hz?"),
+    ("[options]\nkernel = 1", "a.toml:2: kernel must be true or false, not 1."),
+    (
+        "[options]\nblock_rate_ns = 5",
+        "a.toml:2: block_rate_ns and max_overhead both say which waits to record: leave it out.",
+    ),
+    ("sinks = 1", "a.toml:1: sinks must be tables, each below its own [[sinks]]."),
+    ("[[sinks]]", "a.toml:1: This sink has no type."),
+    (
+        '[[sinks]]\ntype = "folders"',
+        'a.toml:2: type must be one of folder, not "folders". Did you mean folder?',
+    ),
+    (SINK_HEAD, "a.toml:1: This sink has no path."),
+    (
+        SINK_HEAD + 'path = "/a"\n' + SINK_HEAD + 'path = "/b"',
+        "a.toml:4: This sink is called 'folder', as another sink is.",
+    ),
+    (
+        SINK_HEAD + 'path = "/a"\nname = "ring"',
+        "a.toml:1: This sink is called 'ring', as the ring is.",
+    ),
+    ("rules = [1]", "a.toml:1: rules must be tables, each below its own [[rules]]."),
+    (
+        '[[rules]]\naction = "kep"',
+        "a.toml:2: action must be one of replace, keep, drop, labelmap, labeldrop, labelkeep, "
+        'lowercase, uppercase, not "kep". Did you mean keep?',
+    ),
+    (RULE_HEAD, "a.toml:1: A rule with the action drop needs a regex."),
+    ('[[rules]]\nsource = "a"', "a.toml:1: A rule with the action replace needs a target."),
+    (
+        RULE_HEAD + 'regex = "["',
+        'a.toml:4: regex must be a regular expression, not "[": unterminated character set at '
+        "position 0.",
+    ),
+    (
+        RULE_HEAD + 'regex = "(a+)+"',
+        'a.toml:4: regex must be a regular expression, not "(a+)+": a repetition repeats a '
+        "repetition, as in (a+)+, which can take for ever on some texts.",
+    ),
+    (
+        RULE_HEAD + 'regex = "a"\n' + RULE_HEAD + "regexp = 'a'",
+        "a.toml:8: There is no key of a rule 'regexp'. Did you mean regex?",
+    ),
+    (
+        RULE_HEAD + 'regex = "a"\n\n[[rules]]\ntarget = "a b"',
+        "a.toml:7: target must be a name of a label, not 'a b'.",
+    ),
+    ("window = ", "a.toml:1: This is no TOML: Invalid value."),
+    ("x", "a.toml:1: This is no TOML: Expected '=' after a key in a key/value pair."),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG)
+def test_each_mistake_gets_a_sentence_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        parsed(text, "a.toml")
+    assert str(caught.value) == sentence
+
+
+def _mistakes(setting: Setting) -> list[object]:
+    """Values that no setting of that type takes, by type and by range."""
+    by_type: dict[type, list[object]] = {
+        NumberValue: [True, "1", [], -1, 10**30],
+        TimeValue: [True, [], "x", "-1s", "99999d"],
+        SizeValue: [True, [], "x", -1, "999999TiB"],
+        SwitchValue: [0, "true", []],
+        WordValue: [0, "nothing", []],
+        ListValue: [0, [0], {}],
+        PathValue: [0, "relative", []],
+    }
+    return by_type.get(type(setting.value), [0, []])
+
+
+@pytest.mark.parametrize(
+    ("head", "setting"),
+    [("", each) for each in COMMON]
+    + [("[ring]\n", each) for each in RING]
+    + [(SINK_HEAD if each.name != "type" else "[[sinks]]\n", each) for each in SINK]
+    + [("[[rules]]\n", each) for each in RULE],
+    ids=lambda each: each.name if isinstance(each, Setting) else "",
+)
+def test_no_setting_takes_a_wrong_type_or_range(head: str, setting: Setting) -> None:
+    line = head.count("\n") + 1
+    for wrong in _mistakes(setting):
+        text = f"{head}{setting.name} = {json.dumps(wrong).replace('{}', '{ a = 1 }')}"
+        with pytest.raises(BadConfig, match=rf"^a\.toml:{line}: {setting.name} ") as caught:
+            parsed(text, "a.toml")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "made"),
+    [(COMMON, Settings()), (RING, RingSettings()), (RULE, Rule())],
+    ids=["common", "ring", "rule"],
+)
+def test_the_defaults_stand_in_one_place(table: tuple[Setting, ...], made: object) -> None:
+    assert {each.name: each.default for each in table} == {
+        each.name: getattr(made, each.name) for each in table
+    }
+    tables = {"options", "ring", "sinks", "rules"}
+    names = {each.name for each in fields(made)} - tables  # type: ignore[arg-type]
+    assert names == {each.name for each in table}
+
+
+def test_sinks_have_all_their_settings() -> None:
+    assert {each.name for each in SINK} == {each.name for each in fields(SinkSettings)}
+
+
+FULL = """\
+kinds = ["mutex", "wall"]
+window = "10s"
+max_overhead = 0.5
+max_memory = "1GiB"
+min_age = 2.5
+environment = ["APP"]
+listen = ""
+[options]
+hz = 19
+[ring]
+enabled = false
+max_age = "1d"
+[[sinks]]
+type = "folder"
+path = "/srv/out"
+[[rules]]
+source = ["__meta_process_name", "__meta_node"]
+regex = "(.*);(.*)"
+target = "service"
+replacement = "$1-$2"
+[[rules]]
+action = "labeldrop"
+regex = "x"
+"""
+
+
+def test_what_check_prints_is_a_file_that_says_the_same() -> None:
+    found = parsed(FULL, "a.toml")
+    assert found.kinds == ("mutex", "wall")
+    assert (found.window, found.min_age, found.max_memory) == (10.0, 2.5, 1 << 30)
+    assert (found.listen, dict(found.options)) == (None, {"hz": 19})
+    assert (found.ring.enabled, found.ring.max_age) == (False, 86400)
+    assert [each.name for each in found.sinks] == ["folder"]
+    assert [each.action for each in found.rules] == ["replace", "labeldrop"]
+    assert parsed(as_toml(found), "b.toml") == found
+    assert parsed(as_toml(Settings()), "b.toml") == Settings()
+
+
+_KEYS = st.sampled_from(["a", "b", '"c d"', "e.f"])
+_VALUES = st.sampled_from(["1", "[\n  1,\n  2,\n]", '"""\nb = 3\n"""', "{ x = 1 }", "'#'"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(_KEYS, _VALUES), unique_by=lambda each: each[0]), st.integers(0, 3))
+def test_a_value_is_found_on_its_line(pairs: list[tuple[str, str]], blank: int) -> None:
+    lines, begins = [], {}
+    for key, value in pairs:
+        lines += ["# b = 2"] * blank
+        begins[key] = len("\n".join([*lines, ""]).splitlines()) + 1
+        lines += f"{key} = {value}".splitlines()
+    for key, line in begins.items():
+        path = key.replace('"', "").split(".") if key == "e.f" else [key.strip('"')]
+        assert line_of("\n".join(lines), path) == line
+
+
+def test_a_file_is_only_read_if_no_other_user_can_change_it(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text("window = 9")
+    assert load(str(path)).window == 9
+    path.chmod(0o666)
+    with pytest.raises(BadConfig, match="can be changed by all users: chmod o-w it"):
+        load(str(path))
+    path.chmod(0o644)
+    os.chown(path, 12345, 12345)
+    with pytest.raises(BadConfig, match="belongs to neither root nor the user"):
+        load(str(path))
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"There is no file .*: write one, or leave out --config"):
+        load(str(tmp_path / "missing"))
+    with pytest.raises(BadConfig, match=r"is not a regular file|can't be read: Is a directory"):
+        load(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadConfig, match="is not a regular file"):
+        load(str(tmp_path / "pipe"))
+    (tmp_path / "long").write_text("#" * (65 << 10))
+    with pytest.raises(BadConfig, match="is longer than 64 KiB"):
+        load(str(tmp_path / "long"))
+    (tmp_path / "bytes").write_bytes(b"window = 9\n\xff")
+    with pytest.raises(BadConfig, match="bytes:2: This is no UTF-8"):
+        load(str(tmp_path / "bytes"))
+
+
+def test_folders_of_systemd_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFIGURATION_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("STATE_DIRECTORY", "/srv/state")
+    assert load(None).ring.path == "/srv/state"
+    (tmp_path / "agent.toml").write_text("window = 7")
+    assert (load(None).window, load(None).ring.path) == (7, "/srv/state")

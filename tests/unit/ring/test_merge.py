@@ -1,0 +1,140 @@
+"""Windows add up to what one recording of all the time would have been."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import InvalidProfile
+from ebpfprof.profile.delta import difference, merged
+from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
+from ebpfprof.ring.merge import Merged, merged_windows
+from ebpfprof.ring.reader import RingArchive
+from tests.unit.ring.made_up import (
+    NS,
+    START_S,
+    WINDOW_S,
+    Clock,
+    goroutines_of,
+    profile_of,
+    ring,
+    window,
+)
+from tests.unit.ring.test_contents import estimated
+
+ALL = 0, 1 << 62
+
+
+def snapshot(minutes: int) -> Profile:
+    """The sums of an estimate since its begin, after so many minutes; variances grow, too."""
+    profile = estimated(profile_of(10 * minutes, minutes * NS, START_S, stacks=3))
+    samples = tuple(replace(each, variance=minutes * 1e16) for each in profile.samples)
+    coverage = WindowCoverage(
+        minutes * NS,
+        minutes * 60 * NS,
+        40 * minutes,
+        {"block": Deviation(30.0 * minutes, 3e9 * minutes, 9.0 * minutes, 3e16 * minutes)},
+        0.0,
+        has_paused=True,
+    )
+    account = replace(
+        profile.account,  # type: ignore[type-var]
+        length_ns=minutes * 60 * NS,
+        coverage=coverage,
+        spread={(e.locations, e.labels): (e.values[1], e.variance) for e in samples},
+        losses=(),
+        overhead=None,
+        events=30 * minutes,
+    )
+    length_ns = minutes * 60 * NS
+    return replace(profile, samples=samples, duration_ns=length_ns).accounted(account)
+
+
+def merge(folder: Path, kind: str = "block") -> Merged:
+    with RingArchive(folder) as archive:
+        time = archive.between(*ALL)
+        found = merged_windows(archive, time, kind, list(time.processes.values()), "all of it")
+    assert found is not None
+    return found
+
+
+def write(folder: Path, minutes: Sequence[Sequence[Profile]], pid: int = 42) -> None:
+    with ring(folder, Clock()) as writer:
+        for number, profiles in enumerate(minutes):
+            at = window(START_S + number * WINDOW_S, profiles, pid=pid)
+            assert writer.write(at), writer.state()
+
+
+def test_the_sum_of_exact_windows_is_exact(tmp_path: Path) -> None:
+    minutes = [profile_of(3 + n, n * NS, START_S + n * WINDOW_S, stacks=2) for n in range(40)]
+    write(tmp_path, [[each] for each in minutes])
+    found = merge(tmp_path)
+    assert {(e.locations, e.labels, e.values) for e in found.profile.samples} == {
+        (e.locations, e.labels, e.values) for e in merged(minutes).samples
+    }
+    assert found.profile.duration_ns == 40 * 60 * NS
+    assert found.profile.time_ns == minutes[0].time_ns
+    assert found.profile.comments[0] == "all of it, 2400.000 s, every event"
+
+
+def test_errors_of_estimates_add_up_to_those_of_one_recording(tmp_path: Path) -> None:
+    """Variances add up: the error of an hour is smaller, in proportion, than that of a minute."""
+    sums = [snapshot(n) for n in range(5)]
+    windows = [difference(later, earlier) for earlier, later in pairwise(sums)]
+    write(tmp_path, [[each] for each in windows])
+    found = merge(tmp_path).profile
+    whole = difference(sums[4], sums[0])
+    assert found.comments[0] == "all of it, 240.000 s, every event in windows"
+    assert found.comments[1:] == whole.comments[1:]
+    assert "standard error of all counts 5.1 %, of all delays 2.9 %" in found.comments
+    for mine, theirs in zip(found.samples, whole.samples, strict=True):
+        assert mine.values == theirs.values
+        assert mine.variance == pytest.approx(theirs.variance, rel=1e-2)
+
+
+def test_of_a_moment_it_is_the_last_one_of_each_process(tmp_path: Path) -> None:
+    write(tmp_path, [[goroutines_of(n, START_S + n * WINDOW_S)] for n in (10, 20, 30)])
+    write(tmp_path, [[goroutines_of(n, START_S + n * WINDOW_S)] for n in (1, 2)], pid=43)
+    found = merge(tmp_path, "goroutine")
+    assert [each.values for each in found.profile.samples] == [(32,)]
+    assert len(found.files) == 2
+
+
+def test_windows_of_several_processes_add_up(tmp_path: Path) -> None:
+    for pid in (42, 43, 44):
+        write(tmp_path, [[profile_of(3, NS, START_S)]], pid=pid)
+    found = merge(tmp_path).profile
+    assert [each.values for each in found.samples] == [(9, 3 * NS)]
+    assert found.comments[0].startswith("all of it, 180.000 s")
+
+
+def test_a_torn_file_is_left_out_and_told(tmp_path: Path) -> None:
+    write(tmp_path, [[profile_of(3, NS, START_S + n * WINDOW_S)] for n in range(3)])
+    first, *_ = sorted(tmp_path.rglob("*.pb.gz"))
+    first.write_bytes(first.read_bytes()[:-20])
+    found = merge(tmp_path)
+    assert [each.values for each in found.profile.samples] == [(6, 2 * NS)]
+    (fault,) = found.faults
+    assert first.name in fault
+    assert "damaged" in fault
+
+
+def test_files_that_are_pruned_meanwhile_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, [[profile_of(3, NS, START_S + n * WINDOW_S)] for n in range(3)])
+    first, *_ = sorted(tmp_path.rglob("*.pb.gz"))
+    first.unlink()
+    found = merge(tmp_path)
+    assert (found.gone, len(found.files)) == (1, 2)
+
+
+def test_without_a_file_that_can_be_read_there_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, [[profile_of(3, NS, START_S)]])
+    for each in tmp_path.rglob("*.pb.gz"):
+        each.write_bytes(b"\x1f\x8b torn")
+    with pytest.raises(InvalidProfile, match="No file can be read"):
+        merge(tmp_path)
