@@ -47,8 +47,8 @@ struct event {
     u32 cpu;
     u8 kind;    /* enum event_kind */
     u8 reason;  /* of a wait: runtime.waitReason; of STOP_WORLD: runtime.stwReason */
-    u8 is_made; /* of YIELD: the goroutine was made to; of THREAD_OFF: the thread was; of
-                   THREAD_WAKE: an interrupt wakes it */
+    u8 is_made; /* of YIELD: the goroutine was made to; of SWITCH: the other is new; of THREAD_OFF:
+                   the thread was; of THREAD_WAKE: an interrupt wakes it */
     u8 is_exit; /* of SWITCH: the goroutine ends with it; of THREAD_OFF: it is in a system call; of
                    THREAD_WAKE: a thread of the process wakes it */
 };

@@ -54,6 +54,13 @@ static __always_inline u64 stack_of(u64 g, u32 target_index, const struct target
     return key;
 }
 
+/* The other goroutine of the coroutine that g hands over to. */
+static __always_inline u64 partner_of(u64 g, const struct traced *traced) {
+    if (!traced->coro_offset)
+        return 0;
+    return word_at(word_at(g + traced->coro_offset) + traced->coro_g_offset);
+}
+
 /*
  * more: of CREATE the new goroutine's startpc; of READY the woken one's trackingSeq; of SWITCH the
  * goid of the other one; of those that stop to run the key of their labels.
@@ -65,10 +72,7 @@ static __always_inline u64 more_of(u32 kind, u64 g, const struct traced *traced,
     if (kind == READY)
         return byte_at(g + traced->sequence_offset);
     if (kind == SWITCH)
-        return traced->coro_offset
-                   ? goid_of(word_at(word_at(g + traced->coro_offset) + traced->coro_g_offset),
-                             traced)
-                   : 0;
+        return goid_of(partner_of(g, traced), traced);
 #if WITH_LABELS
     if (kind == PARK || kind == EXIT || kind == YIELD || kind == PREEMPT)
         return label_set_of(g, target->labels_offset, target->labels_in_slice,
@@ -107,6 +111,10 @@ static __always_inline void record(struct pt_regs *ctx, const struct moment *mom
         event->by = waited_for(occasion->m, occasion->semaphore_bp, reason, target->sema_offset,
                                &traced->waits);
     event->is_made = kind == YIELD && traced->made_in_bx ? (u8)ctx->bx : 0;
+    if (kind == SWITCH) {
+        u64 partner = partner_of(g, traced);
+        event->is_made = partner && word_at(partner + traced->pc_offset) == traced->coro_start;
+    }
     event->is_exit =
         kind == SWITCH && traced->coro_exit_offset ? byte_at(g + traced->coro_exit_offset) : 0;
     end_event(event, number);

@@ -21,7 +21,8 @@ struct traced {
     u64 namespace_inode;
     u64 text_start; /* of Go's code */
     u64 text_bytes;
-    u32 g0_offset; /* of runtime.m.g0 */
+    u64 coro_start; /* of runtime.corostart, where a new coroutine begins */
+    u32 g0_offset;  /* of runtime.m.g0 */
     s32 tls_offset;
     u32 goid_offset;
     u32 sequence_offset; /* of runtime.g.trackingSeq */
@@ -29,6 +30,7 @@ struct traced {
     u32 coro_offset; /* of runtime.g.coroarg; 0: there is none */
     u32 coro_exit_offset;
     u32 coro_g_offset; /* of runtime.coro.gp */
+    u32 pc_offset;     /* of runtime.g.sched.pc */
     u32 p_offset;      /* of runtime.m.p */
     u32 old_p_offset;
     u32 tick_offset; /* of runtime.m.syscalltick */

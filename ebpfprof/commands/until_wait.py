@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ebpfprof.commands.parameter_types import Duration, similar
+from ebpfprof.commands.parameter_types import Duration
+from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import listed, printable
 
 if TYPE_CHECKING:

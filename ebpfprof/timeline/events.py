@@ -42,11 +42,11 @@ class Event(NamedTuple):
 
     `word` is the reason of a wait, or why the world stops. `more` is of CREATE the entry of the new
     goroutine's function, of READY its g.trackingSeq, of SWITCH the goid of the other goroutine, of
-    THREAD_OFF in a system call the number of that. `is_made`: it was preempted. `is_exit`: of
-    SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a system call. `on` is of PARK a
-    key of Timeline.objects, 0 for none: what the goroutine waits for. THREAD_WAKE is by the thread
-    `more`, of a process with the name `word`: of the same one if `is_exit`; `is_made`: an interrupt
-    did it while that thread ran.
+    THREAD_OFF in a system call the number of that. `is_made`: it was preempted; of SWITCH, that the
+    other one begins. `is_exit`: of SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a
+    system call. `on` is of PARK a key of Timeline.objects, 0 for none: what the goroutine waits
+    for. THREAD_WAKE is by the thread `more`, of a process with the name `word`: of the same one if
+    `is_exit`; `is_made`: an interrupt did it while that thread ran.
     """
 
     at_ns: int

@@ -187,11 +187,14 @@ class Replay:
             thread.left = g.goid  # the thread may have it still for a moment
 
     def _other(self, event: Event, thread: ReplayedThread) -> ReplayedGoroutine | None:
-        """The goroutine that gets the thread; the runtime makes it without a moment of its own."""
+        """The goroutine that gets the thread; the runtime makes it without a moment of its own.
+
+        One of which nobody knows, and that does not begin now, was there before.
+        """
         other = self._scheduler.goroutines.get(event.more)
         if other or not event.more:
             return other
-        if event.more in self._looks.known:
+        if not event.is_made:
             return self._scheduler.begin_with(event.more, ReplayedState.WAITING, "coroutine")
         waits = ReplayedState.WAITING
         other = ReplayedGoroutine(event.more, waits, event.at_ns, word="coroutine")

@@ -43,6 +43,7 @@ _SWITCHES: Final = c_facts.number("trace/threads.h", "SWITCHES")
 _WAKES: Final = c_facts.number("trace/threads.h", "WAKES")
 _SEMAPHORE_PARKS: Final = c_facts.number("trace/waited_for.h", "SEMAPHORE_PARKS")
 _OF_CGO: Final = "crosscall2"  # runtime/cgo/asm_amd64.s, Go 1.19 to 1.27
+_OF_COROUTINES: Final = "runtime.corostart"  # runtime/coro.go, Go 1.23 to 1.27
 # Whom a moment happens to, and whose stack belongs to it.
 _TAKES: Final = {
     ScheduleMoment.PARK: ("IN_AX", "OF_SUBJECT"),
@@ -239,6 +240,7 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, Any]:
         return layout.offset(struct, field) if layout.has(struct, field) else 0
 
     has_coroutines = "coro" in layout.structs and layout.has("g", "coroarg")
+    starts = go.binary.functions_named(_OF_COROUTINES)
     device, inode = go.target.pid_namespace()
     return {
         # Else the first moment or context switch tells it.
@@ -256,6 +258,8 @@ def _traced_fields(go: GoTarget, tls_offset: int) -> dict[str, Any]:
         "coro_offset": offset("g", "coroarg") if has_coroutines else 0,
         "coro_exit_offset": offset("g", "coroexit"),
         "coro_g_offset": offset("coro", "gp") if has_coroutines else 0,
+        "coro_start": next((at.entry + go.load_bias for at in starts), 0),
+        "pc_offset": offset("g", "sched.pc"),
         "p_offset": offset("m", "p"),
         "old_p_offset": offset("m", "oldp"),
         "tick_offset": offset("m", "syscalltick"),

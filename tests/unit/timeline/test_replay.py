@@ -210,10 +210,15 @@ def test_a_thread_may_lose_its_processor_while_a_coroutine_hands_over() -> None:
     ]
 
 
-def test_a_coroutine_that_nobody_saw_begin_is_created() -> None:
-    steps = replayed([event(10, EventKind.SWITCH, 1, by=1, more=2)], waiting(1, 3))
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_made: bool) -> None:
+    """Even if it ended before a look could find it."""
+    switch = event(10, EventKind.SWITCH, 1, by=1, more=2, is_made=is_made)
+    steps = replayed([switch, event(20, EventKind.EXIT, 2)], waiting(1, 3))
     made = [step for step in steps if step.kind is StepKind.CREATE]
-    assert [(step.goid, step.by, step.state) for step in made] == [(2, 1, "waiting")]
+    assert [(step.goid, step.by, step.state) for step in made] == [(2, 1, "waiting")] * is_made
+    before = [step.word for step in steps if step.kind is StepKind.IS and step.goid == 2]
+    assert before == ["coroutine"] * (not is_made)
 
 
 def test_the_end_of_a_coroutine_is_told_once() -> None:
