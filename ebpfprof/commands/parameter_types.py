@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import parsed_duration, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_UNITS_S: Final = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "\u00b5s": 1e-6,  # both of the characters that look so, as in Go's time.ParseDuration
-    "\u03bcs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
-_PART: Final = rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS_S)})"
 _MAX_PID: Final = (1 << 31) - 1
 
 
@@ -45,7 +33,7 @@ class Duration(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The seconds. Raises click.BadParameter."""
-        seconds = _seconds(str(value).strip())
+        seconds = parsed_duration(str(value).strip())
         if seconds is None:
             self.fail(
                 f"{_quoted(value)} is no length of time. Write it as Go does (10s, 1m30s, 500ms), "
@@ -60,18 +48,6 @@ class Duration(click.ParamType[float]):
         if seconds > self._most_s:
             self.fail(f"{_quoted(value)} is more than {self._most_s:g} s.", param, ctx)
         return seconds
-
-
-def _seconds(text: str) -> float | None:
-    """The seconds that a text stands for; None if it is no length of time."""
-    if re.fullmatch(f"(?:{_PART})+", text):
-        found = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(_PART, text))
-    else:
-        try:
-            found = float(text)
-        except ValueError:
-            return None
-    return found if math.isfinite(found) else None
 
 
 class Number(click.ParamType[float]):

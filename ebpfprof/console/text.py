@@ -1,5 +1,7 @@
 """Text for people: strings of targets made harmless, and numbers with units."""
 
+import math
+import re
 from collections.abc import Sequence
 
 _UNITS = (
@@ -11,6 +13,18 @@ _UNITS = (
 )
 _NS = {"nanoseconds": 1, "microseconds": 1_000, "milliseconds": 1_000_000, "seconds": 1_000_000_000}
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+_UNITS_S = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "\u00b5s": 1e-6,  # both of the characters that look so, as in Go's time.ParseDuration
+    "\u03bcs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_PART = rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS_S)})"
 
 
 def printable(text: str, *, ascii_only: bool = False) -> str:
@@ -44,6 +58,21 @@ def duration(ns: float, digits: int = 3) -> str:
         if abs(ns) >= size * 0.9995:
             return f"{_with_digits(ns / size, digits)} {unit}"
     return f"{ns:.0f} ns"
+
+
+def parsed_duration(text: str) -> float | None:
+    """The seconds of a text: as Go writes a length of time (1m30s, 500ms), or a number of seconds.
+
+    None if it is no length of time. It may be negative or 0.
+    """
+    if re.fullmatch(f"(?:{_PART})+", text):
+        found = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(_PART, text))
+    else:
+        try:
+            found = float(text)
+        except ValueError:
+            return None
+    return found if math.isfinite(found) else None
 
 
 def quantity(value: float, unit: str, digits: int = 3) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from ebpfprof.continuous.process import Live, LiveTarget
 from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.connections import Connection, Waiting
+from ebpfprof.server.flight_recorders import FlightRecorders
 from ebpfprof.server.listener import BACKLOG
+from ebpfprof.server.trace_child import TraceSettings
 from ebpfprof.server.watches import GoroutineWatches
 from ebpfprof.system.signals import check
 
@@ -47,8 +49,7 @@ class Service:
     allow_unknown_go: bool = False
     lock_labels: bool = False
     """Whether what is scraped has labels of locks, as what the page shows."""
-    max_overhead: float = 0.0
-    """The bound of execution traces, in percent of a process's CPU time; 0: none."""
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
     def manager(self, live: Live, targets: Sequence[LiveTarget]) -> Manager:
         """A manager of the `targets`, which `live` has opened."""
@@ -113,13 +114,14 @@ def run(
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
             watches = service.watches(manager, files)
+            recorders = FlightRecorders(manager, service.traces)
             app = application(
                 *(manager, follower, policy, watches, sources),
                 lock_labels=service.lock_labels,
-                max_overhead=service.max_overhead,
+                recorders=recorders,
             )
             server = _Server(_config(app))
-            regular = (manager.run(), follower.run(), watches.run())
+            regular = (manager.run(), follower.run(), watches.run(), recorders.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
             return [each for p in manager.processes for each in p.history.completeness()]
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so
