@@ -136,7 +136,7 @@ def last_of(request: Request) -> float | None:
     last_s = parsed_duration(text) if len(text) <= _MOST_CHARACTERS else None
     if last_s is None or last_s <= 0:
         raise BadParameterError(
-            f"invalid value for {_LAST!r}: {printable(text[:_MOST_CHARACTERS])!r} is no length of "
+            f"invalid value for '{_LAST}': '{printable(text[:_MOST_CHARACTERS])}' is no length of "
             "time such as 10s, 1m30s or 500ms"
         )
     return last_s
@@ -147,7 +147,7 @@ def _format_of(request: Request) -> str:
     name = parameter(request, "format") or _GO
     if name not in FORMATS:
         shown = printable(name[:_MOST_CHARACTERS])
-        raise BadParameterError(f"The format {shown!r} is none of {', '.join(FORMATS)}.")
+        raise BadParameterError(f"The format '{shown}' is none of {', '.join(FORMATS)}.")
     return name
 
 

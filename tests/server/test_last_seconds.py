@@ -22,7 +22,7 @@ from tests.toolchains import toolchain
 
 URL = "/debug/pprof/trace"
 STATES = re.compile(r" StateTransition Time=(\d+) ")
-KEPT_S = 1.0
+KEPT_S = 0.5
 OPTIONS = ("--profile", "goroutine", "--last", f"{KEPT_S:g}s")
 
 
@@ -67,13 +67,15 @@ def test_the_last_seconds_come_as_often_as_one_asks(
     target: Target, server: Server, tmp_path: Path
 ) -> None:
     await_said(server, is_there=True)
-    sleep(KEPT_S)  # so that there is more than is kept
-    found = [times(server.get(f"{URL}?last{more}"), tmp_path) for more in ("", "=100ms", "=1h")]
-    lengths = [max(each) - min(each) for each in found]
-    assert all(0 < length <= most for length, most in zip(lengths, (1e9, 1e8, 1e9), strict=True))
-    assert min(lengths[0], lengths[2]) > 1e8
-    ends = [max(each) for each in found]
-    assert ends == sorted(set(ends))
+    first = times(server.get(f"{URL}?last"), tmp_path)
+    later = first
+    while min(later) <= max(first):  # until all that was first is gone
+        later = times(server.get(f"{URL}?last=1h"), tmp_path)
+    short = times(server.get(f"{URL}?last=100ms"), tmp_path)
+    for found, most_s in ((first, KEPT_S), (later, KEPT_S), (short, 0.1)):
+        assert 0 < max(found) - min(found) <= most_s * 1e9
+    assert max(later) - min(later) > 0.1e9
+    assert max(first) < max(later) < max(short)
     assert has_probes(target.pid)
 
 
@@ -90,12 +92,6 @@ def test_a_file_may_have_any_format_and_a_name_of_its_own(target: Target, server
         # No browser is to show it as a page of ours: names in it are the program's.
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["x-content-type-options"] == "nosniff"
-
-
-def test_the_next_seconds_are_there_as_well(server: Server, tmp_path: Path) -> None:
-    answer = server.get(f"{URL}?seconds=0.3")
-    assert len(times(answer, tmp_path)) > 50
-    assert answer.headers["content-disposition"] == 'attachment; filename="trace"'
 
 
 @pytest.mark.parametrize(
@@ -144,7 +140,7 @@ def test_the_last_seconds_of_a_process_that_ended_are_kept(tmp_path: Path) -> No
             target.kill()
             answer = server.get(f"{URL}?last=1ms")
             found = times(answer, tmp_path)
-            assert 1e6 < max(found) - min(found) <= 1e9  # all that was kept
+            assert 1e6 < max(found) - min(found) <= KEPT_S * 1e9  # all that was kept
             again = server.get(f"{URL}?last")
             assert again.body == answer.body
             assert again.headers == {**answer.headers, "date": again.headers["date"]}
