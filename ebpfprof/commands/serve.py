@@ -123,9 +123,9 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     "last_s",
     type=Duration(most_s=_MOST_LAST_S),
     metavar="TIME",
-    help="Also record an execution trace of each Go process, all the time, of which the last "
-    "seconds are kept: /debug/pprof/trace?last gives them, and a button on the page. The profiles "
-    "and the trace have half of --max-overhead each.",
+    help="Also record an execution trace of each Go process (of four at most), all the time, of "
+    "which the last seconds are kept: /debug/pprof/trace?last gives them, and a button on the "
+    "page. The profiles and the trace have half of --max-overhead each.",
 )
 @source_option
 def command(

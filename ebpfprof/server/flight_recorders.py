@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.server.trace_child import FlightChild, TraceSettings
+from ebpfprof.server.trace_child import FlightChild, TraceFile, TraceSettings
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
 
-MOST: Final = 8
+MOST: Final = 4
 """Of how many processes at once the last seconds are kept."""
 KEPT_S: Final = 600.0
 """For how long the last seconds of a process that ended are kept."""
@@ -43,7 +43,7 @@ class NoLastSecondsError(Exception):
 class LastSeconds:
     """A file: a trace of the last seconds until `end_s` (Unix time)."""
 
-    data: bytes
+    file: TraceFile
     end_s: float
 
 
@@ -66,13 +66,13 @@ class _Recorded:
 class _Left:
     """What is left of a process that ended: files by their formats, and when (Unix time)."""
 
-    files: dict[str, bytes]
+    files: dict[str, TraceFile]
     lost_ns: float
     end_s: float = field(default_factory=time.time)
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.files.values()))
+        return sum(len(each.data) for each in self.files.values())
 
 
 class FlightRecorders:
@@ -86,6 +86,7 @@ class FlightRecorders:
         """Without `settings.last_s` no process has one."""
         self._manager = manager
         self.settings = settings
+        self._turn = asyncio.Lock()
         self._recorded: dict[RecordedProcess, _Recorded] = {}
         self._left: dict[RecordedProcess, _Left] = {}  # in the order in which they ended
 
@@ -114,9 +115,9 @@ class FlightRecorders:
         """
         recorded = self._recorded.get(process)
         if recorded:
-            data = await recorded.child.trace(format_name, last_s)
-            if data is not None:
-                return LastSeconds(data, time.time())
+            file = await recorded.child.trace(format_name, last_s)
+            if file is not None:
+                return LastSeconds(file, time.time())
             await asyncio.wait([recorded.running])
             self._check()
         if left := self._left.get(process):
@@ -180,7 +181,7 @@ class FlightRecorders:
         self._forget()
 
     def _started(self, process: RecordedProcess, lost_ns: float = 0.0) -> _Recorded:
-        child = FlightChild(process.pid, self.settings)
+        child = FlightChild(process.pid, self.settings, self._turn)
         return _Recorded(child, asyncio.ensure_future(child.run()), lost_ns)
 
     def _note_end(self, process: RecordedProcess, recorded: _Recorded) -> None:

@@ -60,9 +60,23 @@ def failure(code: int, said: bytes) -> EbpfprofError:
     return TargetGone(why) if code in _GONE else AttachFailed(f"No trace was recorded. {why}")
 
 
+def comments_in(said: bytes) -> tuple[str, ...]:
+    """What a child that wrote a trace said of it on stderr."""
+    lines = said.decode(errors="replace").splitlines()
+    return tuple(each.removeprefix(_SAID_BY) for each in lines if each.startswith(_SAID_BY))
+
+
 def _ended_with(code: int) -> str:
     how = f"with status {code}" if code >= 0 else f"by signal {-code}"
     return f"The process that recorded it ended {how}."
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """A trace in one of the formats; `comments` say what is missing in it."""
+
+    data: bytes
+    comments: tuple[str, ...] = ()
 
 
 class FlightChild:
@@ -71,18 +85,21 @@ class FlightChild:
     What it says is in ebpfprof.tracing.flight_recorder.
     """
 
-    def __init__(self, pid: int, settings: TraceSettings) -> None:
-        """For a process with this pid; run() starts it."""
+    def __init__(self, pid: int, settings: TraceSettings, turn: asyncio.Lock) -> None:
+        """For a process with this pid; run() starts it.
+
+        With `turn` children make traces one after the other: each takes much memory meanwhile.
+        """
         self._command = settings.command(pid, "--last", f"{settings.last_s}")
-        self._turn = asyncio.Lock()
+        self._turn = turn
         self._begun = asyncio.Event()
-        self._answer: asyncio.Future[bytes] | None = None
+        self._answer: asyncio.Future[TraceFile] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self.is_recording = False
         """Whether the probes are attached."""
         self.lost_ns = 0.0
         """The CPU time that it took the process so far, estimated."""
-        self.left: dict[str, bytes] = {}
+        self.left: dict[str, TraceFile] = {}
         """The last seconds of a process that ended, by format, once run() has returned."""
         self.failure: EbpfprofError | None = None
         """Why it ended, if not with the process; once run() has returned."""
@@ -116,13 +133,13 @@ class FlightChild:
             if self._answer and not self._answer.done():
                 self._answer.cancel()
 
-    async def trace(self, format_name: str, last_s: float | None) -> bytes | None:
+    async def trace(self, format_name: str, last_s: float | None) -> TraceFile | None:
         """The last seconds until now: all that are kept, or so many; None if it has ended.
 
         Raises EbpfprofError if they can't be made into a trace.
         """
+        await self._begun.wait()
         async with self._turn:
-            await self._begun.wait()
             if not self.is_recording or not self._process or not self._process.stdin:
                 return None
             self._answer = asyncio.get_running_loop().create_future()
@@ -153,7 +170,8 @@ class FlightChild:
     async def _listen(self, stream: asyncio.StreamReader) -> None:
         while line := await stream.readline():
             message: dict[str, Any] = json.loads(line)
-            file = await stream.readexactly(message.get("bytes", 0))
+            data = await stream.readexactly(message.get("bytes", 0))
+            file = TraceFile(data, tuple(message.get("comments", ())))
             self.lost_ns = max(self.lost_ns, message.get("lost_ns", 0.0))
             if "recording" in message:
                 self.is_recording = True

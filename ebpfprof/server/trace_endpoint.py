@@ -7,6 +7,7 @@ those that are kept (serve --last).
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import signal
 import time
@@ -20,7 +21,7 @@ from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import parsed_duration, printable
 from ebpfprof.export.timelines.formats import FORMATS
 from ebpfprof.server.pprof_answers import BadParameterError, attachment, hang_up, parameter
-from ebpfprof.server.trace_child import failure
+from ebpfprof.server.trace_child import TraceFile, comments_in, failure
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -33,6 +34,9 @@ DESCRIPTION: Final = (  # net/http/pprof, profileDescriptions
     "parameter. After you get the trace file, use the go tool trace command to investigate the "
     "trace."
 )
+COMMENTS: Final = "X-Ebpfprof-Comments"
+"""What is missing in a trace, as a list in JSON: Go's format has no place for it."""
+_MOST_COMMENTS, _MOST_COMMENT = 20, 300
 _LAST: Final = "last"
 _SECONDS: Final = "seconds"
 _USUAL_S: Final = 1.0
@@ -60,24 +64,22 @@ class TraceEndpoint:
             return await self._last(request, process, form)
         seconds = seconds_of(request)
         headers = attachment(NAME if form == _GO else _file_name(process, form, time.time()))
-        body = None
+        file = None
         if request.method != "HEAD":
             async with self._turn:
-                body = await self._recorded(request, process, seconds, form)
-        return Response(body, 200, headers, _MEDIA_TYPE)
+                file = await self._recorded(request, process, seconds, form)
+        return _answered(file, headers)
 
     async def _last(self, request: Request, process: RecordedProcess, form: str) -> Response:
         last_s = last_of(request)
         if request.method == "HEAD":
-            headers = attachment(_file_name(process, form, time.time()))
-            return Response(None, 200, headers, _MEDIA_TYPE)
+            return _answered(None, attachment(_file_name(process, form, time.time())))
         found = await self._recorders.trace(process, form, last_s)
-        headers = attachment(_file_name(process, form, found.end_s))
-        return Response(found.data, 200, headers, _MEDIA_TYPE)
+        return _answered(found.file, attachment(_file_name(process, form, found.end_s)))
 
     async def _recorded(
         self, request: Request, process: RecordedProcess, seconds: float, form: str
-    ) -> bytes | None:
+    ) -> TraceFile | None:
         """The trace; None if the client hung up."""
         recording = await asyncio.create_subprocess_exec(
             *self._recorders.settings.command(
@@ -106,7 +108,7 @@ class TraceEndpoint:
             await asyncio.gather(answer, return_exceptions=True)
         if recording.returncode:
             raise failure(recording.returncode, said)
-        return trace
+        return TraceFile(trace, comments_in(said))
 
 
 def is_about_the_last(request: Request) -> bool:
@@ -140,6 +142,19 @@ def last_of(request: Request) -> float | None:
             "time such as 10s, 1m30s or 500ms"
         )
     return last_s
+
+
+def _answered(file: TraceFile | None, headers: dict[str, str]) -> Response:
+    """The file; the headers alone if there is none, since only they are wanted."""
+    if file is None:
+        return Response(None, 200, headers, _MEDIA_TYPE)
+    comments = [printable(each)[:_MOST_COMMENT] for each in file.comments[:_MOST_COMMENTS]]
+    return Response(
+        file.data,
+        200,
+        {**headers, COMMENTS: json.dumps(comments)} if comments else headers,
+        _MEDIA_TYPE,
+    )
 
 
 def _format_of(request: Request) -> str:

@@ -6,9 +6,11 @@ the one before. What comes back:
 
 {"recording": true}                     once, when the probes are attached
 {"lost_ns": 1200.5}                     now and then: the CPU time that it took the process so far
-{"answer": "go", "bytes": 12}           a file
+{"answer": "go", "comments": ["x"], "bytes": 12}
+                                        a file, and what is missing in it
 {"answer": "go", "error": "Sentence."}  why there is none
-{"left": "go", "bytes": 12}             when the process has ended: its last seconds, in each format
+{"left": "go", "comments": ["x"], "bytes": 12}
+                                        when the process has ended: its last seconds, in each format
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ class FlightRecorder:
         name = request["format"]
         try:
             timeline = timeline_of(self._recorder.recorded(request["last_s"]))
-            self._send({"answer": name}, self._encoders[name](timeline))
+            message = {"answer": name, "comments": timeline.comments}
+            self._send(message, self._encoders[name](timeline))
         except Exception as error:  # whatever it is: the recording goes on
             self._send({"answer": name, "error": str(error) or repr(error)})
 
@@ -107,7 +110,7 @@ class FlightRecorder:
         timeline = timeline_of(self._recorder.recorded())
         for name, encode in self._encoders.items():
             if not self._is_over:
-                self._send({"left": name}, encode(timeline))
+                self._send({"left": name, "comments": timeline.comments}, encode(timeline))
 
     def _send(self, message: dict[str, Any], file: bytes | None = None) -> None:
         if file is not None:

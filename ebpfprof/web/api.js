@@ -44,7 +44,8 @@ class Api {
     if (!response.ok) throw new ApiError(response.status, (await response.text()).trim() || refusal(response));
     const name = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition"));
     try {
-      return { name: name ? name[1] : "trace", data: await response.blob() };
+      const missing = JSON.parse(response.headers.get("X-Ebpfprof-Comments") || "[]");
+      return { name: name ? name[1] : "trace", data: await response.blob(), missing };
     } catch {
       throw new ApiError(0, CUT_SHORT);
     }

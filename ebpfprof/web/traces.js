@@ -42,11 +42,11 @@ class Traces {
     this._say(says);
     try {
       const format = this._format.value;
-      const { name, data } = await this._api.trace(pid, time, format);
+      const { name, data, missing } = await this._api.trace(pid, time, format);
       const url = URL.createObjectURL(data);
       newElement("a", { href: url, download: name }).click();
       setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser may ask the user where to
-      this._say(`Next: ${OPENED_BY[format](name)}`);
+      this._say([`Next: ${OPENED_BY[format](name)}`, ...missing].join(" · "));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this._say(error.message, true);

@@ -227,6 +227,7 @@ def page_server() -> Iterator[PageServer]:
             self.send_header("Content-Type", media_type)
             if address.path.endswith("/trace"):
                 self.send_header("Content-Disposition", 'attachment; filename="shop.trace"')
+                self.send_header("X-Ebpfprof-Comments", '["recorded 2 s of 10 s"]')
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Content-Security-Policy", "default-src 'self'")
             self.send_header("X-Content-Type-Options", "nosniff")

@@ -57,6 +57,7 @@ def test_keys_save_the_last_seconds_in_a_format_on_a_phone(page: FakedPage, save
         page.one(LAST).send_keys(Keys.ENTER)
         assert await_file(page, saved, "shop.trace").read_bytes() == b"a trace"
         page.until_text(SAYS, "Next: https://ui.perfetto.dev, which opens shop.trace")
+        assert page.text(SAYS).endswith(" · recorded 2 s of 10 s")
         assert width(page.browser) <= PHONE
         high = page.browser.execute_script(
             "return [...document.querySelectorAll('#traces :is(button, select)')]"
@@ -69,11 +70,11 @@ def test_keys_save_the_last_seconds_in_a_format_on_a_phone(page: FakedPage, save
 
 def test_why_there_is_none_is_told(page: FakedPage) -> None:
     page.server.last_s = 10
-    page.server.trace = (503, b"The last seconds are kept of 8 processes at most.\n")
+    page.server.trace = (503, b"The last seconds are kept of 4 processes at most.\n")
     page.server.targets = [described(1234, "shop", last=THERE)]
     page.open()
     page.click(LAST)
-    page.until_text(SAYS, "The last seconds are kept of 8 processes at most.")
+    page.until_text(SAYS, "The last seconds are kept of 4 processes at most.")
     assert "bad" in str(page.one(SAYS).get_attribute("class"))
     forget_errors(page)
     why = "It begins to be traced: try again in some seconds."

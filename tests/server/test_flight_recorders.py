@@ -97,7 +97,7 @@ def test_of_more_processes_than_that_the_later_ones_have_none_and_learn_why(
         targets = FakeTarget(PID), FakeTarget(PID + 1)
         async with keeping(RECORDS, *targets) as (recorders, (first, second)):
             await until(lambda: recorders.state(first)[0])
-            assert (await recorders.trace(first, "go", None)).data == b"ok"
+            assert (await recorders.trace(first, "go", None)).file.data == b"ok"
             status, why = await refusal(recorders, second)
             assert status == 503
             assert f"of 1 processes at most, now of {PID}: run `ebpfprof trace --last`" in why
@@ -123,7 +123,7 @@ def test_what_an_ended_process_leaves_is_kept_for_a_time(monkeypatch: pytest.Mon
             await until(lambda: recorders.state(process)[0])
             process.end(f"process {PID} ended")
             found = [await recorders.trace(process, "go", None) for _ in range(2)]
-            assert [each.data for each in found] == [b"lastonce"] * 2
+            assert [each.file.data for each in found] == [b"lastonce"] * 2
             assert found[0].end_s == found[1].end_s
             assert recorders.lost_ns(process) == 5
             manager = recorders._manager
@@ -187,7 +187,7 @@ def test_requests_are_lines_of_json() -> None:
         async with keeping(ECHOES, FakeTarget(PID)) as (recorders, (process,)):
             await until(lambda: recorders.state(process)[0])
             found = await recorders.trace(process, "go", 0.5)
-            assert json.loads(found.data) == {"format": "go", "last_s": 0.5}
+            assert json.loads(found.file.data) == {"format": "go", "last_s": 0.5}
 
     run(work())
 

@@ -144,6 +144,8 @@ def test_the_last_seconds_of_a_process_that_ended_are_kept(tmp_path: Path) -> No
             again = server.get(f"{URL}?last")
             assert again.body == answer.body
             assert again.headers == {**answer.headers, "date": again.headers["date"]}
+            (said,) = json.loads(answer.headers["x-ebpfprof-comments"])
+            assert said == f"ended early: process {target.pid} ended"
             assert server.get(f"{URL}?seconds=1").status == 404
             assert b"main.locks" in server.get(f"{URL}?last&format=html").body
             assert descendants(server.pid) == ours(server)
