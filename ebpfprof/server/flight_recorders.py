@@ -150,7 +150,9 @@ class FlightRecorders:
             )
         recorded = self._recorded.get(process)
         if recorded and recorded.failure:
-            return NoLastSecondsError(500, str(recorded.failure))
+            again = f" It is tried again every {RETRY_S:g} s."
+            tried = "" if recorded.child.is_hopeless else again
+            return NoLastSecondsError(500, f"{recorded.failure}{tried}")
         if not _is_go(process):
             return NoLastSecondsError(404, "A trace is of a Go program.")
         if recorded or self._has_room:

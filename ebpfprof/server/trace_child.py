@@ -67,8 +67,8 @@ def comments_in(said: bytes) -> tuple[str, ...]:
 
 
 def _ended_with(code: int) -> str:
-    how = f"with status {code}" if code >= 0 else f"by signal {-code}"
-    return f"The process that recorded it ended {how}."
+    how = f"ended with status {code}" if code >= 0 else f"was killed (signal {-code})"
+    return f"The ebpfprof that recorded it {how}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def test_one_that_fails_says_why_and_is_started_again(
 ) -> None:
     async def work() -> None:
         async with keeping(FAILS, FakeTarget(PID)) as (recorders, (process,)):
-            why = "No trace was recorded. The kernel refused a probe."
+            why = "No trace was recorded. The kernel refused a probe. It is tried again every 30 s."
             await until(lambda: recorders.state(process) == (False, why))
             assert await refusal(recorders, process) == (500, why)
             first = recorders._recorded[process]
