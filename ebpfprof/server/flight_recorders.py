@@ -122,20 +122,21 @@ class FlightRecorders:
             self._check()
         if left := self._left.get(process):
             return LastSeconds(left.files[format_name], left.end_s)
-        raise self._refusal(process)
+        raise self.refusal(process)
 
     def state(self, process: RecordedProcess) -> tuple[bool, str]:
         """Whether there are last seconds of a process, and if not, why, in a sentence."""
         recorded = self._recorded.get(process)
         is_there = process in self._left or bool(recorded and recorded.child.is_recording)
-        return is_there, "" if is_there else str(self._refusal(process))
+        return is_there, "" if is_there else str(self.refusal(process))
 
     def lost_ns(self, process: RecordedProcess) -> float:
         """The CPU time that a process has lost to it, estimated."""
         found = self._recorded.get(process) or self._left.get(process)
         return found.lost_ns if found else 0.0
 
-    def _refusal(self, process: RecordedProcess) -> NoLastSecondsError:
+    def refusal(self, process: RecordedProcess) -> NoLastSecondsError:
+        """Why there are no last seconds of a process, if there are none."""
         if self.settings.last_s is None:
             return NoLastSecondsError(
                 404,

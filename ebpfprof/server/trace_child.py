@@ -11,9 +11,13 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.errors import AttachFailed, EbpfprofError, ExitCode, TargetGone
+from ebpfprof.privileges.capabilities import passed_on
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _GONE: Final = (ExitCode.TARGET_GONE, ExitCode.NO_SUCH_PROCESS)
 _HOPELESS: Final = (
@@ -25,6 +29,7 @@ _HOPELESS: Final = (
     ExitCode.PERMISSION_DENIED,
     ExitCode.BCC_MISSING,
 )
+_ITS_COMMAND: Final = " Type: sudo "  # which is not for users
 _SAID_BY: Final = "ebpfprof: "
 _MOST_SAID: Final = 4096
 _ANSWER_S: Final = 10.0  # how long it may take, at the end, to answer what was asked
@@ -53,10 +58,18 @@ class TraceSettings:
         ]
 
 
+async def started(command: Sequence[str], *, stdin: int) -> asyncio.subprocess.Process:
+    """A process with our rights, whose stdout and stderr are pipes. Raises OSError."""
+    pipe = asyncio.subprocess.PIPE
+    with passed_on():
+        return await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=pipe, stderr=pipe)
+
+
 def failure(code: int, said: bytes) -> EbpfprofError:
     """Why a child that ended with this status has no trace; `said` is what it wrote to stderr."""
     lines = said.decode(errors="replace").strip().splitlines()
-    why = lines[-1].removeprefix(_SAID_BY) if lines else _ended_with(code)
+    said_why = lines[-1].removeprefix(_SAID_BY).partition(_ITS_COMMAND)[0] if lines else ""
+    why = said_why or _ended_with(code)
     return TargetGone(why) if code in _GONE else AttachFailed(f"No trace was recorded. {why}")
 
 
@@ -108,10 +121,8 @@ class FlightChild:
 
     async def run(self) -> None:
         """Start it, and listen until it has ended; when cancelled, kill it."""
-        pipe = asyncio.subprocess.PIPE
-        process = self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=pipe, stdout=pipe, stderr=pipe
-        )
+        process = await started(self._command, stdin=asyncio.subprocess.PIPE)
+        self._process = process
         assert process.stdout
         assert process.stderr
         said = asyncio.ensure_future(_tail(process.stderr))

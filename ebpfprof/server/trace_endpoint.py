@@ -21,7 +21,7 @@ from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import parsed_duration, printable
 from ebpfprof.export.timelines.formats import FORMATS
 from ebpfprof.server.pprof_answers import BadParameterError, attachment, hang_up, parameter
-from ebpfprof.server.trace_child import TraceFile, comments_in, failure
+from ebpfprof.server.trace_child import TraceFile, comments_in, failure, started
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -73,6 +73,8 @@ class TraceEndpoint:
     async def _last(self, request: Request, process: RecordedProcess, form: str) -> Response:
         last_s = last_of(request)
         if request.method == "HEAD":
+            if not self._recorders.state(process)[0]:
+                raise self._recorders.refusal(process)
             return _answered(None, attachment(_file_name(process, form, time.time())))
         found = await self._recorders.trace(process, form, last_s)
         return _answered(found.file, attachment(_file_name(process, form, found.end_s)))
@@ -81,14 +83,10 @@ class TraceEndpoint:
         self, request: Request, process: RecordedProcess, seconds: float, form: str
     ) -> TraceFile | None:
         """The trace; None if the client hung up."""
-        recording = await asyncio.create_subprocess_exec(
-            *self._recorders.settings.command(
-                process.pid, "--duration", f"{seconds:.3f}", "--format", form
-            ),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        settings = self._recorders.settings
+        words = ("--duration", f"{seconds:.3f}", "--format", form)
+        command = settings.command(process.pid, *words)
+        recording = await started(command, stdin=asyncio.subprocess.DEVNULL)
         answer = asyncio.ensure_future(recording.communicate())
         try:
             # It takes a while to begin, and to look up names: its own end is what counts.

@@ -116,6 +116,7 @@ def test_what_makes_no_sense_is_refused(server: Server, query: str, said: str) -
 
 
 def test_head_gives_no_file(server: Server) -> None:
+    await_said(server, is_there=True)
     answer = server.get(f"{URL}?last", method="HEAD")
     assert (answer.status, answer.body) == (200, b"")
 
