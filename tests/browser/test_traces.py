@@ -73,6 +73,7 @@ def test_why_there_is_none_is_told(page: FakedPage) -> None:
     page.server.trace = (503, b"The last seconds are kept of 4 processes at most.\n")
     page.server.targets = [described(1234, "shop", last=THERE)]
     page.open()
+    page.until_text(LAST, "Trace of the last 10 s")
     page.click(LAST)
     page.until_text(SAYS, "The last seconds are kept of 4 processes at most.")
     assert "bad" in str(page.one(SAYS).get_attribute("class"))
