@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 import ebpfprof
-from ebpfprof.commands.verb import VERBS
+from ebpfprof.commands.verb import INTERNAL_VERBS, VERBS
 from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
 
@@ -19,9 +19,9 @@ class _Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in (*VERBS, *INTERNAL_VERBS):
             return None
-        command = import_module(f"ebpfprof.commands.{cmd_name}").command
+        command = import_module(f"ebpfprof.commands.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -29,7 +29,8 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does. Raises click.UsageError, with a suggestion for a mistyped verb."""
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        known = (*VERBS, *INTERNAL_VERBS)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             name = printable(args[0])
             raise click.UsageError(f"There is no verb '{name}'.{similar(args[0], VERBS)}", ctx)
         return super().resolve_command(ctx, args)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ebpfprof.server.listener import Address
 
 _CAPACITY = 64
+_MOST_LAST_S = 3600.0
 _MIN_TOKEN = 16
 _MAX_TOKEN = 4096
 
@@ -117,6 +118,15 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How far back the page's timeline goes.",
 )
+@click.option(
+    "--last",
+    "last_s",
+    type=Duration(most_s=_MOST_LAST_S),
+    metavar="TIME",
+    help="Also record an execution trace of each Go process (of four at most), all the time, of "
+    "which the last seconds are kept: /debug/pprof/trace?last gives them, and a button on the "
+    "page. The profiles and the trace have half of --max-overhead each.",
+)
 @source_option
 def command(
     pids: list[int],
@@ -128,6 +138,7 @@ def command(
     continuous: bool,
     interval_s: float,
     retention_s: float,
+    last_s: float | None,
     source: tuple[str, ...],
     options: Options,
 ) -> None:
@@ -156,6 +167,8 @@ def command(
       go tool pprof http://localhost:6060/debug/pprof/block?seconds=5
       curl http://localhost:6060/debug/pprof/goroutine?debug=2
       go tool pprof -http=: http://localhost:6060/debug/pprof/profile?seconds=10
+      sudo ebpfprof serve --pid 1234 --last 10s
+      curl -o shop.trace http://localhost:6060/debug/pprof/trace?last
       sudo ebpfprof serve --all-go --continuous
       go tool pprof http://localhost:6060/proc/1234/debug/pprof/mutex
       sudo ebpfprof serve --pid 1234 --listen 0.0.0.0:6060 --token auto
@@ -175,10 +188,13 @@ def command(
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.server.listener import listening
     from ebpfprof.server.service import Service, run
+    from ebpfprof.server.trace_child import TraceSettings
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
-    require_capabilities(needs_bpf=options.needs_bpf)
+    if last_s is not None:
+        options = options.replace(max_overhead=options.max_overhead / 2)
+    require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
     allow_many_files()
     service = Service(
         kinds=options.kinds,
@@ -190,7 +206,9 @@ def command(
         capacity=max(_CAPACITY, len(pids)),
         allow_unknown_go=options.allow_unknown_go,
         lock_labels=bool(options["lock_labels"]),
-        max_overhead=options.max_overhead,
+        traces=TraceSettings(
+            last_s, options.max_overhead, allow_unknown_go=options.allow_unknown_go
+        ),
     )
     # For the page, which groups by lock; what is scraped has no such labels unless asked for.
     tells_locks = kind_with_option("lock_labels").name in options.kinds

@@ -13,7 +13,7 @@ from ebpfprof.timeline.choices import between, chosen
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.requests import connection, is_address
 from ebpfprof.timeline.sweep import Chosen
-from ebpfprof.timeline.waitgraph import wait_graph
+from ebpfprof.timeline.waitgraph import graph_of
 
 if TYPE_CHECKING:
     from ebpfprof.timeline.model import Timeline
@@ -61,7 +61,7 @@ class TraceTables:
         return Chains(self._timeline)
 
     def _waits(self) -> Part:
-        graph = wait_graph(self._chains)
+        graph = graph_of(self._timeline)
         longest = waits.longest_sentence(graph, self._timeline.begin_ns)
         told = filter(None, (*waits.waits_findings(graph), longest))
         sentences = "".join(f"{each}\n" for each in told)

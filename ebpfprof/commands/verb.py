@@ -25,6 +25,9 @@ VERBS = (
 )
 """In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
 
+INTERNAL_VERBS: Final = ("served-trace",)
+"""What ebpfprof starts itself, which no help shows."""
+
 _ALTERNATIVES: Final = (
     frozenset({"pid_arguments", "pids", "names", "containers", "all_go"}),
     frozenset({"batches", "once"}),

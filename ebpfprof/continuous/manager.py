@@ -64,6 +64,8 @@ class Manager:
         self.continuous = continuous
         self.stopping = asyncio.Event()
         """Set when stop() was called: waiting ends, and no recording begins."""
+        self.kept: set[RecordedProcess] = set()
+        """Processes that are not forgotten when they end: somebody else has something of them."""
         self._processes: dict[int, RecordedProcess] = {}
         self.readings = Readings(
             live, lambda: [p.history for p in self._processes.values()], on_window, tell
@@ -170,7 +172,8 @@ class Manager:
 
         Processes that the user named stay, so that their ending can be told.
         """
-        ended = [each for each in self._processes.values() if each.is_found and each.is_closed]
+        found = [each for each in self._processes.values() if each.is_found]
+        ended = [each for each in found if each.is_closed and each not in self.kept]
         # Those without a history come first; of the others, those that ended first.
         ended.sort(key=lambda each: (bool(each.history.windows), each.ended_s))
         kept = min(sum(bool(each.history.windows) for each in ended), MAX_ENDED)

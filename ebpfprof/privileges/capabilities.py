@@ -35,6 +35,7 @@ _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_RAISE = 2
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAP_SETPCAP = 8
 
@@ -65,8 +66,8 @@ def effective() -> frozenset[int]:
 def give_up(keep: Collection[str]) -> None:
     """Keep at most the capabilities of these names, for good, in this thread and those it starts.
 
-    Programs that it executes get none of them; as root they get those that were kept. Set-user-id
-    bits have no effect on them. Raises OSError.
+    Programs that it executes get none of them, unless they are passed_on(); as root they get those
+    that were kept. Set-user-id bits have no effect on them. Raises OSError.
     """
     kept = sum(1 << NUMBERS[name] for name in keep)
     if os.geteuid() == 0 or _CAP_SETPCAP in effective():
@@ -90,6 +91,34 @@ def give_up(keep: Collection[str]) -> None:
         each.inheritable = 0
     if _libc.capset(ctypes.byref(header), both):
         raise _error()
+
+
+@contextmanager
+def passed_on() -> Iterator[None]:
+    """Programs that this thread executes while the block runs get its capabilities.
+
+    Those of root get them anyway. Raises OSError.
+    """
+    if os.geteuid() == 0:
+        yield
+        return
+    header, before, more = _Header(_VERSION_3, 0), (_Data * 2)(), (_Data * 2)()
+    for sets in (before, more):
+        if _libc.capget(ctypes.byref(header), sets):
+            raise _error()
+    for each in more:
+        each.inheritable = each.permitted
+    if _libc.capset(ctypes.byref(header), more):
+        raise _error()
+    try:
+        for number in effective():
+            if _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, number, 0, 0):
+                raise _error()
+        yield
+    finally:
+        # What is not inheritable is not ambient either.
+        if _libc.capset(ctypes.byref(header), before):
+            raise _error()
 
 
 @contextmanager

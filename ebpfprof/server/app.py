@@ -18,6 +18,7 @@ from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.server.access import Access, Policy
 from ebpfprof.server.connections import Admitted
+from ebpfprof.server.flight_recorders import FlightRecorders
 from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.health import READY, Alive, Readiness
 from ebpfprof.server.metrics import Counted, Metrics
@@ -25,6 +26,7 @@ from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
 from ebpfprof.server.refusals import refused
 from ebpfprof.server.source_api import SourceApi
+from ebpfprof.server.trace_child import TraceSettings
 from ebpfprof.server.watches import GoroutineWatches
 
 if TYPE_CHECKING:
@@ -67,16 +69,17 @@ def application(
     sources: SourceFiles | None = None,
     *,
     lock_labels: bool = False,
-    max_overhead: float = 0.0,
+    recorders: FlightRecorders | None = None,
 ) -> ASGIApp:
     """All handlers, behind the middleware that decides which requests they get.
 
-    For `lock_labels` and `max_overhead` see PprofEndpoints.
+    For `lock_labels` and `recorders` see PprofEndpoints.
     """
     watches = watches or GoroutineWatches(manager)
-    pprof = PprofEndpoints(manager, lock_labels=lock_labels, max_overhead=max_overhead)
-    metrics = Metrics(manager, watches)
-    api = PageApi(manager, follower, watches)
+    recorders = recorders or FlightRecorders(manager, TraceSettings())
+    pprof = PprofEndpoints(manager, recorders, lock_labels=lock_labels)
+    metrics = Metrics(manager, watches, recorders)
+    api = PageApi(manager, follower, watches, recorders)
     routes = [
         Route("/", _page),
         Route("/assets/{name:path}", _asset),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
     from ebpfprof.profile.stuck import Stuck
+    from ebpfprof.server.flight_recorders import FlightRecorders
     from ebpfprof.server.watches import GoroutineWatches
 
 _OF_PROCESS = ("pid", "command")
@@ -48,12 +49,14 @@ _OF_KIND = (*_OF_PROCESS, "kind")
 class Metrics:
     """The endpoint /metrics, with a registry of its own."""
 
-    def __init__(self, manager: Manager, watches: GoroutineWatches) -> None:
+    def __init__(
+        self, manager: Manager, watches: GoroutineWatches, recorders: FlightRecorders
+    ) -> None:
         self._manager = manager
         self._registry = CollectorRegistry()
         self.requests: Counter[tuple[str, str]] = Counter()
         """How many were answered, by endpoint and status."""
-        self._sums = _Sums(manager, self.requests)
+        self._sums = _Sums(manager, recorders, self.requests)
         self._registry.register(self._sums)
         self._registry.register(_Goroutines(manager, watches))
         self._registry.register(Build())
@@ -114,8 +117,10 @@ class Build(Collector):
 class _Sums(Collector):
     """The sums of the processes, as of their last windows."""
 
-    def __init__(self, manager: Manager, answered: Counter[tuple[str, str]]) -> None:
-        self._manager = manager
+    def __init__(
+        self, manager: Manager, recorders: FlightRecorders, answered: Counter[tuple[str, str]]
+    ) -> None:
+        self._manager, self._recorders = manager, recorders
         self._answered = answered
         self._losses: dict[RecordedProcess, Sequence[Loss]] = {}
         self._overheads: dict[RecordedProcess, Overhead] = {}
@@ -166,8 +171,10 @@ class _Sums(Collector):
             of_process = (str(process.pid), process.name)
             if process.ending is None:
                 targets.add_metric(of_process, float(process.is_recording))
-            if overhead := self._overheads.get(process):
-                overheads.add_metric(of_process, overhead.ns / 1e9)
+            of_trace_ns = self._recorders.lost_ns(process)
+            if (overhead := self._overheads.get(process)) or of_trace_ns:
+                of_profiles_ns = overhead.ns if overhead else 0.0
+                overheads.add_metric(of_process, (of_profiles_ns + of_trace_ns) / 1e9)
             for kind in kinds():
                 if (sums := process.history.totals.get(kind.name)) is None:
                     continue

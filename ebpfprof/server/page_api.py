@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Profile
+    from ebpfprof.server.flight_recorders import FlightRecorders
     from ebpfprof.server.watches import GoroutineWatches
 
 LEASE_S = 30.0
@@ -53,8 +54,15 @@ _Answer = Callable[[Request, "RecordedProcess", str], Awaitable[Response]]
 class PageApi:
     """The endpoints below /api/."""
 
-    def __init__(self, manager: Manager, follower: Follower, watches: GoroutineWatches) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        follower: Follower,
+        watches: GoroutineWatches,
+        recorders: FlightRecorders,
+    ) -> None:
         self._manager = manager
+        self._recorders = recorders
         self._follower = follower
         self._watches = watches
         self._growths = Growths()
@@ -64,12 +72,13 @@ class PageApi:
         manager = self._manager
         if not manager.stopping.is_set():
             await self._follower.survey()
-        found = [_served(each) for each in manager.processes]
+        found = [_served(each, self._recorders) for each in manager.processes]
         found += [_unserved(each) for each in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
             "interval_s": manager.interval_s,
             "retention_s": manager.retention_s,
+            "last_s": self._recorders.settings.last_s,
             "kinds": [described_kind(kind, manager.kinds) for kind in kinds()],
             "targets": found,
         }
@@ -203,8 +212,9 @@ def described_kind(kind: ProfileKind, recorded: Collection[str]) -> dict[str, An
     }
 
 
-def _served(process: RecordedProcess) -> dict[str, Any]:
+def _served(process: RecordedProcess, recorders: FlightRecorders) -> dict[str, Any]:
     version = process.target.go_version if process.target else None
+    is_there, says = recorders.state(process)
     return _listed(
         process.pid,
         process.name,
@@ -212,6 +222,7 @@ def _served(process: RecordedProcess) -> dict[str, Any]:
         recording=process.is_recording,
         kinds=list(process.kinds),
         ended=process.ending,
+        last={"is_there": is_there, "says": says},
         **states.as_json(process),
         **({"go": version} if version else {}),
     )
@@ -239,6 +250,7 @@ def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict
         "recording": False,
         "kinds": [],
         "ended": None,
+        "last": {"is_there": False, "says": ""},
         "state": "idle",
         "says": "",
         **fields,

@@ -29,6 +29,7 @@ from ebpfprof.export import folded
 from ebpfprof.profile.lock_labels import LOCK, without_locks
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.server import pprof_text, trace_endpoint
+from ebpfprof.server.flight_recorders import FlightRecorders, NoLastSecondsError
 from ebpfprof.server.go_forms import parse_int
 from ebpfprof.server.pprof_answers import (
     NOSNIFF,
@@ -97,14 +98,14 @@ class PprofEndpoints:
     """Answers for all processes of a manager."""
 
     def __init__(
-        self, manager: Manager, *, lock_labels: bool = False, max_overhead: float = 0.0
+        self, manager: Manager, recorders: FlightRecorders, *, lock_labels: bool = False
     ) -> None:
         """With `lock_labels`, samples have labels of locks also where no request asks for them.
 
-        `max_overhead` is the bound of traces, in percent of a process's CPU time; 0: none.
+        `recorders` are for traces.
         """
         self._manager = manager
-        self._trace = trace_endpoint.TraceEndpoint(manager, max_overhead=max_overhead)
+        self._trace = trace_endpoint.TraceEndpoint(manager, recorders)
         self._lock_labels = lock_labels
         self._read = ReadEndpoint(manager)
 
@@ -112,9 +113,14 @@ class PprofEndpoints:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
         try:
             process = self._find(request.path_params.get("pid"))
-            return await self._answer(request, process, request.path_params["name"])
+            name = request.path_params["name"]
+            if not (name == trace_endpoint.NAME and trace_endpoint.is_about_the_last(request)):
+                _require_running(process)
+            return await self._answer(request, process, name)
         except BadParameterError as refusal:
             return error(request, 400, str(refusal))
+        except NoLastSecondsError as refusal:
+            return error(request, refusal.status, printable(str(refusal)))
         except (TargetGone, NoSuchProcess, UnsupportedTarget) as refusal:
             return error(request, 404, printable(str(refusal)))
         except EbpfprofError as refusal:
@@ -154,8 +160,6 @@ class PprofEndpoints:
                     "in the address, as in /proc/PID/debug/pprof/block. / shows them."
                 )
             process = candidates[0]
-        if process.ending is not None:
-            raise TargetGone(f"{process.ending[:1].upper()}{process.ending[1:]}.")
         return process
 
     async def _answer(self, request: Request, process: RecordedProcess, name: str) -> Response:
@@ -305,6 +309,11 @@ def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     ]
 
 
+def _require_running(process: RecordedProcess) -> None:
+    if process.ending is not None:
+        raise TargetGone(f"{process.ending[:1].upper()}{process.ending[1:]}.")
+
+
 def _is_go(process: RecordedProcess) -> bool:
     return process.target is None or process.target.go_version is not None
 
@@ -319,7 +328,9 @@ def _unknown(process: RecordedProcess, name: str) -> str:
     """Go's words, and what there is: `go tool pprof` prints it."""
     known = sorted({*_described(process), *(each.name for _, each in _endpoints(process))})
     why = ""
-    if name in endpoint_names():
+    if name == trace_endpoint.NAME:
+        why = "A trace is of a Go program, which this process does not run. "
+    elif name in endpoint_names():
         why = f"{name} is not recorded of this process: serve --profile says what is. "
     elif name in _GOS_OWN:
         why = f"ebpfprof can't record {name}. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.continuous.follow import Follower
@@ -13,7 +13,9 @@ from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.process import Live, LiveTarget
 from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
+from ebpfprof.server.flight_recorders import FlightRecorders
 from ebpfprof.server.quiet_server import QuietServer
+from ebpfprof.server.trace_child import TraceSettings
 from ebpfprof.server.watches import GoroutineWatches
 from ebpfprof.system.signals import check
 
@@ -41,8 +43,7 @@ class Service:
     allow_unknown_go: bool = False
     lock_labels: bool = False
     """Whether what is scraped has labels of locks, as what the page shows."""
-    max_overhead: float = 0.0
-    """The bound of execution traces, in percent of a process's CPU time; 0: none."""
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
     def manager(self, live: Live, targets: Sequence[LiveTarget]) -> Manager:
         """A manager of the `targets`, which `live` has opened."""
@@ -99,13 +100,14 @@ def run(
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
             watches = service.watches(manager, files)
+            recorders = FlightRecorders(manager, service.traces)
             app = application(
                 *(manager, follower, policy, watches, sources),
                 lock_labels=service.lock_labels,
-                max_overhead=service.max_overhead,
+                recorders=recorders,
             )
             server = QuietServer(app)
-            regular = (manager.run(), follower.run(), watches.run())
+            regular = (manager.run(), follower.run(), watches.run(), recorders.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
             return [each for p in manager.processes for each in p.history.completeness()]
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so

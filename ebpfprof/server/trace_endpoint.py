@@ -1,27 +1,33 @@
-"""/debug/pprof/trace: an execution trace of the next seconds, as Go's own endpoint gives it.
+"""/debug/pprof/trace: an execution trace of the next seconds, or of the last ones.
 
-Another ebpfprof records it, in a process of its own: a trace takes much memory for a moment, and
-looking up its names much time, which other requests would wait for.
+seconds=N records the next ones, as Go's own endpoint does. last=TIME, which Go does not know, gives
+those that are kept (serve --last).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import signal
-import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ebpfprof.errors import AttachFailed, EbpfprofError, ExitCode, TargetGone
-from ebpfprof.server.pprof_answers import attachment, hang_up, parameter
+from ebpfprof.console import quantities
+from ebpfprof.console.output_file import default_name
+from ebpfprof.console.text import printable
+from ebpfprof.export.timelines.formats import FORMATS
+from ebpfprof.server.pprof_answers import BadParameterError, attachment, hang_up, parameter
+from ebpfprof.server.trace_child import TraceFile, comments_in, failure, started
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.server.flight_recorders import FlightRecorders
 
 NAME: Final = "trace"
 DESCRIPTION: Final = (  # net/http/pprof, profileDescriptions
@@ -29,39 +35,59 @@ DESCRIPTION: Final = (  # net/http/pprof, profileDescriptions
     "parameter. After you get the trace file, use the go tool trace command to investigate the "
     "trace."
 )
+COMMENTS: Final = "X-Ebpfprof-Comments"
+"""What is missing in a trace, as a list in JSON: Go's format has no place for it."""
+_MOST_COMMENTS, _MOST_COMMENT = 20, 300
+_LAST: Final = "last"
+_SECONDS: Final = "seconds"
 _USUAL_S: Final = 1.0
 _MOST_S: Final = 3600.0
-_GONE: Final = (ExitCode.TARGET_GONE, ExitCode.NO_SUCH_PROCESS)
-_SAID_BY: Final = "ebpfprof: "
+_MOST_CHARACTERS: Final = 64
+_GO: Final = "go"
+_MEDIA_TYPE: Final = "application/octet-stream"  # of all formats: no browser shows the file
 
 
 class TraceEndpoint:
-    """Answers for all processes of a manager, one after the other."""
+    """Answers for all processes of a manager. Next seconds are recorded one after the other."""
 
-    def __init__(self, manager: Manager, *, max_overhead: float) -> None:
-        """`max_overhead`: how much of its CPU time a process may lose, in percent; 0: no bound."""
-        self._manager, self._max_overhead = manager, max_overhead
+    def __init__(self, manager: Manager, recorders: FlightRecorders) -> None:
+        """`recorders` have the last seconds, and the settings for the next ones."""
+        self._manager, self._recorders = manager, recorders
         self._turn = asyncio.Lock()
 
     async def answer(self, request: Request, process: RecordedProcess) -> Response:
-        """One request. Raises TargetGone or AttachFailed."""
-        headers, media_type = attachment(NAME), "application/octet-stream"
-        body = None
+        """One request.
+
+        Raises BadParameterError, NoLastSecondsError, TargetGone or another EbpfprofError.
+        """
+        form = _format_of(request)
+        if is_about_the_last(request):
+            return await self._last(request, process, form)
+        seconds = seconds_of(request)
+        headers = attachment(NAME if form == _GO else _file_name(process, form, time.time()))
+        file = None
         if request.method != "HEAD":
             async with self._turn:
-                body = await self._recorded(request, process, seconds_of(request))
-        return Response(body, 200, headers, media_type)
+                file = await self._recorded(request, process, seconds, form)
+        return _answered(file, headers)
+
+    async def _last(self, request: Request, process: RecordedProcess, form: str) -> Response:
+        last_s = last_of(request)
+        if request.method == "HEAD":
+            if not self._recorders.state(process)[0]:
+                raise self._recorders.refusal(process)
+            return _answered(None, attachment(_file_name(process, form, time.time())))
+        found = await self._recorders.trace(process, form, last_s)
+        return _answered(found.file, attachment(_file_name(process, form, found.end_s)))
 
     async def _recorded(
-        self, request: Request, process: RecordedProcess, seconds: float
-    ) -> bytes | None:
+        self, request: Request, process: RecordedProcess, seconds: float, form: str
+    ) -> TraceFile | None:
         """The trace; None if the client hung up."""
-        recording = await asyncio.create_subprocess_exec(
-            *_command(process.pid, seconds, self._max_overhead),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        settings = self._recorders.settings
+        words = ("--duration", f"{seconds:.3f}", "--format", form)
+        command = settings.command(process.pid, *words)
+        recording = await started(command, stdin=asyncio.subprocess.DEVNULL)
         answer = asyncio.ensure_future(recording.communicate())
         try:
             # It takes a while to begin, and to look up names: its own end is what counts.
@@ -80,29 +106,65 @@ class TraceEndpoint:
                     recording.kill()  # its helper detaches the probes
             await asyncio.gather(answer, return_exceptions=True)
         if recording.returncode:
-            raise _failure(recording.returncode, said)
-        return trace
+            raise failure(recording.returncode, said)
+        return TraceFile(trace, comments_in(said))
+
+
+def is_about_the_last(request: Request) -> bool:
+    """Whether a request wants last seconds: of a process that ended, too."""
+    return _LAST in request.query_params
 
 
 def seconds_of(request: Request) -> float:
     """How long to record: what cannot be a duration is 1 s, as in Go (net/http/pprof, Trace)."""
     try:
-        seconds = float(parameter(request, "seconds"))
+        seconds = float(parameter(request, _SECONDS))
     except ValueError:
         return _USUAL_S
     return min(seconds, _MOST_S) if seconds > 0 else _USUAL_S
 
 
-def _command(pid: int, seconds: float, max_overhead: float) -> list[str]:
-    isolated = ["-I"] if sys.flags.isolated else []
-    return [
-        *(sys.executable, *isolated, "-m", "ebpfprof", "trace", "--pid", str(pid)),
-        *("--duration", f"{seconds:.3f}", "--max-overhead", f"{max_overhead:g}"),
-        *("--format", "go", "--output", "-", "--quiet"),
-    ]
+def last_of(request: Request) -> float | None:
+    """How many of the last seconds are wanted; None: all that are kept.
+
+    Raises BadParameterError for what is no length of time, or with `seconds`.
+    """
+    if _SECONDS in request.query_params:
+        raise BadParameterError("last and seconds params are incompatible")
+    text = parameter(request, _LAST)
+    if not text:
+        return None
+    last_s = quantities.seconds_of(text) if len(text) <= _MOST_CHARACTERS else None
+    if last_s is None or last_s <= 0:
+        raise BadParameterError(
+            f"invalid value for '{_LAST}': '{printable(text[:_MOST_CHARACTERS])}' is no length of "
+            "time such as 10s, 1m30s or 500ms"
+        )
+    return last_s
 
 
-def _failure(code: int, said: bytes) -> EbpfprofError:
-    lines = said.decode(errors="replace").strip().splitlines()
-    why = lines[-1].removeprefix(_SAID_BY) if lines else f"It ended with status {code}."
-    return TargetGone(why) if code in _GONE else AttachFailed(f"No trace was recorded. {why}")
+def _answered(file: TraceFile | None, headers: dict[str, str]) -> Response:
+    """The file; the headers alone if there is none, since only they are wanted."""
+    if file is None:
+        return Response(None, 200, headers, _MEDIA_TYPE)
+    comments = [printable(each)[:_MOST_COMMENT] for each in file.comments[:_MOST_COMMENTS]]
+    return Response(
+        file.data,
+        200,
+        {**headers, COMMENTS: json.dumps(comments)} if comments else headers,
+        _MEDIA_TYPE,
+    )
+
+
+def _format_of(request: Request) -> str:
+    """The format that is asked for. Raises BadParameterError."""
+    name = parameter(request, "format") or _GO
+    if name not in FORMATS:
+        shown = printable(name[:_MOST_CHARACTERS])
+        raise BadParameterError(f"The format '{shown}' is none of {', '.join(FORMATS)}.")
+    return name
+
+
+def _file_name(process: RecordedProcess, form: str, end_s: float) -> str:
+    ending = FORMATS[form].ending
+    return default_name(process.name, process.pid, ending, time.localtime(end_s), "")

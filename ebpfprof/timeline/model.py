@@ -70,7 +70,7 @@ class TimelineGoroutine:
         return self.start.frame.function if self.start else UNNAMED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Timeline:
     """What was recorded of a process from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
+from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.links import GoroutineClass, Link
+from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.peers import Peers
 from ebpfprof.timeline.sweep import NOTHING, START
-
-if TYPE_CHECKING:
-    from ebpfprof.timeline.critical import Chains
-
 
 SLEEP: Final = "sleep"
 _NAMED: Final = (Did.CALL, Did.GOES_ON, Did.NOT_KNOWN, Did.FOR_GOROUTINE)
@@ -90,8 +89,19 @@ class WaitGraph:
         return [each for each in self.edges if not each.is_idle]
 
 
+_GRAPHS: Final = WeakKeyDictionary[Timeline, WaitGraph]()
+
+
+def graph_of(timeline: Timeline) -> WaitGraph:
+    """The graph of a timeline; it is worked out once, for a file and for a table."""
+    found = _GRAPHS.get(timeline)
+    if found is None:
+        found = _GRAPHS[timeline] = wait_graph(Chains(timeline))
+    return found
+
+
 def wait_graph(chains: Chains) -> WaitGraph:
-    """The graph of a timeline."""
+    """The graph of the chains of a timeline."""
     found = _Edges(chains)
     hidden: Counter[str] = Counter()
     walk = _Pairs(chains.links.all)

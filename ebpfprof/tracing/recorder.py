@@ -81,6 +81,7 @@ class TraceRecorder(Closing):
         """Whether it ended because there were more events than we hold."""
         self.c_stacks: CStacks | None = None
         """Those of a program that can call C, once it is loaded."""
+        self._last_ns = int((options.last_s or 0.0) * 1e9)
         self._begin_unix_ns = self._stopped_ns = self._slice_ns = 0
         self._events = 0
         self._parts: list[npt.NDArray[Any]] = []
@@ -169,10 +170,11 @@ class TraceRecorder(Closing):
         self.failure = self.failure or self.program.failure
         self.end_ns = self.slices[-1].end_ns if self.slices else self._stopped_ns
 
-    def recorded(self) -> RecordedTrace:
+    def recorded(self, last_s: float | None = None) -> RecordedTrace:
         """What was recorded so far; with TraceOptions.last_s the last seconds of it.
 
-        While the recording goes on, or after stop(). Any thread may call it.
+        `last_s`: so many of these, if that is less. While the recording goes on, or after stop().
+        Any thread may call it.
         """
         known: Mapping[int, Known] = {}
         if self._is_recording:
@@ -187,7 +189,7 @@ class TraceRecorder(Closing):
                 slices.append(Slice(self._slice_ns, end_ns, known or self._known))
             if not self._stopped_ns and slices:
                 end_ns = slices[-1].end_ns
-            begin_ns, rows = self._taken(end_ns)
+            begin_ns, rows = self._taken(end_ns, last_s)
             if self._is_recording:
                 rows = rows[rows["at_ns"] <= end_ns]
             stacks = self.program.stacks()
@@ -242,10 +244,6 @@ class TraceRecorder(Closing):
     def _keeps_last(self) -> bool:
         return self.options.last_s is not None
 
-    @property
-    def _last_ns(self) -> int:
-        return int((self.options.last_s or 0.0) * 1e9)
-
     def _begin_slice(self) -> None:
         with self._lock:
             self.program.attach()
@@ -283,7 +281,7 @@ class TraceRecorder(Closing):
             self._events += len(part)
             self.is_full = self._events > MOST_EVENTS
 
-    def _taken(self, end_ns: int) -> tuple[int, npt.NDArray[Any]]:
+    def _taken(self, end_ns: int, last_s: float | None) -> tuple[int, npt.NDArray[Any]]:
         """Since when all is there, and the events since then."""
         if not self._keeps_last:
             self._poll()
@@ -291,7 +289,8 @@ class TraceRecorder(Closing):
         rings = self.program.rings
         rings.forget_overwritten()
         rows = rings.read()
-        begin_ns = max(end_ns - self._last_ns, self.begin_ns, rings.whole_since_ns)
+        kept_ns = self._last_ns if last_s is None else min(int(last_s * 1e9), self._last_ns)
+        begin_ns = max(end_ns - kept_ns, self.begin_ns, rings.whole_since_ns)
         return begin_ns, rows[rows["at_ns"] >= begin_ns]
 
     def _forget(self, before_ns: int) -> None:

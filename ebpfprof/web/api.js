@@ -9,6 +9,9 @@ class ApiError extends Error {
   }
 }
 
+const CUT_SHORT = "The server's answer was cut short.";
+const refusal = ({ status }) => `The server answered with status ${status}.`;
+
 class Api {
   async targets() {
     return this._get("/api/targets", {});
@@ -34,27 +37,40 @@ class Api {
     return `/api/targets/${pid}/pprof?${new URLSearchParams({ kind, ...time })}`;
   }
 
-  traceUrl(pid) {
-    return `/proc/${pid}/debug/pprof/trace?seconds=5`;
+  /** A trace as a file; `time` is { seconds } of the next ones, or { last }. */
+  async trace(pid, time, format) {
+    const query = new URLSearchParams({ ...time, format });
+    const response = await this._answer(`/proc/${pid}/debug/pprof/trace?${query}`);
+    if (!response.ok) throw new ApiError(response.status, (await response.text()).trim() || refusal(response));
+    const name = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition"));
+    try {
+      const missing = JSON.parse(response.headers.get("X-Ebpfprof-Comments") || "[]");
+      return { name: name ? name[1] : "trace", data: await response.blob(), missing };
+    } catch {
+      throw new ApiError(0, CUT_SHORT);
+    }
   }
 
   async _get(path, parameters) {
     const query = new URLSearchParams(parameters).toString();
-    let response;
-    try {
-      response = await fetch(query ? `${path}?${query}` : path, { cache: "no-store" });
-    } catch {
-      throw new ApiError(0, "The server does not answer. Does ebpfprof still run?");
-    }
+    const response = await this._answer(query ? `${path}?${query}` : path);
     let body = null;
     try {
       body = await response.json();
     } catch {
-      if (response.ok) throw new ApiError(0, "The server's answer was cut short.");
+      if (response.ok) throw new ApiError(0, CUT_SHORT);
     }
     if (!response.ok) {
-      throw new ApiError(response.status, (body && body.error) || `The server answered with status ${response.status}.`);
+      throw new ApiError(response.status, (body && body.error) || refusal(response));
     }
     return body;
+  }
+
+  async _answer(url) {
+    try {
+      return await fetch(url, { cache: "no-store" });
+    } catch {
+      throw new ApiError(0, "The server does not answer. Does ebpfprof still run?");
+    }
   }
 }

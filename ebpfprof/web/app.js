@@ -57,6 +57,7 @@ class Page {
       onchange: (changes) => this.set(changes), onzoom: (changes) => this.remember(changes),
       keys: [["p", "pause, or go on"]],
     });
+    this.traces = new Traces(byId("traces"), this.api);
     this.findings = new Findings(byId("findings"));
     this.processes = new ProcessTable(byId("processes"), {
       hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
@@ -147,6 +148,7 @@ class Page {
       if (!target) return;
       if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
       this.showTarget(target);
+      this.traces.show(target, found.last_s);
       if (!target.kinds.length) {
         this.findings.show(null);
         return;
@@ -269,8 +271,6 @@ class Page {
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
-    byId("trace").href = this.api.traceUrl(state.pid);
-    byId("trace").hidden = !this.target?.go;
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;

@@ -106,6 +106,7 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
         "kinds": ["block", "mutex", "cpu"],
         "prefix": f"/proc/{pid}",
         "ended": None,
+        "last": {"is_there": False, "says": ""},
         "state": "recording",
         "says": "Recording.",
         **fields,
@@ -141,10 +142,16 @@ class PageServer:
     """Whether there are any."""
     recorded: tuple[str, ...] = ("block", "mutex", "cpu")
     """The kinds that are recorded."""
+    last_s: float | None = None
+    """How many of the last seconds of traces are kept."""
+    trace: tuple[int, bytes] = (200, b"a trace")
+    """The answer to a request for one."""
     asked: list[str] = field(default_factory=list)
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
         """Status, media type and body of a GET."""
+        if path.endswith("/debug/pprof/trace"):
+            return self.trace[0], "application/octet-stream", self.trace[1]
         if not path.startswith("/api/"):
             name = "index.html" if path == "/" else path.removeprefix("/assets/")
             body = (WEB_FOLDER / name).read_bytes()
@@ -156,6 +163,7 @@ class PageServer:
                 "version": "1.2.3",
                 "interval_s": 60.0,
                 "retention_s": 600.0,
+                "last_s": self.last_s,
                 "kinds": [described_kind(kind, self.recorded) for kind in kinds()],
                 "targets": self.targets,
             }
@@ -217,6 +225,9 @@ def page_server() -> Iterator[PageServer]:
             code, media_type, body = served.answer(address.path, query)
             self.send_response(code)
             self.send_header("Content-Type", media_type)
+            if address.path.endswith("/trace"):
+                self.send_header("Content-Disposition", 'attachment; filename="shop.trace"')
+                self.send_header("X-Ebpfprof-Comments", '["recorded 2 s of 10 s"]')
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Content-Security-Policy", "default-src 'self'")
             self.send_header("X-Content-Type-Options", "nosniff")

@@ -28,8 +28,10 @@ def serving(chromium: Chrome, pid: int, folder: Path, *options: str) -> Iterator
         first = server.stderr.readline()
         address = re.search(r"http://[\d.:]+/", first)
         assert address, first
-        yield address.group()
-        chromium.get("about:blank")  # it sends no more requests
-        server.send_signal(signal.SIGTERM)
+        try:
+            yield address.group()
+            chromium.get("about:blank")  # it sends no more requests
+        finally:
+            server.send_signal(signal.SIGTERM)
         _, rest = server.communicate(timeout=DEADLINE_S)
         assert all(line.isprintable() for line in (first + rest).split("\n"))

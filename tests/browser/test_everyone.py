@@ -53,6 +53,8 @@ def show(request: pytest.FixtureRequest, browser: Chrome, tmp_path: Path) -> Ope
         page: FakedPage = request.getfixturevalue("page")
         page.server.profiles["block"] = large()
         page.server.base = block_profile()
+        page.server.last_s = 10
+        page.server.targets[0]["last"] = {"is_there": True, "says": ""}
 
         def opened(words: str) -> None:
             page.open(f"#pid=1234&{words}")

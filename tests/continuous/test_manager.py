@@ -110,7 +110,12 @@ def test_the_last_ended_processes_with_a_history_are_kept(
                 live.targets[pid] = FakeTarget(pid)
                 async with manager.leases.recording(found):
                     assert await manager.readings.snapshot(found, "block")
+            if pid == 7:  # somebody else has something of it
+                manager.kept.add(found)
             manager.note_ending(found, f"process {pid} ended")
+        await until(lambda: len(manager.processes) == 4)
+        assert [each.pid for each in manager.processes] == [7, 48, 60, PID]
+        manager.kept.clear()
         await until(lambda: len(manager.processes) == 3)
         assert [each.pid for each in manager.processes] == [48, 60, PID]
         assert all(target.is_removed for target in live.targets.values())

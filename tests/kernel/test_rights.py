@@ -121,7 +121,8 @@ def test_the_least_rights_are_enough_to_serve_the_invoking_user(
     checkout: Path, owners: Target
 ) -> None:
     command = (*by_user(USER, LEAST_FOR_ALL), *ebpfprof(checkout, "serve"))
-    with Server("--pid", str(owners.pid), command=command) as server:
+    with Server("--pid", str(owners.pid), "--last", "1s", command=command) as server:
+        assert server.get("/debug/pprof/trace?last").body.startswith(b"go 1.2")
         path = f"http://{server.address}/debug/pprof/block?seconds=1"
         assert server.get("/debug/pprof/block?seconds=1").profile("block").samples
         fetch = f"import urllib.request as r; print(r.urlopen({path!r}).status)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
@@ -17,6 +18,8 @@ from ebpfprof.profile.wakers import UNKNOWN_WAKER, waiter_of, waker_of
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import collector
+from ebpfprof.profilers.waits.pair_table import PairTable
+from ebpfprof.profilers.waits.rows import KnownStack
 from ebpfprof.recording.session import Session
 from tests.differential.stacks import by_stack
 from tests.kernel import labelled_runs
@@ -103,6 +106,38 @@ def test_labels_are_those_of_what_waited(tmp_path: Path) -> None:
             by_labels[waiter_of(sample).locations, sample.labels] += sample.values[1]
     assert sums["wakers"] == sums["block"]
     assert len({labels for _, labels in sums["wakers"]}) > len(found.actors) / 2
+
+
+def test_the_kernel_keeps_one_pair_whatever_labels_the_waker_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or there would be a pair for each combination, and soon no room for others."""
+    pairs: list[KnownStack] = []
+    sums = PairTable.sums
+
+    def noted(table: PairTable) -> Iterator[tuple[int, KnownStack, int, int]]:
+        found = list(sums(table))
+        pairs[:] = [pair for _, pair, _, _ in found]
+        return iter(found)
+
+    monkeypatch.setattr(PairTable, "sums", noted)
+    options = Options(kinds=("block", "mutex", "wakers"))
+    with (
+        Target.start(program("labels")) as target,
+        Session([target.pid], options) as session,
+    ):
+        session.start()
+        target.ask("go", "done")
+        (report,) = session.finish()
+    profiles = {each.kind: each for each in report.profiles}
+    waited = [each for each in profiles["wakers"].samples if not each.labels]
+    mutex = profiles["mutex"].samples
+    released = [each for each in mutex if "main.unlock" in labelled_runs.functions(each)]
+    assert len({each.labels for each in released}) > labelled_runs.ACTORS / 2
+    assert len(pairs) > labelled_runs.ACTORS
+    unlabelled = [pair for pair in pairs if not pair.labels]  # two of the others may be cut alike
+    assert any("main.lockUnlabelled" in each for each in map(labelled_runs.functions, waited))
+    assert len(unlabelled) == len(set(unlabelled))
 
 
 def test_attach_shows_who_woke_whom_and_report_and_diff_read_it(tmp_path: Path) -> None:

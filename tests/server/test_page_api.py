@@ -19,14 +19,21 @@ from tests.server.fakes import Answer, Service, recorded
 
 pytestmark = pytest.mark.usefixtures("checks_often")
 
+NOT_KEPT = (
+    "The last seconds are not kept here: start serve with --last 10s. seconds=N records the next "
+    "ones."
+)
+
 
 def test_targets_are_described() -> None:
     async def work() -> None:
         service, _ = await recorded(1)
         await service.follower.survey()
         found = (await service.client.ask("/api/targets")).json
-        assert set(found) == {"version", "interval_s", "retention_s", "kinds", "targets"}
-        assert (found["interval_s"], found["retention_s"]) == (5, 600)
+        assert set(found) == {
+            *("version", "interval_s", "retention_s", "last_s", "kinds", "targets")
+        }
+        assert (found["interval_s"], found["retention_s"], found["last_s"]) == (5, 600, None)
         assert found["targets"] == [
             {
                 "pid": PID,
@@ -41,6 +48,7 @@ def test_targets_are_described() -> None:
                 "kinds": ["block", "mutex", "cpu"],
                 "prefix": f"/proc/{PID}",
                 "ended": None,
+                "last": {"is_there": False, "says": NOT_KEPT},
                 "state": "idle",
                 "says": "Not recording.",
             }

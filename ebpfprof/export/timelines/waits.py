@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.console.text import printable
 from ebpfprof.export.tables import chain_words
 from ebpfprof.export.tables.waits import hidden_line, longest_sentence, waits_findings
-from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.links import GoroutineClass
-from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, wait_graph
+from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, graph_of
 
 if TYPE_CHECKING:
     from ebpfprof.timeline.model import Timeline
@@ -21,7 +20,7 @@ _LEAST: Final = 0.001
 
 def waits_document(timeline: Timeline) -> dict[str, Any]:
     """The nodes and the longest edges of the graph, without idle waits; times are ns."""
-    graph = wait_graph(Chains(timeline))
+    graph = graph_of(timeline)
     whole_ns = sum(each.ns for each in graph.shown)
     edges = [each for each in graph.shown if each.ns >= _LEAST * whole_ns][:_MOST_EDGES]
     numbers: dict[GoroutineClass | OutsideCause, int] = {}

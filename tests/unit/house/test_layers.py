@@ -21,7 +21,8 @@ ROOMS = {
     "agent": "server continuous ring discovery kernel export profilers.registry profile console "
     "system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
-    "discovery process kernel export profilers.registry overhead profile console system",
+    "discovery process kernel export profilers.registry overhead privileges profile console "
+    "system",
     "top": "tracing recording profilers kernel export profilers.registry profile console system",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime overhead process kernel timeline profile console "

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 from random import Random
+from weakref import ref
 
 import pytest
 
+from ebpfprof.commands.trace_tables import Asked, TraceTables
 from ebpfprof.export.tables import waits
+from ebpfprof.export.timelines import page
 from ebpfprof.profile.waiting_for import OpenFile
+from ebpfprof.timeline import waitgraph
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.knots import Knot, knots
 from ebpfprof.timeline.links import GoroutineClass
 from ebpfprof.timeline.model import Timeline, WaitObject
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.spans import WAITING, spans
-from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, WaitGraph, wait_graph
+from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, WaitGraph, graph_of, wait_graph
 from tests.made_up_timeline import Story
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
 from tests.unit.timeline.test_critical import timeline as of_a_chain
@@ -316,3 +321,23 @@ def test_nothing_is_said_of_little_waiting() -> None:
     found = graph(story.timeline(100_000))
     assert waits.waits_findings(found) == []
     assert found.members[GoroutineClass("main.asks")] == 1
+
+
+def test_a_file_and_a_table_work_it_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[WaitGraph] = []
+
+    def noted(chains: Chains) -> WaitGraph:
+        made.append(wait_graph(chains))
+        return made[-1]
+
+    monkeypatch.setattr(waitgraph, "wait_graph", noted)
+    of = of_a_chain()
+    assert page.encode(of)
+    tables = TraceTables(of, width=None, color=False)
+    assert "Who waits for whom" in dict(tables.parts(Asked(waits_for=True)))
+    assert len(made) == 1
+    assert graph_of(of_a_chain()) is not graph_of(of)
+    gone = ref(of)
+    del of, tables
+    gc.collect()
+    assert gone() is None  # a graph keeps no timeline
