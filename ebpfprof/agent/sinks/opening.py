@@ -6,20 +6,30 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.agent.settings import RingSettings, SinkSettings
 from ebpfprof.agent.sinks.folder import FolderDelivery
+from ebpfprof.agent.sinks.http_client import HttpClient
 from ebpfprof.agent.sinks.local_ring import RingDelivery
-from ebpfprof.agent.sinks.queued import QueueBounds, QueuedSink
+from ebpfprof.agent.sinks.otlp import OtlpBackend
+from ebpfprof.agent.sinks.parca import ParcaBackend
+from ebpfprof.agent.sinks.pyroscope import PyroscopeBackend
+from ebpfprof.agent.sinks.queued import QueuedSink
+from ebpfprof.agent.sinks.remote import Backend, RemoteDelivery
+from ebpfprof.agent.sinks.ring_backlog import RingBacklog
+from ebpfprof.agent.sinks.waiting import QueueBounds
 
 if TYPE_CHECKING:
     from ebpfprof.agent.settings import Settings
-    from ebpfprof.agent.sinks.sink import Delivery, Item, Sink
+    from ebpfprof.agent.sinks.sink import Item, Sink
     from ebpfprof.ring.writer import RingState
 
-_OPENERS: Final[dict[str, Callable[[SinkSettings], Delivery]]] = {
-    "folder": lambda settings: FolderDelivery(settings.path),
+_BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
+    "otlp": OtlpBackend,
+    "parca": ParcaBackend,
+    "pyroscope": PyroscopeBackend,
 }
 RING: Final = "ring"
 _PATIENCE_S: Final = 5.0
@@ -34,6 +44,7 @@ class Sinks:
         self._tell = tell
         self._open: dict[_Of, Sink] = {}
         self._ring: RingDelivery | None = None
+        self._ring_path: Path | None = None
         self._lock = threading.Lock()
         self._held: deque[Item] | None = None  # for sinks that are just being opened
 
@@ -57,6 +68,7 @@ class Sinks:
         kept = {each: self._open[each] for each in wanted if each in self._open}
         if list(kept) == before == wanted:
             return
+        ring_path = Path(settings.ring.path) if settings.ring.enabled else None
         gone = [sink for each, sink in self._open.items() if each not in kept]
         with self._lock:
             self._open, self._held = kept, deque(maxlen=_MOST_HELD)
@@ -66,6 +78,7 @@ class Sinks:
         except BaseException:
             self._add(before, self._opened([each for each in before if each not in kept]))
             raise
+        self._ring_path = ring_path
         self._add(wanted, opened)
 
     def give(self, item: Item) -> None:
@@ -109,8 +122,17 @@ class Sinks:
             self._ring = RingDelivery(settings)
             return QueuedSink(RING, self._ring, tell=self._tell)
         bounds = QueueBounds(settings.queue_bytes, settings.queue_age)
-        delivery = _OPENERS[settings.type](settings)
-        return QueuedSink(settings.name, delivery, bounds, tell=self._tell)
+        if settings.type == "folder":
+            return QueuedSink(settings.name, FolderDelivery(settings.path), bounds, tell=self._tell)
+        backend = _BACKENDS[settings.type]()
+        return QueuedSink(
+            settings.name,
+            RemoteDelivery(HttpClient(settings, backend.path), backend),
+            bounds,
+            tell=self._tell,
+            backlog=RingBacklog(lambda: self._ring_path),
+            only_windows=True,
+        )
 
 
 def _close(sinks: Sequence[Sink]) -> None:

@@ -1,0 +1,123 @@
+"""What waits for a sink, bounded in bytes and age: the newest in memory, older ones in the ring."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ebpfprof.agent.sinks.sink import Item
+from ebpfprof.profile.service import ServiceWindow
+
+_SAMPLE_BYTES: Final = 500
+"""What a sample takes in memory, with its share of stacks, roughly."""
+_ITEM_BYTES: Final = 2_000
+NOTE_BYTES: Final = 1_000
+"""What the note of a window in the ring takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """How much may wait, and for how long."""
+
+    most_bytes: int = 64 << 20
+    most_age_s: float = 3000.0
+
+
+@dataclass(frozen=True, slots=True)
+class InRing:
+    """A window whose profiles wait in the ring: `window` has none, `kinds` are their names."""
+
+    window: ServiceWindow
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingItem:
+    """An item since it was taken, by the clock of the sink; `number` stays when it changes."""
+
+    item: Item | InRing
+    size: int
+    since_s: float
+    number: int
+
+
+class WaitingItems:
+    """A queue; not for several threads at once. `dropped` counts windows that it dropped."""
+
+    def __init__(
+        self, bounds: QueueBounds, dropped: Counter[str], has_ring: Callable[[], bool]
+    ) -> None:
+        """Windows that are too much for memory wait in the ring while `has_ring`."""
+        self._bounds, self._dropped, self._has_ring = bounds, dropped, has_ring
+        self._older: deque[WaitingItem] = deque()  # all InRing
+        self._newer: deque[WaitingItem] = deque()
+        self._next = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._older) + len(self._newer)
+
+    def add(self, item: Item, now_s: float) -> None:
+        """Append an item; the oldest make room."""
+        size = size_of(item)
+        while len(self) and self.bytes + size > self._bounds.most_bytes:
+            self._make_room()
+        self._next += 1
+        self._newer.append(WaitingItem(item, size, now_s, self._next))
+        self.bytes += size
+
+    def oldest(self) -> WaitingItem | None:
+        """The one whose turn it is; None if there is none."""
+        return (self._older or self._newer or (None,))[0]
+
+    def remove(self, waiting: WaitingItem) -> bool:
+        """Remove the oldest if it is this one; False if it was dropped meanwhile."""
+        oldest = self.oldest()
+        if oldest is None or oldest.number != waiting.number:
+            return False
+        self._pop()
+        return True
+
+    def drop_old(self, now_s: float) -> None:
+        """Drop what has waited for too long."""
+        while (first := self.oldest()) and now_s - first.since_s > self._bounds.most_age_s:
+            self._drop("too_old")
+
+    def drop_all(self, reason: str) -> None:
+        """Drop all that is left."""
+        while len(self):
+            self._drop(reason)
+
+    def _make_room(self) -> None:
+        """Leave the oldest window in memory to the ring, or else drop the oldest item."""
+        first = self._newer[0] if self._newer else None
+        if first is None or not isinstance(first.item, ServiceWindow) or not self._has_ring():
+            self._drop("queue_full")
+            return
+        window = first.item
+        note = InRing(replace(window, profiles={}), frozenset(window.profiles))
+        self._newer.popleft()
+        self._older.append(replace(first, item=note, size=NOTE_BYTES))
+        self.bytes += NOTE_BYTES - first.size
+
+    def _drop(self, reason: str) -> None:
+        self._dropped[reason] += is_window(self._pop())
+
+    def _pop(self) -> WaitingItem:
+        popped = (self._older or self._newer).popleft()
+        self.bytes -= popped.size
+        return popped
+
+
+def is_window(waiting: WaitingItem) -> bool:
+    """Whether counters count it."""
+    return isinstance(waiting.item, ServiceWindow | InRing)
+
+
+def size_of(item: Item) -> int:
+    """About how much memory an item takes, in bytes."""
+    if isinstance(item, ServiceWindow):
+        return _ITEM_BYTES + _SAMPLE_BYTES * sum(len(p.samples) for p in item.profiles.values())
+    return _ITEM_BYTES
