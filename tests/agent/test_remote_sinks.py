@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 import pytest
 
+from ebpfprof.agent.settings import RingSettings, Settings
 from ebpfprof.agent.sinks import queued
 from ebpfprof.agent.sinks.http_client import HttpClient
+from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.agent.sinks.otlp import OtlpBackend
 from ebpfprof.agent.sinks.parca import ParcaBackend
 from ebpfprof.agent.sinks.pyroscope import PyroscopeBackend
@@ -288,3 +290,43 @@ def pushed(request: Received) -> tuple[Profile, str]:
     (series,) = json.loads(request.body)["series"]
     (each,) = series["samples"]
     return pprof.decode(b64decode(each["rawProfile"]), kind="block"), each["ID"]
+
+
+def test_a_window_that_the_ring_has_not_written_yet_is_waited_for(tmp_path: Path) -> None:
+    now_s = time()
+    windows = [window_of(now_s - 60, pid=n + 1) for n in range(4)]
+    path = tmp_path / "ring"
+    with (
+        ScriptedServer(HANG, then=OTLP_YES) as server,
+        Ring(path, keep_free_bytes=0) as ring,
+    ):
+        bounds = QueueBounds(2 * size_of(windows[0]))
+        ours = opened("otlp", server.url, bounds=bounds, backlog=RingBacklog(lambda: path))
+        for each in windows:
+            ours.take(each)
+        wait_until(lambda: ours.counters().retried > 2)
+        for each in windows:
+            assert ring.write(each)
+        wait_until(lambda: ours.counters().waiting == 0)
+        ours.close(DEADLINE_S)
+        assert (ours.counters().sent, dict(ours.counters().dropped)) == (4, {})
+
+
+def test_a_mended_address_costs_no_window(tmp_path: Path) -> None:
+    ring = RingSettings(path=str(tmp_path / "ring"), keep_free=0, max_age=1e9)
+    wrong = sink("otlp", f"http://127.0.0.1:{free_port()}")
+    said: list[str] = []
+    sinks = Sinks(said.append)
+    windows = minutes(5)
+    with ScriptedServer(then=OTLP_YES) as server:
+        sinks.use(Settings(ring=ring, sinks=(wrong,)))
+        for each in windows:
+            sinks.give(each)
+        wait_until(lambda: "no connection" in "".join(said))
+        sinks.use(Settings(ring=ring, sinks=(replace(wrong, url=server.url),)))
+        server.await_requests(2 * len(windows))
+        wait_until(lambda: all(each.counters().waiting == 0 for each in sinks.all))
+        counters = sinks.all[1].counters()
+        sinks.close()
+        assert (counters.sent, dict(counters.dropped)) == (5, {})
+        assert len(server.received) == 10

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -80,6 +80,24 @@ class QueuedSink:
         self._thread.join(within_s + 0.5)
         with self._changed:
             self._queue.drop_all("closed")
+
+    def hand_over(self, within_s: float) -> list[WaitingItem]:
+        """End, once the attempt that is under way has ended, or later; what waits is not dropped.
+
+        It is for the sink that takes its place.
+        """
+        with self._changed:
+            self._closes_at_s = self._clock()
+            self._changed.notify()
+        self._thread.join(within_s)
+        with self._changed:
+            return self._queue.take_all()
+
+    def take_over(self, items: Iterable[WaitingItem]) -> None:
+        """Deliver what waited for another sink first. Call it before anything is taken."""
+        with self._changed:
+            self._queue.take_over(items)
+            self._changed.notify()
 
     def counters(self) -> SinkCounters:
         """What happened to all that it took so far."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from ebpfprof.agent.sinks.sink import Refused
+from ebpfprof.agent.sinks.sink import Refused, RetryLater
 from ebpfprof.agent.sinks.waiting import InRing
 from ebpfprof.errors import EbpfprofError, InvalidProfile
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.service import ServiceWindow
 from ebpfprof.ring.reader import RingArchive
+
+_UNTIL_WRITTEN_S: Final = 120.0
+"""For how long after its end a window may still wait to be written."""
 
 
 class RingBacklog:
@@ -28,20 +33,23 @@ class RingBacklog:
         return self._path() is not None
 
     def window(self, waiting: InRing) -> ServiceWindow:
-        """The window with those of its profiles that are still there. Raises Refused if none is."""
-        try:
-            profiles = self._profiles(waiting)
-        except (EbpfprofError, OSError):  # the folder or the index changed: open them again
-            self.close()
+        """The window with those of its profiles that are still there.
+
+        Raises Refused if none is, RetryLater if they may not be there yet.
+        """
+        profiles: dict[str, Profile] = {}
+        why = "the ring had no room for it any more"
+        for _ in range(2):  # the folder or its index may have been made anew: then open it again
             try:
                 profiles = self._profiles(waiting)
             except (EbpfprofError, OSError) as error:
-                raise Refused(
-                    f"it can't be read back from the ring: {error}", "not_in_ring"
-                ) from error
-        if not profiles:
-            raise Refused("it waited in the ring, which had no room for it any more", "not_in_ring")
-        return replace(waiting.window, profiles=profiles)
+                why = f"it can't be read back from the ring: {error}"
+            if profiles:
+                return replace(waiting.window, profiles=profiles)
+            self.close()
+        if time.time() - waiting.window.end_s < _UNTIL_WRITTEN_S:
+            raise RetryLater("it is not in the ring yet")
+        raise Refused(why, "not_in_ring")
 
     def close(self) -> None:
         """Close the ring."""
@@ -65,6 +73,8 @@ class RingBacklog:
             if is_of_it and file.kind in waiting.kinds:
                 with suppress(FileNotFoundError, InvalidProfile):  # it made room
                     profiles[file.kind] = archive.load(file)
+        if archive.warning:  # it has an index of its own, which does not grow
+            self.close()
         return profiles
 
     def _opened(self) -> RingArchive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -67,6 +67,22 @@ class WaitingItems:
         self._next += 1
         self._newer.append(WaitingItem(item, size, now_s, self._next))
         self.bytes += size
+
+    def take_over(self, items: Iterable[WaitingItem]) -> None:
+        """Append what waited for another sink, by the same clock, oldest first."""
+        for each in items:
+            self._next += 1
+            is_note = isinstance(each.item, InRing)
+            (self._older if is_note else self._newer).append(replace(each, number=self._next))
+            self.bytes += each.size
+
+    def take_all(self) -> list[WaitingItem]:
+        """Remove all items, oldest first, without counting them as dropped."""
+        items = [*self._older, *self._newer]
+        self._older.clear()
+        self._newer.clear()
+        self.bytes = 0
+        return items
 
     def oldest(self) -> WaitingItem | None:
         """The one whose turn it is; None if there is none."""
