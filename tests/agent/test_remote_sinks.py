@@ -245,7 +245,7 @@ def test_a_backend_that_is_down_for_an_hour_gets_all_in_order(tmp_path: Path) ->
         hour.close()
         received = [each.body for each in server.received]
     counters = hour.sink.counters()
-    assert (counters.sent, dict(counters.dropped)) == (60, {})
+    assert (counters.sent, dict(counters.dropped), counters.waiting_bytes) == (60, {}, 0)
     # The same bytes as if they had been delivered at once.
     at_once = [each.body for w in windows for each in outcome("otlp", w)[1]]
     assert received == at_once
@@ -271,7 +271,7 @@ def test_what_the_ring_has_no_room_for_is_lost_and_counted(tmp_path: Path) -> No
 
 
 def test_a_large_profile_is_sent_in_parts_that_add_up() -> None:
-    profile = made_up("block", START_S, stacks=40_000)
+    profile = made_up("block", START_S, stacks=32_200)
     with ScriptedServer(then=YES) as server:
         ours = opened("pyroscope", server.url)
         ours.take(window_of(START_S, {"block": profile}))
@@ -310,6 +310,34 @@ def test_a_window_that_the_ring_has_not_written_yet_is_waited_for(tmp_path: Path
         wait_until(lambda: ours.counters().waiting == 0)
         ours.close(DEADLINE_S)
         assert (ours.counters().sent, dict(ours.counters().dropped)) == (4, {})
+
+
+def test_what_is_read_back_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    windows = minutes(3)
+    path = tmp_path / "ring"
+    with (
+        ScriptedServer(OTLP_YES, answer(503), then=OTLP_YES) as server,
+        Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring,
+    ):
+        now_s = [0.0]
+        ours = opened(
+            "otlp",
+            server.url,
+            bounds=QueueBounds(2 * size_of(windows[0]), 7200.0),
+            backlog=RingBacklog(lambda: path),
+            clock=lambda: now_s[0],
+        )
+        for each in windows:
+            assert ring.write(each)
+        ours.take(windows[0])
+        wait_until(lambda: ours.counters().retried == 1)  # its second profile has to wait
+        for each in windows[1:]:
+            ours.take(each)  # now the first one waits in the ring
+        now_s[0] = 61.0
+        wait_until(lambda: ours.counters().waiting == 0)
+        ours.close(DEADLINE_S)
+    bodies = [each.body for each in server.received]
+    assert [bodies.index(each) for each in bodies] == [0, 1, 1, 3, 4, 5, 6]
 
 
 def test_a_mended_address_costs_no_window(tmp_path: Path) -> None:

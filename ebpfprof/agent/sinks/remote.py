@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from ebpfprof.agent.sinks.http_client import Answer, HttpClient
-from ebpfprof.agent.sinks.series import sent_profiles
+from ebpfprof.agent.sinks.series import sent_profile
 from ebpfprof.agent.sinks.sink import Item, Refused, RetryLater
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.service import ServiceWindow
-from ebpfprof.profile.validate import check
 
 RETRIED: Final = frozenset({401, 403, 408, 429, 502, 503, 504})
 """Answers after which the same request may succeed later. 401 and 403: an expired token may be
@@ -93,8 +92,6 @@ class RemoteDelivery:
             halves: tuple[WindowPart, ...] = ()
             try:
                 halves = self._send(part)
-            except InvalidProfile as error:
-                self._refusals.append(Refused(f"{part.kind}: {error}", "invalid"))
             except Refused as error:
                 self._refusals.append(error)
             self._left.popleft()
@@ -115,20 +112,22 @@ class RemoteDelivery:
         self._window, self._attempts = _key(window), 0
         self._left.clear()
         self._refusals.clear()
-        for kind, profile in sent_profiles(window):
+        for kind in window.profiles:
             try:
-                check(profile)
-            except InvalidProfile as error:
-                self._refusals.append(Refused(f"{kind}: {error}", "invalid"))
-            else:
-                self._left.append(WindowPart(window, kind, profile))
+                if profile := sent_profile(window, kind):
+                    self._left.append(WindowPart(window, kind, profile))
+            except Exception as error:  # one bad profile must not hold up all others
+                self._refusals.append(_invalid(kind, error))
 
     def _send(self, part: WindowPart) -> tuple[WindowPart, ...]:
         """Send a part; if it is too large, return its halves instead."""
         is_one = len(part.profile.samples) == 1
         if len(part.profile.samples) > self._backend.most_samples and not is_one:
             return _halves(part)
-        request = self._backend.request(part)
+        try:
+            request = self._backend.request(part)
+        except Exception as error:
+            raise _invalid(part.kind, error) from error
         if request.size > self._backend.most_bytes and not is_one:
             return _halves(part)
         self._judge(self._client.post(request.body, request.headers))
@@ -148,6 +147,12 @@ class RemoteDelivery:
             place = f", and refers to {answer.location}" if answer.location else ""
             raise Refused(f"it answers {status}{place}: write the new address into url", "moved")
         raise Refused(why, "server_error" if status >= 500 else "refused")
+
+
+def _invalid(kind: str, error: Exception) -> Refused:
+    """What becomes of a profile of which no request can be made."""
+    shown = "" if isinstance(error, InvalidProfile) else f"{type(error).__name__}: "
+    return Refused(f"{kind}: {shown}{error}", "invalid")
 
 
 def require_object(answer: Answer, name: str) -> None:

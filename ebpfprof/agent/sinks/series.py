@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.service import ServiceWindow
+from ebpfprof.profile.validate import check
 from ebpfprof.profilers.registry import find_kind
 
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
@@ -45,21 +45,21 @@ def part_id(window: ServiceWindow, kind: str, part: int) -> str:
     return str(uuid.uuid5(_IDS, repr(key)))
 
 
-def sent_profiles(window: ServiceWindow) -> Iterator[tuple[str, Profile]]:
-    """The profiles of a window that a backend gets, by kind, with the times as it takes them.
+def sent_profile(window: ServiceWindow, name: str) -> Profile | None:
+    """The profile of this kind as a backend gets it; None if it gets none. Raises InvalidProfile.
 
-    Not those without samples: there is no way to say "it did not wait". Of sums since the program's
-    start it gets none, since it adds up what it gets. What shows a moment has the time at which
-    that was, and no duration.
+    It gets none without samples: there is no way to say "it did not wait". Of sums since the
+    program's start it gets none, since it adds up what it gets. What shows a moment has the time at
+    which that was, and no duration.
     """
-    for name, profile in window.profiles.items():
-        kind = find_kind(name)
-        if kind is None or kind.is_total or not profile.samples:
-            continue
-        shown = kind.in_tables(profile)
-        if kind.is_moment:
-            shown = replace(shown, time_ns=round(window.end_s * 1e9), duration_ns=0)
-        yield name, shown
+    kind, profile = find_kind(name), window.profiles[name]
+    if kind is None or kind.is_total or not profile.samples:
+        return None
+    check(profile)
+    shown = kind.in_tables(profile)
+    if kind.is_moment:
+        shown = replace(shown, time_ns=round(window.end_s * 1e9), duration_ns=0)
+    return shown
 
 
 def _label_name(name: str) -> str:
