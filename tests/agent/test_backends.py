@@ -6,7 +6,6 @@ window, which is written as `attach` writes it.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +114,8 @@ def test_backends_have_each_sample_of_each_window(
         ]
         for place in range(len(profile.sample_types)):
             assert samples_of(pushed, place) == samples_of(profile, place)
+        part = WindowPart(window_of(window.times[0]), kind, profile)
+        assert profcheck(built(PROFCHECK), tmp_path, part) == ""
     assert taken == len(received)
     assert len(pyroscope.pushed) == len(expected)
 
@@ -144,6 +145,5 @@ def test_the_checker_finds_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "wrong.bin"
     path.write_bytes(b"")
     done = run([built(PROFCHECK), path], capture_output=True, text=True)
-    assert (done.returncode, "conformance checks failed" in done.stdout) == (1, True), json.dumps(
-        done.stdout
-    )
+    assert done.returncode == 1
+    assert "resource profiles are empty" in done.stdout
