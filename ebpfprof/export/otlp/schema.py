@@ -67,7 +67,12 @@ _MESSAGES: Final[Messages] = {
         "attribute_indices": (5, "*int32"),
     },
     "Stack": {"location_indices": (1, "*int32")},
-    "Location": {"mapping_index": (1, "int32"), "address": (2, "uint64"), "lines": (3, "*Line")},
+    "Location": {
+        "mapping_index": (1, "int32"),
+        "address": (2, "uint64"),
+        "lines": (3, "*Line"),
+        "attribute_indices": (4, "*int32"),
+    },
     "Line": {"function_index": (1, "int32"), "line": (2, "int64")},
     "Function": {
         "name_strindex": (1, "int32"),

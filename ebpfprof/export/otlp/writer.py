@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Mapping as MemoryMapping
 
 _BUILD_ID: Final = "process.executable.build_id.gnu"
+_FRAME_TYPE: Final = "profile.frame.type"
+_KERNEL: Final = "[kernel"
 _COMMENT: Final = "pprof.profile.comment"
 _IDS: Final = uuid.UUID("6f2c5f50-6d0b-4c47-9c0e-0f6a3f8f5b1e")
 """The namespace of our profiles' ids (RFC 9562, version 5)."""
@@ -110,6 +112,11 @@ class _Encoder:
             label, label.key, label.value, label.unit
         )
 
+    def _plain(self, name: str, value: str) -> int:
+        return self._number("attribute", (name, value)) or self._attribute(
+            (name, value), name, value
+        )
+
     def _attribute(self, key: Hashable, name: str, value: str | int, unit: str = "") -> int:
         attribute = self._new("attribute", key)
         attribute.key_strindex = self._string(name)
@@ -139,6 +146,8 @@ class _Encoder:
             message.mapping_index, message.address = mapping, location.address
             for function, line in functions:
                 message.lines.add(function_index=function, line=line)
+            if kind := _frame_type(location):
+                message.attribute_indices.append(self._plain(_FRAME_TYPE, kind))
             known = self._numbers["location", location]
         self._numbers["shared", id(location)] = known
         return known
@@ -161,9 +170,7 @@ class _Encoder:
             message.file_offset = mapping.offset
             message.filename_strindex = self._string(mapping.filename)
             if mapping.build_id:
-                key = (_BUILD_ID, mapping.build_id)
-                index = self._number("attribute", key) or self._attribute(key, *key)
-                message.attribute_indices.append(index)
+                message.attribute_indices.append(self._plain(_BUILD_ID, mapping.build_id))
         return known or self._numbers["mapping", mapping]
 
     def _number(self, table: str, key: Hashable) -> int:
@@ -178,6 +185,13 @@ class _Encoder:
 
     def _string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
+
+
+def _frame_type(location: Location) -> str:
+    """What compiled a frame, as the semantic conventions call it; "" if that is not sure."""
+    if location.mapping and location.mapping.filename.startswith(_KERNEL):
+        return "kernel"
+    return "go" if location.frames and location.frames[0].file.endswith(".go") else ""
 
 
 def _utf8(text: str) -> bytes:

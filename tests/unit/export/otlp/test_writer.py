@@ -7,7 +7,7 @@ from dataclasses import replace
 from ebpfprof.export import otlp
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.export.proto_messages import ProtoMessage
-from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
+from ebpfprof.profile.model import Frame, Label, Location, Mapping, Profile, Sample
 from tests.unit.export.small_profile import LIBC, MAIN, SMALL, UNKNOWN, WORK, field, numbers, packed
 from tests.unit.varints import varint
 
@@ -32,7 +32,7 @@ def test_fields_have_the_numbers_of_the_specification() -> None:
     assert len(first) == len(second) == 16
     assert first != second
     strings = ["main.work", "/src/main.go", "/srv/api", "process.executable.build_id.gnu"]
-    strings += ["contentions", "count", "delay", "nanoseconds"]
+    strings += ["profile.frame.type", "contentions", "count", "delay", "nanoseconds"]
 
     def of(number: int, value: int, kind: tuple[int, int], identity: bytes) -> bytes:
         return b"".join(
@@ -77,7 +77,9 @@ def test_fields_have_the_numbers_of_the_specification() -> None:
                         field(2, b""),
                         field(
                             2,
-                            numbers(f1=1, f2=WORK.address) + field(3, numbers(f1=1, f2=12)),
+                            numbers(f1=1, f2=WORK.address)
+                            + field(3, numbers(f1=1, f2=12))
+                            + field(4, packed(2)),
                         ),
                         field(3, b""),
                         field(
@@ -97,6 +99,7 @@ def test_fields_have_the_numbers_of_the_specification() -> None:
                             numbers(f1=at["process.executable.build_id.gnu"])
                             + field(2, field(1, "c0ffee")),
                         ),
+                        field(6, numbers(f1=at["profile.frame.type"]) + field(2, field(1, "go"))),
                         field(7, b""),
                         field(7, field(1, packed(1))),
                     ]
@@ -132,3 +135,20 @@ def test_labels_comments_and_empty_stacks() -> None:
     (text,) = tables.attribute_table[comment].value.array_value.values
     assert text.string_value == b"every event was recorded"
     assert LIBC.filename in texts
+
+
+def test_frames_say_what_they_are_if_that_is_sure() -> None:
+    kernel = Mapping(1 << 63, (1 << 63) + 100, 0, "[kernel.kallsyms]", "")
+    places = (
+        Location(1 << 63, kernel, (Frame("futex_wait", "", 0),)),
+        Location(0x401000, MAIN, (Frame("x_cgo_call", "gcc_amd64.S", 1),)),
+        WORK,
+    )
+    tables = request_of(replace(SMALL, samples=(Sample(places, (1, 9)),))).dictionary
+    texts = [each.decode() for each in tables.string_table]
+    found = []
+    for location in list(tables.location_table)[1:]:
+        attributes = [tables.attribute_table[index] for index in location.attribute_indices]
+        found.append([(texts[a.key_strindex], a.value.string_value) for a in attributes])
+    name = "profile.frame.type"
+    assert found == [[(name, b"kernel")], [], [(name, b"go")]]
