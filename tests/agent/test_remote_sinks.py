@@ -24,7 +24,13 @@ from ebpfprof.agent.sinks.queued import QueuedSink
 from ebpfprof.agent.sinks.remote import Backend, RemoteDelivery
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
 from ebpfprof.agent.sinks.sink import SinkCounters
-from ebpfprof.agent.sinks.waiting import QueueBounds, size_of
+from ebpfprof.agent.sinks.waiting import (
+    NOTE_BYTES,
+    InRing,
+    QueueBounds,
+    WaitingItems,
+    size_of,
+)
 from ebpfprof.export import pprof
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.profile.model import Profile, ValueType
@@ -310,6 +316,44 @@ def test_a_window_that_the_ring_has_not_written_yet_is_waited_for(tmp_path: Path
         wait_until(lambda: ours.counters().waiting == 0)
         ours.close(DEADLINE_S)
         assert (ours.counters().sent, dict(ours.counters().dropped)) == (4, {})
+
+
+def test_windows_that_are_larger_than_the_queue_push_out_no_note(tmp_path: Path) -> None:
+    windows = minutes(4)
+    path = tmp_path / "ring"
+    now_s = [0.0]
+    port = free_port()
+    with Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring:
+        ours = opened(
+            "otlp",
+            f"http://127.0.0.1:{port}",
+            bounds=QueueBounds(size_of(windows[0]) - 1, 7200.0),
+            backlog=RingBacklog(lambda: path),
+            clock=lambda: now_s[0],
+        )
+        for each in windows:
+            assert ring.write(each)
+            ours.take(each)
+        with ScriptedServer(then=OTLP_YES, port=port):
+            now_s[0] = 61.0
+            wait_until(lambda: ours.counters().waiting == 0)
+            ours.close(DEADLINE_S)
+    assert (ours.counters().sent, dict(ours.counters().dropped)) == (4, {})
+
+
+def test_more_notes_than_there_is_room_for_push_out_the_oldest() -> None:
+    dropped: Counter[str] = Counter()
+    items = WaitingItems(QueueBounds(10 * NOTE_BYTES, 7200.0), dropped, lambda: True)
+    windows = minutes(20)
+    for each in windows:
+        items.add(each, 0.0)
+    assert dropped == {"queue_full": 20 - len(items)}
+    assert 10 <= len(items) <= 11
+    assert items.bytes <= 10 * NOTE_BYTES + size_of(windows[0])
+    oldest = items.oldest()
+    assert oldest
+    assert isinstance(oldest.item, InRing)
+    assert oldest.item.window.pid == windows[-len(items)].pid
 
 
 def test_what_is_read_back_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -60,10 +60,12 @@ class WaitingItems:
         return len(self._older) + len(self._newer)
 
     def add(self, item: Item, now_s: float) -> None:
-        """Append an item; the oldest make room."""
-        size = size_of(item)
-        while len(self) and self.bytes + size > self._bounds.most_bytes:
+        """Append an item; the oldest make room. One that is larger than the queue stands alone."""
+        size, most_bytes = size_of(item), self._bounds.most_bytes
+        while self._newer and self.bytes + size > most_bytes:
             self._make_room()
+        while len(self._older) * NOTE_BYTES > most_bytes:
+            self._drop("queue_full")
         self._next += 1
         self._newer.append(WaitingItem(item, size, now_s, self._next))
         self.bytes += size
@@ -107,9 +109,9 @@ class WaitingItems:
             self._drop(reason)
 
     def _make_room(self) -> None:
-        """Leave the oldest window in memory to the ring, or else drop the oldest item."""
-        first = self._newer[0] if self._newer else None
-        if first is None or not isinstance(first.item, ServiceWindow) or not self._has_ring():
+        """Leave the oldest window in memory to the ring, or else drop it."""
+        first = self._newer[0]
+        if not isinstance(first.item, ServiceWindow) or not self._has_ring():
             self._drop("queue_full")
             return
         window = first.item
