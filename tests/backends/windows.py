@@ -58,5 +58,5 @@ def window_of(
 
 
 def sink(kind: str, url: str, **more: object) -> SinkSettings:
-    """Settings of a sink; answers may take a second."""
-    return SinkSettings(kind, kind, url=url, **{"timeout": 1.0, **more})  # type: ignore[arg-type]
+    """Settings of a sink; answers may take half a minute."""
+    return SinkSettings(kind, kind, url=url, **{"timeout": 30.0, **more})  # type: ignore[arg-type]

@@ -78,7 +78,13 @@ class HttpClient:
         sent = {**self._headers(), **headers, "User-Agent": _USER_AGENT}
         try:
             response = self._pooled().request(
-                "POST", self.url, body=body, headers=sent, redirect=False, preload_content=False
+                "POST",
+                self.url,
+                body=body,
+                headers=sent,
+                timeout=self.settings.timeout,
+                redirect=False,
+                preload_content=False,
             )
             with response:
                 found = self._read(response, until_s)
@@ -141,7 +147,6 @@ class HttpClient:
             self._pool = urllib3.PoolManager(
                 num_pools=1,
                 retries=False,
-                timeout=urllib3.Timeout(connect=settings.timeout, read=settings.timeout),
                 ssl_context=tls_context(settings) if settings.url.startswith("https:") else None,
             )
         return self._pool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ class Sinks:
         self._open: dict[_Of, QueuedSink] = {}
         self._ring: RingDelivery | None = None
         self._ring_path: Path | None = None
+        self._catch_up = 1.0
         self._lock = threading.Lock()
         self._held: deque[Item] | None = None  # for sinks that are just being opened
 
@@ -60,6 +62,7 @@ class Sinks:
         if list(kept) == before == wanted:
             return
         ring_path = Path(settings.ring.path) if settings.ring.enabled else None
+        self._catch_up = _catch_up_share(settings)
         gone = {each: sink for each, sink in self._open.items() if each not in kept}
         with self._lock:
             self._open, self._held = kept, deque(maxlen=_MOST_HELD)
@@ -130,6 +133,7 @@ class Sinks:
             tell=self._tell,
             backlog=RingBacklog(lambda: self._ring_path),
             only_windows=True,
+            catch_up=self._catch_up,
         )
 
 
@@ -139,6 +143,16 @@ def _is_successor(settings: _Of, before: _Of) -> bool:
         return False
     is_same = (settings.name, settings.type) == (before.name, before.type)
     return is_same and settings.type in REMOTE
+
+
+def _catch_up_share(settings: Settings) -> float:
+    """What a sink may take of a processor to catch up after its backend was down.
+
+    All of them a quarter of the node's budget: more would be a debt, and nothing would be recorded
+    until that is repaid.
+    """
+    backends = max(1, sum(each.type in REMOTE for each in settings.sinks))
+    return settings.max_node_overhead / 100 * (os.cpu_count() or 1) / 4 / backends
 
 
 def _handed_over(gone: Mapping[_Of, QueuedSink], wanted: Sequence[_Of]) -> _Left:

@@ -40,17 +40,21 @@ class QueuedSink:
         clock: Callable[[], float] = time.monotonic,
         backlog: RingBacklog | None = None,
         only_windows: bool = False,
+        catch_up: float | None = None,
     ) -> None:
         """`tell` gets sentences about problems; `clock` gives seconds.
 
-        What does not fit into memory waits in the `backlog`. With `only_windows`, other items are
-        not taken.
+        What does not fit into memory waits in the `backlog`; to read it back and to deliver it
+        takes no more than `catch_up`, a share of a processor; None: no bound. With `only_windows`,
+        other items are not taken.
         """
         self._name, self._delivery, self._tell, self._clock = name, delivery, tell, clock
         self._backlog, self._only_windows = backlog, only_windows
         self._counts = Counts()
         has_ring = backlog.is_there if backlog else lambda: False
         self._queue = WaitingItems(bounds or QueueBounds(), self._counts.dropped, has_ring)
+        self._catch_up = catch_up
+        self._catch_up_at_s = 0.0
         self._read_back: tuple[int, ServiceWindow] | None = None
         self._changed = threading.Condition(self._counts.lock)
         self._closes_at_s: float | None = None
@@ -134,10 +138,13 @@ class QueuedSink:
                 if closes_at_s is not None and (not self._queue or now_s >= closes_at_s):
                     return None
                 self._queue.drop_old(now_s)
-                is_due = now_s >= until_s or closes_at_s is not None
-                if is_due and (oldest := self._queue.oldest()):
-                    return oldest
-                wait_s = max(0.01, until_s - now_s) if self._queue else BEAT_S
+                is_closing = closes_at_s is not None
+                from_ring = now_s >= self._catch_up_at_s or is_closing
+                due = self._queue.due(from_ring=from_ring)
+                if due and (now_s >= until_s or is_closing):
+                    return due
+                at_s = until_s if due else self._catch_up_at_s
+                wait_s = max(0.01, at_s - now_s) if self._queue else BEAT_S
                 self._changed.wait(min(BEAT_S, wait_s))
                 if self._clock() >= self._beat_s + BEAT_S:
                     return _BEAT
@@ -146,6 +153,7 @@ class QueuedSink:
         """Deliver an item; returns for how long to wait before the next attempt."""
         after_s = 0.0
         problem = reason = ""
+        begun_s = time.thread_time()
         try:
             self._delivery.deliver(self._whole(waiting))
         except Refused as error:
@@ -156,8 +164,12 @@ class QueuedSink:
             problem = f"{type(error).__name__}: {error}"
             after_s = self._back_off(waited_s)
         with self._changed:
+            if self._catch_up and isinstance(waiting.item, InRing):
+                pause_s = (time.thread_time() - begun_s) / self._catch_up
+                self._catch_up_at_s = self._clock() + pause_s
             if after_s:
                 self._counts.retried += 1
+                self._queue.keep(waiting)
             elif self._queue.remove(waiting):  # else it was pushed out meanwhile, and counted
                 if reason:
                     self._counts.dropped[reason] += is_window(waiting)

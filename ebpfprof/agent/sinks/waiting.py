@@ -54,6 +54,7 @@ class WaitingItems:
         self._older: deque[WaitingItem] = deque()  # all InRing
         self._newer: deque[WaitingItem] = deque()
         self._next = 0
+        self._begun = 0
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class WaitingItems:
         while self._newer and self.bytes + size > most_bytes:
             self._make_room()
         while len(self._older) * NOTE_BYTES > most_bytes:
-            self._drop("queue_full")
+            self._drop(self._older, "queue_full")
         self._next += 1
         self._newer.append(WaitingItem(item, size, now_s, self._next))
         self.bytes += size
@@ -86,33 +87,51 @@ class WaitingItems:
         self.bytes = 0
         return items
 
-    def oldest(self) -> WaitingItem | None:
-        """The one whose turn it is; None if there is none."""
-        return (self._older or self._newer or (None,))[0]
+    def due(self, *, from_ring: bool) -> WaitingItem | None:
+        """The one whose turn it is: one that failed, else the oldest; None if there is none.
+
+        What waits in the ring has its turn only if `from_ring`, unless it failed.
+        """
+        for lane in (self._older, self._newer):
+            for each in reversed(lane) if self._begun else ():
+                if each.number == self._begun:
+                    return each
+        self._begun = 0
+        if self._older and from_ring:
+            return self._older[0]
+        return self._newer[0] if self._newer else None
+
+    def keep(self, waiting: WaitingItem) -> None:
+        """An item failed, perhaps after a part of it was delivered: it comes first from now on."""
+        self._begun = waiting.number
 
     def remove(self, waiting: WaitingItem) -> bool:
-        """Remove the oldest if it is this one; False if it was dropped meanwhile."""
-        oldest = self.oldest()
-        if oldest is None or oldest.number != waiting.number:
-            return False
-        self._pop()
-        return True
+        """Remove an item; False if it was dropped meanwhile."""
+        for lane in (self._older, self._newer):
+            for each in lane:
+                if each.number == waiting.number:
+                    lane.remove(each)
+                    self.bytes -= each.size
+                    return True
+        return False
 
     def drop_old(self, now_s: float) -> None:
         """Drop what has waited for too long."""
-        while (first := self.oldest()) and now_s - first.since_s > self._bounds.most_age_s:
-            self._drop("too_old")
+        for lane in (self._older, self._newer):
+            while lane and now_s - lane[0].since_s > self._bounds.most_age_s:
+                self._drop(lane, "too_old")
 
     def drop_all(self, reason: str) -> None:
         """Drop all that is left."""
-        while len(self):
-            self._drop(reason)
+        for lane in (self._older, self._newer):
+            while lane:
+                self._drop(lane, reason)
 
     def _make_room(self) -> None:
         """Leave the oldest window in memory to the ring, or else drop it."""
         first = self._newer[0]
         if not isinstance(first.item, ServiceWindow) or not self._has_ring():
-            self._drop("queue_full")
+            self._drop(self._newer, "queue_full")
             return
         window = first.item
         note = InRing(replace(window, profiles={}), frozenset(window.profiles))
@@ -120,13 +139,10 @@ class WaitingItems:
         self._older.append(replace(first, item=note, size=NOTE_BYTES))
         self.bytes += NOTE_BYTES - first.size
 
-    def _drop(self, reason: str) -> None:
-        self._dropped[reason] += is_window(self._pop())
-
-    def _pop(self) -> WaitingItem:
-        popped = (self._older or self._newer).popleft()
+    def _drop(self, lane: deque[WaitingItem], reason: str) -> None:
+        popped = lane.popleft()
         self.bytes -= popped.size
-        return popped
+        self._dropped[reason] += is_window(popped)
 
 
 def is_window(waiting: WaitingItem) -> bool:
