@@ -184,6 +184,36 @@ def test_to_catch_up_holds_up_no_new_window(tmp_path: Path) -> None:
     assert ours.counters().sent == 4
 
 
+def test_a_window_of_which_a_part_is_delivered_comes_first(tmp_path: Path) -> None:
+    windows, port = minutes(3), free_port()
+    path = tmp_path / "ring"
+    now_s = [0.0]
+    with Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring:
+        ours = opened(
+            "otlp",
+            f"http://127.0.0.1:{port}",
+            bounds=QueueBounds(size_of(windows[0]), 1e9),
+            backlog=RingBacklog(lambda: path),
+            clock=lambda: now_s[0],
+            catch_up=1e-6,
+        )
+        for each in windows:
+            assert ring.write(each)
+            ours.take(each)
+        wait_until(lambda: ours.counters().retried == 1)
+        steps = (OTLP_YES, OTLP_YES, OTLP_YES, answer(503))
+        with ScriptedServer(*steps, then=OTLP_YES, port=port) as server:
+            now_s[0] = 61.0  # the first one goes, and a part of the newest
+            wait_until(lambda: ours.counters().retried == 2)
+            now_s[0] = 1e6  # now the second one's turn would come
+            wait_until(lambda: ours.counters().waiting == 0)
+            ours.close(DEADLINE_S)
+            received = server.received
+    begun = [begun_of(each) for each in received]
+    assert begun == [windows[at].start_s for at in (0, 0, 2, 2, 2, 1, 1)]
+    assert received[3].body == received[4].body != received[2].body
+
+
 def begun_of(request: Received) -> float:
     """When a profile in a request of OTLP begins."""
     message = message_class("ExportProfilesServiceRequest").FromString(
