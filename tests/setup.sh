@@ -98,11 +98,12 @@ run)
     ;;
 test)
     install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
-        groff-base bpftrace linux-perf sudo tmux chromium chromium-driver
+        groff-base bpftrace linux-perf sudo tmux chromium chromium-driver openssl
     install_python test
     install_go
     say "programs of other projects"
     quietly "$python" -m tests.foreign
+    quietly "$python" -m tests.backends.building
     ;;
 *)
     fail "Usage: tests/setup.sh run|test"

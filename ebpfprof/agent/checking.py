@@ -31,7 +31,9 @@ def as_toml(settings: Settings) -> str:
     lines += [_line(each, getattr(settings.ring, each.name)) for each in RING]
     for sink in settings.sinks:
         lines += ["", "[[sinks]]"]
-        lines += [_line(each, getattr(sink, each.name)) for each in SINK]
+        of_type = [each for each in SINK if not each.sinks or sink.type in each.sinks]
+        shown = [each for each in of_type if getattr(sink, each.name) != ""]
+        lines += [_line(each, getattr(sink, each.name)) for each in shown]
     for rule in settings.rules:
         lines += ["", "[[rules]]"]
         changed = {each.name for each in fields(Rule) if getattr(rule, each.name) != each.default}

@@ -6,6 +6,7 @@ docs/agent.md has the same as a table, which tests/tools/generate_docs.py makes 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ebpfprof.agent.values import (
     SwitchValue,
     TextValue,
     TimeValue,
+    UrlValue,
     Value,
     WordValue,
 )
@@ -33,6 +35,7 @@ from ebpfprof.server.listener import Address, parse_address
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
+_HEADER: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
 _LISTEN: Final = Address("127.0.0.1", 6061)
 _RING_PATH: Final = str(DEFAULT_FOLDER)
 DEFAULT_KINDS: Final = ("block", "mutex", "cpu", "goroutine")
@@ -48,6 +51,8 @@ class Setting:
     help: str
     is_live: bool = True
     is_needed: bool = False
+    sinks: tuple[str, ...] = ()
+    """The types of sinks that have it; () for all."""
 
 
 def _kinds() -> list[str]:
@@ -171,12 +176,81 @@ RING: Final = (
         "how much it leaves free in its file system",
     ),
 )
+REMOTE: Final = ("otlp", "parca", "pyroscope")
+SINK_TYPES: Final = ("folder", *REMOTE)
+QUEUE_AGE_S: Final = 86400.0
+QUEUE_AGES_S: Final[Mapping[str, float]] = {"pyroscope": 3000.0}
+"""Of types of sinks that take nothing older."""
 SINK: Final = (
-    Setting("type", WordValue(lambda: ("folder",)), None, "what it is", is_needed=True),
-    Setting("name", TextValue("a name", LABEL_NAME), "", "its name in metrics and messages"),
-    Setting("path", PathValue(), None, "folder: where pprof files are written", is_needed=True),
-    Setting("queue_bytes", SizeValue(_MIB, 16 * _GIB), 64 * _MIB, "how much may wait for it"),
-    Setting("queue_age", TimeValue("1s", "24h"), 3000.0, "for how long a window may wait for it"),
+    Setting("type", WordValue(lambda: SINK_TYPES), None, "what it is", is_needed=True),
+    Setting(
+        "name",
+        TextValue("a name", LABEL_NAME),
+        "",
+        "its name in metrics and messages; if it has none, its type",
+    ),
+    Setting(
+        "path",
+        PathValue(),
+        "",
+        "where pprof files are written",
+        is_needed=True,
+        sinks=("folder",),
+    ),
+    Setting(
+        "url",
+        UrlValue(),
+        "",
+        "the address of the backend, without the path of its interface",
+        is_needed=True,
+        sinks=REMOTE,
+    ),
+    Setting("tenant", TextValue(form=_HEADER), "", "the header X-Scope-OrgID", sinks=REMOTE),
+    Setting(
+        "bearer_token_file",
+        PathValue(),
+        "",
+        "a file with a token, which is sent as `Authorization: Bearer`",
+        sinks=REMOTE,
+    ),
+    Setting("username", TextValue(), "", "the user, for basic authentication", sinks=REMOTE),
+    Setting("password_file", PathValue(), "", "a file with that user's password", sinks=REMOTE),
+    Setting(
+        "ca_file",
+        PathValue(),
+        "",
+        "the authorities (PEM) that sign the backend's certificate; without it, those of the "
+        "system",
+        sinks=REMOTE,
+    ),
+    Setting(
+        "certificate_file",
+        PathValue(),
+        "",
+        "our own certificate (PEM), for a backend that asks for one",
+        sinks=REMOTE,
+    ),
+    Setting(
+        "key_file",
+        PathValue(),
+        "",
+        "the key of that certificate, if it is in a file of its own",
+        sinks=REMOTE,
+    ),
+    Setting("timeout", TimeValue("1s", "5m"), 10.0, "how long an answer may take", sinks=REMOTE),
+    Setting(
+        "queue_bytes",
+        SizeValue(_MIB, 16 * _GIB),
+        64 * _MIB,
+        "how much may wait for it in memory; what is more waits in the local ring, if there is one",
+    ),
+    Setting(
+        "queue_age",
+        TimeValue("1s", "24h"),
+        QUEUE_AGE_S,
+        "for how long a window may wait for it; 50m for pyroscope, which takes nothing older than "
+        "an hour",
+    ),
 )
 RULE: Final = (
     Setting("action", WordValue(lambda: ACTIONS), "replace", "what the rule does"),
@@ -216,9 +290,18 @@ class SinkSettings:
 
     type: str
     name: str
-    path: str
+    path: str = ""
+    url: str = ""
+    tenant: str = ""
+    bearer_token_file: str = ""
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    timeout: float = 10.0
     queue_bytes: int = 64 * _MIB
-    queue_age: float = 3000.0
+    queue_age: float = QUEUE_AGE_S
 
 
 @dataclass(frozen=True, slots=True)

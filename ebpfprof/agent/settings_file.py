@@ -13,6 +13,8 @@ from typing import Any, Final
 from ebpfprof.agent.rules import Rule
 from ebpfprof.agent.settings import (
     COMMON,
+    QUEUE_AGE_S,
+    QUEUE_AGES_S,
     RING,
     RULE,
     SINK,
@@ -21,6 +23,7 @@ from ebpfprof.agent.settings import (
     SinkSettings,
     default_ring,
 )
+from ebpfprof.agent.sinks.requirements import SettingError, require_usable
 from ebpfprof.agent.toml_places import line_of
 from ebpfprof.agent.values import LABEL_NAME, NumberValue, SwitchValue, Value
 from ebpfprof.console.quantities import similar
@@ -199,10 +202,22 @@ def _list(
 
 def _sink(file: _File, table: Mapping[str, Any], path: Path) -> SinkSettings:
     values = _read(file, table, SINK, path, "setting of a sink")
+    if "type" not in values:
+        raise file.wrong(path, "This sink has no type.")
+    kind = values["type"]
     for each in SINK:
-        if each.is_needed and each.name not in values:
+        is_of_it = not each.sinks or kind in each.sinks
+        if each.name in values and not is_of_it:
+            raise file.wrong((*path, each.name), f"A sink of the type {kind} has no {each.name}.")
+        if each.is_needed and is_of_it and each.name not in values:
             raise file.wrong(path, f"This sink has no {each.name}.")
-    return SinkSettings(**{"name": values["type"], **values})
+    age_s = QUEUE_AGES_S.get(kind, QUEUE_AGE_S)
+    found = SinkSettings(**{"name": kind, "queue_age": age_s, **values})
+    try:
+        require_usable(found)
+    except SettingError as error:
+        raise file.wrong((*path, error.name), str(error)) from None
+    return found
 
 
 def _rule(file: _File, table: Mapping[str, Any], path: Path) -> Rule:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from ebpfprof.console.quantities import bytes_of, seconds_of, similar
 from ebpfprof.console.text import printable
@@ -18,6 +19,7 @@ from ebpfprof.console.text import printable
 _MAX_SHOWN: Final = 60
 _MAX_TEXT: Final = 4096
 _MAX_ITEMS: Final = 1000
+_URL: Final = re.compile(r"[!-~]+", re.ASCII)
 LABEL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,127}", re.ASCII)
 ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
@@ -154,6 +156,28 @@ class PathValue:
         if not is_one or "\0" in str(value):
             raise refused(self.wants, value)
         return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class UrlValue:
+    """The address of a server, without anything secret in it."""
+
+    wants: str = 'an address, such as "https://pyroscope.example:4040"'
+
+    def read(self, value: object) -> str:  # noqa: D102 - as Value
+        if not isinstance(value, str) or len(value) > _MAX_TEXT:
+            raise refused(self.wants, value)
+        try:
+            parts = urlsplit(value)
+            is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
+            has_more = bool(parts.query or parts.fragment or parts.port == 0)
+        except ValueError:
+            raise refused(self.wants, value) from None
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("must have no user and password: use username and password_file")
+        if not is_one or has_more or not value.isascii() or not _URL.fullmatch(value):
+            raise refused(self.wants, value)
+        return value.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

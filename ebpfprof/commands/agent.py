@@ -36,8 +36,8 @@ def command(path: str | None, only_checks: bool) -> None:
     """Record all Go processes of this machine, all the time, as a service.
 
     Without a file it records the waits, the CPU time and the goroutines of all of them within 2 %
-    of the machine, into a local ring that `ebpfprof history` reads. SIGHUP reads the file again,
-    SIGTERM ends it.
+    of the machine, into a local ring that `ebpfprof history` reads; with one also to Pyroscope,
+    Parca or a Collector of OpenTelemetry. SIGHUP reads the file again, SIGTERM ends it.
 
     \b
     Examples:

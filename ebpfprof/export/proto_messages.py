@@ -14,8 +14,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 ProtoMessage: TypeAlias = Any
 """A message, or a class of messages, made at run time: type checkers don't know its fields."""
 Messages: TypeAlias = Mapping[str, Mapping[str, tuple[int, str]]]
-"""Message: field: (number, type). A leading * marks a repeated field; other types than those of
-protobuf are messages of the table."""
+"""Message: field: (number, type). A leading * marks a repeated field, a leading ? one that is
+written although it is 0, once it was set; other types than those of protobuf are messages of the
+table."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final[dict[str, descriptor_pb2.FieldDescriptorProto.Type.ValueType]] = {
@@ -64,9 +65,14 @@ def _file(package: str, messages: Messages, syntax: str) -> descriptor_pb2.FileD
     for message_name, fields in messages.items():
         message = file.message_type.add(name=message_name)
         for field_name, (number, kind) in fields.items():
-            base = kind.removeprefix("*")
+            base = kind.lstrip("*?")
             field = message.field.add(name=field_name, number=number)
-            field.label = _Field.LABEL_REPEATED if base != kind else _Field.LABEL_OPTIONAL
+            is_repeated = kind.startswith("*")
+            field.label = _Field.LABEL_REPEATED if is_repeated else _Field.LABEL_OPTIONAL
+            if kind.startswith("?"):  # what `optional` in a .proto file means
+                field.proto3_optional = True
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field_name}")
             if base in _SCALARS:
                 field.type = _SCALARS[base]
             else:

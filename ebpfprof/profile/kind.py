@@ -139,6 +139,11 @@ class ProfileKind:
     """Whether the kernel keeps sums since the start. Else we add up samples on request."""
     needs_go: bool = True
     """Whether only Go programs have it."""
+    is_total: bool = False
+    """Whether its sums begin when the program started, whatever time was recorded."""
+    series: str = ""
+    """What user interfaces of backends know it as (the first part of Pyroscope's and Parca's names
+    of profiles); "" for `name`."""
     is_windowed: bool = False
     """Whether --max-overhead may record it in windows."""
     needs_bpf: bool = True

@@ -32,13 +32,15 @@ from ebpfprof.agent.values import (
     SizeValue,
     SwitchValue,
     TimeValue,
+    UrlValue,
     WordValue,
 )
 from ebpfprof.errors import BadConfig
 
-KINDS = "block, mutex, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
+KINDS = "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
 RULE_HEAD = '[[rules]]\naction = "drop"\nsource = "__meta_process_name"\n'
 SINK_HEAD = '[[sinks]]\ntype = "folder"\n'
+REMOTE_HEAD = '[[sinks]]\ntype = "otlp"\nurl = "http://localhost:4318/"\n'
 
 WRONG = [
     ('kinds = "block"', 'a.toml:1: kinds must be a list of kinds of profiles, not "block".'),
@@ -116,7 +118,8 @@ WRONG = [
     ("[[sinks]]", "a.toml:1: This sink has no type."),
     (
         '[[sinks]]\ntype = "folders"',
-        'a.toml:2: type must be one of folder, not "folders". Did you mean folder?',
+        'a.toml:2: type must be one of folder, otlp, parca, pyroscope, not "folders". Did you mean '
+        "folder?",
     ),
     (SINK_HEAD, "a.toml:1: This sink has no path."),
     (
@@ -126,6 +129,45 @@ WRONG = [
     (
         SINK_HEAD + 'path = "/a"\nname = "ring"',
         "a.toml:1: This sink is called 'ring', as the ring is.",
+    ),
+    (REMOTE_HEAD[:-1].rpartition("\n")[0], "a.toml:1: This sink has no url."),
+    (REMOTE_HEAD + 'path = "/a"', "a.toml:4: A sink of the type otlp has no path."),
+    (
+        SINK_HEAD + 'path = "/a"\nusername = "x"',
+        "a.toml:4: A sink of the type folder has no username.",
+    ),
+    (
+        '[[sinks]]\ntype = "otlp"\nurl = "https://till:secret@shop"',
+        "a.toml:3: url must have no user and password: use username and password_file.",
+    ),
+    (
+        '[[sinks]]\ntype = "otlp"\nurl = "shop:4318"',
+        'a.toml:3: url must be an address, such as "https://pyroscope.example:4040", not '
+        '"shop:4318".',
+    ),
+    (REMOTE_HEAD + 'username = "x"', "a.toml:4: username needs a password_file."),
+    (REMOTE_HEAD + 'password_file = "/x"', "a.toml:4: password_file needs a username."),
+    (REMOTE_HEAD + 'key_file = "/x"', "a.toml:4: key_file needs a certificate_file."),
+    (
+        REMOTE_HEAD + '\nbearer_token_file = "/nowhere/token"',
+        "a.toml:5: bearer_token_file: /nowhere/token can't be read: No such file or directory.",
+    ),
+    (
+        REMOTE_HEAD + 'username = "x"\npassword_file = "/dev/null"',
+        "a.toml:5: password_file: /dev/null is not a regular file.",
+    ),
+    (
+        REMOTE_HEAD + 'bearer_token_file = "/x"\nusername = "x"\npassword_file = "/x"',
+        "a.toml:4: bearer_token_file and username exclude each other: use one.",
+    ),
+    (REMOTE_HEAD + 'ca_file = "/x"', "a.toml:4: ca_file is for an url with https."),
+    (
+        REMOTE_HEAD.replace("http:", "https:") + 'ca_file = "/nowhere/ca"',
+        "a.toml:4: ca_file: /nowhere/ca can't be read: No such file or directory.",
+    ),
+    (
+        REMOTE_HEAD.replace("http:", "https:") + f'ca_file = "{__file__}"',
+        "a.toml:4: ca_file can't be used: NO_CERTIFICATE_OR_CRL_FOUND.",
     ),
     ("rules = [1]", "a.toml:1: rules must be tables, each below its own [[rules]]."),
     (
@@ -175,15 +217,31 @@ def _mistakes(setting: Setting) -> list[object]:
         WordValue: [0, "nothing", []],
         ListValue: [0, [0], {}],
         PathValue: [0, "relative", []],
+        UrlValue: [
+            0,
+            [],
+            "ftp://x",
+            "http://",
+            "https://a b",
+            "http://x/?a",
+            "http://x:99999",
+            "x",
+        ],
     }
     return by_type.get(type(setting.value), [0, []])
+
+
+def head_of(setting: Setting) -> str:
+    """The beginning of a sink that may have this setting."""
+    kind = (setting.sinks or ("folder",))[0]
+    return "[[sinks]]\n" + (f'type = "{kind}"\n' if setting.name != "type" else "")
 
 
 @pytest.mark.parametrize(
     ("head", "setting"),
     [("", each) for each in COMMON]
     + [("[ring]\n", each) for each in RING]
-    + [(SINK_HEAD if each.name != "type" else "[[sinks]]\n", each) for each in SINK]
+    + [(head_of(each), each) for each in SINK]
     + [("[[rules]]\n", each) for each in RULE],
     ids=lambda each: each.name if isinstance(each, Setting) else "",
 )
@@ -212,6 +270,9 @@ def test_the_defaults_stand_in_one_place(table: tuple[Setting, ...], made: objec
 
 def test_sinks_have_all_their_settings() -> None:
     assert {each.name for each in SINK} == {each.name for each in fields(SinkSettings)}
+    made = SinkSettings("otlp", "")
+    defaults = {each.name: each.default for each in SINK if each.name != "type"}
+    assert {name: getattr(made, name) for name in defaults} == defaults
 
 
 FULL = """\
@@ -230,6 +291,12 @@ max_age = "1d"
 [[sinks]]
 type = "folder"
 path = "/srv/out"
+[[sinks]]
+type = "pyroscope"
+name = "far"
+url = "https://pyroscope.example/base/"
+tenant = "shop"
+timeout = "3s"
 [[rules]]
 source = ["__meta_process_name", "__meta_node"]
 regex = "(.*);(.*)"
@@ -247,7 +314,9 @@ def test_what_check_prints_is_a_file_that_says_the_same() -> None:
     assert (found.window, found.min_age, found.max_memory) == (10.0, 2.5, 1 << 30)
     assert (found.listen, dict(found.options)) == (None, {"hz": 19})
     assert (found.ring.enabled, found.ring.max_age) == (False, 86400)
-    assert [each.name for each in found.sinks] == ["folder"]
+    assert [each.name for each in found.sinks] == ["folder", "far"]
+    assert [each.queue_age for each in found.sinks] == [86400, 3000]
+    assert found.sinks[1].url == "https://pyroscope.example/base"
     assert [each.action for each in found.rules] == ["replace", "labeldrop"]
     assert parsed(as_toml(found), "b.toml") == found
     assert parsed(as_toml(Settings()), "b.toml") == Settings()

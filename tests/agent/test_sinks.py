@@ -15,8 +15,9 @@ from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
 from ebpfprof.agent.sinks import queued
 from ebpfprof.agent.sinks.folder import INDEX
 from ebpfprof.agent.sinks.opening import Sinks
-from ebpfprof.agent.sinks.queued import QueueBounds, QueuedSink, size_of
+from ebpfprof.agent.sinks.queued import QueuedSink
 from ebpfprof.agent.sinks.sink import Item, Refused, RetryLater
+from ebpfprof.agent.sinks.waiting import QueueBounds, size_of
 from ebpfprof.errors import RingError
 from ebpfprof.export import pprof
 from ebpfprof.profile.service import ProcessEnd, ServiceIdentity, ServiceWindow, Unwatched

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.agent.settings import RingSettings, SinkSettings
+from ebpfprof.agent.settings import REMOTE, RingSettings, SinkSettings
 from ebpfprof.agent.sinks.folder import FolderDelivery
 from ebpfprof.agent.sinks.local_ring import RingDelivery
-from ebpfprof.agent.sinks.queued import QueueBounds, QueuedSink
+from ebpfprof.agent.sinks.queued import QueuedSink
+from ebpfprof.agent.sinks.ring_backlog import RingBacklog
+from ebpfprof.agent.sinks.waiting import QueueBounds, WaitingItem
 
 if TYPE_CHECKING:
     from ebpfprof.agent.settings import Settings
-    from ebpfprof.agent.sinks.sink import Delivery, Item, Sink
+    from ebpfprof.agent.sinks.sink import Item
     from ebpfprof.ring.writer import RingState
 
-_OPENERS: Final[dict[str, Callable[[SinkSettings], Delivery]]] = {
-    "folder": lambda settings: FolderDelivery(settings.path),
-}
 RING: Final = "ring"
 _PATIENCE_S: Final = 5.0
 _MOST_HELD: Final = 1000
 _Of = RingSettings | SinkSettings
+_Left = Mapping[_Of, Sequence[WaitingItem]]
 
 
 class Sinks:
@@ -32,13 +34,15 @@ class Sinks:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._open: dict[_Of, Sink] = {}
+        self._open: dict[_Of, QueuedSink] = {}
         self._ring: RingDelivery | None = None
+        self._ring_path: Path | None = None
+        self._catch_up = 1.0
         self._lock = threading.Lock()
         self._held: deque[Item] | None = None  # for sinks that are just being opened
 
     @property
-    def all(self) -> list[Sink]:
+    def all(self) -> list[QueuedSink]:
         """Those that are open."""
         return list(self._open.values())
 
@@ -57,16 +61,20 @@ class Sinks:
         kept = {each: self._open[each] for each in wanted if each in self._open}
         if list(kept) == before == wanted:
             return
-        gone = [sink for each, sink in self._open.items() if each not in kept]
+        ring_path = Path(settings.ring.path) if settings.ring.enabled else None
+        self._catch_up = _catch_up_share(settings)
+        gone = {each: sink for each, sink in self._open.items() if each not in kept}
         with self._lock:
             self._open, self._held = kept, deque(maxlen=_MOST_HELD)
-        _close(gone)  # first: two can't hold the same ring
-        try:
+        left = _handed_over(gone, wanted)
+        _close([sink for each, sink in gone.items() if each not in left])  # first: two can't hold
+        try:  # the same ring
             opened = self._opened([each for each in wanted if each not in kept])
         except BaseException:
-            self._add(before, self._opened([each for each in before if each not in kept]))
+            self._add(before, self._opened([each for each in before if each not in kept]), left)
             raise
-        self._add(wanted, opened)
+        self._ring_path = ring_path
+        self._add(wanted, opened, left)
 
     def give(self, item: Item) -> None:
         """Give an item to each sink."""
@@ -83,8 +91,12 @@ class Sinks:
         _close(closing)
         self._ring = None
 
-    def _add(self, order: Sequence[_Of], opened: dict[_Of, Sink]) -> None:
-        """Add sinks that were opened, with what came meanwhile."""
+    def _add(self, order: Sequence[_Of], opened: dict[_Of, QueuedSink], left: _Left) -> None:
+        """Add sinks that were opened, with what waited for those before them and came meanwhile."""
+        for before, items in left.items():
+            for each, sink in opened.items():
+                if _is_successor(each, before):
+                    sink.take_over(items)
         with self._lock:
             there = self._open | opened
             self._open = {each: there[each] for each in order}
@@ -93,9 +105,9 @@ class Sinks:
             for item in held:
                 sink.take(item)
 
-    def _opened(self, wanted: Sequence[_Of]) -> dict[_Of, Sink]:
+    def _opened(self, wanted: Sequence[_Of]) -> dict[_Of, QueuedSink]:
         """Open sinks: all of them or, if it raises, none."""
-        found: dict[_Of, Sink] = {}
+        found: dict[_Of, QueuedSink] = {}
         try:
             for each in wanted:
                 found[each] = self._opened_one(each)
@@ -104,16 +116,60 @@ class Sinks:
             raise
         return found
 
-    def _opened_one(self, settings: _Of) -> Sink:
+    def _opened_one(self, settings: _Of) -> QueuedSink:
         if isinstance(settings, RingSettings):
             self._ring = RingDelivery(settings)
             return QueuedSink(RING, self._ring, tell=self._tell)
         bounds = QueueBounds(settings.queue_bytes, settings.queue_age)
-        delivery = _OPENERS[settings.type](settings)
-        return QueuedSink(settings.name, delivery, bounds, tell=self._tell)
+        if settings.type == "folder":
+            return QueuedSink(settings.name, FolderDelivery(settings.path), bounds, tell=self._tell)
+        # Importing urllib3 takes some 50 ms: only an agent that needs it pays for it.
+        from ebpfprof.agent.sinks.backends import remote_delivery
+
+        return QueuedSink(
+            settings.name,
+            remote_delivery(settings),
+            bounds,
+            tell=self._tell,
+            backlog=RingBacklog(lambda: self._ring_path),
+            only_windows=True,
+            catch_up=self._catch_up,
+        )
 
 
-def _close(sinks: Sequence[Sink]) -> None:
+def _is_successor(settings: _Of, before: _Of) -> bool:
+    """Whether a sink takes the place of another: the same backend with other settings."""
+    if isinstance(settings, RingSettings) or isinstance(before, RingSettings):
+        return False
+    is_same = (settings.name, settings.type) == (before.name, before.type)
+    return is_same and settings.type in REMOTE
+
+
+def _catch_up_share(settings: Settings) -> float:
+    """What a sink may take of a processor to catch up after its backend was down.
+
+    All of them a quarter of the node's budget: more would be a debt, and nothing would be recorded
+    until that is repaid.
+    """
+    backends = max(1, sum(each.type in REMOTE for each in settings.sinks))
+    return settings.max_node_overhead / 100 * (os.cpu_count() or 1) / 4 / backends
+
+
+def _handed_over(gone: Mapping[_Of, QueuedSink], wanted: Sequence[_Of]) -> _Left:
+    """What waits for sinks whose place others take: a mended address must not cost windows."""
+    leaving = {
+        each: sink
+        for each, sink in gone.items()
+        if any(_is_successor(other, each) for other in wanted)
+    }
+    if not leaving:
+        return {}
+    with ThreadPoolExecutor(len(leaving)) as pool:
+        items = pool.map(lambda sink: sink.hand_over(_PATIENCE_S), leaving.values())
+        return dict(zip(leaving, items, strict=True))
+
+
+def _close(sinks: Sequence[QueuedSink]) -> None:
     if sinks:
         with ThreadPoolExecutor(len(sinks)) as pool:
             list(pool.map(lambda sink: sink.close(_PATIENCE_S), sinks))

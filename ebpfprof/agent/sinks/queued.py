@@ -1,8 +1,9 @@
 """A sink with a queue that is bounded in bytes and age, and a thread that empties it.
 
-What does not fit pushes out the oldest. An item that can't be delivered is tried again, later each
-time, with jitter, so that the agents of a fleet do not all come back at once; once it is too old it
-is dropped. Only the newest state of a problem is told.
+What does not fit into memory waits in the local ring; without one, the oldest are dropped. An item
+that can't be delivered is tried again, later each time, with jitter, so that the agents of a fleet
+do not all come back at once; once it is too old it is dropped. Only the newest state of a problem
+is told.
 """
 
 from __future__ import annotations
@@ -10,40 +11,20 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
+from ebpfprof.agent.sinks.ring_backlog import RingBacklog
 from ebpfprof.agent.sinks.sink import Counts, Delivery, Item, Refused, RetryLater, SinkCounters
+from ebpfprof.agent.sinks.waiting import InRing, QueueBounds, WaitingItem, WaitingItems, is_window
 from ebpfprof.console.text import printable
 from ebpfprof.profile.service import ProcessEnd, ServiceWindow
 
 FIRST_WAIT_S: Final = 1.0
 BEAT_S: Final = 5.0
 _LONGEST_WAIT_S: Final = 60.0
-_SAMPLE_BYTES: Final = 500
-"""What a sample takes in memory, with its share of stacks, roughly."""
-_ITEM_BYTES: Final = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class QueueBounds:
-    """How much may wait, and for how long."""
-
-    most_bytes: int = 64 << 20
-    most_age_s: float = 3000.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    item: Item
-    size: int
-    since_s: float
-
-
-_BEAT: Final = _Waiting(ProcessEnd(0, 0, 0.0), 0, 0.0)
+_BEAT: Final = WaitingItem(ProcessEnd(0, 0, 0.0), 0, 0.0, 0)
 
 
 class QueuedSink:
@@ -57,13 +38,24 @@ class QueuedSink:
         *,
         tell: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        backlog: RingBacklog | None = None,
+        only_windows: bool = False,
+        catch_up: float | None = None,
     ) -> None:
-        """`tell` gets sentences about problems; `clock` gives seconds."""
+        """`tell` gets sentences about problems; `clock` gives seconds.
+
+        What does not fit into memory waits in the `backlog`; to read it back and to deliver it
+        takes no more than `catch_up`, a share of a processor; None: no bound. With `only_windows`,
+        other items are not taken.
+        """
         self._name, self._delivery, self._tell, self._clock = name, delivery, tell, clock
-        self._bounds = bounds or QueueBounds()
-        self._queue: deque[_Waiting] = deque()
-        self._bytes = 0
+        self._backlog, self._only_windows = backlog, only_windows
         self._counts = Counts()
+        has_ring = backlog.is_there if backlog else lambda: False
+        self._queue = WaitingItems(bounds or QueueBounds(), self._counts.dropped, has_ring)
+        self._catch_up = catch_up
+        self._catch_up_at_s = 0.0
+        self._read_back: tuple[int, ServiceWindow] | None = None
         self._changed = threading.Condition(self._counts.lock)
         self._closes_at_s: float | None = None
         self._problem = ""
@@ -78,12 +70,10 @@ class QueuedSink:
 
     def take(self, item: Item) -> None:
         """Put it into the queue; the oldest make room. Returns at once."""
-        size = size_of(item)
+        if self._only_windows and not isinstance(item, ServiceWindow):
+            return
         with self._changed:
-            while self._queue and self._bytes + size > self._bounds.most_bytes:
-                self._drop("queue_full")
-            self._queue.append(_Waiting(item, size, self._clock()))
-            self._bytes += size
+            self._queue.add(item, self._clock())
             self._changed.notify()
 
     def close(self, within_s: float) -> None:
@@ -93,15 +83,33 @@ class QueuedSink:
             self._changed.notify()
         self._thread.join(within_s + 0.5)
         with self._changed:
-            while self._queue:
-                self._drop("closed")
+            self._queue.drop_all("closed")
+
+    def hand_over(self, within_s: float) -> list[WaitingItem]:
+        """End, once the attempt that is under way has ended, or later; what waits is not dropped.
+
+        It is for the sink that takes its place.
+        """
+        with self._changed:
+            self._closes_at_s = self._clock()
+            self._changed.notify()
+        self._thread.join(within_s)
+        with self._changed:
+            return self._queue.take_all()
+
+    def take_over(self, items: Iterable[WaitingItem]) -> None:
+        """Deliver what waited for another sink first. Call it before anything is taken."""
+        with self._changed:
+            self._queue.take_over(items)
+            self._changed.notify()
 
     def counters(self) -> SinkCounters:
         """What happened to all that it took so far."""
         with self._changed:
             counts = self._counts
             dropped = dict(counts.dropped)
-            return SinkCounters(counts.sent, counts.retried, dropped, len(self._queue), self._bytes)
+            waiting, size = len(self._queue), self._queue.bytes
+            return SinkCounters(counts.sent, counts.retried, dropped, waiting, size)
 
     def _run(self) -> None:
         try:
@@ -115,8 +123,10 @@ class QueuedSink:
                     until_s = self._clock() + wait_s
         finally:
             self._delivery.close()
+            if self._backlog:
+                self._backlog.close()
 
-    def _next(self, until_s: float) -> _Waiting | None:
+    def _next(self, until_s: float) -> WaitingItem | None:
         """The oldest item, once it is time; None once the sink is closed and empty.
 
         _BEAT if nothing is due and a beat is.
@@ -127,22 +137,25 @@ class QueuedSink:
                 closes_at_s = self._closes_at_s
                 if closes_at_s is not None and (not self._queue or now_s >= closes_at_s):
                     return None
-                while self._queue and now_s - self._queue[0].since_s > self._bounds.most_age_s:
-                    self._drop("too_old")
-                is_due = now_s >= until_s or closes_at_s is not None
-                if self._queue and is_due:
-                    return self._queue[0]
-                wait_s = max(0.01, until_s - now_s) if self._queue else BEAT_S
+                self._queue.drop_old(now_s)
+                is_closing = closes_at_s is not None
+                from_ring = now_s >= self._catch_up_at_s or is_closing
+                due = self._queue.due(from_ring=from_ring)
+                if due and (now_s >= until_s or is_closing):
+                    return due
+                at_s = until_s if due else self._catch_up_at_s
+                wait_s = max(0.01, at_s - now_s) if self._queue else BEAT_S
                 self._changed.wait(min(BEAT_S, wait_s))
                 if self._clock() >= self._beat_s + BEAT_S:
                     return _BEAT
 
-    def _try(self, waiting: _Waiting, waited_s: float) -> float:
+    def _try(self, waiting: WaitingItem, waited_s: float) -> float:
         """Deliver an item; returns for how long to wait before the next attempt."""
         after_s = 0.0
         problem = reason = ""
+        begun_s = time.thread_time()
         try:
-            self._delivery.deliver(waiting.item)
+            self._delivery.deliver(self._whole(waiting))
         except Refused as error:
             problem, reason = str(error), error.reason
         except RetryLater as error:
@@ -151,20 +164,30 @@ class QueuedSink:
             problem = f"{type(error).__name__}: {error}"
             after_s = self._back_off(waited_s)
         with self._changed:
-            is_there = bool(self._queue) and self._queue[0] is waiting
+            if self._catch_up and isinstance(waiting.item, InRing):
+                pause_s = (time.thread_time() - begun_s) / self._catch_up
+                self._catch_up_at_s = self._clock() + pause_s
             if after_s:
                 self._counts.retried += 1
-            elif is_there:  # else it was pushed out meanwhile, and counted
-                self._queue.popleft()
-                self._bytes -= waiting.size
+                self._queue.keep(waiting)
+            elif self._queue.remove(waiting):  # else it was pushed out meanwhile, and counted
                 if reason:
-                    self._counts.dropped[reason] += isinstance(waiting.item, ServiceWindow)
+                    self._counts.dropped[reason] += is_window(waiting)
                 else:
-                    self._counts.sent += isinstance(waiting.item, ServiceWindow)
+                    self._counts.sent += is_window(waiting)
             if after_s and self._closes_at_s is not None:
                 after_s = min(after_s, 0.2)
         self._tell_problem(problem)
         return after_s
+
+    def _whole(self, waiting: WaitingItem) -> Item:
+        """The item with its profiles. Raises Refused if the ring does not have them any more."""
+        if not isinstance(waiting.item, InRing):
+            return waiting.item
+        if self._read_back is None or self._read_back[0] != waiting.number:
+            assert self._backlog
+            self._read_back = waiting.number, self._backlog.window(waiting.item)
+        return self._read_back[1]
 
     def _beat(self) -> None:
         self._beat_s = self._clock()
@@ -182,15 +205,3 @@ class QueuedSink:
             elif self._problem:
                 self._tell(f"The sink {self._name} delivers again.")
         self._problem = problem
-
-    def _drop(self, reason: str) -> None:
-        oldest = self._queue.popleft()
-        self._bytes -= oldest.size
-        self._counts.dropped[reason] += isinstance(oldest.item, ServiceWindow)
-
-
-def size_of(item: Item) -> int:
-    """About how much memory an item takes, in bytes."""
-    if isinstance(item, ServiceWindow):
-        return _ITEM_BYTES + _SAMPLE_BYTES * sum(len(p.samples) for p in item.profiles.values())
-    return _ITEM_BYTES

@@ -54,4 +54,5 @@ CPU = ProfileKind(
     sampling=_sampling,
     keeps_sums=False,
     needs_go=False,
+    series="process_cpu",
 )

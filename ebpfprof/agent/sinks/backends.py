@@ -1,0 +1,27 @@
+"""The backends that there are, by the type of a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.agent.sinks.http_client import HttpClient
+from ebpfprof.agent.sinks.otlp import OtlpBackend
+from ebpfprof.agent.sinks.parca import ParcaBackend
+from ebpfprof.agent.sinks.pyroscope import PyroscopeBackend
+from ebpfprof.agent.sinks.remote import Backend, RemoteDelivery
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.settings import SinkSettings
+
+_BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
+    "otlp": OtlpBackend,
+    "parca": ParcaBackend,
+    "pyroscope": PyroscopeBackend,
+}
+
+
+def remote_delivery(settings: SinkSettings) -> RemoteDelivery:
+    """What delivers to the backend of these settings."""
+    backend = _BACKENDS[settings.type]()
+    return RemoteDelivery(HttpClient(settings, backend.path), backend)

@@ -1,0 +1,193 @@
+"""Posts to one backend: a connection that is kept, TLS, authentication, and bounds on its answers.
+
+Files with secrets and certificates are read again when they change: tokens of a cluster rotate.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+import ebpfprof
+from ebpfprof.agent.sinks.secrets import read_secret
+from ebpfprof.agent.sinks.sink import RetryLater
+from ebpfprof.agent.sinks.tls import tls_context
+from ebpfprof.console.text import printable
+
+if TYPE_CHECKING:
+    from ebpfprof.agent.settings import SinkSettings
+
+MAX_ANSWER: Final = 256 << 10
+"""Bytes of an answer that are read; backends answer a few hundred."""
+_MAX_SHOWN: Final = 300
+_MAX_AFTER_S: Final = 3600.0
+_PIECE: Final = 16 << 10
+_USER_AGENT: Final = f"ebpfprof/{ebpfprof.__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a backend said. `text` is the beginning of its body, for people, without secrets.
+
+    `after_s` is how long it wants us to wait, 0 if it does not say.
+    """
+
+    status: int
+    body: bytes = b""
+    text: str = ""
+    after_s: float = 0.0
+    location: str = ""
+
+
+@dataclass(slots=True)
+class HttpClient:
+    """Posts to one address. For one thread."""
+
+    settings: SinkSettings
+    path: str
+    """The path of the backend's interface, which follows the address of the settings."""
+    _pool: urllib3.PoolManager | None = None
+    _stamps: tuple[object, ...] = ()
+    _secrets: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where it posts to."""
+        base = self.settings.url.rstrip("/")
+        return base if base.endswith(self.path) else base + self.path
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Post a body. Raises RetryLater if no answer comes, or a file can't be read."""
+        until_s = time.monotonic() + self.settings.timeout
+        sent = {**self._headers(), **headers, "User-Agent": _USER_AGENT}
+        try:
+            response = self._pooled().request(
+                "POST",
+                self.url,
+                body=body,
+                headers=sent,
+                timeout=self.settings.timeout,
+                redirect=False,
+                preload_content=False,
+            )
+            with response:
+                found = self._read(response, until_s)
+                if response.length_remaining:
+                    response.close()  # the rest of it is not ours to wait for
+                else:
+                    response.release_conn()
+            after_s = _after_s(response.headers.get("Retry-After", ""))
+            location = self._shown(response.headers.get("Location", ""))
+            text = self._shown(found[: 4 * _MAX_SHOWN].decode(errors="replace"))
+            return Answer(response.status, found, text, after_s, location)
+        except (HTTPError, OSError, ValueError) as error:
+            raise RetryLater(self._shown(self._problem(error))) from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._pool:
+            self._pool.clear()
+            self._pool = None
+
+    def _read(self, response: urllib3.BaseHTTPResponse, until_s: float) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while size < MAX_ANSWER and (piece := response.read(_PIECE, decode_content=False)):
+            pieces.append(piece)
+            size += len(piece)
+            if time.monotonic() > until_s:
+                raise TimeoutError
+        return b"".join(pieces)[:MAX_ANSWER]
+
+    def _headers(self) -> dict[str, str]:
+        settings = self.settings
+        headers = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
+        self._secrets = []
+        if settings.bearer_token_file:
+            token = self._secret(settings.bearer_token_file)
+            headers["Authorization"] = f"Bearer {token}"
+        elif settings.password_file:
+            pair = f"{settings.username}:{self._secret(settings.password_file)}"
+            encoded = b64encode(pair.encode()).decode()
+            self._secrets.append(encoded)
+            headers["Authorization"] = f"Basic {encoded}"
+        return headers
+
+    def _secret(self, path: str) -> str:
+        try:
+            secret = read_secret(path)
+        except ValueError as error:
+            raise RetryLater(f"{printable(path)} {error}") from error
+        self._secrets.append(secret)
+        return secret
+
+    def _pooled(self) -> urllib3.PoolManager:
+        settings = self.settings
+        files = (settings.ca_file, settings.certificate_file, settings.key_file)
+        stamps = tuple(_stamp(each) for each in files if each)
+        if self._pool is None or stamps != self._stamps:
+            self.close()
+            self._stamps = stamps
+            self._pool = urllib3.PoolManager(
+                num_pools=1,
+                retries=False,
+                ssl_context=tls_context(settings) if settings.url.startswith("https:") else None,
+            )
+        return self._pool
+
+    def _problem(self, error: Exception) -> str:
+        """Why there is no answer: a sentence that goes on after "could not deliver: "."""
+        seconds = f"{self.settings.timeout:g} s"
+        if isinstance(error, NameResolutionError):
+            return "the name of its host can't be resolved"
+        if isinstance(error, NewConnectionError):  # which is a ConnectTimeoutError, too
+            cause = error.__cause__ or error
+            return f"no connection: {getattr(cause, 'strerror', None) or cause}"
+        if isinstance(error, ConnectTimeoutError):
+            return f"it takes no connection within {seconds}"
+        if isinstance(error, ReadTimeoutError | TimeoutError):
+            return f"it does not answer within {seconds}"
+        if isinstance(error, SSLError | ssl.SSLError):
+            return f"no TLS with it: {error}"
+        return f"the connection broke: {error}"
+
+    def _shown(self, text: str) -> str:
+        """A text of the other side, for a log: short, harmless, and without our secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        shown = printable(" ".join(text.split()))
+        return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 3] + "..."
+
+
+def _stamp(path: str) -> object:
+    """What changes when a file does."""
+    status = os.stat(path)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _after_s(text: str) -> float:
+    """The seconds of a header Retry-After, which is a number or a date; 0 for anything else."""
+    try:
+        if text.strip().isdigit():
+            seconds = float(text)
+        else:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+    except (ValueError, OverflowError, TypeError):
+        return 0.0
+    return min(max(seconds, 0.0), _MAX_AFTER_S)

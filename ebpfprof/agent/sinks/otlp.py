@@ -1,0 +1,78 @@
+"""OTLP profiles over HTTP, to a Collector of OpenTelemetry or to what takes the same."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+import ebpfprof
+from ebpfprof.agent.sinks.http_client import Answer
+from ebpfprof.agent.sinks.remote import PushRequest, WindowPart
+from ebpfprof.agent.sinks.series import part_id, series_name
+from ebpfprof.agent.sinks.sink import Refused
+from ebpfprof.export import otlp
+from ebpfprof.export.otlp.schema import message_class
+from ebpfprof.profile.service import ServiceWindow
+
+_HEADERS: Final = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+
+
+class OtlpBackend:
+    """The interface of OTLP, as of opentelemetry-proto 1.11 (v1development).
+
+    The scope has the name of the kind: OTLP has no other place that tells a block profile from a
+    mutex profile, and Parca takes it as the name.
+    """
+
+    path = "/v1development/profiles"
+    most_samples = 1 << 20
+    most_bytes = 16 << 20  # the Collector takes 20 MiB unless it is told otherwise
+    retries_500 = False  # the specification forbids it
+
+    def request(self, part: WindowPart) -> PushRequest:
+        """The request, compressed."""
+        body = self.message(part)
+        return PushRequest(gzip.compress(body, compresslevel=1, mtime=0), _HEADERS, len(body))
+
+    def message(self, part: WindowPart) -> bytes:
+        """The ExportProfilesServiceRequest."""
+        window = part.window
+        source = otlp.ProfileSource(
+            attributes=resource_attributes(window),
+            scope=series_name(part.kind),
+            version=ebpfprof.__version__,
+            id=part_id(window, part.kind, part.number),
+        )
+        return otlp.encode(part.profile, source)
+
+    def judge(self, answer: Answer) -> None:
+        """Refused for a partial success: what was rejected must not be sent again."""
+        try:
+            message = message_class("ExportProfilesServiceResponse").FromString(answer.body)
+        except DecodeError:
+            raise Refused(f"its answer is not one of OTLP: {answer.text}", "bad_answer") from None
+        partial = message.partial_success
+        if partial.rejected_profiles:
+            raise Refused(f"it rejects a part of it: {answer.text}", "partly_refused")
+
+
+def resource_attributes(window: ServiceWindow) -> dict[str, str]:
+    """The attributes of the process, as the semantic conventions name them, and its labels."""
+    identity = window.identity
+    known = {
+        "service.name": identity.service,
+        "service.namespace": identity.namespace,
+        "service.version": identity.version,
+        "host.name": identity.node,
+        "k8s.pod.name": identity.pod,
+        "k8s.container.name": identity.container if identity.pod else "",
+        "container.name": "" if identity.pod else identity.container,
+        "process.executable.name": window.command,
+        "process.runtime.name": "go",
+        "process.runtime.version": window.go_version,
+        "telemetry.distro.name": "ebpfprof",
+        "telemetry.distro.version": ebpfprof.__version__,
+    }
+    return {**identity.labels, **{name: value for name, value in known.items() if value}}

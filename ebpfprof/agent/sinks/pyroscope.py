@@ -1,0 +1,68 @@
+"""Pyroscope's push.v1: pprof files with labels, in JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from dataclasses import replace
+from typing import Final
+
+from ebpfprof.agent.sinks.http_client import Answer
+from ebpfprof.agent.sinks.remote import PushRequest, WindowPart, require_object
+from ebpfprof.agent.sinks.series import part_id, series_labels, series_name
+from ebpfprof.export import pprof
+from ebpfprof.profile.delta import merged
+from ebpfprof.profile.lock_labels import ADDRESS
+from ebpfprof.profile.model import Profile
+
+_HEADERS: Final = {"Content-Type": "application/json"}
+_MAX_VALUE: Final = 2048
+
+
+class PyroscopeBackend:
+    """The interface of Pyroscope 1 and 2, with the limits that it has unless it is told otherwise.
+
+    A request has one series: of several, those that are right would be stored although the answer
+    is an error, and stored again when the request is repeated.
+    """
+
+    path = "/push.v1.PusherService/Push"
+    most_samples = 16_000
+    most_bytes = 4 << 20  # of the profile, unpacked
+    retries_500 = True
+
+    def request(self, part: WindowPart) -> PushRequest:
+        """The request. Each set of labels of samples is a series there, so locks are no label."""
+        data = pprof.encode(_without_addresses(part.profile))
+        labels = {"__name__": series_name(part.kind), **series_labels(part.window)}
+        series = {
+            "labels": [{"name": name, "value": _cut(value)} for name, value in labels.items()],
+            "samples": [
+                {
+                    "ID": part_id(part.window, part.kind, part.number),
+                    "rawProfile": b64encode(data).decode(),
+                }
+            ],
+        }
+        body = json.dumps({"series": [series]}).encode()
+        return PushRequest(body, _HEADERS, len(gzip.decompress(data)))
+
+    def judge(self, answer: Answer) -> None:
+        """Refused for what no Pyroscope answers, but perhaps a proxy in front of it."""
+        require_object(answer, "Pyroscope")
+
+
+def _without_addresses(profile: Profile) -> Profile:
+    """The profile without the addresses of locks: each would be a series of its own."""
+    if not any(label.key == ADDRESS for each in profile.samples for label in each.labels):
+        return profile
+    samples = tuple(
+        replace(each, labels=tuple(label for label in each.labels if label.key != ADDRESS))
+        for each in profile.samples
+    )
+    return replace(merged([replace(profile, samples=samples)]), comments=profile.comments)
+
+
+def _cut(value: str) -> str:
+    return value.encode()[:_MAX_VALUE].decode(errors="ignore")

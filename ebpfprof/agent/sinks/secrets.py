@@ -1,0 +1,35 @@
+"""Secrets in files: passwords and tokens are never in the configuration, an argument or a log."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+_MAX_BYTES: Final = 16 << 10
+
+
+def read_secret(path: str) -> str:
+    """The secret in a file, without the white space around it, such as the end of its line.
+
+    Raises ValueError with the end of a sentence that begins with the file's name.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ValueError("is not a regular file")
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"can't be read: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"is longer than {_MAX_BYTES >> 10} KiB")
+    try:
+        secret = data.decode().strip()
+    except UnicodeDecodeError:
+        raise ValueError("is no UTF-8") from None  # the error would hold the secret
+    if not secret:
+        raise ValueError("is empty")
+    if not secret.isprintable():
+        raise ValueError("has more than one line, or control characters")
+    return secret

@@ -1,0 +1,171 @@
+"""The client of backends: authentication, TLS, and answers that no server should give."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import time
+from base64 import b64encode
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.agent.sinks.http_client import MAX_ANSWER, HttpClient
+from ebpfprof.agent.sinks.sink import RetryLater
+from tests.backends.ports import free_port
+from tests.backends.scripted_server import DROP, GARBAGE, HALF, HANG, ScriptedServer, Step, answer
+from tests.backends.windows import sink
+
+PATH = "/in"
+
+
+def client(url: str, **settings: object) -> HttpClient:
+    return HttpClient(sink("otlp", url, **settings), PATH)
+
+
+def test_a_connection_is_kept_and_headers_are_sent() -> None:
+    with ScriptedServer(answer(200, b"yes"), answer(400, b"no", retry_after="7")) as server:
+        ours = client(server.url, tenant="shop")
+        first = ours.post(b"body", {"Content-Type": "text/x"})
+        second = ours.post(b"", {})
+        ours.close()
+        assert (first.status, first.body, first.text) == (200, b"yes", "yes")
+        assert (second.status, second.text, second.after_s) == (400, "no", 7.0)
+        one, two = server.received
+        assert (one.method, one.path, one.body) == ("POST", PATH, b"body")
+        assert one.headers["x-scope-orgid"] == "shop"
+        assert one.headers["content-type"] == "text/x"
+        assert one.headers["user-agent"].startswith("ebpfprof/")
+        assert "authorization" not in one.headers
+        assert two.connection == one.connection
+
+
+def test_secrets_are_read_anew_and_never_told(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("first-secret\n")
+
+    def echo(request: object) -> bytes:
+        return answer(400, str(request).encode())
+
+    with ScriptedServer(then=echo) as server:
+        bearer = client(server.url, bearer_token_file=str(secret))
+        said = bearer.post(b"", {})
+        secret.write_text("second-secret")
+        said_then = bearer.post(b"", {})
+        basic = client(server.url, username="till", password_file=str(secret)).post(b"", {})
+        secret.unlink()
+        with pytest.raises(RetryLater) as caught:
+            bearer.post(b"", {})
+        sent = [each.headers["authorization"] for each in server.received]
+    pair = b64encode(b"till:second-secret").decode()
+    assert sent == ["Bearer first-secret", "Bearer second-secret", f"Basic {pair}"]
+    assert str(caught.value) == f"{secret} can't be read: No such file or directory"
+    texts = said.text + said_then.text + basic.text
+    assert "***" in said.text
+    assert not [each for each in ("first-secret", "second-secret", pair) if each in texts]
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (HANG, "it does not answer within 0.5 s"),
+        (HALF, "it does not answer within 0.5 s"),
+        (DROP, "the connection broke: "),
+        (GARBAGE, "the connection broke: "),
+        (b"HTTP/1.1 200 Said\r\n" + b"X: y\r\n" * 200 + b"\r\n", "the connection broke: "),
+        (b"HTTP/1.1 200 Said\r\nContent-Length: x\r\n\r\n", "it does not answer within 0.5 s"),
+        (b"HTTP/1.1 two Said\r\n\r\n", "the connection broke: "),
+    ],
+)
+def test_no_answer_is_tried_again_on_another_connection(step: Step, why: str) -> None:
+    with ScriptedServer(step) as server:
+        ours = client(server.url, timeout=0.5 if "does not answer" in why else 30.0)
+        with pytest.raises(RetryLater) as caught:
+            ours.post(b"x" * 100_000, {})
+        assert str(caught.value).startswith(why)
+        ours.settings = replace(ours.settings, timeout=30.0)
+        assert ours.post(b"", {}).status == 200
+        assert [each.connection for each in server.received] == [0, 1]
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(RetryLater, match=r"^no connection: Connection refused$"):
+        client(f"http://127.0.0.1:{free_port()}").post(b"", {})
+
+
+def test_an_answer_that_never_ends_is_not_read_for_ever() -> None:
+    long = answer(200, b"x" * (3 * MAX_ANSWER))[: -2 * MAX_ANSWER]
+    with ScriptedServer(long, answer(200, b"ok")) as server:
+        ours = client(server.url)
+        assert ours.post(b"", {}).body == b"x" * MAX_ANSWER
+        assert ours.post(b"", {}).body == b"ok"
+
+
+def test_a_redirect_is_not_followed() -> None:
+    moved = answer(307, location="http://other/x")
+    with ScriptedServer(moved) as server:
+        said = client(server.url).post(b"", {})
+        assert (said.status, said.location) == (307, "http://other/x")
+        assert len(server.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s", "most_s"),
+    [
+        ("120", 120, 120),
+        (formatdate(time.time() + 100_000, usegmt=True), 3600, 3600),
+        (formatdate(time.time() - 100, usegmt=True), 0, 0),
+        ("99999999999999999999999", 3600, 3600),
+        ("-5", 0, 0),
+        ("soon", 0, 0),
+        ("Mon, 99 Foo 2026 99:99:99 GMT", 0, 0),
+    ],
+)
+def test_how_long_to_wait_is_understood_and_bounded(
+    text: str, least_s: float, most_s: float
+) -> None:
+    with ScriptedServer(answer(503, retry_after=text)) as server:
+        assert least_s <= client(server.url).post(b"", {}).after_s <= most_s
+
+
+def certificate(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
+    """A certificate that vouches for itself, and its key."""
+    made, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", str(key)]
+    command += ["-addext", f"subjectAltName=IP:{address}", "-out", str(made)]
+    subprocess.run(command, check=True, capture_output=True)
+    return made, key
+
+
+def test_tls_needs_the_authority_and_the_address(tmp_path: Path) -> None:
+    made, key = certificate(tmp_path, "right")
+    other, other_key = certificate(tmp_path, "other", "127.0.0.2")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(other.read_bytes())
+    with ScriptedServer(tls=context) as server:
+        ours = client(server.url, ca_file=str(ca))
+        with pytest.raises(RetryLater, match=r"^no TLS with it: .*certificate verify failed"):
+            ours.post(b"", {})
+        ca.write_bytes(made.read_bytes())  # the file is read again
+        assert ours.post(b"", {}).status == 200
+        with pytest.raises(RetryLater, match="certificate verify failed"):
+            client(server.url).post(b"", {})  # the system's authorities don't know it
+        # One that asks for a certificate, and one for another address.
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(other)
+        with pytest.raises(RetryLater):
+            client(server.url, ca_file=str(made)).post(b"", {})
+        named = {"certificate_file": str(other), "key_file": str(other_key)}
+        assert client(server.url, ca_file=str(made), **named).post(b"", {}).status == 200
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(other, other_key)
+    with (
+        ScriptedServer(tls=context) as server,
+        pytest.raises(RetryLater, match=r"IP address mismatch"),
+    ):
+        client(server.url, ca_file=str(other)).post(b"", {})
