@@ -38,9 +38,9 @@ def made(base: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.apt("update")
     builder.apt("install", "python3-venv")
     builder.bare.prepare("a clone of größe x")
-    builder.run("cd 'a clone of größe x' && packaging/release /out")
+    builder.run("cd ~/'a clone of größe x' && packaging/release /out")
     # Once more in another place, later: the same package.
-    builder.run("cp -r 'a clone of größe x' /again && /again/packaging/debian/build /again-out")
+    builder.run("cp -r ~/'a clone of größe x' /again && /again/packaging/debian/build /again-out")
     first, second = (
         hashlib.sha256((builder.folder / folder / DEB).read_bytes()).hexdigest()
         for folder in ("out", "again-out")
