@@ -1,4 +1,7 @@
-"""A Debian that nobody has touched, in a folder, and what packages do to it."""
+"""A Debian that nobody has touched, in a folder, and what packages do to it.
+
+It takes debootstrap, and systemd-nspawn to boot it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from ebpfprof.privileges.checks import RECORDING
 from tests.targets_run import DEADLINE_S
@@ -102,3 +105,58 @@ class Fresh:
                 return done.stdout
             assert time.monotonic() < until, f"{done.stdout}\n{done.stderr}"
             time.sleep(0.5)
+
+
+class Booted:
+    """A Debian that systemd has booted, in namespaces of its own. A context manager."""
+
+    def __init__(self, debian: Fresh) -> None:
+        # Otherwise it can't boot where the controllers of cgroups are those of version 1.
+        old = not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+        environment = {"SYSTEMD_SECCOMP": "0"}  # the unit's filter is what is tried
+        if old:
+            environment["SYSTEMD_NSPAWN_UNIFIED_HIERARCHY"] = "0"
+        self._running = subprocess.Popen(
+            [
+                *("systemd-nspawn", "--directory", debian.folder, "--boot", "--console=pipe"),
+                *("--capability=all", "--register=no", "--keep-unit", "--link-journal=no"),
+                *("--resolv-conf=off", "--timezone=off"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+        )
+        self._first = ""  # the pid of its systemd, here
+
+    def __enter__(self) -> Self:
+        until = time.monotonic() + DEADLINE_S
+        children = Path(f"/proc/{self._running.pid}/task/{self._running.pid}/children")
+        while True:
+            assert self._running.poll() is None, "it did not boot"
+            assert time.monotonic() < until, "it did not boot"
+            self._first = children.read_text().partition(" ")[0]
+            if self._first and self.said("systemctl is-system-running") in ("running", "degraded"):
+                return self
+            time.sleep(0.1)
+
+    def __exit__(self, *_: object) -> None:
+        self._running.kill()  # its first process goes with it, and all others with that
+        self._running.wait()
+
+    def command(self, *words: str) -> tuple[str, ...]:
+        """What runs a command in there."""
+        return "nsenter", "--target", self._first, "--all", *words
+
+    def said(self, script: str) -> str:
+        """What a shell script in there prints, however it ends."""
+        command = self.command("sh", "-c", script)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return (done.stdout + done.stderr).strip()
+
+    def until(self, script: str, words: str) -> None:
+        """Run a script until it prints these words."""
+        until = time.monotonic() + DEADLINE_S
+        while words not in (said := self.said(script)):
+            assert time.monotonic() < until, said
+            time.sleep(0.2)
