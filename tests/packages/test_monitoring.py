@@ -17,7 +17,7 @@ def test_each_panel_says_what_it_shows() -> None:
 
 
 def test_no_panels_overlap() -> None:
-    taken = set()
+    taken = set[tuple[int, int]]()
     for panel in dashboard()["panels"]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= OF_ROWS
