@@ -67,6 +67,12 @@ def test_settings_as_the_docs_have_them_are_taken() -> None:
     assert refused({**VALUES, "agent": {**VALUES["agent"], **agent}}) == ""
 
 
+def test_values_that_are_not_the_default_are_taken() -> None:
+    values = yaml.safe_load((CHART / "ci" / "all-values.yaml").read_text())
+    assert values["agent"]["rules"]
+    assert refused(values) == ""
+
+
 def test_the_manifest_has_the_least_rights() -> None:
     pod = manifest("DaemonSet")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
