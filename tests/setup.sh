@@ -4,6 +4,7 @@
 #
 #   tests/setup.sh run     what ebpfprof and its demo need
 #   tests/setup.sh test    what the tests and benchmarks need, too
+#   tests/setup.sh fresh   what those need that install packages on a fresh Debian, besides
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
@@ -56,7 +57,7 @@ is_ours() {
 # Stamps in it hold its path and the hash of its sources. Isolated (-I), as the command starts:
 # packages in a user's own site-packages don't count.
 install_python() {
-    local kind=$1 stamp=.venv/.setup-$1 place=.venv/.setup-place wanted pip
+    local kind=$1 stamp=.venv/.setup-$1 place=.venv/.setup-place file wanted pip
     wanted=$(sha256sum pyproject.toml ebpfprof/data/ebpfprof tests/setup.sh tests/requirements/*.txt | sha256sum)
     pip=("$python" -I -m pip install)
     if [ "$(cat "$place" 2>/dev/null)" != "$here" ] || ! "$python" -c '' 2>/dev/null; then
@@ -68,7 +69,9 @@ install_python() {
     say "pip install --requirement tests/requirements/$kind.txt --editable ."
     # Exactly these files, including the pip that installs them and the tools that build ours.
     quietly "${pip[@]}" --require-hashes --requirement tests/requirements/pip.txt
-    quietly "${pip[@]}" --require-hashes --no-deps --requirement "tests/requirements/$kind.txt"
+    for file in build "$kind"; do
+        quietly "${pip[@]}" --require-hashes --no-deps --requirement "tests/requirements/$file.txt"
+    done
     quietly "${pip[@]}" --no-deps --no-build-isolation --editable .
     link_checkout
     is_ours || fail ".venv does not run $here/ebpfprof. Remove .venv, and run this again."
@@ -98,15 +101,18 @@ run)
     ;;
 test)
     install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
-        groff-base bpftrace linux-perf sudo tmux chromium chromium-driver openssl
+        groff-base bpftrace linux-perf sudo tmux chromium chromium-driver openssl systemd
     install_python test
     install_go
     say "programs of other projects"
     quietly "$python" -m tests.foreign
     quietly "$python" -m tests.backends.building
     ;;
+fresh)
+    install_packages debootstrap systemd-container podman runc
+    ;;
 *)
-    fail "Usage: tests/setup.sh run|test"
+    fail "Usage: tests/setup.sh run|test|fresh"
     ;;
 esac
 say "ready"

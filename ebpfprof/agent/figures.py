@@ -7,12 +7,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ebpfprof.agent.service_sums import ServiceKey, ServiceSum, ServiceSums
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.system.own_usage import OwnUsage, own_usage
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.history import Window
+    from ebpfprof.profile.service import ServiceIdentity
 
 
 @dataclass(slots=True)
@@ -34,10 +36,13 @@ class Figures:
     """What could not be recorded until the end of the last round, by reason."""
     usage: OwnUsage = field(default_factory=own_usage)
     """What the agent used at the end of the last round."""
+    services: ServiceSums = field(default_factory=lambda: ServiceSums(0))
+    """What single services waited and used; nothing unless the settings ask for it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, window: Window) -> None:
-        """Count a window. Any thread may call it."""
+    def note(self, window: Window, identity: ServiceIdentity) -> None:
+        """Count a window of a process of this service. Any thread may call it."""
+        times = Counter[str]()
         with self.lock:
             self.windows += 1
             for kind, profile in window.profiles.items():
@@ -45,3 +50,11 @@ class Figures:
                     sums = totals(profile)
                     self.events[kind] += sums[0]
                     self.amounts[kind] += sums[1] if len(sums) > 1 else 0
+                    if kind_named(kind).metric:
+                        times[kind] = sums[1]
+            self.services.note(identity, (window.start_s, window.end_s), times)
+
+    def of_services(self) -> dict[ServiceKey, ServiceSum]:
+        """A copy of the sums of services, as they are now."""
+        with self.lock:
+            return self.services.all()

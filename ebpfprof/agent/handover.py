@@ -42,7 +42,7 @@ class Handover:
         has_samples = any(profile.samples for profile in window.profiles.values())
         if not has_samples and window.end_s - window.start_s < _SHORTEST_S:
             return
-        self._figures.note(window)
+        self._figures.note(window, member.verdict.identity)
         self._give(
             ServiceWindow(
                 identity=member.verdict.identity,

@@ -1,4 +1,7 @@
-"""What Prometheus scrapes of the agent: no label names a process, so the series are few."""
+"""What Prometheus scrapes of the agent: no label names a process, so the series are few.
+
+Labels name services only if the settings say of how many.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ _STATES: Final = (
     *("recorded", "starting", "budget", "places", "young"),
     *("failed", "unsupported", "opted-out", "rules"),
 )
+_OF_SERVICE: Final = ("service", "namespace")
 
 
 class AgentMetrics:
@@ -57,6 +61,7 @@ class _Figures(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from self._processes()
         yield from self._recordings()
+        yield from self._services()
         yield from self._costs()
         yield from self._sinks()
         yield GaugeMetricFamily(
@@ -120,6 +125,31 @@ class _Figures(Collector):
         for name in {name: None for name, _ in loss_kinds()} | dict.fromkeys(figures.losses):
             losses.add_metric((name,), figures.losses[name])
         yield from (events, times, losses)
+
+    def _services(self) -> Iterable[Metric]:
+        """What services waited and used, of as many as the settings say."""
+        declared = {each.name: each.metric for each in kinds() if each.metric}
+        times = {
+            metric.name: CounterMetricFamily(
+                metric.name,
+                metric.help,
+                labels=(*_OF_SERVICE, "kind") if metric.is_shared else _OF_SERVICE,
+                unit="seconds",
+            )
+            for metric in declared.values()
+        }
+        recorded = CounterMetricFamily(
+            "ebpfprof_service_recorded_seconds",
+            "For how long processes of a service were recorded, all of them together.",
+            labels=_OF_SERVICE,
+            unit="seconds",
+        )
+        for service, sums in self._agent.rounds.figures.of_services().items():
+            recorded.add_metric(service, sums.recorded_s)
+            for kind, amount_ns in sums.amounts_ns.items():
+                labels = (*service, kind) if declared[kind].is_shared else service
+                times[declared[kind].name].add_metric(labels, amount_ns / 1e9)
+        yield from (each for each in (*times.values(), recorded) if each.samples)
 
     def _costs(self) -> Iterable[Metric]:
         rounds = self._agent.rounds

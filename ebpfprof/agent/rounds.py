@@ -16,6 +16,7 @@ from ebpfprof.agent.costs import OPENING_S, Costs
 from ebpfprof.agent.figures import Figures
 from ebpfprof.agent.handover import Handover
 from ebpfprof.agent.scheduler import Candidate, Key, TurnScheduler
+from ebpfprof.agent.service_sums import ServiceSums
 from ebpfprof.continuous.leases import FOREVER
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.discovery.processes import started_ns
@@ -65,7 +66,7 @@ class Rounds:
     ) -> None:
         self._live, self._roster, self._log = live, roster, log
         self.settings = settings
-        self.figures = Figures()
+        self.figures = Figures(services=ServiceSums(settings.metrics_services))
         self._handover = Handover(give, self.figures)
         self.manager = Manager(
             live,

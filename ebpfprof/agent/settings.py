@@ -163,6 +163,14 @@ COMMON: Final = (
         "where /metrics, /healthz and /readyz are answered, to any client",
         is_live=False,
     ),
+    Setting(
+        "metrics_services",
+        NumberValue(0, 1000),
+        0,
+        "of how many services /metrics tells the waits and the CPU time by name, to any client; "
+        "the rest are one, called other",
+        is_live=False,
+    ),
 )
 RING: Final = (
     Setting("enabled", SwitchValue(), True, "keep windows on this machine"),
@@ -322,6 +330,7 @@ class Settings:
     node: str = ""
     host_root: str = "/"
     listen: Address | None = _LISTEN
+    metrics_services: int = 0
     options: Mapping[str, int] = field(default_factory=dict)
     """The table [options]: recording options of kinds, by Option.field."""
     ring: RingSettings = RingSettings()

@@ -105,7 +105,8 @@ def way_out() -> str:
     if os.geteuid() == 0:
         return (
             "This root is a container's or a sandbox's: run ebpfprof outside of it, or give the "
-            "container these capabilities (docker run --privileged --pid=host)."
+            "container --pid=host, these capabilities, and a seccomp profile that allows bpf and "
+            "perf_event_open (docs/install.md has the command)."
         )
     return f"Type: sudo {_typed()}"
 

@@ -64,6 +64,11 @@ class RingState:
     last_error: str
 
 
+def boottime_ns() -> int:
+    """CLOCK_BOOTTIME."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 class Ring:
     """The writer of a folder; any thread may call it. There is one at a time."""
 
@@ -75,6 +80,7 @@ class Ring:
         keep_free_bytes: int = KEEP_FREE_BYTES,
         *,
         clock: Callable[[], float] = time.time,
+        boottime_ns: Callable[[], int] = boottime_ns,
     ) -> None:
         """Open the folder, or make it, and begin to note that the agent runs.
 
@@ -82,7 +88,7 @@ class Ring:
         """
         bounds = Bounds(max_bytes, max_age_s, keep_free_bytes)
         self._most_at_once = max_bytes // 2
-        self._clock = clock
+        self._clock, self._boottime_ns = clock, boottime_ns
         self._lock = threading.Lock()
         self._boot = _BOOT.read_text().strip()
         self._written = 0
@@ -231,7 +237,7 @@ class Ring:
         seen_ns: int,
     ) -> RingProcess:
         """The process; `seen_ns` is when it ran for certain."""
-        ago_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - start_ns
+        ago_ns = self._boottime_ns() - start_ns
         began_ns = max(0, min(_ns(self._clock()) - ago_ns, seen_ns))
         command, go_version = well_formed(command), well_formed(go_version)
         named = _well_formed(identity)

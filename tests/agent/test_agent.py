@@ -18,6 +18,7 @@ from tests.kernel.kernel_state import await_gone, bpf_objects, has_probes
 from tests.kernel.live_counts import HANDS, count_in
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
+from tests.packages import monitoring
 from tests.targets_run import Target
 
 RENAME = """\
@@ -113,11 +114,29 @@ def told(manager: socket.socket, line: str) -> str:
     return text
 
 
+def _with_ring(folder: Path, **more: object) -> str:
+    """Settings with estimated delays, a ring, and metrics of services."""
+    text = settings(folder, max_overhead=1, metrics_services=3, **more)
+    return text.replace("enabled = false", f"path = {json.dumps(str(folder / 'ring'))}")
+
+
+def _answered(text: str) -> set[str]:
+    """The names of the metrics in an answer, also of those that have no value yet."""
+    names = set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            names.add(name)
+            # With the name of OpenMetrics, in which a counter's has no suffix.
+            names.add(f"{name.removesuffix('_total')}_total" if kind == "counter" else name)
+    return names
+
+
 def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket) -> None:
     env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
     with (
-        started(tmp_path) as steps,
-        RunningAgent(tmp_path, settings(tmp_path, min_age="1h", max_overhead=1), env) as agent,
+        started(tmp_path, OTEL_SERVICE_NAME="till") as steps,
+        RunningAgent(tmp_path, _with_ring(tmp_path, min_age="1h"), env) as agent,
     ):
         assert "STATUS=0 processes recorded" in told(manager, "READY=1")
         told(manager, "WATCHDOG=1")
@@ -127,7 +146,7 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         assert agent.metric("ebpfprof_agent_processes", state="young") >= 1
         assert agent.metric("ebpfprof_agent_processes", state="recorded") == 0
         assert not has_probes(steps.pid)
-        agent.reload(settings(tmp_path, max_memory="64MiB", max_overhead=1))
+        agent.reload(_with_ring(tmp_path, max_memory="64MiB"))
         assert "MONOTONIC_USEC=" in told(manager, "RELOADING=1")
         told(manager, "READY=1")
         agent.await_windows(1)
@@ -140,6 +159,11 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         assert "could not deliver" not in agent.said
         assert agent.metric("ebpfprof_agent_memory_bytes", of="limit") == 64 << 20
         assert agent.metric("ebpfprof_agent_losses_total", reason="waits_full") == 0
+        till = {"namespace": "", "service": "till"}
+        assert agent.metric("ebpfprof_delay_seconds_total", kind="block", **till) > 0
+        # Of the three windows the first may be short.
+        assert agent.metric("ebpfprof_service_recorded_seconds_total", **till) >= 1
+        assert monitoring.asked() - _answered(text) == set()
         assert 'pid="' not in text
         assert f'"{steps.pid}"' not in text
         agent.reload("x")

@@ -66,8 +66,8 @@ class Bare:
     def home(self) -> str:
         return f"/home/{self.user}" if self.user else "/root"
 
-    def run(self, script: str, *, as_root: bool = False) -> int:
-        """Run a shell script there; returns its exit status."""
+    def command(self, script: str, *, as_root: bool = False) -> list[str]:
+        """The command that runs a shell script there."""
         become, home = [], "/root"
         if self.user and not as_root:
             become = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups"]
@@ -75,12 +75,16 @@ class Bare:
         isolated = ["--pid", "--fork", "--kill-child"] if self.is_container else []
         enter = CONTAINER if self.is_container else CHROOT
         environment = [f"{name}={value}" for name, value in environment_of_registries().items()]
-        command = [
+        return [
             *("unshare", "--mount", "--propagation", "private", *isolated),
             *("sh", "-c", enter, "sh", str(self.folder), *become),
             *("env", "-i", f"HOME={home}", f"PATH={SEARCH_PATH}", "TERM=dumb", *environment),
             *("sh", "-e", "-c", script),
         ]
+
+    def run(self, script: str, *, as_root: bool = False) -> int:
+        """Run a shell script there; returns its exit status."""
+        command = self.command(script, as_root=as_root)
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
     def prepare(self, clone: str) -> None:

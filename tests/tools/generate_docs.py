@@ -1,4 +1,4 @@
-"""Write the pages of the verbs, docs/commands/*.md, and the manual page, docs/ebpfprof.1.
+"""Write the pages of the verbs, docs/commands/*.md, the manual page, and the schema of the chart.
 
     python -m tests.tools.generate_docs
 
@@ -23,7 +23,7 @@ from ebpfprof import errors
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.verb import VERBS
 from ebpfprof.errors import EbpfprofError, ExitCode
-from tests.tools import agent_docs
+from tests.tools import agent_docs, chart_schema
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = Path("docs/commands")
@@ -260,6 +260,7 @@ def documents() -> dict[Path, str]:
     verbs = [verb(name) for name in VERBS]
     pages = {COMMANDS / f"{each.name}.md": page(each) for each in verbs}
     pages[agent_docs.PAGE] = agent_docs.settings_page()
+    pages[chart_schema.FILE] = chart_schema.text()
     return {**pages, COMMANDS / "README.md": index(verbs), MANUAL: manual(verbs)}
 
 

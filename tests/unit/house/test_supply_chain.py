@@ -66,9 +66,15 @@ def pairs(file: str) -> list[tuple[str, str]]:
 def project() -> dict[str, list[str]]:
     """What pyproject.toml asks for, by the file that pins it."""
     read = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    run = [*read["project"]["dependencies"], *read["build-system"]["requires"]]
+    run = read["project"]["dependencies"]
+    # With editables hatchling makes an editable install.
+    build = [*read["build-system"]["requires"], "editables"]
     groups = read["dependency-groups"]
-    return {"run.txt": run, "test.txt": [*run, *groups["test"], *groups["lint"]]}
+    return {
+        "run.txt": run,
+        "build.txt": build,
+        "test.txt": [*run, *build, *groups["test"], *groups["lint"]],
+    }
 
 
 def normal(name: str) -> str:
@@ -93,11 +99,10 @@ def needed(requirements: list[str], pinned: dict[str, Version]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("file", ["run.txt", "test.txt"])
+@pytest.mark.parametrize("file", ["run.txt", "build.txt", "test.txt"])
 def test_pinned_packages_are_those_that_pyproject_needs(file: str) -> None:
     pinned = pins(file)
-    asked = [*project()[file], "editables"]  # with which hatchling makes an editable install
-    assert needed(asked, pinned) == set(pinned)
+    assert needed(project()[file], pinned) == set(pinned)
 
 
 def test_pinned_toolchains_are_those_of_the_tests() -> None:

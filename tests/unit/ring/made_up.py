@@ -110,6 +110,7 @@ def ring(folder: Path, clock: Clock, **bounds: float) -> Ring:
         chosen["max_age_s"],
         int(chosen["keep_free_bytes"]),
         clock=clock,
+        boottime_ns=lambda: boottime_of(clock()),
     )
 
 

@@ -41,6 +41,7 @@ INFO = BuildInfo(
         "GOARCH": "amd64",
     },
     module="example.com/app",
+    module_version="v1.2.3",
 )
 
 

@@ -1,0 +1,1 @@
+"""What people install: packages, the chart, dashboards and alerts."""
