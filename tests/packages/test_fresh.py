@@ -24,7 +24,8 @@ from tests.kernel.programs import program
 from tests.packages.fresh import Booted, Fresh
 from tests.targets_run import DEADLINE_S, Target
 
-pytestmark = pytest.mark.long
+# The agent of a package records all processes of the machine.
+pytestmark = [pytest.mark.long, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 DEB = f"ebpfprof_{__version__}-1+deb12_amd64.deb"
@@ -33,7 +34,16 @@ CLONE = "a clone of größe x"
 IMAGE = "ebpfprof-of-the-test"
 # Where the kernel wants more for probes.
 NEEDED = frozenset() if uprobe_links.is_offered() else frozenset({"CAP_SYS_ADMIN"})
-QUICK = 'window = "1s"\nmin_age = "0s"\nmax_overhead = 0\nmax_node_overhead = 100\nlisten = ""\n'
+QUICK = """window = "1s"
+min_age = "0s"
+max_overhead = 0
+max_node_overhead = 100
+listen = ""
+[[rules]]
+action = "keep"
+source = "service"
+regex = "till"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +197,7 @@ def test_the_image(base: Fresh, made: Path, target: Target, tmp_path: Path) -> N
 
     rights = [f"--cap-add={name.removeprefix('CAP_')}" for name in sorted(RECORDING | NEEDED)]
     settings, ring = tmp_path / "agent.toml", tmp_path / "ring"
-    settings.write_text(f'{QUICK}host_root = "/proc/1/root"\n')
+    settings.write_text(f'host_root = "/proc/1/root"\n{QUICK}')
     ring.mkdir(mode=0o755)
     podman(
         *("run", "--detach", "--name", IMAGE, "--pid=host", "--network=host", "--cap-drop=ALL"),
