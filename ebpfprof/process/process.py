@@ -21,6 +21,7 @@ _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
 _EXEC_PATIENCE_S = 3.0
 _EXEC_TICK_S = 0.001
+_LAST_MOMENTS_MS = 100
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]")
 _MAPS_LINE = re.compile(
     rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) "
@@ -153,10 +154,12 @@ class Target(Closing):
             auxv = b""
         end = select.poll()
         end.register(self._pidfd, select.POLLIN)
-        if not auxv or end.poll(0):
+        # It is empty from a process's last moments on, but also while its first thread has ended
+        # and others go on: one of them may be about to call exec.
+        if end.poll(0 if auxv else _LAST_MOMENTS_MS):
             return TargetEnd(f"process {self.pid} ended")
         # A new program gets a new auxiliary vector (other random bytes, other vDSO).
-        if auxv != self._auxv:
+        if auxv and auxv != self._auxv:
             return TargetEnd(f"process {self.pid} replaced itself by another program (exec)", True)
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,13 +13,26 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import NoAnswer
-from ebpfprof.process.process import Target
+from ebpfprof.process.process import Target, TargetEnd
 from tests.kernel.unanswered import HeldPart, held_from
+from tests.kernel.unharmed import await_true
 from tests.recorder import DEADLINE_S
+from tests.targets_run import Target as Running
 
 TEXT, DATA, PAGE_BYTES = 0x400000, 0x600000, 4096
 DATA_OFFSET = 1 << 20
 """So far behind the headers that the kernel does not read it with them."""
+# Its first thread ends at a line; another one executes cat at the next line.
+LEAVING = """
+import ctypes, os, sys, threading
+print("ready", os.getpid(), flush=True)
+sys.stdin.readline()
+def run():
+    sys.stdin.readline()
+    os.execv("/bin/cat", ["cat"])
+threading.Thread(target=run).start()
+ctypes.CDLL(None).syscall(60, 0)  # exit, of this thread alone
+"""
 PAUSE = b"\xb8\x22\0\0\0\x0f\x05\xeb\xf7"  # mov $34, %eax; syscall; jmp to the mov
 
 
@@ -64,6 +78,25 @@ def test_a_process_within_exec_is_opened_once_its_program_runs(tmp_path: Path) -
             assert target.exe_name == str(path)
             assert target.load_bias(TEXT + PAGE_BYTES) == 0
             assert target.ending() is None
+
+
+def test_a_process_whose_first_thread_has_ended_goes_on_and_may_call_exec() -> None:
+    """As in each exec of another thread: the first one ends before."""
+    with (
+        Running.start(Path(sys.executable), "-c", LEAVING) as running,
+        Target(running.pid) as target,
+    ):
+        status = Path(f"/proc/{running.pid}/status")
+        running.say("leave")
+        await_true(lambda: "\nState:\tZ" in status.read_text(), "its first thread does not end")
+        assert target.ending() is None
+        running.say("exec")
+        await_true(lambda: target.ending() is not None, "it does not call exec")
+        assert target.ending() == TargetEnd(
+            f"process {running.pid} replaced itself by another program (exec)", is_exec=True
+        )
+        running.kill()
+        assert target.ending() == TargetEnd(f"process {running.pid} ended")
 
 
 def test_a_process_that_stays_within_exec_is_an_error(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        *(("request",), ("by", "depth"), ("no such key",)),
-        *(("k" * KEY_BYTES, "k"), ("k" * KEY_BYTES + CUT,)),
+        *(("by", "depth"), ("k" * KEY_BYTES, "k"), ("k" * KEY_BYTES + CUT,)),
+        *(pytest.param(each, marks=pytest.mark.long) for each in (("request",), ("no such key",))),
     ],
 )
 def test_only_labels_with_the_chosen_keys_are_recorded(

@@ -95,7 +95,12 @@ def elsewhere(path: Path) -> None:
     path.symlink_to(moved)
 
 
-@pytest.mark.parametrize("change", [not_private, not_ours, elsewhere])
+OTHERS = (not_ours, elsewhere)
+
+
+@pytest.mark.parametrize(
+    "change", [not_private, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)]
+)
 def test_a_shared_cache_folder_is_not_used(change: Callable[[Path], None], folder: Path) -> None:
     compiled()
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -105,7 +110,7 @@ def test_a_shared_cache_folder_is_not_used(change: Callable[[Path], None], folde
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
 
 
-@pytest.mark.parametrize("change", [not_private, not_ours, elsewhere])
+@pytest.mark.parametrize("change", [not_private, *OTHERS])
 def test_a_shared_cache_file_is_replaced(change: Callable[[Path], None], folder: Path) -> None:
     first, _ = compiled()
     path = only_file(folder)

@@ -86,6 +86,7 @@ def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Pa
     assert named == {str(number) for number in range(20)}
 
 
+@pytest.mark.long
 def test_unreadable_labels_in_a_window_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     assert all(s.labels == () for s in run.ours["open"].samples if is_below(s, "waitForEver"))
 
 
+@pytest.mark.long
 def test_locks_have_names_and_times_held(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), by_lock=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)

@@ -91,6 +91,7 @@ def test_tests_marked_alone_run_after_the_others(tmp_path: Path) -> None:
     assert "Unsteady" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_failing_test_marked_alone_runs_again(tmp_path: Path) -> None:
     marked = UNSTEADY.format(number=0).replace("def", "import pytest\n@pytest.mark.alone\ndef", 1)
     done = again(tmp_path, STEADY + marked)
@@ -113,6 +114,7 @@ def test_too_many_unsteady_tests_are_a_failure(tmp_path: Path) -> None:
     assert f"{MOST_UNSTEADY + 1} tests failed, too many" in done.stdout
 
 
+@pytest.mark.long
 def test_failures_are_shown_after_the_last_run(tmp_path: Path) -> None:
     done = again(tmp_path, 'def test_broken(): raise ValueError("this is why")')
     assert "\ntest_some::test_broken: ValueError: this is why\n" in done.stdout
@@ -136,7 +138,9 @@ def test_modules_with_tests_of_harm_are_marked_alone(prefix: str) -> None:
         assert "\npytestmark = pytest.mark.alone\n" in module.read_text(), module
 
 
-@pytest.mark.parametrize("others", ["", UNSTEADY.format(number=0)])
+@pytest.mark.parametrize(
+    "others", ["", pytest.param(UNSTEADY.format(number=0), marks=pytest.mark.long)]
+)
 def test_a_test_that_fails_twice_is_a_failure(others: str, tmp_path: Path) -> None:
     done = again(tmp_path, others + BROKEN)
     assert done.returncode == 1
