@@ -1,6 +1,6 @@
 """What an execution trace costs: a program that only hands over, at several rates, and a server.
 
-    python -m tests.bench.bench_trace [--rounds N]
+    python -m tests.bench.bench_trace [--rounds N] [--only TEXT]
 
 Ping-pong over a channel: each send is a park, a wake and a run. Its producer computes before each
 send, so that there are some 10,000 or 1,000,000 sends a second, or does not. The server answers
@@ -41,6 +41,7 @@ from tests.targets_run import Target
 
 VERSION: Final = "1.26"
 HTTP: Final = next(workload for workload in WORKLOADS if workload.name == "http")
+HTTP_TITLE: Final = "HTTP server"
 REQUESTS_S: Final = 0.5
 ARMS: Final = {
     "ebpfprof, 1 %": TraceOptions(max_overhead=1),
@@ -214,7 +215,7 @@ def measure_http(rounds: int, chosen: random.Random, folder: Path) -> None:
             wall_ns = running.round(units).wall_ns
             return wall_ns / units, wall_ns
 
-        print(f"HTTP server: {1e9 / once()[0]:,.0f} requests a second")
+        print(f"{HTTP_TITLE}: {1e9 / once()[0]:,.0f} requests a second")
         binary = workloads.program()
         found = arms(running.target.pid, binary, folder)
         beside(once, {**found, GOS: lambda: gos(running)}, rounds, chosen)
@@ -225,13 +226,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=7, help="of each kind (default 7)")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", default="", help="cases with this in their titles (HTTP, work)")
+    asked = parser.parse_args()
+    rounds = asked.rounds
     chosen = random.Random(1)
     print("times as long as without a recording; the median, and 95 % of where it may lie")
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
-            measure_pingpong(case, rounds, chosen, Path(folder))
-        measure_http(rounds, chosen, Path(folder))
+            if asked.only in case.title:
+                measure_pingpong(case, rounds, chosen, Path(folder))
+        if asked.only in HTTP_TITLE:
+            measure_http(rounds, chosen, Path(folder))
 
 
 if __name__ == "__main__":
