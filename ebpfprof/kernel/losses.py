@@ -42,14 +42,17 @@ def losses(
     It has as many for each target as there are kinds. `more` is what was lost of these outside of
     the kernel, by name and target.
     """
-    kinds, found = loss_kinds(), []
-    for at, count in enumerate(counts):
-        target, kind = divmod(at, len(kinds))
-        name, text = kinds[kind]
-        in_all = count + (more or {}).get(name, {}).get(target, 0)
-        if in_all:
-            found.append(Loss(name, text, in_all, target=target))
-    return tuple(found)
+    kinds = loss_kinds()
+    sums = {at: count for at, count in enumerate(counts) if count}
+    for kind, (name, _) in enumerate(kinds):
+        for target, count in (more or {}).get(name, {}).items():
+            at = target * len(kinds) + kind
+            if count and at < len(counts):
+                sums[at] = sums.get(at, 0) + count
+    return tuple(
+        Loss(*kinds[at % len(kinds)], count, target=at // len(kinds))
+        for at, count in sorted(sums.items())
+    )
 
 
 def losses_of(losses: Iterable[Loss], target: int) -> tuple[Loss, ...]:

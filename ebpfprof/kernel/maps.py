@@ -105,13 +105,10 @@ class BpfMap:
             raise self._element_error(index, error) from error
 
     def numbers(self) -> list[int]:
-        """All elements of an array of integers."""
-        value = self._value()
-        found = []
-        for index in range(self.max_entries):
-            self._look_up(index, value)
-            found.append(int(value.value))
-        return found
+        """All elements of an array of integers. Raises KernelUnsupported as batches() does."""
+        keys, values = self.rows()
+        numbers: list[int] = values[keys.argsort()].tolist()
+        return numbers
 
     def sum_at(self, index: int) -> dict[str, int]:
         """An element of an array per processor of structs of integers, summed up."""
@@ -135,14 +132,14 @@ class BpfMap:
             raise self._element_error(index, error) from error
 
     def rows(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """All keys and values of a hash map, as arrays of the C types; see batches()."""
+        """All keys and values of a hash map, or an array, as arrays of the C types: batches()."""
         import numpy as np
 
         keys, values = zip(*self.batches(), strict=True)
         return np.concatenate(keys), np.concatenate(values)
 
     def batches(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-        """All keys and values of a hash map, some thousands at a time.
+        """All keys and values of a hash map, or an array, some thousands at a time.
 
         Rows that come or go meanwhile may be missing; every other row is there once.
         Raises KernelUnsupported if the kernel has no batched lookups (before Linux 5.6).
