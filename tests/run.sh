@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs the checks and the tests of CI, as root on Debian 12: some 15
+# Installs what is missing and runs the checks and the tests of CI, as root on Debian 12: some 25
 # minutes on two processors. Arguments go to pytest: `tests/run.sh tests` runs all tests. The exit
 # status is 0 only if everything passed.
 set -euo pipefail

@@ -66,11 +66,12 @@ class GoroutineDumper(Closing):
             found = self._scanner.parked()
             stood = {goid: wait for goid, wait in stood.items() if found.get(goid) == wait}
         time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last look
+        # Not the time after the look: goroutines may have gone on before it ended.
+        apart_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - looked_ns
         last = self._scanner.scan()
         moving = self._waits.read_moving(last)
         self._look_up(last)
         waits = self._waits.read(last, moving)
-        apart_ns = last.read_ns - looked_ns
         stood_ns = {
             each.goid: apart_ns
             for each in last.goroutines

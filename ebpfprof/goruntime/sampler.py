@@ -179,10 +179,12 @@ class GoroutineSampler(Closing):
         self._noted_ns = 0
 
     def _look(self) -> None:
+        begun_ns = kernel_now_ns()
         quick = self._states.read_movers()  # first, before the program notices that we run
         now_ns = kernel_now_ns()
         movers = self._movers
         heads = self._heads.read()
+        ended_ns = kernel_now_ns()
         self._grow(heads)
         waits, sps = heads.waits, heads.sps
         if len(movers):
@@ -201,7 +203,7 @@ class GoroutineSampler(Closing):
         np.copyto(self._his, heads.his, where=has_stack)
         self._sums.add(now_ns, slots, self._states_of(slots, heads, quick))
         self._watch_idle(now_ns, waits, slots)
-        self._note(now_ns, waits, slots)
+        self._note(begun_ns, ended_ns, waits, slots)
 
     def _watch_idle(
         self, now_ns: int, waits: npt.NDArray[np.uint64], slots: npt.NDArray[np.int64]
@@ -261,15 +263,22 @@ class GoroutineSampler(Closing):
             self._is_unnoted = np.concatenate((self._is_unnoted, np.zeros(more, np.bool_)))
 
     def _note(
-        self, now_ns: int, waits: npt.NDArray[np.uint64], slots: npt.NDArray[np.int64]
+        self,
+        begun_ns: int,
+        ended_ns: int,
+        waits: npt.NDArray[np.uint64],
+        slots: npt.NDArray[np.int64],
     ) -> None:
-        """Keep what the next look needs."""
-        self._since_ns[waits != self._waits] = now_ns
+        """Keep what the next look needs.
+
+        What a look finds was so at some moment between its begin and its end.
+        """
+        self._since_ns[waits != self._waits] = ended_ns
         if self._looks:
             self._moved_at[slots] = self._looks
         self._waits = waits
         self._looks += 1
-        self._last_ns = now_ns
+        self._last_ns = begun_ns
         movers = np.flatnonzero(self._moved_at > self._looks - _STAYS_MOVER)
         if len(movers) > AT_ONCE:
             order = np.argsort(self._moved_at[movers], kind="stable")

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.all_goroutines import AllGoroutines, GoroutineScanner
 from ebpfprof.goruntime.dump import dump
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.process import inspect
@@ -23,6 +24,8 @@ from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
+
+HOUR_NS = 3_600_000_000_000
 
 
 def dumped(*arguments: str) -> dict[str, Any]:
@@ -143,6 +146,23 @@ def test_a_goroutine_that_moves_is_told_from_one_that_stands() -> None:
     assert standing["main.waitSinceBefore"] == 1
     assert moving["main.waitForEver"] == 0
     assert standing["main.useLock"] + standing["main.takeJobs"] == 0  # by chance, 1 in 65,536
+
+
+def test_it_is_told_for_how_long_they_stood_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the last look took is not part of it: they may have gone on meanwhile."""
+    scan = GoroutineScanner.scan
+
+    def later(scanner: GoroutineScanner) -> AllGoroutines:
+        found = scan(scanner)
+        return replace(found, read_ns=found.read_ns + HOUR_NS)
+
+    monkeypatch.setattr(GoroutineScanner, "scan", later)
+    with running("1.27", "plain") as run:
+        found = dump(run.go, apart_s=0.01)
+        run.target.kill()
+    stood = {each.stood_ns for each in found.goroutines} - {0}
+    assert stood == {found.apart_ns}
+    assert 10_000_000 <= found.apart_ns < HOUR_NS
 
 
 def test_a_program_that_uses_all_its_time_is_shown_as_running() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
 
+from ebpfprof.goruntime import sampler
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines import parked_goroutines
 from ebpfprof.goruntime.look_budget import LookBudget, LookRate
@@ -41,6 +43,24 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
         assert standing[moved.address] > first_ns
         assert looks.standing(parked, least_ns=1 << 62) == {}
         run.target.kill()
+
+
+def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At least: they may have moved while a look went on."""
+    ticks = itertools.count()
+    monkeypatch.setattr(sampler, "kernel_now_ns", lambda: next(ticks))
+    with running(VERSIONS[-1], "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+        looks.look()
+        first_ns = next(ticks)
+        looks.look()
+        parked = parked_goroutines(run.go).goroutines
+        stood = set(looks.standing(parked, least_ns=0).values())
+        least = [bool(looks.standing(parked, least_ns=each)) for each in (2, 3)]
+        run.target.kill()
+    assert stood == {first_ns - 1}
+    assert least == [True, False]
 
 
 @pytest.mark.parametrize(("version", "mode"), BUILDS)
