@@ -101,7 +101,7 @@ run)
     ;;
 test)
     install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
-        groff-base bpftrace linux-perf sudo tmux chromium chromium-driver openssl systemd
+        groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl systemd
     install_python test
     install_go
     say "programs of other projects"

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.builds import BUILDS, VERSIONS
+from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.oncall_program import Facts, OnCall, oncall
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -115,6 +116,7 @@ def test_goroutines_on_a_processor_are_running_without_a_stack() -> None:
         assert each["waits_for"]["system_call"] is None
 
 
+@NEEDS_NAMESPACES
 def test_threads_of_a_process_in_a_pid_namespace_have_their_numbers_here() -> None:
     path = program("oncall")
     command = ("--pid", "--fork", "--mount-proc", "--kill-child", str(path))

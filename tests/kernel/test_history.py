@@ -22,7 +22,8 @@ from ebpfprof.ring.reader import RingArchive
 from ebpfprof.ring.writer import Ring
 from tests.kernel.live_counts import HANDS, count_in
 from tests.kernel.programs import program
-from tests.kernel.verbs import PYTHON, verb
+from tests.kernel.users import NOBODY, by_user, ebpfprof, open_checkout
+from tests.kernel.verbs import verb
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -175,8 +176,9 @@ def test_other_users_are_told_to_use_sudo(tmp_path: Path) -> None:
     Ring(tmp_path / "ring", keep_free_bytes=0).close()
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
-    as_nobody = ("/usr/bin/setpriv", "--reuid", "65534", "--clear-groups", *PYTHON)
-    said = verb("history", "--folder", str(tmp_path / "ring"), command=as_nobody)
+    with open_checkout() as checkout:
+        as_nobody = (*by_user(NOBODY, ()), *ebpfprof(checkout, "history"))
+        said = verb("--folder", str(tmp_path / "ring"), command=as_nobody)
     assert (said.code, said.stdout) == (4, "")
     assert "can be read by root only" in said.stderr
     assert "use sudo" in said.stderr
