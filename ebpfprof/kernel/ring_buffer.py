@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 from typing import Final
 
@@ -34,15 +33,16 @@ class RingReader:
             raise KernelUnsupported(
                 f"A ring buffer can't be read: {error.strerror}. Linux 5.8 is needed."
             ) from error
-        self._read_to = ctypes.c_uint64.from_buffer(self._own)
-        # Whole words, each read at once: the kernel writes them meanwhile.
+        # Whole words, each read or written at once: the kernel uses them meanwhile. They are views,
+        # which close() can release even if somebody else still knows them.
+        self._read_to = memoryview(self._own).cast("Q")
         self._written_to = memoryview(self._data).cast("Q")
         self._lengths = memoryview(self._data)[page:].cast("I")
 
     def consume(self, max_records: int = 4096) -> list[bytes]:
         """All records that are there, but at most `max_records`; never waits."""
         records: list[bytes] = []
-        at, end = self._read_to.value, self._written_to[0]
+        at, end = self._read_to[0], self._written_to[0]
         while at < end and len(records) < max_records:
             begin = at & self._mask
             header = self._lengths[begin // 4]
@@ -53,12 +53,12 @@ class RingReader:
                 data = mmap.PAGESIZE + begin + _RECORD_HEADER_BYTES
                 records.append(self._data[data : data + length])
             at += (length + _RECORD_HEADER_BYTES + 7) & ~7
-            self._read_to.value = at
+            self._read_to[0] = at
         return records
 
     def close(self) -> None:
         """Unmap it; nothing can be read afterwards."""
-        del self._read_to
+        self._read_to.release()
         self._written_to.release()
         self._lengths.release()
         self._own.close()
