@@ -138,7 +138,7 @@ class Rounds:
         self._note_begin(self.figures.usage)
         await asyncio.gather(
             *(self._release(each, "others have their turn") for each in leaving),
-            *(self._release(each, "its sums begin anew") for each in renewed),
+            *(self._release(each, "its sums begin again at 0") for each in renewed),
             *(
                 self.manager.readings.end_window(each.process)
                 for key, each in before.items()

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from re import _constants as constants  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as constants  # type: ignore[attr-defined]  # Python's own, not typed
+from re import _parser as parser  # type: ignore[attr-defined]  # nothing else parses what re takes
 from typing import Any, Final
 
 from ebpfprof.agent.values import LABEL_NAME

@@ -72,9 +72,9 @@ class NumberValue:
 
     def read(self, value: object) -> float:  # noqa: D102 - as Value
         is_number = isinstance(value, int | float if self.is_fraction else int)
-        if not is_number or isinstance(value, bool) or not self.least <= value <= self.most:  # type: ignore[operator]
+        if not is_number or isinstance(value, bool) or not self.least <= value <= self.most:  # type: ignore[operator]  # a number
             raise refused(self.wants, value)
-        return value  # type: ignore[return-value]
+        return value  # type: ignore[return-value]  # the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A file of the ring: a pprof file whose gzip header also says of whom and of what time it is.
 
 Any reader of gzip skips that part of the header (RFC 1952, FEXTRA). So each file stands for itself:
-the index can be made anew from the files, and a file that was copied elsewhere stays complete.
+the index can be rebuilt from the files, and a file that was copied elsewhere stays complete.
 The part has two subfields: facts as JSON, deflated, and of estimates the standard error of each
 sample as a part of its value, a half-precision number, in the order of the samples.
 """

@@ -1,7 +1,7 @@
 """The index of the ring: which files there are, and when the agent ran; in SQLite.
 
 It is a copy of what the files say of themselves, so that a question about ten minutes does not read
-a week of files: it can be made anew from them. Only when the agent ran, and why a process was not
+a week of files: it can be rebuilt from them. Only when the agent ran, and why a process was not
 recorded, stands nowhere else. Readers may read while the one writer writes (write-ahead log).
 Times are nanoseconds of Unix time. Methods raise IndexDamagedError, or sqlite3.OperationalError on
 a full disk.

@@ -7,8 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import RingError
@@ -19,6 +17,7 @@ from ebpfprof.ring.folder import DEFAULT_FOLDER, RingFolder
 from ebpfprof.ring.index import IndexChanges, IndexedFile, IndexedProcess, IndexQueries, Unrecorded
 from ebpfprof.ring.intervals import Interval
 from ebpfprof.ring.reconcile import add_files, runs_of
+from ebpfprof.system.closing import Closing
 
 _APART_NS = 5_000_000_000
 
@@ -42,7 +41,7 @@ class RecordedTime:
     inferred: bool = False
 
 
-class RingArchive:
+class RingArchive(Closing):
     """A folder of recorded profiles. `warning` is a sentence about its state, "" if all is well."""
 
     def __init__(self, path: Path = DEFAULT_FOLDER) -> None:
@@ -104,17 +103,6 @@ class RingArchive:
         """Close the folder."""
         self._database.close()
         self._folder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _index(self, shown: str) -> RingDatabase:
         """The index; one in memory, of all files, if it is missing or damaged. Raises RingError."""

@@ -23,12 +23,12 @@ class RingStore:
     """An open folder with its index. Not for several threads at once.
 
     `pruned` counts files that were removed, by reason: age, bytes, free_space. `unreadable` counts
-    files without facts. `rebuilt` says why the index was made anew. Methods raise OSError,
+    files without facts. `rebuilt` says why the index was rebuilt. Methods raise OSError,
     sqlite3.OperationalError on a full disk, and IndexDamagedError.
     """
 
     def __init__(self, folder: RingFolder, bounds: Bounds, now_ns: Callable[[], int]) -> None:
-        """Open the index, made anew if it is damaged, and make it agree with the files.
+        """Open the index, rebuilt if it is damaged, and make it agree with the files.
 
         Raises RingError for an index of another version.
         """
@@ -44,7 +44,7 @@ class RingStore:
         try:
             self._open()
         except IndexDamagedError as error:
-            self.make_anew(str(error))
+            self.rebuild(str(error))
         self.prune_old()
 
     def close(self) -> None:
@@ -53,12 +53,12 @@ class RingStore:
             self._database.close()
             self._database = None
 
-    def make_anew(self, reason: str) -> None:
-        """Make the index anew from the files."""
+    def rebuild(self, reason: str) -> None:
+        """Rebuild the index from the files."""
         self.close()
         self._folder.remove_index()
         self._folder.require_index(create=True)
-        self._open(is_anew=True)
+        self._open(is_rebuilt=True)
         self.rebuilt = reason
 
     @contextmanager
@@ -130,7 +130,7 @@ class RingStore:
                 size -= each.bytes
             self._remove(removed, reason)
 
-    def _open(self, *, is_anew: bool = False) -> None:
+    def _open(self, *, is_rebuilt: bool = False) -> None:
         self._database = RingDatabase.open_to_write(self._folder.index_path)
         queries, changes = IndexQueries(self._database), IndexChanges(self._database)
         self._folder.remove_unfinished()
@@ -138,8 +138,8 @@ class RingStore:
         with self._database.transaction():
             changes.remove_files(queries.paths().keys() - dict(self._folder.files()))
             self.unreadable = add_files(self._folder, changes, self._strangers())
-            # When the agent ran, an index made anew can only infer.
-            for begun_ns, until_ns in runs_of(queries.spans(), _APART_NS) if is_anew else []:
+            # When the agent ran, a rebuilt index can only infer.
+            for begun_ns, until_ns in runs_of(queries.spans(), _APART_NS) if is_rebuilt else []:
                 changes.add_run(begun_ns, until_ns)
             self._run = changes.begin_run(self._now_ns())
 
@@ -160,5 +160,5 @@ class RingStore:
 
     def _opened(self) -> RingDatabase:
         if self._database is None:
-            raise IndexDamagedError("it could not be made anew")
+            raise IndexDamagedError("it could not be rebuilt")
         return self._database

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from ebpfprof.console.text import printable, well_formed
 from ebpfprof.errors import InvalidProfile, OutputError, RingError
@@ -27,6 +26,7 @@ from ebpfprof.ring.contents import RingProcess, packed
 from ebpfprof.ring.database import IndexDamagedError
 from ebpfprof.ring.folder import BLOCK, DEFAULT_FOLDER, MAX_FILE, RingFolder
 from ebpfprof.ring.store import RingStore
+from ebpfprof.system.closing import Closing
 
 MAX_BYTES: Final = 2 << 30
 """How much the ring takes at most, if nothing else is said."""
@@ -48,7 +48,7 @@ class RingState:
     `bytes` is all that it takes, with its index. `oldest_s` and `newest_s` are Unix time, 0 without
     files. `pruned` counts files by reason: age, bytes, free_space. `dropped` counts windows that
     could not be written: no_space, too_large, invalid, io_error. `unreadable` counts files without
-    facts. `rebuilt` says why the index was made anew, "" if it was not. `last_error` is why a
+    facts. `rebuilt` says why the index was rebuilt, "" if it was not. `last_error` is why a
     window was last dropped, a sentence.
     """
 
@@ -69,7 +69,7 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-class Ring:
+class Ring(Closing):
     """The writer of a folder; any thread may call it. There is one at a time."""
 
     def __init__(
@@ -191,17 +191,6 @@ class Ring:
             self._store.close()
             self._folder.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _write(self, files: Sequence[bytes], size: int) -> bool:
         """Write the files of a window, at the second try after making more room."""
         reason, why = "io_error", ""
@@ -217,7 +206,7 @@ class Ring:
             except IndexDamagedError as error:
                 why = str(error)
                 with suppress(*_OF_INDEX, RingError):
-                    self._store.make_anew(why)
+                    self._store.rebuild(why)
             except (OSError, OutputError, sqlite3.Error) as error:
                 reason, why = "no_space" if _is_full(error) else "io_error", str(error)
         return self._drop(reason, why)

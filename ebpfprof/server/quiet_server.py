@@ -23,7 +23,7 @@ class QuietServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=partial(Connection, Waiting()),  # type: ignore[arg-type]
+                http=partial(Connection, Waiting()),  # type: ignore[arg-type]  # it calls it
                 loop="asyncio",
                 ws="none",
                 lifespan="off",

@@ -2,7 +2,7 @@
 
     python publisher.py MESSAGE-IN-HEX
 
-For each line of its input, "right" or a fault, it writes the header anew and prints "published".
+For each line of its input, "right" or a fault, it writes the header again and prints "published".
 """
 
 from __future__ import annotations

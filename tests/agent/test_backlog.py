@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -11,24 +12,38 @@ from time import time
 import pytest
 
 from ebpfprof.agent.settings import RingSettings, Settings
-from ebpfprof.agent.sinks import queued
 from ebpfprof.agent.sinks.opening import Sinks
+from ebpfprof.agent.sinks.queued import QueuedSink
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
 from ebpfprof.agent.sinks.waiting import NOTE_BYTES, InRing, QueueBounds, WaitingItems, size_of
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.profile.service import ServiceWindow
 from ebpfprof.ring.writer import Ring
-from tests.agent.test_remote_sinks import OTLP_YES, START_S, opened, outcome, wait_until
+from tests.agent.test_remote_sinks import OTLP_YES, START_S, opened, outcome
+from tests.agent.waiting import wait_until
 from tests.backends.ports import free_port
 from tests.backends.scripted_server import HANG, Received, ScriptedServer, answer
 from tests.backends.windows import sink, window_of
 from tests.targets_run import DEADLINE_S
 
+pytestmark = pytest.mark.usefixtures("retries_soon")
 
-@pytest.fixture(autouse=True)
-def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(queued, "BEAT_S", 0.01)
+
+def slow_to_catch_up(
+    first: ServiceWindow, path: Path, port: int, now_s: Sequence[float]
+) -> QueuedSink:
+    """A sink with room for one window, the clock of which is `now_s[0]`.
+
+    What takes a millisecond to catch up is followed by a pause of 1,000 s.
+    """
+    return opened(
+        "otlp",
+        f"http://127.0.0.1:{port}",
+        bounds=QueueBounds(size_of(first), 1e9),
+        backlog=RingBacklog(lambda: path),
+        clock=lambda: now_s[0],
+        catch_up=1e-6,
+    )
 
 
 def minutes(count: int) -> list[ServiceWindow]:
@@ -162,21 +177,14 @@ def test_to_catch_up_holds_up_no_new_window(tmp_path: Path) -> None:
     path = tmp_path / "ring"
     now_s = [0.0]
     with Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring:
-        ours = opened(
-            "otlp",
-            f"http://127.0.0.1:{port}",
-            bounds=QueueBounds(size_of(windows[0]), 1e9),
-            backlog=RingBacklog(lambda: path),
-            clock=lambda: now_s[0],
-            catch_up=1e-6,  # what takes a millisecond is followed by a pause of 1,000 s
-        )
+        ours = slow_to_catch_up(windows[0], path, port, now_s)
         for each in windows:
             assert ring.write(each)
             ours.take(each)
         with ScriptedServer(then=OTLP_YES, port=port) as server:
             for moment, left in ((61.0, 2), (1e6, 1), (2e6, 0)):
                 now_s[0] = moment
-                wait_until(lambda left=left: ours.counters().waiting == left)  # type: ignore[misc]
+                wait_until(lambda left=left: ours.counters().waiting == left)  # type: ignore[misc]  # mypy and defaults of a lambda
             ours.close(DEADLINE_S)
             begun = [begun_of(each) for each in server.received[::2]]
     # The one that failed first, the newest, then what waited in the ring.
@@ -189,14 +197,7 @@ def test_a_window_of_which_a_part_is_delivered_comes_first(tmp_path: Path) -> No
     path = tmp_path / "ring"
     now_s = [0.0]
     with Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring:
-        ours = opened(
-            "otlp",
-            f"http://127.0.0.1:{port}",
-            bounds=QueueBounds(size_of(windows[0]), 1e9),
-            backlog=RingBacklog(lambda: path),
-            clock=lambda: now_s[0],
-            catch_up=1e-6,
-        )
+        ours = slow_to_catch_up(windows[0], path, port, now_s)
         for each in windows:
             assert ring.write(each)
             ours.take(each)
@@ -251,7 +252,7 @@ def test_what_is_read_back_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [bodies.index(each) for each in bodies] == [0, 1, 1, 3, 4, 5, 6]
 
 
-def test_a_mended_address_costs_no_window(tmp_path: Path) -> None:
+def test_a_corrected_address_costs_no_window(tmp_path: Path) -> None:
     ring = RingSettings(path=str(tmp_path / "ring"), keep_free=0, max_age=1e9)
     wrong = sink("otlp", f"http://127.0.0.1:{free_port()}")
     said: list[str] = []

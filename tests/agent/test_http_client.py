@@ -42,7 +42,7 @@ def test_a_connection_is_kept_and_headers_are_sent() -> None:
         assert two.connection == one.connection
 
 
-def test_secrets_are_read_anew_and_never_told(tmp_path: Path) -> None:
+def test_secrets_are_read_again_and_never_told(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("first-secret\n")
 

@@ -8,11 +8,9 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.agent.sinks import queued
 from ebpfprof.agent.sinks.http_client import HttpClient
 from ebpfprof.agent.sinks.otlp import OtlpBackend
 from ebpfprof.agent.sinks.parca import ParcaBackend
@@ -25,6 +23,7 @@ from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.profile.model import Profile, ValueType
 from ebpfprof.profile.service import ProcessEnd, ServiceWindow
 from tests import profilerules
+from tests.agent.waiting import wait_until
 from tests.backends.ports import free_port
 from tests.backends.scripted_server import (
     DROP,
@@ -49,17 +48,7 @@ OTLP_YES = answer(200)
 START_S = 1_790_000_000.0
 
 
-@pytest.fixture(autouse=True)
-def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(queued, "BEAT_S", 0.01)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = monotonic() + DEADLINE_S
-    while not is_so():
-        assert monotonic() < until
-        sleep(0.001)
+pytestmark = pytest.mark.usefixtures("retries_soon")
 
 
 def opened(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
 from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
-from ebpfprof.agent.sinks import queued
 from ebpfprof.agent.sinks.folder import INDEX
 from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.agent.sinks.queued import QueuedSink
@@ -21,6 +18,7 @@ from ebpfprof.agent.sinks.waiting import QueueBounds, size_of
 from ebpfprof.errors import RingError
 from ebpfprof.export import pprof
 from ebpfprof.profile.service import ProcessEnd, ServiceIdentity, ServiceWindow, Unwatched
+from tests.agent.waiting import wait_until
 from tests.targets_run import DEADLINE_S
 from tests.unit.export.small_profile import SMALL
 
@@ -63,17 +61,7 @@ class Scripted:
         self.is_closed = True
 
 
-@pytest.fixture(autouse=True)
-def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued, "FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(queued, "BEAT_S", 0.01)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = monotonic() + DEADLINE_S
-    while not is_so():
-        assert monotonic() < until
-        sleep(0.001)
+pytestmark = pytest.mark.usefixtures("retries_soon")
 
 
 def test_windows_are_delivered_in_order_and_counted() -> None:

@@ -70,7 +70,7 @@ class Sinks:
         _close([sink for each, sink in gone.items() if each not in left])  # first: two can't hold
         try:  # the same ring
             opened = self._opened([each for each in wanted if each not in kept])
-        except BaseException:
+        except BaseException:  # whatever it is: the sinks are again those of before
             self._add(before, self._opened([each for each in before if each not in kept]), left)
             raise
         self._ring_path = ring_path
@@ -111,7 +111,7 @@ class Sinks:
         try:
             for each in wanted:
                 found[each] = self._opened_one(each)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no sink may stay open that nobody knows
             _close(list(found.values()))
             raise
         return found
@@ -156,7 +156,7 @@ def _catch_up_share(settings: Settings) -> float:
 
 
 def _handed_over(gone: Mapping[_Of, QueuedSink], wanted: Sequence[_Of]) -> _Left:
-    """What waits for sinks whose place others take: a mended address must not cost windows."""
+    """What waits for sinks whose place others take: a corrected address must not cost windows."""
     leaving = {
         each: sink
         for each, sink in gone.items()

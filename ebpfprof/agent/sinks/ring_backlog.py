@@ -39,7 +39,7 @@ class RingBacklog:
         """
         profiles: dict[str, Profile] = {}
         why = "the ring had no room for it any more"
-        for _ in range(2):  # the folder or its index may have been made anew: then open it again
+        for _ in range(2):  # the folder or its index may have been replaced: then open it again
             try:
                 profiles = self._profiles(waiting)
             except (EbpfprofError, OSError) as error:

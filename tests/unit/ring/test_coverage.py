@@ -205,7 +205,7 @@ def test_the_window_that_a_killed_agent_did_not_write_has_its_reason(history: Hi
     ]
 
 
-def test_an_index_made_anew_says_that_it_infers_when_the_agent_ran(history: History) -> None:
+def test_a_rebuilt_index_says_that_it_infers_when_the_agent_ran(history: History) -> None:
     history.record(0, 2)
     history.record(4, 5)
     history.writer.close()

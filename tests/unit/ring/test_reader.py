@@ -140,7 +140,7 @@ def test_no_change_of_the_index_causes_more_than_a_sentence(folder: Path, tmp_pa
     assert answers > 10
 
 
-def test_an_index_that_breaks_while_the_agent_runs_is_made_anew(tmp_path: Path) -> None:
+def test_an_index_that_breaks_while_the_agent_runs_is_rebuilt(tmp_path: Path) -> None:
     clock = Clock()
     with ring(tmp_path, clock) as writer:
         assert writer.write(window())
