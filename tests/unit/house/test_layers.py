@@ -31,7 +31,7 @@ ROOMS = {
     "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
     "privileges console system",
     "ring": "profilers.waits profilers.heap profilers kernel export profilers.registry overhead "
-    "profile console",
+    "profile console system",
     "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
