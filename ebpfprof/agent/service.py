@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ebpfprof.system.notify import Notifier
 
 SURVEY_S: Final = 3.0
-_TICK_S: Final = 0.1
+_TICK_S: Final = 0.25
+_ALIVE_S: Final = 1.0
 _STUCK_S: Final = 300.0
 _FIXED: Final = (*(each.name for each in COMMON if not each.is_live), "options")
 
@@ -120,7 +121,7 @@ class Agent:
         """Tell systemd's watchdog that the agent works, unless it has been stuck for minutes."""
         while time.monotonic() - self._worked_s < _STUCK_S:
             self._notifier.alive()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(_ALIVE_S)
 
     async def _end(self) -> None:
         await self.rounds.stop()

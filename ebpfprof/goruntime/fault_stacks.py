@@ -12,10 +12,12 @@ from ebpfprof.goruntime.stack_walk import Walk
 from ebpfprof.goruntime.table_walk import StackCopy, TableWalker
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from symbolizer.errors import SymbolizerError
+from symbolizer.go.once import once
 from symbolizer.x86.disasm import decode
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
+    from symbolizer.go.binary import GoBinary
 
 _SIGPANIC: Final = "runtime.sigpanic"  # runtime/signal_unix.go, Go 1.19 to 1.27
 _MOST_CODE_BYTES: Final = 1 << 14
@@ -30,7 +32,7 @@ class FaultStacks:
         """`memory` is the target's. Without runtime.sigpanic there are no such stacks."""
         self._memory = memory
         self._walker = TableWalker(go.binary, go.load_bias)
-        self._returns = _return_addresses(go)
+        self._returns = {pc + go.load_bias for pc in _return_addresses(go.binary)}
         self._left = 0
 
     def begin(self) -> None:
@@ -55,11 +57,12 @@ class FaultStacks:
         return Walk(walk.pcs, walk.is_whole) if walk.is_whole else None
 
 
-def _return_addresses(go: GoTarget) -> frozenset[int]:
-    """The runtime addresses behind the calls in sigpanic."""
+@once
+def _return_addresses(binary: GoBinary) -> frozenset[int]:
+    """The linked addresses behind the calls in sigpanic."""
     found = set[int]()
-    for function in go.binary.functions_named(_SIGPANIC):
+    for function in binary.functions_named(_SIGPANIC):
         size = min(function.end - function.entry, _MOST_CODE_BYTES)
-        code = decode(go.binary.elf.read(function.entry, size), function.entry)
-        found.update(each.address + each.size + go.load_bias for each in code if each.is_call)
+        code = decode(binary.elf.read(function.entry, size), function.entry)
+        found.update(each.address + each.size for each in code if each.is_call)
     return frozenset(found)

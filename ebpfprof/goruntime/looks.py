@@ -1,14 +1,7 @@
-"""Looks at all goroutines of a target at random times, in a thread of its own: see sampler.
-
-A look must not come when it suits the target. A thread that waits for a processor runs just when a
-thread of the target stops, and finds more goroutines waiting than there are on average. So the
-thread asks the kernel for real-time priority, and while all processors are busy it takes another
-one each time. If the kernel refuses that, waits shorter than its delay may look longer.
-"""
+"""Looks at all goroutines of a target at random times: see sampler and look_thread."""
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -18,18 +11,18 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.goruntime.heads import MAX_GOROUTINES
 from ebpfprof.goruntime.idle_holders import LOCK_WORDS, lock_holders
+from ebpfprof.goruntime.look_thread import Turns
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.system.closing import Closing
-from ebpfprof.system.priority import run_promptly
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ebpfprof.goruntime.goroutines import ParkedGoroutine
-    from ebpfprof.goruntime.look_budget import LookBudget, LookRate
+    from ebpfprof.goruntime.look_thread import LookRate, LookThread
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.state_sums import GoroutineState, StateTotals
     from ebpfprof.profile.behaviour import IdleBehaviour
@@ -37,14 +30,11 @@ if TYPE_CHECKING:
     IdleStates = dict[GoroutineState, IdleBehaviour]
 
 _SPREAD: Final = (0.5, 1.5)  # times the mean interval
-_SMOOTHED: Final = 0.1  # the weight of the last look in the mean cost
 _STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
 _HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
 _HOLDERS_S: Final = 5.0  # so old may be what we know of locks
 _LAST_LOOKS: Final = 3
 _LAST_LOOKS_APART_S: Final = 0.002
-_LONG_S: Final = 0.05  # a sleep that must be interruptible
-_PROCESSORS: Final = os.cpu_count() or 1
 
 
 class GoroutineLooks(Closing):
@@ -60,24 +50,21 @@ class GoroutineLooks(Closing):
         rate: LookRate,
         has_labels: bool,
         has_semaphores: bool = False,
-        budget: LookBudget,
+        thread: LookThread,
         most: int = MAX_GOROUTINES,
     ) -> None:
-        """Look as often as the `rate` says, or less often if that costs more than the budget.
+        """Have the `thread` look as often as the `rate` says, or less often if that costs much.
 
         Keep `most` goroutines and states at most.
         """
         self._most = most
-        self._go, self._rate = go, rate
+        self._go, self._rate, self._thread = go, rate, thread
         self._has_labels, self._has_semaphores = has_labels, has_semaphores
-        self._budget = budget
         self._lock = threading.Lock()
         self._users = 0
         self._sampler: GoroutineSampler | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
-        self._cost_s = 0.0
-        self._late_s, self._timed = 0.0, 0
+        self._turns = Turns(rate, self._look, self._fail)
+        self._is_looking = False
         self._idle: IdleStates = {}
         self._holders: tuple[float, frozenset[int] | None] = -_HOLDERS_S, None
         self.failure: Exception | None = None
@@ -119,7 +106,7 @@ class GoroutineLooks(Closing):
     @property
     def late_ns(self) -> float:
         """How much later than planned looks came, on average."""
-        return 1e9 * self._late_s / max(self._timed, 1)
+        return self._turns.late_ns
 
     def totals(self) -> StateTotals:
         """The sums of all looks so far. Raises AssertionError before the first start()."""
@@ -131,7 +118,7 @@ class GoroutineLooks(Closing):
         A goroutine that may hold a lock that others wait for is not among them.
         """
         with self._lock:
-            return self._idle_now() if self._thread else self._idle
+            return self._idle_now() if self._is_looking else self._idle
 
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
         """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
@@ -166,20 +153,16 @@ class GoroutineLooks(Closing):
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
         self._sampler.look()  # of no typical cost: every goroutine is new
-        self._cost_s, self._late_s, self._timed = 0.0, 0.0, 0
-        self._stopping.clear()
         self.failure = None
-        self._budget.join(1)
-        self._thread = threading.Thread(target=self._run, name="ebpfprof-looks", daemon=True)
-        self._thread.start()
+        self._turns = Turns(self._rate, self._look, self._fail)
+        self._thread.join(self._turns)
+        self._is_looking = True
 
     def _end(self) -> None:
-        if self._thread is None:
+        if not self._is_looking:
             return
-        self._stopping.set()
-        self._thread.join()
-        self._thread = None
-        self._budget.join(-1)
+        self._thread.leave(self._turns)
+        self._is_looking = False
         with suppress(EbpfprofError):
             self.sampler.look()
         self._idle = self._idle_now()
@@ -197,62 +180,9 @@ class GoroutineLooks(Closing):
             return {}
         return {state: each for state, (each, goids) in found.items() if not goids & holders}
 
-    def _run(self) -> None:
-        be_punctual = _Punctual()
-        due_s = time.monotonic()
-        try:
-            while True:
-                mean_s = self._rate.interval_s(self._timed, self._cost_s, self._budget.share)
-                due_s = max(due_s + mean_s * random.uniform(*_SPREAD), time.monotonic())
-                be_punctual.prepare()
-                if not self._sleep_until(due_s):
-                    return
-                began_s = time.thread_time()
-                self._late_s += time.monotonic() - due_s
-                self._timed += 1
-                self.sampler.look()
-                took_s = time.thread_time() - began_s
-                weight = max(_SMOOTHED, 1 / self._timed)
-                self._cost_s += weight * (took_s - self._cost_s)
-        except TargetGone:
-            pass  # it has no goroutines any more
-        except Exception as error:  # any error: the recording goes on without looks
+    def _look(self) -> None:
+        self.sampler.look()
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, TargetGone):  # then it has no goroutines any more
             self.failure = error
-
-    def _sleep_until(self, due_s: float) -> bool:
-        """Sleep until then; False if the looks end before."""
-        left_s = due_s - time.monotonic()
-        if left_s > _LONG_S and self._stopping.wait(left_s - _LONG_S / 2):
-            return False
-        # The next look is due at a random time; an Event would take longer to wake.
-        time.sleep(max(0.0, due_s - time.monotonic()))
-        return not self._stopping.is_set()
-
-
-class _Punctual:
-    """Has the kernel run this thread as soon as it is due, if we may ask for that."""
-
-    def __init__(self) -> None:
-        self._tid = threading.get_native_id()
-        self._allowed = list(os.sched_getaffinity(self._tid))
-        self._is_pinned = False
-        run_promptly()
-
-    def prepare(self) -> None:
-        """Choose a processor for the next look: any, or while all are busy one at random."""
-        is_busy = _runnable_threads() > _PROCESSORS  # this one is among them
-        with suppress(OSError):
-            if is_busy:
-                os.sched_setaffinity(self._tid, {random.choice(self._allowed)})
-            elif self._is_pinned:
-                os.sched_setaffinity(self._tid, self._allowed)
-            self._is_pinned = is_busy
-
-
-def _runnable_threads() -> int:
-    """How many threads of the machine run or wait for a processor; 0 if unknown."""
-    try:
-        with open("/proc/loadavg", "rb") as file:
-            return int(file.read().split()[3].partition(b"/")[0])
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -1,12 +1,18 @@
 """The names and words of all that can be lost in the kernel, read from bpf/common/losses.h."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from ebpfprof.kernel.sources import bpf_folder
+
+if TYPE_CHECKING:  # numpy takes long to import: only when maps are read
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +41,22 @@ def loss_kinds() -> tuple[tuple[str, str], ...]:
 
 
 def losses(
-    counts: Sequence[int], more: Mapping[str, Mapping[int, int]] | None = None
+    counts: npt.ArrayLike, more: Mapping[str, Mapping[int, int]] | None = None
 ) -> tuple[Loss, ...]:
     """Those kinds that were counted at all, from the values of the `losses` array.
 
     It has as many for each target as there are kinds. `more` is what was lost of these outside of
     the kernel, by name and target.
     """
-    kinds = loss_kinds()
-    sums = {at: count for at, count in enumerate(counts) if count}
+    import numpy as np
+
+    kinds, all_counts = loss_kinds(), np.asarray(counts)
+    lost_at = np.flatnonzero(all_counts)
+    sums = dict(zip(lost_at.tolist(), all_counts[lost_at].tolist(), strict=True))
     for kind, (name, _) in enumerate(kinds):
         for target, count in (more or {}).get(name, {}).items():
             at = target * len(kinds) + kind
-            if count and at < len(counts):
+            if count and at < len(all_counts):
                 sums[at] = sums.get(at, 0) + count
     return tuple(
         Loss(*kinds[at % len(kinds)], count, target=at // len(kinds))

@@ -55,12 +55,13 @@ class BpfMap:
         """Create it, with as many entries as in its C if no number is given.
 
         A hash map that `grows` takes memory as rows come, if the kernel can do that. An array that
-        `is_mapped` can be read by elements(). Raises KernelUnsupported or PermissionDenied.
+        `is_mapped` is read without system calls. Raises KernelUnsupported or PermissionDenied.
         """
         self.name, self._shape = shape.name, shape
         self.max_entries = max_entries or shape.max_entries
         self._reader: RingReader | None = None
         self._mapped: mmap.mmap | None = None
+        self._is_mapped = is_mapped
         flags = syscalls.NO_PREALLOC if grows and features.have_growing_maps() else 0
         try:
             self.fd = syscalls.create_map(
@@ -104,11 +105,15 @@ class BpfMap:
         except OSError as error:
             raise self._element_error(index, error) from error
 
-    def numbers(self) -> list[int]:
-        """All elements of an array of integers. Raises KernelUnsupported as batches() does."""
+    def numbers(self) -> npt.NDArray[Any]:
+        """All elements of an array of integers: without a system call if it `is_mapped`.
+
+        Raises KernelUnsupported as batches() does.
+        """
+        if self._is_mapped and self.fd >= 0:
+            return self.elements().copy()
         keys, values = self.rows()
-        numbers: list[int] = values[keys.argsort()].tolist()
-        return numbers
+        return values[keys.argsort()]
 
     def sum_at(self, index: int) -> dict[str, int]:
         """An element of an array per processor of structs of integers, summed up."""

@@ -14,6 +14,8 @@ from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.privileges.checks import way_out
 from ebpfprof.system.closing import Closing
 
+_LOSSES = "losses"  # a number for each target and kind of loss: too many to read one by one
+
 
 class BpfProgram(Closing):
     """One C file of bpf/, compiled and loaded, with its maps and the probes that run it.
@@ -67,7 +69,7 @@ class BpfProgram(Closing):
         """Make the maps, some with other numbers of `rows` than in the C, and load the functions.
 
         Hash maps of `grows` take memory as rows come, if the kernel can do that; arrays of `mapped`
-        can be mapped into memory. Raises
+        and those of losses are read without system calls. Raises
         BccMissing, KernelUnsupported, PermissionDenied or AttachFailed.
         """
         compiled = self._compilation.result()
@@ -77,7 +79,10 @@ class BpfProgram(Closing):
         for shape in compiled.maps:
             name = shape.name
             maps[name] = BpfMap(
-                shape, (rows or {}).get(name), grows=name in grows, is_mapped=name in mapped
+                shape,
+                (rows or {}).get(name),
+                grows=name in grows,
+                is_mapped=name in mapped or name == _LOSSES,
             )
         fds = [each.fd for each in maps.values()]
         for function, code in compiled.functions.items():

@@ -14,7 +14,9 @@ from ebpfprof.profilers.recording_end import RecordingEnd
 
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two looks at what was spent, in seconds."""
-_LONGEST_TICK_S: Final = 0.1  # an alarm tells of a burst
+# An alarm tells of a burst. To wake takes us a tenth of a millisecond, for each process.
+_LONGEST_TICKS_S: Final = (0.1, 5.0)
+_OF_ELAPSED: Final = 0.05
 _USUAL_RUN_NS: Final = 500.0
 
 
@@ -54,11 +56,14 @@ class Spending:
     def tick_s(self, begin_ns: int, spent_before_ns: float) -> float:
         """The time until the next look: half of the time that the budget lasts, in seconds.
 
-        Every event is recorded since `begin_ns`, and `spent_before_ns` was spent before.
+        The longer a recording lasts, the longer that may be. Every event is recorded since
+        `begin_ns`, and `spent_before_ns` was spent before.
         """
         recorded_ns = max(1, kernel_now_ns() - begin_ns)
         lasts_ns = self.budget.lasts_ns(spent_before_ns, recorded_ns)
-        return min(_LONGEST_TICK_S, max(SHORTEST_TICK_S, lasts_ns / 2e9))
+        first_s, last_s = _LONGEST_TICKS_S
+        longest_s = min(last_s, max(first_s, _OF_ELAPSED * self.budget.elapsed_ns / 1e9))
+        return min(longest_s, max(SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def wait(self, ending: RecordingEnd, seconds: float) -> bool:
         """Wait so long, for the end, or until the budget may be used up; whether it is the end."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.look_budget import LookBudget
+from ebpfprof.goruntime.look_thread import LookThread
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_in_all, losses_of, losses_since
 from ebpfprof.overhead.cost import Overhead
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _ENDINGS_S = 0.5
+_ENDINGS_EACH_S = 0.01  # of many processes: each takes some 50 us
 
 
 class LiveSession(Closing):
@@ -49,7 +50,7 @@ class LiveSession(Closing):
         self._options = options
         self._capacity = capacity
         self._programs = programs_for(options)
-        self._look_budget = LookBudget()
+        self._look_thread = LookThread()
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
         # Reuse the number that has been free longest: a late event may still carry it.
@@ -98,7 +99,7 @@ class LiveSession(Closing):
                     recorded.go,
                     held,
                     lambda own: profilers.ns_of_others(number, own),
-                    looks_at(recorded, self._options, self._look_budget, held),
+                    looks_at(recorded, self._options, self._look_thread, held),
                 )
                 self.profilers.open(number, opened, recorded.kinds)
                 recorded.has_probes = self.profilers.has_probes(number)
@@ -301,6 +302,7 @@ class LiveSession(Closing):
         looked_s = time.monotonic()
         while not self._closing.wait(self.profilers.tick_s):
             self.poll()
-            if time.monotonic() >= looked_s + _ENDINGS_S:
+            apart_s = max(_ENDINGS_S, _ENDINGS_EACH_S * len(self._targets))
+            if time.monotonic() >= looked_s + apart_s:
                 looked_s = time.monotonic()
                 self.notice_endings()

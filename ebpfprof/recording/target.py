@@ -19,7 +19,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
-    from ebpfprof.goruntime.look_budget import LookBudget
+    from ebpfprof.goruntime.look_thread import LookThread
     from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.report_builder import Recording
@@ -247,7 +247,7 @@ def _all_there_is(kinds: Sequence[str]) -> str:
 
 
 def looks_at(
-    recorded: RecordedTarget, options: Options, budget: LookBudget, held: ExitStack
+    recorded: RecordedTarget, options: Options, thread: LookThread, held: ExitStack
 ) -> GoroutineLooks | None:
     """The looks at the goroutines of a process, for all profilers; None without a Go program.
 
@@ -256,7 +256,7 @@ def looks_at(
     if recorded.go is None:
         return None
     from ebpfprof.goruntime.heads import MAX_GOROUTINES
-    from ebpfprof.goruntime.look_budget import LookRate
+    from ebpfprof.goruntime.look_thread import LookRate
     from ebpfprof.goruntime.looks import GoroutineLooks
 
     only_idle = not options.is_bounded and "wall" not in options.kinds
@@ -269,7 +269,7 @@ def looks_at(
         ),
         has_labels=options.labels != () and not only_idle,
         has_semaphores=bool(options["by_lock"] or options["lock_labels"]) and not only_idle,
-        budget=budget,
+        thread=thread,
         most=_SELDOM_MOST if only_idle else MAX_GOROUTINES,
     )
     return held.enter_context(looks)

@@ -9,6 +9,7 @@ from symbolizer.codeanalysis.operands import is_variable, operands
 from symbolizer.elf.file import ElfFile
 from symbolizer.errors import GoTableError
 from symbolizer.go.binary import Function, GoBinary
+from symbolizer.go.once import once
 from symbolizer.x86.disasm import decode
 
 _FOR_EACH_G: Final = "runtime.forEachG"
@@ -21,6 +22,7 @@ _WORD_BYTES = 8
 _SLICE_BYTES = 3 * _WORD_BYTES
 
 
+@once
 def allgs_address(binary: GoBinary) -> int:
     """Return the linked address of runtime.allgs, a slice {pointer, length, capacity}.
 
@@ -41,6 +43,7 @@ def allgs_address(binary: GoBinary) -> int:
     )
 
 
+@once
 def arenas_address(binary: GoBinary) -> int:
     """Return the linked address of runtime.mheap_.arenas[0], a pointer to the table of arenas.
 
@@ -57,6 +60,7 @@ def arenas_address(binary: GoBinary) -> int:
     )
 
 
+@once
 def allp_address(binary: GoBinary) -> int | None:
     """Return the linked address of runtime.allp, a slice of the scheduler's processors.
 
@@ -71,6 +75,7 @@ def allp_address(binary: GoBinary) -> int | None:
     return None
 
 
+@once
 def scheduling_latencies(binary: GoBinary) -> int | None:
     """Return the linked address of runtime.sched.timeToRun, a runtime.timeHistogram.
 

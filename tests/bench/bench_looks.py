@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from ebpfprof.goruntime.look_budget import LookBudget
+from ebpfprof.goruntime.look_thread import LookThread
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.process.process import Target as Process
@@ -43,7 +43,7 @@ class Measured:
     @property
     def hz(self) -> float:
         """How many looks a second the budget allows."""
-        return 1e6 * LookBudget().share / self.cost_us
+        return 1e6 * LookThread().share / self.cost_us
 
 
 def measure(standing: int, moving: int, seconds: float) -> Measured:

@@ -10,7 +10,7 @@ from time import sleep
 
 import pytest
 
-from ebpfprof.goruntime.look_budget import LookBudget, LookRate
+from ebpfprof.goruntime.look_thread import LookRate, LookThread
 from ebpfprof.goruntime.looks import GoroutineLooks
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.goruntime.state_sums import StateTotals
@@ -73,7 +73,7 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
         go = inspect(process)
         target.ask(f"trace {written} {work}", "begun")
         with GoroutineLooks(
-            go, rate=LookRate(HZ, HZ), has_labels=False, budget=LookBudget(0.3)
+            go, rate=LookRate(HZ, HZ), has_labels=False, thread=LookThread(0.3)
         ) as looks:
             begin_ns = looks.start()
             sleep(SECONDS)

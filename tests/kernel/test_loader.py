@@ -107,7 +107,7 @@ def test_array_elements_are_written_and_read(monkeypatch: pytest.MonkeyPatch) ->
         )
         with pytest.raises(OSError, match="map values, element 5"):
             loaded.maps["values"].set_struct(5, {})
-        assert loaded.maps["numbers"].numbers() == [0] * 4
+        assert loaded.maps["numbers"].numbers().tolist() == [0] * 4
 
         def runs() -> int:
             return loaded.maps["parts"].sum_at(1)["runs"]
@@ -122,7 +122,7 @@ def test_array_elements_are_written_and_read(monkeypatch: pytest.MonkeyPatch) ->
         first, second = (loaded.maps["parts"].sum_at(index) for index in (0, 1))
         assert first == {"runs": 0, "lasts": 0, "none": 0}
         assert second == {"runs": second["runs"], "lasts": 3 * second["runs"], "none": 0}
-        assert loaded.maps["numbers"].numbers() == [0, 723, 0, 0]
+        assert loaded.maps["numbers"].numbers().tolist() == [0, 723, 0, 0]
 
 
 def test_the_compiler_has_ended_while_recording(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ebpfprof.goruntime import sampler
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.look_budget import LookBudget, LookRate
+from ebpfprof.goruntime.look_thread import LookRate, LookThread
 from ebpfprof.goruntime.looks import GoroutineLooks
 from ebpfprof.goruntime.sampler import GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -113,7 +113,7 @@ def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
     with (
         running(VERSIONS[-1], "plain") as run,
         GoroutineLooks(
-            run.go, rate=LookRate(500, 500), has_labels=False, budget=LookBudget(1.0)
+            run.go, rate=LookRate(500, 500), has_labels=False, thread=LookThread(1.0)
         ) as looks,
     ):
         assert not looks.has_begun
@@ -141,7 +141,7 @@ def test_there_is_a_last_look_for_each_user() -> None:
     with (
         running(VERSIONS[-1], "plain") as run,
         GoroutineLooks(
-            run.go, rate=LookRate(0.001, 0.001), has_labels=False, budget=LookBudget(1.0)
+            run.go, rate=LookRate(0.001, 0.001), has_labels=False, thread=LookThread(1.0)
         ) as looks,
     ):
         looks.start()

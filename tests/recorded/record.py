@@ -177,7 +177,7 @@ class _KeptProgram(BpfProgram):
         if not self._is_kept:
             self._is_kept = True
             self.keep(END)
-            self.kept.arrays["losses"] = self.maps["losses"].numbers()
+            self.kept.arrays["losses"] = self.maps["losses"].numbers().tolist()
             for name in _PER_CPU[self._name]:
                 self.kept.per_cpu[name] = self.maps[name].sum_at(0)
         super().close()

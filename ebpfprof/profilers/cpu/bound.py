@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ebpfprof.overhead.budget import samples_to_take
@@ -27,16 +28,20 @@ class SampleBound:
         """The N of a target: the kernel takes one sample in N."""
         return self._one_in.get(index, 1)
 
-    def look(self, index: int, spent_ns: float, used_ns: int | None) -> bool:
+    def look(self, index: int, spent: Callable[[], float], used_ns: int | None) -> bool:
         """Check the cost of samples so far against the CPU time of the target; adjust its N.
 
-        Returns whether N grew. `used_ns` is None if the target has ended.
+        Returns whether N grew. `used_ns` is None if the target has ended. `spent` tells the cost in
+        ns, which takes a system call: it is not called while a target uses little.
         """
         if used_ns is None:
             return False
-        spent_before_ns, used_before_ns = self._costs.setdefault(index, (spent_ns, used_ns))
+        if index not in self._costs:
+            self._costs[index] = spent(), used_ns
+        spent_before_ns, used_before_ns = self._costs[index]
         if used_ns - used_before_ns < _LEAST_USED_NS:
             return False
+        spent_ns = spent()
         self._costs[index] = spent_ns, used_ns
         spent_ns, used_ns = spent_ns - spent_before_ns, used_ns - used_before_ns
         before = self.one_in(index)

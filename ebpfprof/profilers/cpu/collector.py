@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.goruntime.labels import target_fields as label_fields
@@ -36,6 +37,7 @@ _FUNCTION: Final = "on_sample"
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _LOOK_S = 0.2  # between looks at the table of samples and at missing label pages
 _SELDOM_S = 1.0  # between looks at processors and mappings of targets, without unknown code
+_SELDOM_EACH_S = 0.05  # the same for each of many targets
 _LIVELY_S = 3.0  # after a start, look at these as often as at the table
 _TICK_S = 0.25
 _LEARNING_TICK_S = 0.02
@@ -188,11 +190,14 @@ class CpuCollector(Closing):
                 if self._config.labels:
                     self._absent_labels.bring(self._targets)
                 is_lively = self._learner.has_waiting or now_s < self._lively_until_s
-                if is_lively or now_s >= self._looked_around_s + _SELDOM_S:
+                seldom_s = max(_SELDOM_S, _SELDOM_EACH_S * len(self._targets))
+                if is_lively or now_s >= self._looked_around_s + seldom_s:
                     self._look()
                 if self._bound.is_set:
                     for index, target in self._targets.items():
-                        is_too_much = self._bound.look(index, self.runs(index).ns, target.cpu_ns())
+                        is_too_much = self._bound.look(
+                            index, partial(self._spent_ns, index), target.cpu_ns()
+                        )
                         if is_too_much and self._is_active[index]:
                             self._describe(index, active=True)
             self._is_learning = self._learner.learn()
@@ -241,6 +246,9 @@ class CpuCollector(Closing):
         """What the samples of a target cost so far, without their interrupts."""
         cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
+
+    def _spent_ns(self, index: int) -> float:
+        return self.runs(index).ns
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far of each target."""

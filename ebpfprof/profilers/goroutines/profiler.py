@@ -47,6 +47,7 @@ class GoroutineProfiler(ReadingProfiler["AllGoroutines"]):
         self._has_labels = options.labels != ()
         self._scanners: dict[int, GoroutineScanner] = {}
         self._stacks: dict[int, GoroutineStacks] = {}
+        self._losses: dict[int, list[Loss]] = {}  # of the last look at each
 
     def open(self, number: int, opened: OpenedProcess) -> None:
         """Open the memory of a Go process.
@@ -71,23 +72,23 @@ class GoroutineProfiler(ReadingProfiler["AllGoroutines"]):
         super().forget(number)
         self._scanners.pop(number, None)
         self._stacks.pop(number, None)
+        self._losses.pop(number, None)
 
     def losses(self) -> Sequence[Loss]:
         """Goroutines without a stack, and those that were not read."""
-        found = []
-        for number, each in self.last.items():
-            unlabelled = sum(goroutine.labels is None for goroutine in each.goroutines)
-            counts = (
-                ("goroutines_moving", _MOVED, each.moved),
-                ("labels_unread", _UNLABELLED, unlabelled),
-                ("goroutines_beyond", _BEYOND, each.beyond),
-            )
-            found += [Loss(name, text, n, target=number) for name, text, n in counts if n]
-        return found
+        return [loss for found in self._losses.values() for loss in found]
 
     def look(self, number: int) -> AllGoroutines:
         """The goroutines now."""
-        return self._scanners[number].scan()
+        found = self._scanners[number].scan()
+        unlabelled = sum(goroutine.labels is None for goroutine in found.goroutines)
+        counts = (
+            ("goroutines_moving", _MOVED, found.moved),
+            ("labels_unread", _UNLABELLED, unlabelled),
+            ("goroutines_beyond", _BEYOND, found.beyond),
+        )
+        self._losses[number] = [Loss(*each, target=number) for each in counts if each[2]]
+        return found
 
     def recorded(self, number: int) -> RecordedData:
         """The goroutines of the last look."""

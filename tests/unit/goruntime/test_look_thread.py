@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.look_budget import FIRST_LOOKS, LookRate
+from ebpfprof.goruntime.look_thread import FIRST_LOOKS, LookRate
 
 
 @pytest.mark.parametrize(
