@@ -17,7 +17,7 @@ from ebpfprof.agent.scheduler import Key
 
 FIRST: Final = 0.002
 """What a process is taken to cost before anything was measured, in processors."""
-OPENING_S: Final = 0.3
+OPENING_S: Final = 0.05
 """The CPU time that it takes to open a process and to close it again, in seconds."""
 _NEW_WEIGHT: Final = 0.5
 _LEAST: Final = 1e-5

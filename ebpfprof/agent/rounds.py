@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.agent.costs import OPENING_S, Costs
 from ebpfprof.agent.figures import Figures
 from ebpfprof.agent.handover import Handover
-from ebpfprof.agent.scheduler import Candidate, Key, TurnScheduler
+from ebpfprof.agent.scheduler import PLACES, Candidate, Key, TurnScheduler
 from ebpfprof.agent.service_sums import ServiceSums
 from ebpfprof.continuous.leases import FOREVER
 from ebpfprof.continuous.manager import Manager
@@ -39,6 +39,8 @@ _STARTED_AT_ONCE: Final = 2
 _GROWTH: Final = 1.5
 _MORE_AT_ONCE: Final = 8
 """A round records as many times more processes than the last one, and so many besides."""
+_GROWING_S: Final = 5.0
+"""While that alone keeps processes waiting, rounds last no longer."""
 _ROOMY: Final = 0.8
 _FEWER: Final = 0.75
 
@@ -83,6 +85,7 @@ class Rounds:
         self._opened = 0  # in this round
         self._queue: list[Key] = []  # of those that have their turn, but were not opened yet
         self._places = settings.max_processes
+        self._is_growing = False
         self._processors = os.cpu_count() or 1
         self._begun_s = self._begun_unix_s = 0.0
         self._cpu_s = 0.0
@@ -111,16 +114,19 @@ class Rounds:
     def next_turn_s(self) -> float:
         """When the present round ends, CLOCK_MONOTONIC: at a multiple of the window in Unix time.
 
-        A round that would last less than half a window lasts one more.
+        A round that would last less than half a window lasts one more. While it is not known yet
+        what recording costs, rounds are short, so that soon more is recorded.
         """
         window_s = self.settings.window
+        if self._is_growing:
+            window_s = min(window_s, _GROWING_S)
         left_s = window_s - self._begun_unix_s % window_s
         return self._begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
 
     def begin(self) -> None:
         """Begin the first round."""
         self._note_begin(own_usage())
-        self._queue = list(self._planned(spent=0.0))
+        self._queue = list(self._planned(spent=0.0, lasted=1.0))
         self.start_some()
 
     async def turn(self) -> None:
@@ -132,7 +138,8 @@ class Rounds:
         ended_s, begun_s = time.time(), self._begun_unix_s
         self._tell_unwatched(begun_s, ended_s)
         before = dict(self._recorded)
-        chosen = self._planned(spent)
+        lasted = (time.monotonic() - self._begun_s) / self.settings.window
+        chosen = self._planned(spent, lasted)
         leaving = [each for key, each in before.items() if key not in chosen]
         renewed = _to_renew(before, chosen)
         self._note_begin(self.figures.usage)
@@ -177,15 +184,18 @@ class Rounds:
         else:
             self._queue.append(candidate.key)
 
-    def _planned(self, spent: float) -> set[Key]:
-        """Plan the next round."""
+    def _planned(self, spent: float, lasted: float) -> set[Key]:
+        """Plan the next round; the last one `lasted` so many windows."""
         self.costs.forget(self._roster.members)
+        places = min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE)
         plan = self.scheduler.plan(
             self._roster.candidates(self.costs, self._recorded),
             income=self.income,
-            places=min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE),
+            places=places,
             spent=spent,
+            lasted=lasted,
         )
+        self._is_growing = places < self._places and PLACES in plan.waiting.values()
         self.waiting = dict(plan.waiting)
         return set(plan.chosen)
 

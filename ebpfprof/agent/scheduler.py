@@ -1,6 +1,7 @@
 """Which processes are recorded in the next round, within a node's budget.
 
 Pure: no clock, no process, no randomness. Costs are in processors: 0.01 is a hundredth of one.
+Rounds have the same length, but for some that the caller tells of.
 
 A round has an income, of which the processes that it records spend some. What is left over lets the
 next round spend more, up to twice the income; what a round spends beyond that is a debt, and no
@@ -65,7 +66,7 @@ class _Standing:
 
 @dataclass(slots=True)
 class TurnScheduler:
-    """Plans rounds of the same length."""
+    """Plans rounds."""
 
     saved: float | None = None
     """What earlier rounds left over; negative for a debt. None: the first round is still to come.
@@ -77,20 +78,26 @@ class TurnScheduler:
     _places_left: int = 0
 
     def plan(
-        self, candidates: Iterable[Candidate], *, income: float, places: int, spent: float = 0.0
+        self,
+        candidates: Iterable[Candidate],
+        *,
+        income: float,
+        places: int,
+        spent: float = 0.0,
+        lasted: float = 1.0,
     ) -> Plan:
         """The processes of the next round: at most `places`, for at most what there is to spend.
 
-        `spent` is what the last round really cost.
+        `spent` is what the last round really cost; it `lasted` so many times as long as usual.
         """
         found = sorted(candidates, key=lambda each: each.key)
         standings = self._standings
         self._standings = {each.key: standings.get(each.key, _Standing()) for each in found}
         before = _ADVANCE * income if self.saved is None else self.saved
-        self.saved = min(before + income - spent, _MOST_SAVED * income)
+        self.saved = min(before + (income - spent) * lasted, _MOST_SAVED * income)
         self.left, self._places_left = self.saved, places
         chosen: dict[Key, Candidate] = {}
-        if self.saved > 0 and places > 0:
+        if self.saved > _ROUNDING and places > 0:
             self._choose(found, chosen)
         for each in found:
             standing = self._standings[each.key]

@@ -30,6 +30,7 @@ _WINDOW_BYTES: Final = 2048
 WINDOW_WORDS: Final = _WINDOW_BYTES // 8
 AT_ONCE: Final = 341
 """How many goroutines one call reads: three pieces each, and UIO_MAXIOV is 1024."""
+_FEW: Final = 8
 _MAX_DEPTH: Final = 512
 _MAX_FAR_FRAMES: Final = 1 << 14  # of all stacks of one call beyond their windows
 _NOTHING: Final = Walk((), is_whole=False)
@@ -101,7 +102,7 @@ class QuickStackReader:
         self._pid, self._memory = go.target.pid, memory
         self._list = GoroutineReader(go, memory, has_labels=False)
         self._kind = head_of(go.binary.layout)
-        self._size = size = self._kind.itemsize
+        self._size = self._kind.itemsize
         self._starts = StackStarts(go)
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
         self._semacquires: set[int] = set()
@@ -111,22 +112,29 @@ class QuickStackReader:
             parks = (park for park in go.sites.parks if park.is_semaphore)
             self._semacquires = {park.return_pc + go.load_bias for park in parks}
         self._far_left = 0
-        self._before = np.zeros((AT_ONCE, size // 8), np.uint64)
-        self._after = np.zeros((AT_ONCE, size // 8), np.uint64)
-        self.words = np.zeros((AT_ONCE, WINDOW_WORDS + 1), np.uint64)
+        self._count = 0
+        self._make_room(_FEW)
+
+    def _make_room(self, most: int) -> None:
+        """Take memory for so many goroutines: most programs have few that move."""
+        size = self._size
+        self._before = np.zeros((most, size // 8), np.uint64)
+        self._after = np.zeros((most, size // 8), np.uint64)
+        self.words = np.zeros((most, WINDOW_WORDS + 1), np.uint64)
         """Of each goroutine of the plan, the stack from where it was expected on. The last is 0."""
-        rows = np.arange(AT_ONCE, dtype=np.uint64)
-        self._here = np.zeros((AT_ONCE, 3, 2), np.uint64)
+        rows = np.arange(most, dtype=np.uint64)
+        self._here = np.zeros((most, 3, 2), np.uint64)
         for piece, buffer in enumerate((self._before, self.words, self._after)):
             self._here[:, piece, 0] = buffer.ctypes.data + rows * np.uint64(buffer.strides[0])
         self._here[:, ::2, 1] = size
         self._there = self._here.copy()
         self._pieces = self._here.ctypes.data, self._there.ctypes.data
-        self._count = 0
 
     def plan(self, places: StackPlaces) -> None:
         """Prepare the next read(), which then begins without delay; AT_ONCE places at most."""
         self._places, self._count = places, len(places.addresses)
+        if self._count > len(self._here):
+            self._make_room(min(AT_ONCE, 2 * self._count))
         here, there = self._here[: self._count], self._there[: self._count]
         rooms = np.where(places.his > places.sps, places.his - places.sps, np.uint64(0))
         lengths = np.minimum(rooms, np.uint64(_WINDOW_BYTES)) & ~np.uint64(7)

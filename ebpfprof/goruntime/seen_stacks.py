@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 _KEYS: Final = 5
 _MAX_WORDS: Final = 64  # of a stack, two for each frame
+_FEW: Final = 16  # there is room for as many at first
 _MAX_STACKS: Final = 1 << 13
 _STATE_BITS: Final = np.uint64(0xFFFF)  # of Heads.waits: g.waitreason and g.atomicstatus
 _FACTORS: Final = np.random.default_rng(23).integers(1, 1 << 63, _MAX_WORDS, np.uint64)
@@ -49,10 +50,10 @@ class SeenStacks:
         self._numbers: dict[int, int] = {}
         # Of each shape: its keys, which words, WINDOW_WORDS for none, and 1 for a word that is an
         # address on the stack. Of each stack: its words, such addresses without the stack pointer.
-        self._keys = np.zeros((64, _KEYS), np.uint64)
-        self._at = np.full((64, _MAX_WORDS), WINDOW_WORDS, np.int64)
-        self._moves = np.zeros((64, _MAX_WORDS), np.uint64)
-        self._words = np.zeros((64, _MAX_WORDS), np.uint64)
+        self._keys = np.zeros((_FEW, _KEYS), np.uint64)
+        self._at = np.full((_FEW, _MAX_WORDS), WINDOW_WORDS, np.int64)
+        self._moves = np.zeros((_FEW, _MAX_WORDS), np.uint64)
+        self._words = np.zeros((_FEW, _MAX_WORDS), np.uint64)
         self._width = 0
 
     def find(

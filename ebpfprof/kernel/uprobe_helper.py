@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,6 +45,14 @@ class Uprobe:
     cookie: int
 
 
+@dataclass(eq=False, slots=True)
+class _Leaving:
+    """Groups that a thread wants detached."""
+
+    groups: Sequence[int]
+    are_out: bool = False
+
+
 class UprobeHelper:
     """Our end of the helper. Closing it detaches all probes and ends the helper."""
 
@@ -52,6 +61,8 @@ class UprobeHelper:
         self.failure: errors.AttachFailed | None = None
         """Why probes were removed early, or could not be removed, once that is known."""
         self._lock = FairLock()  # each target in windows asks for it several times a second
+        self._leaving: dict[bool, deque[_Leaving]] = {True: deque(), False: deque()}
+        """Who waits for its probes to be detached, by whether that is for a while."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         kept = [theirs.fileno()]
         if uses_links:
@@ -96,11 +107,31 @@ class UprobeHelper:
         """Detach the probes of these groups, or of all; groups without probes are passed over.
 
         If that is `for_a_while`, the anchor stays in. What went wrong is in `failure` then.
+
+        The kernel takes a tenth of a second, for many groups as for one. So whoever has its turn
+        detaches all that wait for theirs.
         """
         try:
-            self._ask({"detach": groups, "anchors_stay": for_a_while})
+            if groups is None:
+                self._ask({"detach": None, "anchors_stay": for_a_while})
+            else:
+                self._detach_together(_Leaving(groups), for_a_while=for_a_while)
         except errors.AttachFailed as error:
             self.failure = error
+
+    def _detach_together(self, mine: _Leaving, *, for_a_while: bool) -> None:
+        waiting = self._leaving[for_a_while]
+        waiting.append(mine)
+        with self._lock:
+            if mine.are_out:  # another thread has done it
+                return
+            together = [waiting.popleft() for _ in range(len(waiting))]
+            try:
+                groups = [group for each in together for group in each.groups]
+                self._ask_in_turn({"detach": groups, "anchors_stay": for_a_while})
+            finally:
+                for each in together:
+                    each.are_out = True
 
     def close(self) -> None:
         """Detach all probes and wait until the helper has ended."""
@@ -112,11 +143,15 @@ class UprobeHelper:
 
     def _ask(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         with self._lock:
-            try:
-                socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
-                answer = self._socket.recv(_MAX_MESSAGE_BYTES)
-            except OSError as error:
-                raise _gone() from error
+            self._ask_in_turn(request, fds)
+
+    def _ask_in_turn(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        """Ask the helper; the caller holds the lock."""
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            answer = self._socket.recv(_MAX_MESSAGE_BYTES)
+        except OSError as error:
+            raise _gone() from error
         if not answer:
             raise _gone()
         worker = "A process that puts probes in"

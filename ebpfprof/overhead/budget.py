@@ -85,12 +85,13 @@ class Budget:
         """The same within a window, which may overdraw it by as much as is lent at the start."""
         return self._earned_ns + LENT_NS - self.spent_ns
 
-    def next_turn(self) -> Turn:
-        """The next pause and window that the budget allows."""
+    def next_turn(self, least_ns: float = 0.0) -> Turn:
+        """The next pause and window that the budget allows, together so long at least."""
         income = self._allowance_rate
         if self.rate < _CAREFUL * income:
             return Turn(max(0.0, self.spent_ns - self._earned_ns) / income, None)
-        turn_ns = TURN_NS if self.elapsed_ns < SETTLED_NS else SETTLED_TURNS * TURN_NS
+        usual_ns = TURN_NS if self.elapsed_ns < SETTLED_NS else SETTLED_TURNS * TURN_NS
+        turn_ns = max(usual_ns, least_ns)
         window_ns = min(turn_ns * income / self.rate, LONGEST_SHARE * turn_ns) - self.around_ns
         window_ns = max(window_ns, SHORTEST_NS, 2 * self.around_ns)
         price_ns = self.rate * (window_ns + self.around_ns)

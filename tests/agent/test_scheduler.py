@@ -114,6 +114,12 @@ def test_one_that_costs_more_than_there_is_has_its_turn_alone() -> None:
     assert [2] in seen
 
 
+def test_a_short_round_costs_and_earns_as_much_less() -> None:
+    scheduler = TurnScheduler(saved=0.0)
+    scheduler.plan([], income=0.01, places=9, spent=0.09, lasted=0.25)
+    assert scheduler.saved == pytest.approx(0.25 * (0.01 - 0.09))
+
+
 def test_newcomers_are_admitted_while_there_is_room() -> None:
     scheduler = TurnScheduler(saved=0.0)
     scheduler.plan([candidate(1)], income=0.035, places=3)

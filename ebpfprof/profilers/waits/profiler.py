@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.profilers.waits.windows import Windows
 
 _TICK_S: Final = 0.1
+_TURN_EACH_NS: Final = 50_000_000
+"""With so many processes in windows, twenty windows a second: each takes us some milliseconds."""
 
 
 def open_profiler(targets: int, options: Options) -> WaitsProfiler:
@@ -121,6 +123,7 @@ class WaitsProfiler(HasSnapshots):
                 *(self.collector, number, go, share),
                 others_ns=lambda: opened.others_ns(self),
                 begin_estimates=delays.begin,
+                least_turn_ns=self._least_turn_ns,
             )
             self._windows[number] = windows
         self._delays[number].start()
@@ -261,6 +264,9 @@ class WaitsProfiler(HasSnapshots):
         for windows in self._windows.values():
             windows.stop()
         self.collector.close()
+
+    def _least_turn_ns(self) -> float:
+        return _TURN_EACH_NS * sum(each.has_paused for each in list(self._windows.values()))
 
     def _found(self, number: int) -> RecordedWaits:
         from ebpfprof.profilers.waits.report import RecordedWaits

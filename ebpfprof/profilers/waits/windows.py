@@ -12,7 +12,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -60,11 +59,13 @@ class Windows:
         share: float,
         others_ns: Callable[[], float] = lambda: 0.0,
         begin_estimates: Callable[[], None] = lambda: None,
+        least_turn_ns: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`share` is the part of the target's CPU time that we may take, 0 to 1.
 
         `index` is its number in `waits`. `others_ns` returns the CPU time (ns) that other profilers
         took of it until now. `begin_estimates` is called when not every event is recorded any more.
+        `least_turn_ns` returns how long a pause and its window are to last at least.
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
@@ -77,7 +78,7 @@ class Windows:
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
         self._is_open = False  # there is a window without an end
-        self._begin_estimates = begin_estimates
+        self._begin_estimates, self._least_turn_ns = begin_estimates, least_turn_ns
         self._exact = ExactSums(self._sums)
         self.has_paused = False
         """Whether the probes were detached at some time of this recording."""
@@ -176,8 +177,7 @@ class Windows:
     def _run(self) -> None:
         run_promptly()  # while probes are attached: they cost something all the time
         try:
-            with ThreadPoolExecutor(max_workers=1, initializer=run_promptly) as pool:
-                self._record(pool)
+            self._record()
         except Exception as error:
             if not isinstance(error, TargetGone) and not self._go.target.ending():
                 self.failure = error
@@ -185,22 +185,22 @@ class Windows:
             self._finish()
             self._seeds.close()
 
-    def _record(self, pool: ThreadPoolExecutor) -> None:
+    def _record(self) -> None:
         """Record every event while the budget lasts, else in windows, until the end."""
         is_on, tick_s = True, SHORTEST_TICK_S
         while is_on:
             is_stopped = self._spending.wait(self._ending, tick_s)
             self._spending.look()
             if is_stopped or self._spending.budget.is_overdrawn:
-                self._close(pool, ends_exact=not is_stopped and not self.has_paused)
-                is_on = not is_stopped and self._record_windows(pool)
+                self._close(ends_exact=not is_stopped and not self.has_paused)
+                is_on = not is_stopped and self._record_windows()
             tick_s = self._spending.tick_s(self._window.begin_ns, self._window.spent_before_ns)
 
-    def _record_windows(self, pool: ThreadPoolExecutor) -> bool:
+    def _record_windows(self) -> bool:
         """Record in windows until the budget allows one without an end; False at the end of all."""
         self.has_paused = True
         while True:
-            turn = self._spending.budget.next_turn()
+            turn = self._spending.budget.next_turn(self._least_turn_ns())
             if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             self._spending.look()
@@ -215,7 +215,7 @@ class Windows:
                     )
                 return True
             self._spending.wait_for_end(self._ending, self._window.end_ns)
-            self._close(pool)
+            self._close()
 
     def _prepare(self, window_ns: int | None) -> bool:
         """Attach the probes and begin a window; return False if that failed or took too long."""
@@ -241,7 +241,7 @@ class Windows:
         self._is_open = window_ns is None
         return True
 
-    def _close(self, pool: ThreadPoolExecutor, *, ends_exact: bool = False) -> None:
+    def _close(self, *, ends_exact: bool = False) -> None:
         """End the window, detach the probes, and add what it held to the sums.
 
         `ends_exact` tells that from its end on, for the first time, not every event is recorded:
@@ -263,7 +263,7 @@ class Windows:
         if ends_exact:
             self._begin_estimates()
         slowdown = self._activity.add(before, self._window.counters, self._counters)
-        detaching = pool.submit(self._waits.close_window, self._index)
+        detaching = self._waits.begin_closing(self._index)
         ongoing = self._seeds.ongoing(begin_ns, end_ns)
         self.failure = self._seeds.failure
         queues = self._waits.tables.queues(self._index, end_ns)

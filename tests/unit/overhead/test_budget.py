@@ -60,16 +60,18 @@ def test_a_window_may_overdraw_the_budget_by_what_is_lent() -> None:
 
 
 def test_windows_get_rarer_and_longer_at_the_same_cost() -> None:
-    def turn_after(elapsed_ns: int) -> tuple[float, int]:
+    def turn_after(elapsed_ns: int, least_ns: float = 0) -> tuple[float, int]:
         account = budget(spent_ns=0.01 * elapsed_ns, used_share=1, elapsed_ns=elapsed_ns)
         account.note_window(0.1 * S, S, 0)
-        turn = account.next_turn()
+        turn = account.next_turn(least_ns)
         assert turn.window_ns is not None
         return turn.pause_ns, turn.window_ns
 
     early, late = turn_after(SETTLED_NS - 1), turn_after(SETTLED_NS)
     assert sum(early) == pytest.approx(TURN_NS)
     assert late == pytest.approx([SETTLED_TURNS * each for each in early])
+    of_many = turn_after(SETTLED_NS, least_ns=40 * TURN_NS)
+    assert of_many == pytest.approx([40 * each for each in early])
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
