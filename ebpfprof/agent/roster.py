@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.agent.identity.service import OPTED_OUT
 from ebpfprof.agent.scheduler import Candidate, Key
 from ebpfprof.discovery.processes import not_answered, started_ns
 
@@ -99,6 +100,10 @@ class Roster:
             verdict = self._identifier.verdict(member.about)
             if started_ns(member.about.pid) == member.about.started_ns:
                 member.verdict = verdict
+
+    def opted_out(self) -> list[Key]:
+        """Those that opted out: a pod's annotation may be taken back."""
+        return [key for key, each in self.members.items() if each.verdict.reason == OPTED_OUT]
 
     def use(self, identifier: Identifier, settings: Settings) -> None:
         """From now on these settings count; all processes are looked at again."""

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebpfprof.agent.checking import as_toml
+from ebpfprof.agent.kubernetes_settings import KUBERNETES, KubernetesSettings
 from ebpfprof.agent.rules import Rule
+from ebpfprof.agent.setting import Setting
 from ebpfprof.agent.settings import (
     COMMON,
     RING,
     RULE,
     SINK,
     RingSettings,
-    Setting,
     Settings,
     SinkSettings,
 )
@@ -241,6 +242,7 @@ def head_of(setting: Setting) -> str:
     ("head", "setting"),
     [("", each) for each in COMMON]
     + [("[ring]\n", each) for each in RING]
+    + [("[kubernetes]\n", each) for each in KUBERNETES]
     + [(head_of(each), each) for each in SINK]
     + [("[[rules]]\n", each) for each in RULE],
     ids=lambda each: each.name if isinstance(each, Setting) else "",
@@ -256,14 +258,19 @@ def test_no_setting_takes_a_wrong_type_or_range(head: str, setting: Setting) -> 
 
 @pytest.mark.parametrize(
     ("table", "made"),
-    [(COMMON, Settings()), (RING, RingSettings()), (RULE, Rule())],
-    ids=["common", "ring", "rule"],
+    [
+        (COMMON, Settings()),
+        (RING, RingSettings()),
+        (KUBERNETES, KubernetesSettings()),
+        (RULE, Rule()),
+    ],
+    ids=["common", "ring", "kubernetes", "rule"],
 )
 def test_the_defaults_stand_in_one_place(table: tuple[Setting, ...], made: object) -> None:
     assert {each.name: each.default for each in table} == {
         each.name: getattr(made, each.name) for each in table
     }
-    tables = {"options", "ring", "sinks", "rules"}
+    tables = {"options", "ring", "kubernetes", "sinks", "rules"}
     names = {each.name for each in fields(made)} - tables  # type: ignore[arg-type]
     assert names == {each.name for each in table}
 
