@@ -24,6 +24,11 @@ NO_H2: Final = (
 )
 _PREFIX: Final = struct.Struct(">BI")
 """Before a message: whether it is compressed, and its length (gRPC over HTTP2, PROTOCOL-HTTP2)."""
+_FRAME: Final = struct.Struct(">3sBBI")
+"""Before a frame of HTTP/2: its length, type, flags and stream (RFC 9113, 4.1)."""
+_SETTINGS: Final = 4
+"""The type of the first frame (3.4)."""
+_NO_HTTP2: Final = "what listens there speaks no HTTP/2"
 _PIECE: Final = 64 << 10
 _MAX_SHOWN: Final = 200
 _STATUS: Final = {4: "DEADLINE_EXCEEDED", 7: "PERMISSION_DENIED", 12: "UNIMPLEMENTED"}
@@ -54,6 +59,7 @@ class UnaryCalls:
         self._stream = 0
         self._data = bytearray()
         self._headers: dict[bytes, bytes] = {}
+        self._first = b""
 
     def begin(self, method: str, message: bytes) -> None:
         """Begin the call of a method, as /PACKAGE.SERVICE/METHOD; `message` must be small."""
@@ -80,12 +86,19 @@ class UnaryCalls:
         """Take bytes of the server; the answer's message once it is there as a whole."""
         from h2.exceptions import H2Error
 
+        self._require_http2(data)
         try:
             events = self._connection.receive_data(data)
             ended = [self._note(each) for each in events]
         except H2Error as error:
-            raise CallError(f"what listens there speaks no HTTP/2: {_shown(error)}") from None
+            raise CallError(f"{_NO_HTTP2}: {_shown(error)}") from None
         return self._answer() if any(ended) else None
+
+    def _require_http2(self, data: bytes) -> None:
+        """Look at what comes first: h2 would take other protocols for very long frames."""
+        self._first += data[: _FRAME.size - len(self._first)]
+        if len(self._first) == _FRAME.size and self._first[3] != _SETTINGS:
+            raise CallError(f"{_NO_HTTP2}: it begins with {_shown(self._first)}")
 
     def _note(self, event: Any) -> bool:  # noqa: ANN401 - h2's events, which are not typed
         """Note what an event tells of our call; whether the call ended."""
