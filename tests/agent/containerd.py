@@ -31,7 +31,7 @@ _SERVICE = "/runtime.v1.RuntimeService/"
 _CONFIG = """\
 version = 2
 root = "{0}/root"
-state = "{0}/state"
+state = "{0}/node/run/containerd"
 [grpc]
 address = "{0}/c.sock"
 [ttrpc]
@@ -72,6 +72,8 @@ class Containerd:
         self._held = tempfile.TemporaryDirectory(prefix="cri-")  # paths of sockets must be short
         self.folder = Path(self._held.name)
         self.socket = self.folder / "c.sock"
+        self.node = self.folder / "node"
+        """The root of a node whose /run/containerd is that of this containerd."""
         self._pods: list[Pod] = []
         self._group = f"ebpfprof-{self.folder.name}"
         (self.folder / "config.toml").write_text(_CONFIG.format(self.folder, IMAGE))
@@ -141,6 +143,11 @@ class Containerd:
         container = answer_id("CreateContainerResponse", "container_id", answer)
         self.call("StartContainer", made("StartContainerRequest", container_id=container.encode()))
         return container
+
+    def pid(self, container: str) -> int:
+        """The pid of a container's first process."""
+        task = "run/containerd/io.containerd.runtime.v2.task/k8s.io"
+        return int((self.node / task / container / "init.pid").read_text())
 
     def remove(self, pod: Pod) -> None:
         """End a pod with its containers."""

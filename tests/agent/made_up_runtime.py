@@ -98,6 +98,18 @@ def containers(*found: tuple[str, str, str]) -> bytes:
     return bytes(made.SerializeToString())
 
 
+def sent(answer: Answer) -> bytes:
+    """All that goes to a client whose only call is answered so."""
+    client, server = H2Connection(), H2Connection(H2Configuration(client_side=False))
+    client.initiate_connection()
+    headers = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "x")]
+    client.send_headers(1, headers, end_stream=True)
+    server.initiate_connection()
+    server.receive_data(client.data_to_send())
+    answer(server, 1)
+    return bytes(server.data_to_send())
+
+
 class MadeUpRuntime:
     """A context manager. `raw` is what goes to each client in place of HTTP/2, again and again."""
 

@@ -146,7 +146,7 @@ def test_a_server_that_is_away_or_another_is_told(server: StrictApiServer, tmp_p
     assert "certificate verify failed" in str(refusal(untrusted))
 
 
-def metadata(**more: Any) -> bytes:
+def metadata(**more: object) -> bytes:
     return json.dumps({"items": [{"metadata": {"name": "p", "uid": "u", **more}}]}).encode()
 
 
