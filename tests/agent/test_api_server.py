@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.agent.identity import api_server
 from ebpfprof.agent.identity.api_server import ApiServer, pods_in
-from ebpfprof.agent.identity.pod_source import SourceError
+from ebpfprof.agent.identity.pod_source import PodSourceError
 from ebpfprof.agent.identity.workloads import Controller
 from ebpfprof.agent.settings import SinkSettings
 from tests.backends.ports import free_port
@@ -47,8 +47,8 @@ def client(server: StrictApiServer, node: str = "n1", **more: object) -> ApiServ
     return ApiServer(replace(found, **more), node)  # type: ignore[arg-type]
 
 
-def refusal(asked: ApiServer) -> SourceError:
-    with pytest.raises(SourceError) as caught:
+def refusal(asked: ApiServer) -> PodSourceError:
+    with pytest.raises(PodSourceError) as caught:
         asked.ask()
     assert str(caught.value).isprintable()
     return caught.value

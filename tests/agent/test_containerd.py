@@ -66,7 +66,7 @@ def test_the_agent_knows_pods_by_the_runtimes_socket(
         assert agent.await_windows(1, "late")[0].pid == late
         # The program, and the one that holds the pod's namespaces, which is one of Go's here.
         assert agent.metric("ebpfprof_agent_processes", state="opted-out") == 2
-        asked = {"source": "cri", "outcome": "answered"}
+        asked = {"outcome": "answered", "source": "cri"}
         assert agent.metric("ebpfprof_pod_source_requests_total", **asked) >= 2
         assert agent.metric("ebpfprof_pod_source_pods", source="cri") == 3
         agent.reload(asking(tmp_path, containerd, kubernetes_labels=True))

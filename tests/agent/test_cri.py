@@ -10,7 +10,7 @@ import pytest
 
 from ebpfprof.agent.identity import cri, unary_calls
 from ebpfprof.agent.identity.cri import CriSocket, pods_of
-from ebpfprof.agent.identity.pod_source import SourceError
+from ebpfprof.agent.identity.pod_source import PodSourceError
 from tests.agent import made_up_runtime as runtime
 from tests.agent.made_up_runtime import Answer, MadeUpRuntime, message, refused, said
 
@@ -77,7 +77,7 @@ def test_answers_that_are_none_are_told(
     monkeypatch.setattr(cri, "TIMEOUT_S", 0.3 if answer is runtime.hang else 60.0)
     monkeypatch.setattr(cri, "MOST_BYTES", 50_000)
     with MadeUpRuntime(tmp_path, {**RIGHT, "Version": answer}) as made:
-        with pytest.raises(SourceError) as caught:
+        with pytest.raises(PodSourceError) as caught:
             CriSocket(made.socket).ask()
         assert str(caught.value) == why
 
@@ -104,7 +104,7 @@ def test_another_program_is_told(
 ) -> None:
     monkeypatch.setattr(cri, "TIMEOUT_S", 0.3)
     with MadeUpRuntime(tmp_path, raw=raw) as made:
-        with pytest.raises(SourceError) as caught:
+        with pytest.raises(PodSourceError) as caught:
             CriSocket(made.socket).ask()
         assert str(caught.value).startswith(why)
         assert str(caught.value).isprintable()
@@ -113,7 +113,7 @@ def test_another_program_is_told(
 def test_no_socket_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name, why in (("none", "No such file or directory"), ("file", "Connection refused")):
-        with pytest.raises(SourceError) as caught:
+        with pytest.raises(PodSourceError) as caught:
             CriSocket(str(tmp_path / name)).ask()
         assert str(caught.value) == why
 
@@ -127,13 +127,13 @@ def test_a_socket_that_takes_no_connection_is_told(
         full.bind(path)
         full.listen(0)
         first.connect(path)
-        with pytest.raises(SourceError, match=r"^(it does not answer|Resource temporarily)"):
+        with pytest.raises(PodSourceError, match=r"^(it does not answer|Resource temporarily)"):
             CriSocket(path).ask()
 
 
 def test_without_h2_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unary_calls, "find_spec", lambda _: None)
-    with pytest.raises(SourceError, match="apt-get install python3-h2"):
+    with pytest.raises(PodSourceError, match="apt-get install python3-h2"):
         CriSocket("/nowhere").ask()
 
 

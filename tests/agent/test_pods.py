@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.agent.identity.kubernetes import PodNames
-from ebpfprof.agent.identity.pod_source import AskedSource, KnownPods, SourceError
+from ebpfprof.agent.identity.pod_source import AskedSource, KnownPods, PodSourceError
 from ebpfprof.agent.identity.pods import Pods, pods_of_node
 from ebpfprof.agent.identity.service import Identifier, Verdict
 from ebpfprof.agent.identity.workloads import Controller
@@ -40,7 +40,7 @@ class MadeUpSource:
     def __init__(self, by_container: dict[str, PodNames] | None = None) -> None:
         self.now_s = 1000.0
         self.known = KnownPods(by_container or {})
-        self.error: SourceError | None = None
+        self.error: PodSourceError | None = None
         self.asked = 0
         self.told: list[str] = []
         self.is_closed = False
@@ -98,7 +98,7 @@ def test_a_pod_that_is_newer_than_the_answer_is_asked_for_but_once_in_a_second()
 
 def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer() -> None:
     made = MadeUpSource()
-    made.error = SourceError("it is away")
+    made.error = PodSourceError("it is away")
     source = made.opened()
     for pause_s in (5, 10, 20, 40, 80, 160, 300, 300):
         asked = made.asked
@@ -111,7 +111,7 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
         made.now_s += 0.5
     ending = ". What it said before and the node's own files count until it answers."
     assert made.told == [f"{CALLED}it is away{ending}"]
-    made.error = SourceError("it is lost", after_s=60.0)
+    made.error = PodSourceError("it is lost", after_s=60.0)
     source.of(IN_POD)
     assert made.told[1:] == [f"{CALLED}it is lost{ending}"]
     made.error, made.known = None, KnownPods({ID: PodNames(pod="till")})
@@ -121,7 +121,7 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
     counts = source.counts
     assert (counts.answered, counts.failed) == (1, 9)
     # What it said before counts while it is away.
-    made.error = SourceError("it is away")
+    made.error = PodSourceError("it is away")
     made.now_s += 301
     assert source.of(IN_POD) == PodNames(pod="till")
     assert made.told[3:] == [f"{CALLED}it is away{ending}"]
@@ -129,7 +129,7 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
 
 def test_a_source_is_not_asked_before_it_wants_to_be() -> None:
     made = MadeUpSource()
-    made.error = SourceError("it is busy", after_s=60.0)
+    made.error = PodSourceError("it is busy", after_s=60.0)
     source = made.opened()
     for now_s, asked in ((1000, 1), (1059, 1), (1060, 2)):
         made.now_s = now_s

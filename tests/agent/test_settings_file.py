@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebpfprof.agent.checking import as_toml
-from ebpfprof.agent.identity import unary_calls
 from ebpfprof.agent.kubernetes_settings import KUBERNETES, KubernetesSettings
 from ebpfprof.agent.rules import Rule
 from ebpfprof.agent.setting import Setting
@@ -43,8 +42,6 @@ KINDS = "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, thre
 RULE_HEAD = '[[rules]]\naction = "drop"\nsource = "__meta_process_name"\n'
 SINK_HEAD = '[[sinks]]\ntype = "folder"\n'
 REMOTE_HEAD = '[[sinks]]\ntype = "otlp"\nurl = "http://localhost:4318/"\n'
-API_HEAD = '[kubernetes]\napi_server = "https://10.0.0.1:6443"\n'
-
 WRONG = [
     ('kinds = "block"', 'a.toml:1: kinds must be a list of kinds of profiles, not "block".'),
     (
@@ -116,52 +113,6 @@ WRONG = [
     (
         "[options]\nblock_rate_ns = 5",
         "a.toml:2: block_rate_ns and max_overhead both say which waits to record: leave it out.",
-    ),
-    ("kubernetes = 1", "a.toml:1: kubernetes must be a table, [kubernetes]."),
-    (
-        "[kubernetes]\ncri_sock = 1",
-        "a.toml:2: There is no setting of [kubernetes] 'cri_sock'. Did you mean cri_socket?",
-    ),
-    (
-        '[kubernetes]\ncri_socket = "containerd.sock"',
-        'a.toml:2: cri_socket must be an absolute path, such as "/run/containerd/containerd.sock", '
-        'not "containerd.sock".',
-    ),
-    (
-        f'[kubernetes]\ncri_socket = "/{"x" * 107}"',
-        "a.toml:2: cri_socket can't be longer than 107 bytes.",
-    ),
-    (
-        "[kubernetes]\napi_server = true",
-        'a.toml:2: api_server must be "in-cluster" or an address, such as '
-        '"https://10.0.0.1:6443", not true.',
-    ),
-    (
-        '[kubernetes]\napi_server = "https://till:secret@shop"',
-        "a.toml:2: api_server must have no user and password: use api_token_file.",
-    ),
-    (
-        '[kubernetes]\napi_server = "in-cluster"',
-        'a.toml:2: api_server = "in-cluster" is for a pod, and this is none '
-        "(KUBERNETES_SERVICE_HOST is not set): give the address of the API server.",
-    ),
-    ('[kubernetes]\napi_token_file = "/x"', "a.toml:2: api_token_file needs an api_server."),
-    ('[kubernetes]\napi_ca_file = "/x"', "a.toml:2: api_ca_file needs an api_server."),
-    (
-        API_HEAD + 'api_token_file = "/nowhere/token"',
-        "a.toml:3: api_token_file: /nowhere/token can't be read: No such file or directory.",
-    ),
-    (
-        API_HEAD + 'api_ca_file = "/nowhere/ca"',
-        "a.toml:3: api_ca_file: /nowhere/ca can't be used: No such file or directory.",
-    ),
-    (
-        API_HEAD + f'api_ca_file = "{__file__}"',
-        f"a.toml:3: api_ca_file: {__file__} can't be used: NO_CERTIFICATE_OR_CRL_FOUND.",
-    ),
-    (
-        API_HEAD.replace("https:", "http:") + 'api_ca_file = "/x"',
-        "a.toml:3: api_ca_file is for an api_server with https.",
     ),
     ("sinks = 1", "a.toml:1: sinks must be tables, each below its own [[sinks]]."),
     ("[[sinks]]", "a.toml:1: This sink has no type."),
@@ -398,26 +349,6 @@ def test_a_value_is_found_on_its_line(pairs: list[tuple[str, str]], blank: int) 
     for key, line in begins.items():
         path = key.replace('"', "").split(".") if key == "e.f" else [key.strip('"')]
         assert line_of("\n".join(lines), path) == line
-
-
-def test_a_pod_without_its_service_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    with pytest.raises(BadConfig) as caught:
-        parsed('[kubernetes]\napi_server = "in-cluster"', "a.toml")
-    assert str(caught.value) == (
-        "a.toml:2: api_server: /var/run/secrets/kubernetes.io/serviceaccount/token can't be read: "
-        "No such file or directory."
-    )
-
-
-def test_a_socket_of_a_runtime_needs_h2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unary_calls, "find_spec", lambda _: None)
-    with pytest.raises(BadConfig) as caught:
-        parsed('[kubernetes]\ncri_socket = "/x"', "a.toml")
-    assert str(caught.value) == (
-        "a.toml:2: cri_socket needs the Python package h2: apt-get install python3-h2, or install "
-        "ebpfprof[cri] instead of ebpfprof."
-    )
 
 
 def test_a_file_is_only_read_if_no_other_user_can_change_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from ebpfprof.agent.identity.kubernetes import MAX_TEXT, PodNames, dashed, texts
-from ebpfprof.agent.identity.pod_source import KnownPods, SourceError
+from ebpfprof.agent.identity.pod_source import KnownPods, PodSourceError
 from ebpfprof.agent.identity.workloads import Controller
 from ebpfprof.agent.sinks.http_client import Answer, HttpClient
 from ebpfprof.agent.sinks.sink import RetryLater
@@ -54,17 +54,17 @@ class ApiServer:
         return process.pod is not None
 
     def ask(self) -> KnownPods:
-        """The pods of this node. Raises SourceError."""
+        """The pods of this node. Raises PodSourceError."""
         answer = self._list(resourceVersion="0")
         if answer.status == _GONE:  # it has no list in its memory
             answer = self._list()
         if answer.status != 200:
-            raise SourceError(_refusal(answer), answer.after_s)
+            raise PodSourceError(_refusal(answer), answer.after_s)
         if len(answer.body) > MOST_BYTES:
-            raise SourceError(f"its answer is longer than {MOST_BYTES >> 20} MiB")
+            raise PodSourceError(f"its answer is longer than {MOST_BYTES >> 20} MiB")
         found = pods_in(answer.body)
         if not found.by_uid:
-            raise SourceError(
+            raise PodSourceError(
                 f"it has no pod on a node called {self._node!r}: the setting node, or NODE_NAME, "
                 "must have the node's name in Kubernetes"
             )
@@ -79,7 +79,7 @@ class ApiServer:
         try:
             return self._client.get(query, {"Accept": _ACCEPT}, most_bytes=MOST_BYTES + 1)
         except RetryLater as error:
-            raise SourceError(str(error)) from None
+            raise PodSourceError(str(error)) from None
 
 
 def _refusal(answer: Answer) -> str:
@@ -109,18 +109,18 @@ def _message(answer: Answer) -> str:
 
 
 def pods_in(data: bytes) -> KnownPods:
-    """The pods in a list of pods or of their metadata, in JSON. Raises SourceError."""
+    """The pods in a list of pods or of their metadata, in JSON. Raises PodSourceError."""
     try:
         items = json.loads(data)["items"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise SourceError("its answer is no list of pods") from None
+        raise PodSourceError("its answer is no list of pods") from None
     if not isinstance(items, list | None):
-        raise SourceError("its answer is no list of pods")
+        raise PodSourceError("its answer is no list of pods")
     by_uid: dict[str, PodNames] = {}
     for each in (items or [])[:MOST_PODS]:
         metadata = each.get("metadata") if isinstance(each, dict) else None
         if not isinstance(metadata, dict):
-            raise SourceError("its answer has a pod without metadata")
+            raise PodSourceError("its answer has a pod without metadata")
         pod = _pod(metadata)
         by_uid[dashed(pod.annotations.get(_OF_STATIC) or pod.uid)] = pod
     return KnownPods({}, by_uid)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from ebpfprof.agent.identity.kubernetes import MAX_TEXT, PodNames, dashed
-from ebpfprof.agent.identity.pod_source import KnownPods, SourceError
+from ebpfprof.agent.identity.pod_source import KnownPods, PodSourceError
 from ebpfprof.agent.identity.unary_calls import CallError, CallSocket
 from ebpfprof.console.text import printable
 from ebpfprof.export.proto_messages import Messages, ProtoMessage, ProtoPackage
@@ -78,7 +78,7 @@ class CriSocket:
         return process.container is not None
 
     def ask(self) -> KnownPods:
-        """The pods that run now. Raises SourceError."""
+        """The pods that run now. Raises PodSourceError."""
         try:
             with CallSocket(self._path, timeout_s=TIMEOUT_S, most_bytes=MOST_BYTES) as connection:
                 version = connection.call(f"{_SERVICE}Version", b"")
@@ -87,7 +87,7 @@ class CriSocket:
                 containers = connection.call(f"{_SERVICE}ListContainers", _running())
             return pods_of(sandboxes, containers)
         except CallError as error:
-            raise SourceError(str(error)) from None
+            raise PodSourceError(str(error)) from None
 
     def close(self) -> None:
         """Nothing stays open."""
@@ -116,16 +116,16 @@ def _running() -> bytes:
 
 
 def runtime_of(data: bytes) -> str:
-    """The name and version of a runtime, from its VersionResponse. Raises SourceError."""
+    """The name and version of a runtime, from its VersionResponse. Raises PodSourceError."""
     said = _parsed("VersionResponse", data)
     name, version = _text(said.runtime_name), _text(said.runtime_version)
     if not name:
-        raise SourceError("its answer has no name of a runtime")
+        raise PodSourceError("its answer has no name of a runtime")
     return printable(f"{name} {version}".strip())[:_MAX_NAME]
 
 
 def pods_of(sandboxes: bytes, containers: bytes) -> KnownPods:
-    """The pods in a ListPodSandboxResponse and a ListContainersResponse. Raises SourceError."""
+    """The pods in a ListPodSandboxResponse and a ListContainersResponse. Raises PodSourceError."""
     pods: dict[str, PodNames] = {}
     by_uid: dict[str, PodNames] = {}
     for each in _some(_parsed("ListPodSandboxResponse", sandboxes).items):
@@ -152,7 +152,7 @@ def _parsed(name: str, data: bytes) -> ProtoMessage:
     try:
         return message_class(name).FromString(data)
     except DecodeError:
-        raise SourceError("its answer is none of the Container Runtime Interface") from None
+        raise PodSourceError("its answer is none of the Container Runtime Interface") from None
 
 
 def _some(items: Sequence[ProtoMessage]) -> Sequence[ProtoMessage]:

@@ -27,7 +27,7 @@ _LATE_S: Final = 2.0
 """By how much a source may know of a pod later than we see its process: it has caches, too."""
 
 
-class SourceError(Exception):
+class PodSourceError(Exception):
     """A source gives no pods: the end of a sentence, and how long it wants us to wait (0: any)."""
 
     def __init__(self, sentence: str, after_s: float = 0.0) -> None:
@@ -63,7 +63,7 @@ class PodSource(Protocol):
         """Whether it is worth asking for the pod of this process."""
 
     def ask(self) -> KnownPods:
-        """All pods of this node. Blocks for some seconds at most. Raises SourceError."""
+        """All pods of this node. Blocks for some seconds at most. Raises PodSourceError."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -121,7 +121,7 @@ class AskedSource:
         """Ask the source now, and tell if that is another problem than before."""
         try:
             self._known = self._asked.ask()
-        except SourceError as error:
+        except PodSourceError as error:
             self._note_failure(error)
             return
         self._answered_s = self._clock()
@@ -145,7 +145,7 @@ class AskedSource:
             return True
         return not is_known and self._answered_s < started_s + _LATE_S
 
-    def _note_failure(self, error: SourceError) -> None:
+    def _note_failure(self, error: PodSourceError) -> None:
         pause_s = min(FIRST_PAUSE_S * 2**self._failures, LONGEST_PAUSE_S)
         self._failures = min(self._failures + 1, 16)
         self._not_before_s = self._clock() + max(pause_s, min(error.after_s, LONGEST_PAUSE_S))

@@ -18,7 +18,7 @@ from ebpfprof.agent.identity.cri import MOST_CONTAINERS, pods_of, runtime_of
 from ebpfprof.agent.identity.environment import variables
 from ebpfprof.agent.identity.kubernetes import of_bundle
 from ebpfprof.agent.identity.otel_context import addresses
-from ebpfprof.agent.identity.pod_source import KnownPods, SourceError
+from ebpfprof.agent.identity.pod_source import KnownPods, PodSourceError
 from ebpfprof.agent.identity.service import ProcessFacts, judged
 from ebpfprof.agent.identity.unary_calls import CallError, UnaryCalls
 from ebpfprof.agent.settings_file import parsed
@@ -87,7 +87,7 @@ def ask_api_server(data: bytes) -> None:
 
 def ask_runtime(data: bytes) -> None:
     at = data[0] % (len(data) or 1) if data else 0
-    with suppress(SourceError):
+    with suppress(PodSourceError):
         assert runtime_of(data)
     check_pods(pods_of(data[1:at], data[at:]))
     check_pods(pods_of(data[1:], data[1:]))
@@ -152,14 +152,14 @@ IDENTITY: Final = (
                 }
             ).encode(),
         ),
-        allowed=(SourceError,),
+        allowed=(PodSourceError,),
     ),
     Parser(
         "runtime-pods",
         ("ebpfprof.agent.identity.cri",),
         ask_runtime,
         pod_seeds,
-        allowed=(SourceError,),
+        allowed=(PodSourceError,),
     ),
     Parser(
         "runtime-calls",
