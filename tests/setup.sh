@@ -4,7 +4,8 @@
 #
 #   tests/setup.sh run     what ebpfprof and its demo need
 #   tests/setup.sh test    what the tests and benchmarks need, too
-#   tests/setup.sh fresh   what those need that install packages on a fresh Debian, besides
+#   tests/setup.sh fresh   what those need that install packages on a fresh Debian, and those with a
+#                          containerd, besides; where Docker's own packages are, apt removes them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
@@ -101,7 +102,8 @@ run)
     ;;
 test)
     install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
-        groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl systemd
+        groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl python3-h2 \
+        systemd
     install_python test
     install_go
     say "programs of other projects"
@@ -109,7 +111,7 @@ test)
     quietly "$python" -m tests.backends.building
     ;;
 fresh)
-    install_packages debootstrap systemd-container podman runc
+    install_packages debootstrap systemd-container podman containerd runc
     ;;
 *)
     fail "Usage: tests/setup.sh run|test|fresh"

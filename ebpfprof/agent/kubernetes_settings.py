@@ -14,8 +14,8 @@ KUBERNETES: Final = (
         "cri_socket",
         PathValue('an absolute path, such as "/run/containerd/containerd.sock"'),
         "",
-        "the socket of the container runtime, for labels and annotations of pods; who may use it "
-        "is root on the node; needs the Python package h2",
+        "the socket of the container runtime, below host_root, for labels and annotations of "
+        "pods; whoever may use it is root on the node; needs the Python package h2",
     ),
     Setting(
         "api_server",

@@ -134,7 +134,8 @@ def _settings(file: _File, tables: dict[str, Any]) -> Settings:
     plain = {name: each for name, each in tables.items() if name not in (*_TABLES, *_LISTS)}
     values = _read(file, plain, COMMON, ())
     ring = _read(file, _table(file, tables, "ring"), RING, ("ring",), "setting of [ring]")
-    kubernetes = _kubernetes(file, _table(file, tables, "kubernetes"))
+    root = Settings(**values).host_root
+    kubernetes = _kubernetes(file, _table(file, tables, "kubernetes"), root)
     sinks = [_sink(file, each, ("sinks", i)) for i, each in _list(file, tables, "sinks")]
     names = [each.name for each in sinks]
     for index, name in enumerate(names):
@@ -204,11 +205,11 @@ def _list(
     return enumerate(found)
 
 
-def _kubernetes(file: _File, table: Mapping[str, Any]) -> KubernetesSettings:
+def _kubernetes(file: _File, table: Mapping[str, Any], root: str) -> KubernetesSettings:
     path = ("kubernetes",)
     found = KubernetesSettings(**_read(file, table, KUBERNETES, path, "setting of [kubernetes]"))
     try:
-        of_kubernetes.require_usable(found)
+        of_kubernetes.require_usable(found, root)
     except SettingError as error:
         raise file.wrong((*path, error.name), str(error)) from None
     return found

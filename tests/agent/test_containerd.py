@@ -35,7 +35,7 @@ def containerd() -> Iterator[Containerd]:
 
 def asking(folder: Path, containerd: Containerd, **more: object) -> str:
     """The settings of an agent that asks this containerd."""
-    head, *tables = settings(folder, RULES, host_root="/nowhere", **more).partition("[ring]")
+    head, *tables = settings(folder, RULES, host_root="/proc/self/root", **more).partition("[ring]")
     return f'{head}[kubernetes]\ncri_socket = "{containerd.socket}"\n' + "".join(tables)
 
 
@@ -90,7 +90,7 @@ def test_check_names_the_runtime_and_its_pods(containerd: Containerd, tmp_path: 
     config.write_text(asking(tmp_path, containerd))
     asked = verb("agent", "--check", "--config", str(config))
     assert asked.code == 0
-    runtime = f"The container runtime at {containerd.socket} (containerd 1."
+    runtime = f"The container runtime at /proc/self/root{containerd.socket} (containerd 1."
     assert any(
         line.startswith(runtime) and line.endswith(") knows 2 pods here.")
         for line in asked.stdout.splitlines()

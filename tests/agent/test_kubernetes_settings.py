@@ -22,7 +22,7 @@ WRONG = [
     ),
     (
         f'[kubernetes]\ncri_socket = "/{"x" * 107}"',
-        "a.toml:2: cri_socket can't be longer than 107 bytes.",
+        "a.toml:2: cri_socket can't be longer than 107 bytes, below host_root.",
     ),
     (
         "[kubernetes]\napi_server = true",

@@ -167,7 +167,7 @@ def test_the_first_that_knows_a_pod_has_its_labels_and_annotations(tmp_path: Pat
 
 def verdict(settings: str, process: GoProcess = IN_POD) -> Verdict:
     """Who a process is, by a file with these settings."""
-    found = parsed(f'node = "n1"\nhost_root = "/nowhere"\n{settings}', "a.toml")
+    found = parsed(f'node = "n1"\n{settings}', "a.toml")
     pods = pods_of_node(found, lambda _: None)
     try:
         return Identifier(found, pods).verdict(process)

@@ -68,8 +68,14 @@ def pods_of_node(settings: Settings, tell: Callable[[str], None]) -> Pods:
         server = ApiServer(api_server_settings(wanted), settings.node_name)
         sources.append(AskedSource(server, tell))
     if wanted.cri_socket:
-        sources.append(AskedSource(CriSocket(wanted.cri_socket), tell))
+        path = socket_path(wanted.cri_socket, settings.host_root)
+        sources.append(AskedSource(CriSocket(path), tell))
     return Pods(settings.host_root, sources)
+
+
+def socket_path(socket: str, root: str) -> str:
+    """Where the socket of the container runtime is in sight, below the root of the node."""
+    return os.path.join(root, socket.lstrip("/"))
 
 
 def api_server_settings(settings: KubernetesSettings) -> SinkSettings:

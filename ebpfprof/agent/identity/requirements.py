@@ -6,7 +6,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.agent.identity.pods import HOST, api_server_settings
+from ebpfprof.agent.identity.pods import HOST, api_server_settings, socket_path
 from ebpfprof.agent.identity.unary_calls import NO_H2, has_h2
 from ebpfprof.agent.kubernetes_settings import IN_CLUSTER
 from ebpfprof.agent.sinks.requirements import SettingError
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 _MOST_OF_SOCKET: Final = 107  # unix(7), sun_path
 
 
-def require_usable(settings: KubernetesSettings) -> None:
+def require_usable(settings: KubernetesSettings, host_root: str) -> None:
     """Look at the settings and at the files that they name. Raises SettingError."""
     if settings.cri_socket and not has_h2():
         raise SettingError("cri_socket", f"cri_socket {NO_H2}.")
-    if len(os.fsencode(settings.cri_socket)) > _MOST_OF_SOCKET:
+    if len(os.fsencode(socket_path(settings.cri_socket, host_root))) > _MOST_OF_SOCKET:
         raise SettingError(
-            "cri_socket", f"cri_socket can't be longer than {_MOST_OF_SOCKET} bytes."
+            "cri_socket",
+            f"cri_socket can't be longer than {_MOST_OF_SOCKET} bytes, below host_root.",
         )
     for name in ("api_token_file", "api_ca_file"):
         if getattr(settings, name) and not settings.api_server:
