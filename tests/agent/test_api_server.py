@@ -191,7 +191,7 @@ def test_there_is_a_bound_for_pods() -> None:
         ("logs-x2x4q", {}, ("DaemonSet", "logs"), "logs"),
         ("backup-29384756-x2x4q", {}, ("Job", "backup-29384756"), "backup"),
         ("migrate-7-x2x4q", {}, ("Job", "migrate-7"), "migrate-7"),
-        ("etcd-n1", {}, ("Node", "n1"), "etcd-n1"),
+        ("etcd-x2x4q", {}, ("Node", "x2x4q"), "etcd-x2x4q"),
         ("kafka-2", {}, ("StrimziPodSet", "kafka"), "kafka"),
         ("till-x2x4q", {"pod-template-hash": "zz"}, None, "till"),
         ("till-zz-x2x4q", {"pod-template-hash": "zz"}, None, "till"),

@@ -7,10 +7,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 
 from ebpfprof.agent.identity import cri, unary_calls
 from ebpfprof.agent.identity.cri import CriSocket, pods_of
 from ebpfprof.agent.identity.pod_source import PodSourceError
+from ebpfprof.agent.identity.unary_calls import CallError, CallSocket, UnaryCalls
 from tests.agent import made_up_runtime as runtime
 from tests.agent.made_up_runtime import Answer, MadeUpRuntime, message, refused, said
 
@@ -56,7 +59,8 @@ REFUSED = "it refuses the call"
         (runtime.goodbye, "it ended the connection"),
         (
             refused("12", "unknown service runtime.v1.RuntimeService%0a%1b"),
-            f"{REFUSED} (UNIMPLEMENTED): unknown service runtime.v1.RuntimeService \\x1b",
+            f"{REFUSED} (UNIMPLEMENTED): unknown service runtime.v1.RuntimeService \\x1b (Docker's "
+            "own containerd has it switched off: disabled_plugins in /etc/containerd/config.toml)",
         ),
         (refused("7", "no"), f"{REFUSED} (PERMISSION_DENIED): no"),
         (refused("-1", ""), f"{REFUSED} (-1): "),
@@ -108,6 +112,38 @@ def test_another_program_is_told(
             CriSocket(made.socket).ask()
         assert str(caught.value).startswith(why)
         assert str(caught.value).isprintable()
+
+
+def test_all_calls_together_have_one_deadline(tmp_path: Path) -> None:
+    times_s = iter([0.0, 1.0])
+    with (
+        MadeUpRuntime(tmp_path, RIGHT) as made,
+        CallSocket(
+            made.socket, timeout_s=60, most_bytes=1 << 20, clock=lambda: next(times_s, 61.0)
+        ) as opened,
+        pytest.raises(CallError, match=r"^it does not answer within 60 s$"),
+    ):
+        opened.call("/runtime.v1.RuntimeService/Version", b"")
+
+
+def test_an_answer_may_be_longer_than_what_is_sent_at_once() -> None:
+    """A server waits until we say that we took what it sent (RFC 9113, 5.2)."""
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    calls = UnaryCalls(1 << 20)
+    calls.begin("/x", b"")
+    server.receive_data(calls.to_send())
+    server.send_headers(1, [(":status", "200")])
+    left = message(b"x" * 500_000)
+    while left:
+        size = min(server.local_flow_control_window(1), server.max_outbound_frame_size, len(left))
+        assert size
+        server.send_data(1, left[:size])
+        left = left[size:]
+        assert calls.take(server.data_to_send()) is None
+        server.receive_data(calls.to_send())
+    server.send_headers(1, [("grpc-status", "0")], end_stream=True)
+    assert calls.take(server.data_to_send()) == b"x" * 500_000
 
 
 def test_no_socket_is_told(tmp_path: Path) -> None:

@@ -120,11 +120,11 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
     assert made.told[2:] == ["The made-up source answers again."]
     counts = source.counts
     assert (counts.answered, counts.failed) == (1, 9)
-    # What it said before counts while it is away.
-    made.error = PodSourceError("it is away")
+    # What it said before counts while it is away; that it is so again is told again.
+    made.error = PodSourceError("it is lost")
     made.now_s += 301
     assert source.of(IN_POD) == PodNames(pod="till")
-    assert made.told[3:] == [f"{CALLED}it is away{ending}"]
+    assert made.told[3:] == [f"{CALLED}it is lost{ending}"]
 
 
 def test_a_source_is_not_asked_before_it_wants_to_be() -> None:
@@ -255,7 +255,7 @@ def test_check_shows_what_the_sources_say_and_which_do_not_answer(tmp_path: Path
         command = with_file(cgroup, f"/proc/{target.pid}/cgroup")
         checked = verb("agent", "--check", "--config", str(config), command=command)
         server.steps = [answer(503, b"busy")]
-        busy = verb("agent", "--check", "--config", str(config), command=command)
+        busy = verb("agent", "--check", "--config", str(config))  # no process is in a pod
     shown = f"{tmp_path}/no\\x07socket"
     ending = "What it said before and the node's own files count until it answers.\n"
     away = f"ebpfprof: The container runtime at {shown} tells no pods: No such file or directory. "

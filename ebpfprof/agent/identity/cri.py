@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from ebpfprof.agent.identity.kubernetes import MAX_TEXT, PodNames, dashed
 from ebpfprof.agent.identity.pod_source import KnownPods, PodSourceError
-from ebpfprof.agent.identity.unary_calls import CallError, CallSocket
+from ebpfprof.agent.identity.unary_calls import UNIMPLEMENTED, CallError, CallSocket
 from ebpfprof.console.text import printable
 from ebpfprof.export.proto_messages import Messages, ProtoMessage, ProtoPackage
 
@@ -87,10 +87,20 @@ class CriSocket:
                 containers = connection.call(f"{_SERVICE}ListContainers", _running())
             return pods_of(sandboxes, containers)
         except CallError as error:
-            raise PodSourceError(str(error)) from None
+            raise PodSourceError(f"{error}{_way_out(error)}") from None
 
     def close(self) -> None:
         """Nothing stays open."""
+
+
+def _way_out(error: CallError) -> str:
+    """What to do about an error, if we know."""
+    if error.status != UNIMPLEMENTED:
+        return ""
+    return (
+        " (Docker's own containerd has it switched off: disabled_plugins in "
+        "/etc/containerd/config.toml)"
+    )
 
 
 @cache

@@ -31,11 +31,17 @@ _SETTINGS: Final = 4
 _NO_HTTP2: Final = "what listens there speaks no HTTP/2"
 _PIECE: Final = 64 << 10
 _MAX_SHOWN: Final = 200
-_STATUS: Final = {4: "DEADLINE_EXCEEDED", 7: "PERMISSION_DENIED", 12: "UNIMPLEMENTED"}
+UNIMPLEMENTED: Final = "12"
+"""The status of a server that does not have the method."""
+_NAMES: Final = {"4": "DEADLINE_EXCEEDED", "7": "PERMISSION_DENIED", UNIMPLEMENTED: "UNIMPLEMENTED"}
 
 
 class CallError(Exception):
-    """There is no answer; the message goes on after "it can't be asked: "."""
+    """There is no answer: the end of a sentence, and the `status` of gRPC, if there is one."""
+
+    def __init__(self, sentence: str, status: str = "") -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 def has_h2() -> bool:
@@ -125,10 +131,9 @@ class UnaryCalls:
         status = self._headers.get(b"grpc-status", b"").decode("ascii", "replace")
         if status != "0":
             text = unquote_to_bytes(self._headers.get(b"grpc-message", b""))
-            name = _STATUS.get(int(status), status) if status.isdecimal() else status or "none"
-            raise CallError(
-                f"it refuses the call ({_shown(name)}): {_shown(text.decode(errors='replace'))}"
-            )
+            name = _NAMES.get(status, status or "no status")
+            said = _shown(text.decode(errors="replace"))
+            raise CallError(f"it refuses the call ({_shown(name)}): {said}", status)
         if len(self._data) < _PREFIX.size:
             raise CallError("its answer has no message")
         is_compressed, size = _PREFIX.unpack_from(self._data)
