@@ -44,8 +44,9 @@ install_packages() {
     [ "$(id -u)" = 0 ] || fail "Packages are missing (${missing[*]}). Run this as root."
     say "apt-get install ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    quietly apt-get -q update
-    quietly apt-get -q install -y --no-install-recommends "${missing[@]}"
+    # Tests that run side by side may both want packages: one after the other.
+    quietly flock tests/setup.sh apt-get -q update
+    quietly flock tests/setup.sh apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
 # Whether .venv runs this checkout's code.

@@ -174,6 +174,7 @@ def _check(settings: Settings) -> None:
     found = rows(settings, others, pods)
     for sentence in answers(pods):
         say(sentence)
+    pods.close()
     say(_table(found) if found else "No Go process runs here now.")
     if survey.unanswered:
         say(f"ebpfprof: {printable(not_answered(survey.unanswered))}", err=True)

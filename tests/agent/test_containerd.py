@@ -1,10 +1,12 @@
 """Pods of a real containerd, made as a kubelet makes them: the agent knows their names and wishes.
 
-It takes Debian's containerd and runc: `tests/setup.sh fresh`.
+It takes Debian's containerd and runc, which `tests/setup.sh fresh` installs.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.agent.containerd import Containerd
 from tests.agent.running import RunningAgent, settings
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.verbs import verb
+from tests.tools.rooms import ROOT
 
 pytestmark = pytest.mark.long  # for what it installs: it takes some seconds
 
@@ -25,6 +28,13 @@ action = "labelmap"
 regex = "__meta_kubernetes_pod_(label_team|annotation_cost)"
 replacement = "$1"
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> None:
+    """Have containerd; that of another package is as good."""
+    if not all(map(shutil.which, ("containerd", "ctr", "runc"))):
+        subprocess.run([ROOT / "tests/setup.sh", "fresh"], check=True)
 
 
 @pytest.fixture
