@@ -92,18 +92,18 @@ class Roster:
         self._tell(found.unanswered)
 
     def judge(self, keys: Iterable[Key]) -> None:
-        """Look again who these are; processes that ended stay who they were."""
-        for key in keys:
+        """Look again who these are, and those that opted out: a pod's annotation may be taken back.
+
+        Processes that ended stay who they were.
+        """
+        out = (key for key, each in self.members.items() if each.verdict.reason == OPTED_OUT)
+        for key in {*keys, *out}:
             member = self.members.get(key)
             if member is None:
                 continue
             verdict = self._identifier.verdict(member.about)
             if started_ns(member.about.pid) == member.about.started_ns:
                 member.verdict = verdict
-
-    def opted_out(self) -> list[Key]:
-        """Those that opted out: a pod's annotation may be taken back."""
-        return [key for key, each in self.members.items() if each.verdict.reason == OPTED_OUT]
 
     def use(self, identifier: Identifier, settings: Settings) -> None:
         """From now on these settings count; all processes are looked at again."""

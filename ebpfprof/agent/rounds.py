@@ -126,8 +126,7 @@ class Rounds:
     async def turn(self) -> None:
         """End the round, and begin the next one."""
         self._drop_ended()
-        looked_at = [*self._recorded, *self._roster.opted_out()]
-        await asyncio.to_thread(self._roster.judge, looked_at)
+        await asyncio.to_thread(self._roster.judge, list(self._recorded))
         spent = await asyncio.to_thread(self._spent)
         self._fit_memory()
         ended_s, begun_s = time.time(), self._begun_unix_s

@@ -81,6 +81,8 @@ def test_the_agent_knows_pods_by_the_runtimes_socket(
         assert agent.metric("ebpfprof_pod_source_pods", source="cri") == 3
         agent.reload(asking(tmp_path, containerd, kubernetes_labels=True))
         assert agent.await_windows(1, "app")
+        # Settings of other things leave the answers as they are.
+        assert agent.metric("ebpfprof_pod_source_requests_total", **asked) >= 2
         assert has_probes(late)
         assert not has_probes(private)
         assert {each.pid for each in agent.windows()} == {till, late}
