@@ -19,6 +19,7 @@ from ebpfprof.discovery.processes import GoProcess
 from tests.agent import made_up_runtime as runtime
 from tests.agent.made_up_runtime import MadeUpRuntime, message, said
 from tests.agent.processes import SHOP
+from tests.agent.running import RunningAgent, settings
 from tests.backends.scripted_server import answer
 from tests.backends.strict_api_server import StrictApiServer, pod
 from tests.kernel.programs import program
@@ -268,6 +269,29 @@ def test_check_shows_what_the_sources_say_and_which_do_not_answer(tmp_path: Path
     assert busy.code == 0
     assert f"at {server.url} tells no pods: it can't answer now: 503 (busy). " in busy.stderr
     assert "knows" not in busy.stdout
+
+
+def test_an_agent_asks_the_api_server_and_counts_it(tmp_path: Path) -> None:
+    cgroup = tmp_path / "cgroup"
+    cgroup.write_text(f"0::/kubepods/burstable/pod{UID}/{ID}\n")
+    made = pod(NAME, uid=UID, controller=("Deployment", "from-server"))
+    with (
+        Target.start(program("steps"), env={"AGENT_TEST": str(tmp_path)}) as target,
+        StrictApiServer(tmp_path, made) as server,
+    ):
+        head, *rest = settings(tmp_path, node="n1").partition("[ring]")
+        command = (*with_file(cgroup, f"/proc/{target.pid}/cgroup"), "agent")
+        text = head + of_server(server) + "".join(rest)
+        with RunningAgent(tmp_path, text, command=command) as agent:
+            (first, *_) = agent.await_windows(2, "from-server")
+            answered = {"outcome": "answered", "source": "api_server"}
+            assert agent.metric("ebpfprof_pod_source_requests_total", **answered) == 1
+            failed = {"outcome": "failed", "source": "api_server"}
+            assert agent.metric("ebpfprof_pod_source_requests_total", **failed) == 0
+            assert agent.metric("ebpfprof_pod_source_pods", source="api_server") == 1
+            assert agent.end() == 0
+    assert (first.line["identity"]["pod"], first.line["identity"]["node"]) == (NAME, "n1")
+    assert len(server.asked) == 1
 
 
 def test_the_pods_own_service_account_is_used_in_a_cluster(

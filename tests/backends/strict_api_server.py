@@ -120,5 +120,6 @@ def _list(kind: str, version: str, items: list[dict[str, Any]]) -> bytes:
 
 
 def _status(code: int, text: str) -> bytes:
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text}
-    return answer(code, json.dumps({**body, "code": code}).encode())
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    more = {"message": text, "reason": "Other", "details": {"kind": "pods"}, "code": code}
+    return answer(code, json.dumps({**body, **more}).encode() + b"\n")

@@ -9,6 +9,7 @@ only: what stands in the specification of a pod, such as its environment, never 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -33,6 +34,7 @@ _ACCEPT: Final = (
 )
 _OF_STATIC: Final = "kubernetes.io/config.hash"
 """The annotation of a static pod that has the uid by which the kubelet calls it on the node."""
+_MESSAGE: Final = re.compile(r'"message": ?"((?:[^"\\]|\\.)*)')
 _GONE: Final = 410
 
 
@@ -100,12 +102,9 @@ def _refusal(answer: Answer) -> str:
 
 
 def _message(answer: Answer) -> str:
-    """The message of a Status of Kubernetes, else what was said."""
-    try:
-        said = json.loads(answer.text)["message"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return answer.text
-    return printable(said) if isinstance(said, str) else answer.text
+    """The message of a Status of Kubernetes, else what was said; the text may be cut off."""
+    match = _MESSAGE.search(answer.text)
+    return match[1].replace('\\"', '"') if match and match[1] else answer.text
 
 
 def pods_in(data: bytes) -> KnownPods:
