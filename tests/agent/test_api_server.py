@@ -114,6 +114,10 @@ def test_a_node_without_a_pod_is_misnamed(server: StrictApiServer) -> None:
         (GARBAGE, "the connection broke: "),
         (answer(503, b"etcd \x1b is away"), "it can't answer now: 503 (etcd \\x1b is away)"),
         (answer(500), "it can't answer now: 500"),
+        (
+            answer(403, b'{"kind":"Status","message":"' + b"x" * 400 + b'"}'),
+            "it does not let us list pods (xxxx",
+        ),
         (answer(404, b'{"message": 7}'), 'it answers 404 ({"message": 7}), as no API server does'),
         (answer(302, location="http://x/"), "it answers 302, as no API server does"),
         (answer(200), "its answer is no list of pods"),
