@@ -4,7 +4,8 @@
 #
 #   tests/setup.sh run     what ebpfprof and its demo need
 #   tests/setup.sh test    what the tests and benchmarks need, too
-#   tests/setup.sh fresh   what those need that install packages on a fresh Debian, besides
+#   tests/setup.sh fresh   what those need that install packages on a fresh Debian, and those with a
+#                          containerd, besides; where Docker's own packages are, apt removes them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
@@ -43,8 +44,9 @@ install_packages() {
     [ "$(id -u)" = 0 ] || fail "Packages are missing (${missing[*]}). Run this as root."
     say "apt-get install ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    quietly apt-get -q update
-    quietly apt-get -q install -y --no-install-recommends "${missing[@]}"
+    # Tests that run side by side may both want packages: one after the other.
+    quietly flock tests/setup.sh apt-get -q update
+    quietly flock tests/setup.sh apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
 # Whether .venv runs this checkout's code.
@@ -101,7 +103,8 @@ run)
     ;;
 test)
     install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
-        groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl systemd
+        groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl python3-h2 \
+        systemd
     install_python test
     install_go
     say "programs of other projects"
@@ -109,7 +112,7 @@ test)
     quietly "$python" -m tests.backends.building
     ;;
 fresh)
-    install_packages debootstrap systemd-container podman runc
+    install_packages debootstrap systemd-container podman containerd runc
     ;;
 *)
     fail "Usage: tests/setup.sh run|test|fresh"

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.agent.identity.kubernetes import Pods
+from ebpfprof.agent.identity.pods import Pods
 from ebpfprof.agent.identity.service import Identifier
+from ebpfprof.agent.kubernetes_settings import KUBERNETES
 from ebpfprof.agent.rules import Rule
-from ebpfprof.agent.settings import COMMON, RING, RULE, SINK, Setting
+from ebpfprof.agent.setting import Setting
+from ebpfprof.agent.settings import COMMON, RING, RULE, SINK
 from ebpfprof.agent.values import SizeValue, TimeValue, size_text
 from ebpfprof.console.text import printable
 
@@ -29,6 +31,10 @@ def as_toml(settings: Settings) -> str:
         lines += [f"{name} = {_toml(value)}" for name, value in settings.options.items()]
     lines += ["", "[ring]"]
     lines += [_line(each, getattr(settings.ring, each.name)) for each in RING]
+    asked = [each for each in KUBERNETES if getattr(settings.kubernetes, each.name)]
+    if asked:
+        lines += ["", "[kubernetes]"]
+        lines += [_line(each, getattr(settings.kubernetes, each.name)) for each in asked]
     for sink in settings.sinks:
         lines += ["", "[[sinks]]"]
         of_type = [each for each in SINK if not each.sinks or sink.type in each.sinks]
@@ -42,9 +48,21 @@ def as_toml(settings: Settings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows(settings: Settings, processes: Iterable[GoProcess]) -> list[tuple[str, ...]]:
+def answers(pods: Pods) -> list[str]:
+    """A sentence for each source of pods that answers; it is asked if it was not yet."""
+    for each in pods.sources:
+        if not each.counts.answered and not each.problem:
+            each.ask()
+    return [
+        f"{each.name} knows {each.counts.pods} {'pod' if each.counts.pods == 1 else 'pods'} here."
+        for each in pods.sources
+        if not each.problem
+    ]
+
+
+def rows(settings: Settings, processes: Iterable[GoProcess], pods: Pods) -> list[tuple[str, ...]]:
     """A row for each process: pid, name, service, namespace, version, and if it is recorded."""
-    identifier = Identifier(settings, Pods(settings.host_root))
+    identifier = Identifier(settings, pods)
     found = []
     for each in processes:
         verdict = identifier.verdict(each)

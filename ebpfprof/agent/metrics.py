@@ -63,6 +63,7 @@ class _Figures(Collector):
         yield from self._recordings()
         yield from self._services()
         yield from self._costs()
+        yield from self._pod_sources()
         yield from self._sinks()
         yield GaugeMetricFamily(
             "ebpfprof_agent_config_last_reload_successful",
@@ -179,6 +180,21 @@ class _Figures(Collector):
         share.add_metric(("agent",), rounds.figures.spent_on_self / rounds.processors)
         share.add_metric(("limit",), rounds.income / rounds.processors)
         yield share
+
+    def _pod_sources(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "ebpfprof_pod_source_requests",
+            "How often the container runtime or the API server was asked for pods, by outcome.",
+            labels=("source", "outcome"),
+        )
+        pods = GaugeMetricFamily(
+            "ebpfprof_pod_source_pods", "Pods of this node in its last answer.", labels=("source",)
+        )
+        for each in self._agent.pods.sources:
+            requests.add_metric((each.source, "answered"), each.counts.answered)
+            requests.add_metric((each.source, "failed"), each.counts.failed)
+            pods.add_metric((each.source,), each.counts.pods)
+        yield from (requests, pods)
 
     def _sinks(self) -> Iterable[Metric]:
         sent = CounterMetricFamily(

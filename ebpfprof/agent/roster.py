@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.agent.identity.service import OPTED_OUT
 from ebpfprof.agent.scheduler import Candidate, Key
 from ebpfprof.discovery.processes import not_answered, started_ns
 
@@ -91,8 +92,12 @@ class Roster:
         self._tell(found.unanswered)
 
     def judge(self, keys: Iterable[Key]) -> None:
-        """Look again who these are; processes that ended stay who they were."""
-        for key in keys:
+        """Look again who these are, and those that opted out: a pod's annotation may be taken back.
+
+        Processes that ended stay who they were.
+        """
+        out = (key for key, each in self.members.items() if each.verdict.reason == OPTED_OUT)
+        for key in {*keys, *out}:
             member = self.members.get(key)
             if member is None:
                 continue

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.agent.identity.kubernetes import Pods
+from ebpfprof.agent.identity.pods import pods_of_node
 from ebpfprof.agent.identity.service import Identifier
 from ebpfprof.agent.roster import Roster
 from ebpfprof.agent.rounds import Rounds
@@ -45,7 +45,8 @@ class Agent:
         self.settings, self.log = settings, log
         self._notifier = notifier
         self.sinks = Sinks(log.say)
-        self.roster = Roster(table, _identifier(settings), settings, log)
+        self.pods = pods_of_node(settings, log.say)
+        self.roster = Roster(table, Identifier(settings, self.pods), settings, log)
         self.rounds = Rounds(live, self.roster, settings, log, self.sinks.give)
         self._worked_s = time.monotonic()
         self.is_ready = False
@@ -126,6 +127,7 @@ class Agent:
     async def _end(self) -> None:
         await self.rounds.stop()
         await asyncio.to_thread(self.sinks.close)
+        self.pods.close()
 
     async def _reload(self, load: Callable[[], Settings]) -> None:
         """Take over the settings of the file; a wrong one changes nothing."""
@@ -150,8 +152,11 @@ class Agent:
             self.is_config_right = False
             self.log.say(f"The configuration stays as it was: {error}")
             return
+        if _of_pods(settings) != _of_pods(self.settings):
+            self.pods.close()
+            self.pods = pods_of_node(settings, self.log.say)
         self.settings = self.rounds.settings = settings
-        await asyncio.to_thread(self.roster.use, _identifier(settings), settings)
+        await asyncio.to_thread(self.roster.use, Identifier(settings, self.pods), settings)
         await asyncio.to_thread(self.roster.survey)
         await self.rounds.settle()
         later = f"; {listed(fixed)} will change when the agent is started again" if fixed else ""
@@ -187,5 +192,6 @@ class Agent:
         return f"{recorded} processes recorded, {len(rounds.waiting)} wait for their turn"
 
 
-def _identifier(settings: Settings) -> Identifier:
-    return Identifier(settings, Pods(settings.host_root))
+def _of_pods(settings: Settings) -> tuple[object, ...]:
+    """The settings by which pods are known."""
+    return settings.kubernetes, settings.host_root, settings.node_name

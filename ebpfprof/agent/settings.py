@@ -10,9 +10,11 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from ebpfprof.agent.kubernetes_settings import KubernetesSettings
 from ebpfprof.agent.rules import ACTIONS, Rule, compiled
+from ebpfprof.agent.setting import Setting
 from ebpfprof.agent.values import (
     ENVIRONMENT_NAME,
     LABEL_NAME,
@@ -25,7 +27,6 @@ from ebpfprof.agent.values import (
     TextValue,
     TimeValue,
     UrlValue,
-    Value,
     WordValue,
 )
 from ebpfprof.profilers.registry import kinds_to_choose
@@ -39,20 +40,6 @@ _HEADER: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
 _LISTEN: Final = Address("127.0.0.1", 6061)
 _RING_PATH: Final = str(DEFAULT_FOLDER)
 DEFAULT_KINDS: Final = ("block", "mutex", "cpu", "goroutine")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One key of the file. With `is_live`, SIGHUP changes it in an agent that runs."""
-
-    name: str
-    value: Value
-    default: Any
-    help: str
-    is_live: bool = True
-    is_needed: bool = False
-    sinks: tuple[str, ...] = ()
-    """The types of sinks that have it; () for all."""
 
 
 def _kinds() -> list[str]:
@@ -334,6 +321,7 @@ class Settings:
     options: Mapping[str, int] = field(default_factory=dict)
     """The table [options]: recording options of kinds, by Option.field."""
     ring: RingSettings = RingSettings()
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     sinks: tuple[SinkSettings, ...] = ()
     rules: tuple[Rule, ...] = ()
 

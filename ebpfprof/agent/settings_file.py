@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ebpfprof.agent.identity import requirements as of_kubernetes
+from ebpfprof.agent.kubernetes_settings import KUBERNETES, KubernetesSettings
 from ebpfprof.agent.rules import Rule
+from ebpfprof.agent.setting import Setting
 from ebpfprof.agent.settings import (
     COMMON,
     QUEUE_AGE_S,
@@ -18,7 +21,6 @@ from ebpfprof.agent.settings import (
     RING,
     RULE,
     SINK,
-    Setting,
     Settings,
     SinkSettings,
     default_ring,
@@ -33,7 +35,7 @@ from ebpfprof.profilers.registry import kind_named, options_of_kinds
 
 DEFAULT_PATH: Final = "/etc/ebpfprof/agent.toml"
 _MAX_BYTES: Final = 64 << 10
-_TABLES: Final = ("options", "ring")
+_TABLES: Final = ("options", "ring", "kubernetes")
 _LISTS: Final = ("sinks", "rules")
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "replace": ("target",),
@@ -132,6 +134,8 @@ def _settings(file: _File, tables: dict[str, Any]) -> Settings:
     plain = {name: each for name, each in tables.items() if name not in (*_TABLES, *_LISTS)}
     values = _read(file, plain, COMMON, ())
     ring = _read(file, _table(file, tables, "ring"), RING, ("ring",), "setting of [ring]")
+    root = Settings(**values).host_root
+    kubernetes = _kubernetes(file, _table(file, tables, "kubernetes"), root)
     sinks = [_sink(file, each, ("sinks", i)) for i, each in _list(file, tables, "sinks")]
     names = [each.name for each in sinks]
     for index, name in enumerate(names):
@@ -145,6 +149,7 @@ def _settings(file: _File, tables: dict[str, Any]) -> Settings:
         **values,
         options=options,
         ring=type(base)(**{**{"path": base.path}, **ring}),
+        kubernetes=kubernetes,
         sinks=tuple(sinks),
         rules=tuple(rules),
     )
@@ -198,6 +203,16 @@ def _list(
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise file.wrong((name,), f"{name} must be tables, each below its own [[{name}]].")
     return enumerate(found)
+
+
+def _kubernetes(file: _File, table: Mapping[str, Any], root: str) -> KubernetesSettings:
+    path = ("kubernetes",)
+    found = KubernetesSettings(**_read(file, table, KUBERNETES, path, "setting of [kubernetes]"))
+    try:
+        of_kubernetes.require_usable(found, root)
+    except SettingError as error:
+        raise file.wrong((*path, error.name), str(error)) from None
+    return found
 
 
 def _sink(file: _File, table: Mapping[str, Any], path: Path) -> SinkSettings:

@@ -163,8 +163,14 @@ class UrlValue:
     """The address of a server, without anything secret in it."""
 
     wants: str = 'an address, such as "https://pyroscope.example:4040"'
+    words: tuple[str, ...] = ()
+    """Words that it takes in place of an address."""
+    login: str = "username and password_file"
+    """The settings that have what would stand before an @."""
 
     def read(self, value: object) -> str:  # noqa: D102 - as Value
+        if isinstance(value, str) and value in self.words:
+            return value
         if not isinstance(value, str) or len(value) > _MAX_TEXT:
             raise refused(self.wants, value)
         try:
@@ -174,7 +180,7 @@ class UrlValue:
         except ValueError:
             raise refused(self.wants, value) from None
         if parts.username is not None or parts.password is not None:
-            raise ValueError("must have no user and password: use username and password_file")
+            raise ValueError(f"must have no user and password: use {self.login}")
         if not is_one or has_more or not value.isascii() or not _URL.fullmatch(value):
             raise refused(self.wants, value)
         return value.rstrip("/")

@@ -158,7 +158,8 @@ def _orders(listener: socket.socket | None, path: str | None) -> str:
 
 
 def _check(settings: Settings) -> None:
-    from ebpfprof.agent.checking import as_toml, rows
+    from ebpfprof.agent.checking import answers, as_toml, rows
+    from ebpfprof.agent.identity.pods import pods_of_node
     from ebpfprof.console.terminal import say
     from ebpfprof.console.text import printable
     from ebpfprof.discovery.processes import ProcessTable, not_answered, not_seen
@@ -169,7 +170,12 @@ def _check(settings: Settings) -> None:
         survey = table.survey()
     say(as_toml(settings))
     others = [each for each in survey.go if each.pid != os.getpid()]
-    say(_table(rows(settings, others)) if others else "No Go process runs here now.")
+    pods = pods_of_node(settings, lambda sentence: say(f"ebpfprof: {sentence}", err=True))
+    found = rows(settings, others, pods)
+    for sentence in answers(pods):
+        say(sentence)
+    pods.close()
+    say(_table(found) if found else "No Go process runs here now.")
     if survey.unanswered:
         say(f"ebpfprof: {printable(not_answered(survey.unanswered))}", err=True)
     if survey.unseen:

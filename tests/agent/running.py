@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -84,13 +84,19 @@ class Written:
 class RunningAgent:
     """A context manager: no process outlives the block."""
 
-    def __init__(self, folder: Path, text: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        env: dict[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
         self._folder = folder
         self.config = folder / "agent.toml"
         self.config.write_text(text)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [*COMMAND, "--config", str(self.config)],
+            [*command, "--config", str(self.config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 import time
 from base64 import b64encode
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 
 from ebpfprof.agent.sinks.http_client import MAX_ANSWER, HttpClient
 from ebpfprof.agent.sinks.sink import RetryLater
+from tests.backends.certificates import certificate
 from tests.backends.ports import free_port
 from tests.backends.scripted_server import DROP, GARBAGE, HALF, HANG, ScriptedServer, Step, answer
 from tests.backends.windows import sink
@@ -128,16 +128,6 @@ def test_how_long_to_wait_is_understood_and_bounded(
 ) -> None:
     with ScriptedServer(answer(503, retry_after=text)) as server:
         assert least_s <= client(server.url).post(b"", {}).after_s <= most_s
-
-
-def certificate(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
-    """A certificate that vouches for itself, and its key."""
-    made, key = folder / f"{name}.pem", folder / f"{name}.key"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", str(key)]
-    command += ["-addext", f"subjectAltName=IP:{address}", "-out", str(made)]
-    subprocess.run(command, check=True, capture_output=True)
-    return made, key
 
 
 def test_tls_needs_the_authority_and_the_address(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from ebpfprof.agent.identity.attributes import (
     of_variable,
 )
 from ebpfprof.agent.identity.environment import variables
-from ebpfprof.agent.identity.kubernetes import PodNames, Pods, of_bundle
+from ebpfprof.agent.identity.kubernetes import NodeFiles, PodNames, of_bundle
 from ebpfprof.agent.identity.otel_context import addresses, published_attributes
+from ebpfprof.agent.identity.pods import Pods
 from ebpfprof.agent.identity.service import META_LABELS, Identifier, Verdict
 from ebpfprof.agent.settings import Settings
 from ebpfprof.agent.settings_file import parsed
@@ -203,13 +204,13 @@ def test_names_of_pods_come_from_the_bundle(node: Path) -> None:
 
 
 def test_the_folder_of_a_pod_is_enough_for_its_name(node: Path) -> None:
-    found = Pods(str(node)).of("f" * 64, UID)
+    found = NodeFiles(str(node)).of("f" * 64, UID)
     assert (found.namespace, found.pod) == ("shops", "till-7d4b9cf6c5-x2x4q")
 
 
 @pytest.mark.parametrize("container", ["../../etc", "", None, "f" * 64, ID[:12]])
 def test_other_containers_have_no_names(node: Path, container: str | None) -> None:
-    assert Pods(str(node)).of(container, None) == PodNames()
+    assert NodeFiles(str(node)).of(container, None) == PodNames()
 
 
 @pytest.mark.parametrize(
@@ -250,6 +251,8 @@ def test_a_bundle_that_makes_no_sense_has_no_names(data: bytes) -> None:
         ("web-12", "web"),
         ("single", "single"),
         ("my-app", "my-app"),
+        ("backup-29384756-x2x4q", "backup"),
+        ("backup-29456784-x2x4q", "backup"),
         ("", ""),
     ],
 )
@@ -278,7 +281,12 @@ def test_rules_see_all_labels_of_the_docs(node: Path) -> None:
     missing = {
         names[int(n[1:])] for n in (f"m{i}" for i in range(len(names))) if n not in found.labels
     }
-    assert missing == {"__meta_kubernetes_pod_label_NAME"}
+    # What only the API server and the container runtime know: tests/agent/test_pods.py.
+    assert missing == {
+        "__meta_kubernetes_pod_label_NAME",
+        "__meta_kubernetes_pod_controller_kind",
+        "__meta_kubernetes_pod_controller_name",
+    }
     assert found.version == "v1"
     assert not any(value == str(pid) for value in found.labels.values())
 

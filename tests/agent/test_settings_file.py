@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebpfprof.agent.checking import as_toml
+from ebpfprof.agent.kubernetes_settings import KUBERNETES, KubernetesSettings
 from ebpfprof.agent.rules import Rule
+from ebpfprof.agent.setting import Setting
 from ebpfprof.agent.settings import (
     COMMON,
     RING,
     RULE,
     SINK,
     RingSettings,
-    Setting,
     Settings,
     SinkSettings,
 )
@@ -41,7 +42,6 @@ KINDS = "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, thre
 RULE_HEAD = '[[rules]]\naction = "drop"\nsource = "__meta_process_name"\n'
 SINK_HEAD = '[[sinks]]\ntype = "folder"\n'
 REMOTE_HEAD = '[[sinks]]\ntype = "otlp"\nurl = "http://localhost:4318/"\n'
-
 WRONG = [
     ('kinds = "block"', 'a.toml:1: kinds must be a list of kinds of profiles, not "block".'),
     (
@@ -241,6 +241,7 @@ def head_of(setting: Setting) -> str:
     ("head", "setting"),
     [("", each) for each in COMMON]
     + [("[ring]\n", each) for each in RING]
+    + [("[kubernetes]\n", each) for each in KUBERNETES]
     + [(head_of(each), each) for each in SINK]
     + [("[[rules]]\n", each) for each in RULE],
     ids=lambda each: each.name if isinstance(each, Setting) else "",
@@ -256,14 +257,19 @@ def test_no_setting_takes_a_wrong_type_or_range(head: str, setting: Setting) -> 
 
 @pytest.mark.parametrize(
     ("table", "made"),
-    [(COMMON, Settings()), (RING, RingSettings()), (RULE, Rule())],
-    ids=["common", "ring", "rule"],
+    [
+        (COMMON, Settings()),
+        (RING, RingSettings()),
+        (KUBERNETES, KubernetesSettings()),
+        (RULE, Rule()),
+    ],
+    ids=["common", "ring", "kubernetes", "rule"],
 )
 def test_the_defaults_stand_in_one_place(table: tuple[Setting, ...], made: object) -> None:
     assert {each.name: each.default for each in table} == {
         each.name: getattr(made, each.name) for each in table
     }
-    tables = {"options", "ring", "sinks", "rules"}
+    tables = {"options", "ring", "kubernetes", "sinks", "rules"}
     names = {each.name for each in fields(made)} - tables  # type: ignore[arg-type]
     assert names == {each.name for each in table}
 
@@ -288,6 +294,9 @@ hz = 19
 [ring]
 enabled = false
 max_age = "1d"
+[kubernetes]
+cri_socket = "/run/containerd/containerd.sock"
+api_server = "https://10.0.0.1:6443/base/"
 [[sinks]]
 type = "folder"
 path = "/srv/out"
@@ -314,6 +323,9 @@ def test_what_check_prints_is_a_file_that_says_the_same() -> None:
     assert (found.window, found.min_age, found.max_memory) == (10.0, 2.5, 1 << 30)
     assert (found.listen, dict(found.options)) == (None, {"hz": 19})
     assert (found.ring.enabled, found.ring.max_age) == (False, 86400)
+    assert found.kubernetes == KubernetesSettings(
+        "/run/containerd/containerd.sock", "https://10.0.0.1:6443/base"
+    )
     assert [each.name for each in found.sinks] == ["folder", "far"]
     assert [each.queue_age for each in found.sinks] == [86400, 3000]
     assert found.sinks[1].url == "https://pyroscope.example/base"

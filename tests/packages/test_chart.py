@@ -6,6 +6,7 @@ test_fresh.py renders the chart with Helm.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import jsonschema
@@ -29,9 +30,9 @@ def refused(values: dict[str, Any]) -> str:
     return "; ".join(each.message for each in errors)
 
 
-def manifest(kind: str) -> dict[str, Any]:
-    """The object of this kind in the manifest."""
-    documents = filter(None, yaml.safe_load_all(MANIFEST.read_text()))
+def manifest(kind: str, file: Path = MANIFEST) -> dict[str, Any]:
+    """The object of this kind in a manifest."""
+    documents = filter(None, yaml.safe_load_all(file.read_text()))
     (found,) = (each for each in documents if each["kind"] == kind)
     return dict(found)
 
@@ -49,6 +50,8 @@ def test_the_default_values_fit_their_schema() -> None:
         ({"settings": {"max_node_overhead": 200}}, "200 is greater than the maximum of 100"),
         ({"settings": {"listen": "0.0.0.0:1"}}, "'listen' was unexpected"),
         ({"ring": {"max_byte": 1}}, "'max_byte' was unexpected"),
+        ({"kubernetes": {"cri": "/x"}}, "'cri' was unexpected"),
+        ({"kubernetes": {"api_server": True}}, "True is not of type 'string'"),
         ({"rules": [{"action": "dorp"}]}, "'dorp' is not one of ['replace'"),
         ({"options": {"hz": "many"}}, "'many' is not of type 'integer'"),
         ({"sinks": [{"kind": "x"}]}, "'kind' was unexpected"),
@@ -88,6 +91,22 @@ def test_the_manifest_has_the_least_rights() -> None:
     mounted = [each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each]
     assert mounted == ["/var/lib/ebpfprof"]
     assert container["resources"]["limits"]["memory"]
+
+
+def test_the_agent_may_list_pods_and_nothing_else_and_only_if_asked_for() -> None:
+    assert VALUES["agent"]["kubernetes"] == {}
+    assert "ClusterRole" not in MANIFEST.read_text()
+    file = MANIFEST.parent / "api-server.yaml"
+    role, binding = manifest("ClusterRole", file), manifest("ClusterRoleBinding", file)
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (account,) = binding["subjects"]
+    ours = manifest("ServiceAccount")["metadata"]
+    assert (account["kind"], account["name"], account["namespace"]) == (
+        "ServiceAccount",
+        ours["name"],
+        ours["namespace"],
+    )
 
 
 def test_the_manifest_has_settings_that_the_agent_understands() -> None:

@@ -22,7 +22,9 @@ def test_it_has_each_package_with_its_hash(monkeypatch: pytest.MonkeyPatch) -> N
         "pkg:npm/uplot@1.6.32",
         "pkg:npm/%40dagrejs/dagre@3.1.3",
         "pkg:deb/debian/python3-bpfcc",
+        "pkg:deb/debian/python3-h2",
     }
+    assert components["pkg:deb/debian/python3-h2"]["scope"] == "optional"
     assert found["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
     assert found == sbom.document("deb")
 

@@ -8,7 +8,9 @@ from typing import Final
 
 from ebpfprof.agent.checking import value_text
 from ebpfprof.agent.identity.service import META_LABELS
-from ebpfprof.agent.settings import COMMON, RING, RULE, SINK, Setting
+from ebpfprof.agent.kubernetes_settings import KUBERNETES
+from ebpfprof.agent.setting import Setting
+from ebpfprof.agent.settings import COMMON, RING, RULE, SINK
 from ebpfprof.profilers.registry import options_of_kinds
 
 PAGE: Final = Path("docs/commands/agent-settings.md")
@@ -29,6 +31,7 @@ def settings_page() -> str:
         _TOP,
         _table("At the top of the file", COMMON),
         _table("`[ring]`, the local ring (live)", RING),
+        _table("`[kubernetes]`, who is asked about pods (live)", KUBERNETES),
         _table("`[[sinks]]`, any number of them (live)", SINK),
         _table("`[[rules]]`, in order (live)", RULE),
         _labels(),

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ebpfprof.agent.settings import COMMON, RING, RULE, SINK, Setting
+from ebpfprof.agent.kubernetes_settings import KUBERNETES
+from ebpfprof.agent.setting import Setting
+from ebpfprof.agent.settings import COMMON, RING, RULE, SINK
 from ebpfprof.agent.values import (
     ListValue,
     NumberValue,
@@ -41,6 +43,7 @@ def schema() -> Schema:
         {
             "settings": _table([each for each in COMMON if each.name not in _OF_THE_CHART]),
             "ring": _table(RING),
+            "kubernetes": _table(KUBERNETES),
             "options": _options(),
             "sinks": {"type": "array", "items": _table(SINK)},
             "rules": {"type": "array", "items": _table(RULE)},
@@ -78,6 +81,7 @@ def schema() -> Schema:
                 "dashboard": _closed(monitor),
             }
         ),
+        "rbac": _closed({"create": _SWITCH}),
         "serviceAccount": _closed({"create": _SWITCH, "name": _TEXT, "annotations": _TEXTS}),
         "updateStrategy": _ANY_OBJECT,
         "priorityClassName": _TEXT,

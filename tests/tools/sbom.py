@@ -32,6 +32,7 @@ VENDORED: Final = ROOT / "ebpfprof" / "web" / "vendor" / "vendored.json"
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # In the manner of Debian's tools, without a version: apt chooses it.
 BCC: Final = "pkg:deb/debian/python3-bpfcc"
+H2: Final = "pkg:deb/debian/python3-h2"
 OURS: Final = f"pkg:pypi/ebpfprof@{__version__}"
 _PIN: Final = re.compile(r"(\S+)==(\S+) --hash=sha256:([0-9a-f]{64})")
 _SCHEMA: Final = "http://cyclonedx.org/schema/bom-1.6.schema.json"
@@ -49,7 +50,7 @@ def document(kind: str) -> Component:
     found = pins()
     libraries = [_of_the_page(each) for each in json.loads(VENDORED.read_text())]
     packages = [_of_pypi(name, *each, kind) for name, each in found.items()]
-    edges = {OURS: [*_needs(PROJECT["dependencies"], found), BCC]}
+    edges = {OURS: [*_needs(PROJECT["dependencies"], found), BCC, H2]}
     edges[OURS] += [each["bom-ref"] for each in libraries]
     for name in found:
         edges[_purl(name, found)] = _needs(metadata.requires(name) or [], found)
@@ -71,7 +72,7 @@ def document(kind: str) -> Component:
             },
             "properties": [{"name": "ebpfprof:package", "value": kind}],
         },
-        "components": [*packages, *libraries, _bcc()],
+        "components": [*packages, *libraries, *_of_debian(kind)],
         "dependencies": [{"ref": ref, "dependsOn": sorted(on)} for ref, on in edges.items()],
     }
     digest = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(bom))
@@ -120,16 +121,25 @@ def _of_the_page(library: Component) -> Component:
     }
 
 
-def _bcc() -> Component:
-    return {
-        "type": "library",
-        "bom-ref": BCC,
-        "name": "python3-bpfcc",
-        "scope": "required",
-        "description": "BCC, of the distribution; the package of that name on PyPI is another one.",
-        "licenses": [{"license": {"id": "Apache-2.0"}}],
-        "purl": BCC,
-    }
+def _of_debian(kind: str) -> list[Component]:
+    """What comes from the distribution: h2 only if one wants it, but the image has it."""
+    bcc = "BCC, of the distribution; the package of that name on PyPI is another one."
+    h2 = "For the agent's setting cri_socket."
+    return [
+        {
+            "type": "library",
+            "bom-ref": purl,
+            "name": purl.rpartition("/")[2],
+            "scope": scope,
+            "description": text,
+            "licenses": [{"license": {"id": licence}}],
+            "purl": purl,
+        }
+        for purl, licence, text, scope in (
+            (BCC, "Apache-2.0", bcc, "required"),
+            (H2, "MIT", h2, "required" if kind == "image" else "optional"),
+        )
+    ]
 
 
 def _licences(name: str) -> list[Component]:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ebpfprof.agent.identity.workloads import Controller, workload_name
+
 _LOG: Final = re.compile(
     r"([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)_([a-z0-9][a-z0-9-]{0,62})_"
     r"([a-z0-9][a-z0-9-]{0,62})-([0-9a-f]{64})\.log",
@@ -36,12 +38,7 @@ _MAX_BUNDLE_BYTES: Final = 1 << 20
 _MAX_NAMES: Final = 100_000
 _FRESH_S: Final = 2.0
 _MAX_KEPT: Final = 4096
-_MAX_TEXT: Final = 1024
-# Kubernetes makes the random parts of names of these (apimachinery, util/rand).
-_RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
-_DEPLOYMENT: Final = re.compile(rf"(.+)-{_RANDOM}{{1,10}}-{_RANDOM}{{5}}")
-_GENERATED: Final = re.compile(rf"(.+)-{_RANDOM}{{5}}")
-_ORDINAL: Final = re.compile(r"(.+)-[0-9]{1,5}")
+MAX_TEXT: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +51,15 @@ class PodNames:
     uid: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    controller: Controller = field(default_factory=Controller)
 
     @property
     def workload(self) -> str:
-        """The name of the deployment, stateful set and so on, by the form of the pod's name."""
-        for form in (_DEPLOYMENT, _GENERATED, _ORDINAL):
-            if match := form.fullmatch(self.pod):
-                return match[1]
-        return self.pod
+        """The name of the deployment, stateful set and so on."""
+        return workload_name(self.pod, self.labels, self.controller)
 
 
-class Pods:
+class NodeFiles:
     """The pods of this node, by the files below `root`."""
 
     def __init__(self, root: str = "/") -> None:
@@ -122,7 +117,7 @@ class Pods:
         logs = (_LOG.fullmatch(name) for name in self._names("var/log/containers"))
         self._logs = {m[4]: PodNames(m[2], m[1], m[3]) for m in logs if m}
         folders = (_POD_FOLDER.fullmatch(name) for name in self._names("var/log/pods"))
-        self._folders = {_dashed(m[3]): (m[1], m[2]) for m in folders if m}
+        self._folders = {dashed(m[3]): (m[1], m[2]) for m in folders if m}
 
     def _names(self, folder: str) -> list[str]:
         try:
@@ -142,15 +137,15 @@ def of_bundle(data: bytes) -> PodNames:
 
     def text(*names: str) -> str:
         found = (annotations.get(name) for name in names)
-        return next((each[:_MAX_TEXT] for each in found if isinstance(each, str) and each), "")
+        return next((each[:MAX_TEXT] for each in found if isinstance(each, str) and each), "")
 
     return PodNames(
         namespace=text("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
         pod=text("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
         container=text("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
         uid=text("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
-        annotations=_texts(annotations) | _texts(_json(annotations, f"{_CRI_O}.Annotations")),
-        labels=_texts(_json(annotations, f"{_CRI_O}.Labels")),
+        annotations=texts(annotations) | texts(_json(annotations, f"{_CRI_O}.Annotations")),
+        labels=texts(_json(annotations, f"{_CRI_O}.Labels")),
     )
 
 
@@ -162,17 +157,18 @@ def _json(annotations: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - a
         return {}
 
 
-def _texts(found: Any) -> dict[str, str]:  # noqa: ANN401 - any value of JSON
+def texts(found: Any) -> dict[str, str]:  # noqa: ANN401 - any value of JSON
+    """The texts of an object of JSON, without those that are too long; {} for anything else."""
     if not isinstance(found, dict):
         return {}
     return {
-        key[:_MAX_TEXT]: value[:_MAX_TEXT]
+        key[:MAX_TEXT]: value[:MAX_TEXT]
         for key, value in found.items()
-        if isinstance(value, str) and len(value) <= _MAX_TEXT
+        if isinstance(value, str) and len(value) <= MAX_TEXT
     }
 
 
-def _dashed(uid: str) -> str:
+def dashed(uid: str) -> str:
     """A uid as `containers` writes it, with dashes; others (static pods) have 32 digits."""
     digits = uid.replace("-", "")
     if len(digits) != 32:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.agent.identity.attributes import of_variable
 from ebpfprof.agent.identity.environment import environment
-from ebpfprof.agent.identity.kubernetes import PodNames, Pods
+from ebpfprof.agent.identity.kubernetes import PodNames
 from ebpfprof.agent.identity.otel_context import published_attributes
+from ebpfprof.agent.identity.pods import Pods
 from ebpfprof.agent.rules import HIDDEN, MAX_VALUE, applied
 from ebpfprof.console.text import printable
 from ebpfprof.profile.service import ServiceIdentity
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 OPT_OUT: Final = "EBPFPROF"
 """The variable of a process's environment, and the pod's annotation, that keep it unrecorded."""
+OPTED_OUT: Final = "opted-out"
 OPT_OUT_ANNOTATION: Final = "ebpfprof/profile"
 _OFF: Final = frozenset(("0", "off", "false", "no", "disabled"))
 _SERVICE_ANNOTATION: Final = "resource.opentelemetry.io/service.name"
@@ -48,8 +50,10 @@ META_LABELS: Final = {
     "__meta_kubernetes_pod_name": "the pod's name",
     "__meta_kubernetes_pod_uid": "the pod's uid",
     "__meta_kubernetes_container_name": "the container's name in the pod",
-    "__meta_kubernetes_pod_annotation_NAME": "an annotation, where the container runtime has it",
-    "__meta_kubernetes_pod_label_NAME": "a label, where the container runtime has it (CRI-O)",
+    "__meta_kubernetes_pod_annotation_NAME": "an annotation of the pod, if it is known",
+    "__meta_kubernetes_pod_label_NAME": "a label of the pod, if it is known",
+    "__meta_kubernetes_pod_controller_kind": "what made the pod, such as ReplicaSet (API server)",
+    "__meta_kubernetes_pod_controller_name": "the name of that (API server)",
     "__meta_environment_NAME": "a variable that the setting `environment` names",
     "__meta_otel_NAME": "a resource attribute, of OTEL_CTX or OTEL_RESOURCE_ATTRIBUTES",
     "__meta_node": "the name of the machine",
@@ -94,7 +98,7 @@ class Identifier:
         """Look at the environment, mappings and container of a process."""
         settings = self.settings
         variables = environment(process.pid, self.proc_root)
-        names = self.pods.of(process.container, process.pod)
+        names = self.pods.of(process)
         attributes = of_variable(variables.get("OTEL_RESOURCE_ATTRIBUTES", ""))
         if name := variables.get("OTEL_SERVICE_NAME", "").strip():
             attributes["service.name"] = name
@@ -124,7 +128,7 @@ def judged(known: ProcessFacts, settings: Settings, process: GoProcess) -> Verdi
         labels={name: shown[name] for name in more},
     )
     if known.opt_out:
-        return Verdict(identity, known.opt_out, "opted-out")
+        return Verdict(identity, known.opt_out, OPTED_OUT)
     if labelled.dropped_by:
         return Verdict(identity, f"rule {labelled.dropped_by} drops it", "rules")
     return Verdict(identity)
@@ -173,6 +177,8 @@ def _meta_labels(
         "__meta_kubernetes_pod_name": names.pod,
         "__meta_kubernetes_pod_uid": names.uid or process.pod or "",
         "__meta_kubernetes_container_name": names.container,
+        "__meta_kubernetes_pod_controller_kind": names.controller.kind,
+        "__meta_kubernetes_pod_controller_name": names.controller.name,
         "__meta_node": node,
     }
     for kind, texts in (

@@ -1,4 +1,4 @@
-"""Posts to one backend: a connection that is kept, TLS, authentication, and bounds on its answers.
+"""Requests to one server: a connection that is kept, TLS, authentication, bounds on its answers.
 
 Files with secrets and certificates are read again when they change: tokens of a cluster rotate.
 """
@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(slots=True)
 class HttpClient:
-    """Posts to one address. For one thread."""
+    """Sends requests to one address. For one thread."""
 
     settings: SinkSettings
     path: str
@@ -68,18 +68,32 @@ class HttpClient:
 
     @property
     def url(self) -> str:
-        """Where it posts to."""
+        """Where it sends them."""
         base = self.settings.url.rstrip("/")
         return base if base.endswith(self.path) else base + self.path
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post a body. Raises RetryLater if no answer comes, or a file can't be read."""
+        return self._request("POST", self.url, body, headers, MAX_ANSWER)
+
+    def get(self, query: str, headers: Mapping[str, str], most_bytes: int) -> Answer:
+        """Get what is there; of the body at most so many bytes. Raises RetryLater, as post()."""
+        return self._request("GET", f"{self.url}?{query}", None, headers, most_bytes)
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        most_bytes: int,
+    ) -> Answer:
         until_s = time.monotonic() + self.settings.timeout
         sent = {**self._headers(), **headers, "User-Agent": _USER_AGENT}
         try:
             response = self._pooled().request(
-                "POST",
-                self.url,
+                method,
+                url,
                 body=body,
                 headers=sent,
                 timeout=self.settings.timeout,
@@ -87,7 +101,7 @@ class HttpClient:
                 preload_content=False,
             )
             with response:
-                found = self._read(response, until_s)
+                found = self._read(response, until_s, most_bytes)
                 if response.length_remaining:
                     response.close()  # the rest of it is not ours to wait for
                 else:
@@ -105,15 +119,15 @@ class HttpClient:
             self._pool.clear()
             self._pool = None
 
-    def _read(self, response: urllib3.BaseHTTPResponse, until_s: float) -> bytes:
+    def _read(self, response: urllib3.BaseHTTPResponse, until_s: float, most_bytes: int) -> bytes:
         pieces: list[bytes] = []
         size = 0
-        while size < MAX_ANSWER and (piece := response.read(_PIECE, decode_content=False)):
+        while size < most_bytes and (piece := response.read(_PIECE, decode_content=False)):
             pieces.append(piece)
             size += len(piece)
             if time.monotonic() > until_s:
                 raise TimeoutError
-        return b"".join(pieces)[:MAX_ANSWER]
+        return b"".join(pieces)[:most_bytes]
 
     def _headers(self) -> dict[str, str]:
         settings = self.settings

@@ -33,6 +33,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The namespace is in it: a cluster role has none, and there may be several releases. */}}
+{{- define "ebpfprof.clusterRole" -}}
+{{- printf "%s-%s" .Release.Namespace (include "ebpfprof.fullname" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
 {{- define "ebpfprof.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
@@ -62,6 +67,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with $ring }}
 
 [ring]
+{{- include "ebpfprof.lines" . }}
+{{- end }}
+{{- with .Values.agent.kubernetes }}
+
+[kubernetes]
 {{- include "ebpfprof.lines" . }}
 {{- end }}
 {{- with .Values.agent.options }}
