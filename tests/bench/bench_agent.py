@@ -1,127 +1,181 @@
 """What the agent takes beside many processes, of which some come and go.
 
-    python -m tests.bench.bench_agent [--processes 200] [--churn 50] [--seconds 60]
-                                      [--window 10s] [--node-overhead 100]
+    python -m tests.bench.bench_agent [--processes 1,10,50,100,200] [--churn 50] [--seconds 120]
+                                      [--window 30s] [--node-overhead 100]
 
-As root. It starts so many Go programs that wait a little (tests/targets/crowd), and so many more
-each second that end at once; records them with an agent; and prints, from the agent's own metrics,
-its CPU time, its memory, and what became of the processes. Fails if an agent that ends reports a
-loss, leaves a probe, or has recorded a process that came and went.
+As root. For each number it starts so many Go programs (tests/targets/crowd; one in ten waits for
+10 ms each time, the others for 200 ms), and all the time so many more each second that end at once.
+An agent that may record none of them tells what it takes to watch the machine; another one records
+them all. The table has, from the agent's own metrics, CPU time in percent of one processor once
+all are recorded, memory, and the time until all were recorded and until the agent had ended.
+
+Fails if an agent reports a loss, leaves a probe, has recorded a process that came and went, or has
+not recorded all.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.agent.running import RunningAgent, settings
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-_INTERVAL_S = 10.0
+_BUSY_EVERY: Final = 10
+_BUSY, _QUIET = "10ms", "200ms"
+_STEP_S: Final = 2.0
+_MOST_S: Final = 600.0  # until all are recorded
+_CPU: Final = "ebpfprof_agent_cpu_seconds_total"
+_MEMORY: Final = 'ebpfprof_agent_memory_bytes{of="agent"}'
+_RECORDED: Final = 'ebpfprof_agent_processes{state="recorded"}'
+_WINDOWS: Final = "ebpfprof_agent_windows_total"
+
+Metrics = Mapping[str, float]
 
 
-def read(agent: RunningAgent) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one agent took; CPU time in processors."""
+
+    cpu: float
+    memory_mib: float
+    all_after_s: float
+    ended_in_s: float
+    came: int
+    problems: list[str]
+
+
+def read(agent: RunningAgent) -> Metrics:
     """All metrics by name and labels."""
     text = agent.get("/metrics").body.decode()
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
 
 
-def churned(per_second: int, until_s: float, env: dict[str, str]) -> int:
-    """Start so many programs a second that end at once; returns how many."""
-    brief, begun_s, count = str(program("brief")), time.monotonic(), 0
-    running: list[subprocess.Popen[bytes]] = []
-    while (now_s := time.monotonic()) < until_s:
-        while count < (now_s - begun_s) * per_second:
-            running.append(
-                subprocess.Popen([brief, "exit", "0"], env=env, stdout=subprocess.DEVNULL)
-            )
-            count += 1
-        running = [each for each in running if each.poll() is None]
-        time.sleep(0.01)
-    for each in running:
-        each.wait()
-    return count
+class Churn:
+    """Programs that end at once, so many a second."""
+
+    def __init__(self, per_second: int, env: dict[str, str]) -> None:
+        self.came = 0
+        self._brief, self._env = str(program("brief")), env
+        self._per_second, self._due_s = per_second, time.monotonic()
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def go_on(self, seconds: float) -> None:
+        """Start them for so long."""
+        until_s = time.monotonic() + seconds
+        while (now_s := time.monotonic()) < until_s:
+            while self._per_second and self._due_s < now_s:
+                self._due_s += 1 / self._per_second
+                self.came += 1
+                command = [self._brief, "exit", "0"]
+                self._running.append(
+                    subprocess.Popen(command, env=self._env, stdout=subprocess.DEVNULL)
+                )
+            self._running = [each for each in self._running if each.poll() is None]
+            time.sleep(0.01)
 
 
-def show(elapsed_s: float, before: dict[str, float], now: dict[str, float]) -> None:
-    def of(name: str, **labels: str) -> float:
-        inner = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        return now.get(f"{name}{{{inner}}}" if inner else name, 0.0)
+@contextmanager
+def crowd(count: int, env: dict[str, str]) -> Iterator[list[Target]]:
+    """So many processes, which end with the block."""
+    with ExitStack() as held:
+        targets = []
+        for number in range(count):
+            each = _QUIET if number % _BUSY_EVERY else _BUSY
+            arguments = ("-goroutines=2", f"-each={each}")
+            targets.append(held.enter_context(Target.start(program("crowd"), *arguments, env=env)))
+        yield targets
+        for target in targets:
+            target.kill()
 
-    cpu = of("ebpfprof_agent_cpu_seconds_total") - before["ebpfprof_agent_cpu_seconds_total"]
-    states = {
-        match[1]: value
-        for name, value in now.items()
-        if value and (match := re.fullmatch(r'ebpfprof_agent_processes\{state="(.*)"\}', name))
-    }
-    memory = of("ebpfprof_agent_memory_bytes", of="agent") / 2**20
-    print(
-        f"{elapsed_s:5.0f} s  agent {100 * cpu / elapsed_s:5.1f} % of a processor, "
-        f"{memory:4.0f} MiB  "
-        f"windows {of('ebpfprof_agent_windows_total'):.0f}  "
-        + ", ".join(f"{name} {value:.0f}" for name, value in sorted(states.items())),
-        flush=True,
+
+def measured(given: argparse.Namespace, folder: Path, targets: list[Target], most: int) -> Found:
+    """Run an agent that may record all of the processes, or none: those that know the folder."""
+    env = {"AGENT_TEST": str(folder)}
+    text = settings(
+        folder,
+        window=given.window,
+        max_overhead=1,
+        max_node_overhead=given.node_overhead,
+        max_processes=max(1, len(targets) + 10),
+        min_age="3s",
     )
+    churn = Churn(given.churn, env)
+    with RunningAgent(folder, text) as agent:
+        agent.await_said("Recording ")
+        begun_s = time.monotonic()
+        while read(agent)[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
+            churn.go_on(_STEP_S)
+        all_after_s, before, since_s = time.monotonic() - begun_s, read(agent), time.monotonic()
+        churn.go_on(given.seconds if most else given.seconds / 2)
+        now = read(agent)
+        cpu = (now[_CPU] - before[_CPU]) / (time.monotonic() - since_s)
+        lost = {
+            name: value
+            for name, value in now.items()
+            if name.startswith("ebpfprof_agent_losses_total") and value
+        }
+        ended_s = time.monotonic()
+        status = agent.end()
+        ended_in_s = time.monotonic() - ended_s
+        own = {each.pid for each in targets}
+        strangers = {each.pid for each in agent.windows()} - own
+        left = [each.pid for each in targets if has_probes(each.pid)]
+        problems = [
+            f"{name}: {value}"
+            for name, value in (
+                ("status", status),
+                ("losses", json.dumps(lost) if lost else ""),
+                ("recorded, but came and went", strangers),
+                ("probes left in", left),
+                ("not recorded", most - int(now[_RECORDED])),
+                ("no windows", bool(most) and not now[_WINDOWS]),
+            )
+            if value
+        ]
+        return Found(cpu, now[_MEMORY] / 2**20, all_after_s, ended_in_s, churn.came, problems)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, default=200)
+    parser.add_argument("--processes", default="1,10,50,100,200")
     parser.add_argument("--churn", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--window", default="10s")
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--window", default="30s")
     parser.add_argument("--node-overhead", type=float, default=100)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, ExitStack() as held:
-        folder = Path(name)
-        env = {"AGENT_TEST": str(folder)}
-        targets = [
-            held.enter_context(Target.start(program("crowd"), "-goroutines", "2", env=env))
-            for _ in range(given.processes)
-        ]
-        text = settings(
-            folder,
-            window=given.window,
-            max_overhead=1,
-            max_node_overhead=given.node_overhead,
-            max_processes=max(1, given.processes + 10),
-            min_age="3s",
+    print("processes  watching  recording     each   memory  all after  ended in  came and went")
+    has_failed = False
+    for count in map(int, given.processes.split(",")):
+        with (
+            tempfile.TemporaryDirectory() as none,
+            tempfile.TemporaryDirectory() as name,
+            crowd(count, {"AGENT_TEST": name}) as targets,
+        ):
+            watching = measured(given, Path(none), targets, 0)
+            found = measured(given, Path(name), targets, count)
+        print(
+            f"{count:9}  {100 * watching.cpu:6.2f} %  {100 * found.cpu:7.2f} %  "
+            f"{100 * found.cpu / count:5.3f} %  {found.memory_mib:4.0f} MiB  "
+            f"{found.all_after_s:7.0f} s  {found.ended_in_s:6.1f} s  {found.came:13}",
+            flush=True,
         )
-        agent = held.enter_context(RunningAgent(folder, text))
-        agent.await_said("Recording ")
-        begun_s, before = time.monotonic(), read(agent)
-        until_s, came = begun_s + given.seconds, 0
-        while (now_s := time.monotonic()) < until_s:
-            came += churned(given.churn, min(until_s, now_s + _INTERVAL_S), env)
-            show(time.monotonic() - begun_s, before, read(agent))
-        lost = {
-            key: value
-            for key, value in read(agent).items()
-            if key.startswith("ebpfprof_agent_losses_total") and value
-        }
-        began_s = time.monotonic()
-        status = agent.end()
-        print(f"{came} came and went; it ended with status {status} in "
-              f"{time.monotonic() - began_s:.1f} s; losses: {json.dumps(lost)}")  # fmt: skip
-        print(agent.said)
-        strangers = {each.pid for each in agent.windows()} - {each.pid for each in targets}
-        left = [each.pid for each in targets if has_probes(each.pid)]
-        for each in targets:
-            each.kill()
-        if status or lost or strangers or left:
-            print(f"FAILED: status {status}, strangers {strangers}, probes left in {left}")
-            return 1
-    return 0
+        for problem in [*watching.problems, *found.problems]:
+            print(f"FAILED: {problem}")
+            has_failed = True
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // Crowd has so many goroutines, by its argument, which wait nearly all of the time, each by itself:
-// some ten milliseconds each time, however busy the machine is. So many more never stop waiting.
+// some ten milliseconds each time, or as long as is asked for, however busy the machine is. So many
+// more never stop waiting.
 //
 // Protocol: it prints "ready PID" and starts. It ends when its input closes.
 package main
@@ -14,6 +15,7 @@ import (
 var (
 	goroutines = flag.Int("goroutines", 10, "how many wait at a time")
 	standing   = flag.Int("standing", 0, "how many more wait for ever")
+	each       = flag.Duration("each", 10*time.Millisecond, "how long a wait lasts")
 )
 
 func main() {
@@ -39,7 +41,7 @@ func wait(gate <-chan bool) {
 // wake itself never waits for a channel.
 func wake(gates []chan bool) {
 	for {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(*each)
 		for _, gate := range gates {
 			select {
 			case gate <- true:
