@@ -163,11 +163,11 @@ class _Figures(Collector):
         )
         memory = GaugeMetricFamily(
             "ebpfprof_agent_memory_bytes",
-            "Memory of the agent itself, and what max_memory allows it.",
+            "Memory of the agent with its children (Pss), and what max_memory allows.",
             labels=("of",),
             unit="bytes",
         )
-        memory.add_metric(("agent",), usage.rss_bytes)
+        memory.add_metric(("agent",), usage.memory_bytes)
         memory.add_metric(("limit",), rounds.settings.max_memory)
         yield memory
         share = GaugeMetricFamily(

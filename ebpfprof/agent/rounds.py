@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +40,7 @@ _GROWTH: Final = 1.5
 _MORE_AT_ONCE: Final = 8
 """A round records as many times more processes than the last one, and so many besides."""
 _GROWING_S: Final = 5.0
-"""While that alone keeps processes waiting, rounds last no longer."""
+"""While that alone keeps processes waiting, so soon more of them may begin."""
 _ROOMY: Final = 0.8
 _FEWER: Final = 0.75
 
@@ -88,6 +88,7 @@ class Rounds:
         self._is_growing = False
         self._processors = os.cpu_count() or 1
         self._begun_s = self._begun_unix_s = 0.0
+        self._windows_begun_s = self._windows_begun_unix_s = 0.0
         self._cpu_s = 0.0
 
     @property
@@ -112,25 +113,33 @@ class Rounds:
 
     @property
     def next_turn_s(self) -> float:
-        """When the present round ends, CLOCK_MONOTONIC: at a multiple of the window in Unix time.
+        """When the present round ends, or sooner when more may begin, CLOCK_MONOTONIC."""
+        grows_s = self._begun_s + _GROWING_S if self._is_growing else math.inf
+        return min(self._windows_end_s, grows_s)
 
-        A round that would last less than half a window lasts one more. While it is not known yet
-        what recording costs, rounds are short, so that soon more is recorded.
+    @property
+    def _windows_end_s(self) -> float:
+        """The end of a round: at a multiple of the window in Unix time.
+
+        A round that would last less than half a window lasts one more.
         """
         window_s = self.settings.window
-        if self._is_growing:
-            window_s = min(window_s, _GROWING_S)
-        left_s = window_s - self._begun_unix_s % window_s
-        return self._begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
+        left_s = window_s - self._windows_begun_unix_s % window_s
+        return self._windows_begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
 
     def begin(self) -> None:
         """Begin the first round."""
-        self._note_begin(own_usage())
+        self._note_begin(own_usage(), has_windows=True)
         self._queue = list(self._planned(spent=0.0, lasted=1.0))
         self.start_some()
 
     async def turn(self) -> None:
-        """End the round, and begin the next one."""
+        """End the round, and begin the next one.
+
+        While it is not known yet what recording costs, a part of a round ends: more processes
+        begin, and the windows of those that are recorded go on.
+        """
+        is_end = time.monotonic() >= self._windows_end_s
         self._drop_ended()
         await asyncio.to_thread(self._roster.judge, list(self._recorded))
         spent = await asyncio.to_thread(self._spent)
@@ -139,22 +148,22 @@ class Rounds:
         self._tell_unwatched(begun_s, ended_s)
         before = dict(self._recorded)
         lasted = (time.monotonic() - self._begun_s) / self.settings.window
-        chosen = self._planned(spent, lasted)
+        chosen = self._planned(spent, lasted, () if is_end else self._recorded)
         leaving = [each for key, each in before.items() if key not in chosen]
-        renewed = _to_renew(before, chosen)
-        self._note_begin(self.figures.usage)
+        renewed = _to_renew(before, chosen) if is_end else []
+        self._note_begin(self.figures.usage, has_windows=is_end)
         await asyncio.gather(
             *(self._release(each, "others have their turn") for each in leaving),
             *(self._release(each, "its sums begin again at 0") for each in renewed),
             *(
                 self.manager.readings.end_window(each.process)
                 for key, each in before.items()
-                if key in chosen and each not in renewed
+                if is_end and key in chosen and each not in renewed
             ),
         )
         self._queue = [key for key in chosen if key not in self._recorded]
         self.start_some()
-        self.figures.rounds += 1
+        self.figures.rounds += is_end
 
     def start_some(self) -> None:
         """Begin to record some of those that have their turn: a few at a time.
@@ -184,8 +193,8 @@ class Rounds:
         else:
             self._queue.append(candidate.key)
 
-    def _planned(self, spent: float, lasted: float) -> set[Key]:
-        """Plan the next round; the last one `lasted` so many windows."""
+    def _planned(self, spent: float, lasted: float, kept: Collection[Key] = ()) -> set[Key]:
+        """Plan the next round; the last one `lasted` so many windows. See TurnScheduler.plan."""
         self.costs.forget(self._roster.members)
         places = min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE)
         plan = self.scheduler.plan(
@@ -194,6 +203,7 @@ class Rounds:
             places=places,
             spent=spent,
             lasted=lasted,
+            kept=kept,
         )
         self._is_growing = places < self._places and PLACES in plan.waiting.values()
         self.waiting = dict(plan.waiting)
@@ -225,8 +235,10 @@ class Rounds:
                     self._handover.ended(each.process, each.member)
         self._handover.keep(self.manager.processes)
 
-    def _note_begin(self, usage: OwnUsage) -> None:
+    def _note_begin(self, usage: OwnUsage, *, has_windows: bool) -> None:
         self._begun_s, self._begun_unix_s = time.monotonic(), time.time()
+        if has_windows:
+            self._windows_begun_s, self._windows_begun_unix_s = self._begun_s, self._begun_unix_s
         self._cpu_s = usage.cpu_s
         self.figures.usage = usage
 
@@ -262,7 +274,7 @@ class Rounds:
 
     def _fit_memory(self) -> None:
         """Record fewer processes while the agent has too much memory, and more again later."""
-        used, most = self.figures.usage.rss_bytes, self.settings.max_memory
+        used, most = self.figures.usage.memory_bytes, self.settings.max_memory
         if used > most:
             self._places = max(1, int(min(self._places, len(self._recorded)) * _FEWER))
             self._log.say(

@@ -15,7 +15,7 @@ as there are others before it, and as many as repay what those cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,10 +85,12 @@ class TurnScheduler:
         places: int,
         spent: float = 0.0,
         lasted: float = 1.0,
+        kept: Collection[Key] = (),
     ) -> Plan:
         """The processes of the next round: at most `places`, for at most what there is to spend.
 
         `spent` is what the last round really cost; it `lasted` so many times as long as usual.
+        Those that are to be `kept` come first.
         """
         found = sorted(candidates, key=lambda each: each.key)
         standings = self._standings
@@ -98,6 +100,9 @@ class TurnScheduler:
         self.left, self._places_left = self.saved, places
         chosen: dict[Key, Candidate] = {}
         if self.saved > _ROUNDING and places > 0:
+            for each in found:
+                if each.key in kept and self._fits(each, places - len(chosen)):
+                    self._take(each, chosen)
             self._choose(found, chosen)
         for each in found:
             standing = self._standings[each.key]
@@ -123,8 +128,7 @@ class TurnScheduler:
     def _choose(self, found: list[Candidate], chosen: dict[Key, Candidate]) -> None:
         standing = self._standings
         waited = sorted(found, key=lambda each: -standing[each.key].passed_over)
-        first = waited[:1]
-        for each in first:
+        for each in waited[: not chosen]:
             self._take(each, chosen)
         if self.left <= 0:
             return

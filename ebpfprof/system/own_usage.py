@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES: Final = resource.getpagesize()
 
 
 @dataclass(frozen=True, slots=True)
 class OwnUsage:
-    """CPU time so far of the process and all descendants, in seconds, and its own memory now.
+    """CPU time so far of the process and all descendants, in seconds, and their memory now.
 
-    The memory of children is not told: most of it is what they share with the process (fork).
+    What several of them share counts once: the sum of their proportional set sizes (Pss).
     """
 
     cpu_s: float
-    rss_bytes: int
+    memory_bytes: int
 
 
 def own_usage() -> OwnUsage:
@@ -27,21 +26,28 @@ def own_usage() -> OwnUsage:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = sum(each.ru_utime + each.ru_stime for each in (ended, own))
-    _, rss = _of(os.getpid())
-    cpu_s += sum(_of(pid)[0] for pid in _descendants(os.getpid()))
-    return OwnUsage(cpu_s, rss)
+    children = _descendants(os.getpid())
+    cpu_s += sum(map(_cpu_s, children))
+    return OwnUsage(cpu_s, sum(map(_memory_bytes, [os.getpid(), *children])))
 
 
-def _of(pid: int) -> tuple[float, int]:
-    """The CPU time of a process, with that of its children that ended, and its memory."""
+def _cpu_s(pid: int) -> float:
+    """The CPU time of a process, with that of its children that ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            pages = int(file.read().split()[1])
+        return sum(map(int, fields[11:15])) * _TICK_S
     except (OSError, IndexError, ValueError):
-        return 0.0, 0
-    return sum(map(int, fields[11:15])) * _TICK_S, pages * _PAGE_BYTES
+        return 0.0
+
+
+def _memory_bytes(pid: int) -> int:
+    """The proportional set size of a process; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:"))
+    except (OSError, IndexError, ValueError, StopIteration):
+        return 0
 
 
 def _descendants(pid: int) -> list[int]:

@@ -120,6 +120,14 @@ def test_a_short_round_costs_and_earns_as_much_less() -> None:
     assert scheduler.saved == pytest.approx(0.25 * (0.01 - 0.09))
 
 
+def test_those_that_are_to_be_kept_come_first() -> None:
+    found = [candidate(1, busy=9, age_s=1), candidate(2), candidate(3, busy=1)]
+    scheduler = TurnScheduler()
+    assert numbers(scheduler.plan(found, income=1, places=2).chosen) == [1, 2]
+    kept = scheduler.plan(found, income=1, places=2, kept=[(2, 1), (3, 1)])
+    assert numbers(kept.chosen) == [2, 3]
+
+
 def test_newcomers_are_admitted_while_there_is_room() -> None:
     scheduler = TurnScheduler(saved=0.0)
     scheduler.plan([candidate(1)], income=0.035, places=3)

@@ -89,7 +89,7 @@ class CpuCollector(Closing):
         self._targets: dict[int, Target] = {}
         self._bound = SampleBound(config.max_share)
         self._looked_s = self._looked_around_s = 0.0
-        self._lively_until_s = 0.0
+        self._lively_until_s: dict[int, float] = {}
         self._is_learning = True
         self._samplers: Samplers | None = None
         self._sampler = ""
@@ -147,7 +147,7 @@ class CpuCollector(Closing):
             self._targets[index] = target
             self._learner.open(index, objects, go)
         self._is_learning = True
-        self._lively_until_s = time.monotonic() + _LIVELY_S
+        self._lively_until_s[index] = time.monotonic() + _LIVELY_S
         self._describe(index, active=True)
 
     def start(self) -> None:
@@ -189,10 +189,7 @@ class CpuCollector(Closing):
                 self.samples.look()
                 if self._config.labels:
                     self._absent_labels.bring(self._targets)
-                is_lively = self._learner.has_waiting or now_s < self._lively_until_s
-                seldom_s = max(_SELDOM_S, _SELDOM_EACH_S * len(self._targets))
-                if is_lively or now_s >= self._looked_around_s + seldom_s:
-                    self._look()
+                self._look_around(now_s)
                 if self._bound.is_set:
                     for index, target in self._targets.items():
                         is_too_much = self._bound.look(
@@ -222,7 +219,7 @@ class CpuCollector(Closing):
         self._learner.forget(index)
         self.samples.forget(index)
         self._bound.forget(index)
-        for kept in (self._fields, self._targets, self._is_active):
+        for kept in (self._fields, self._targets, self._is_active, self._lively_until_s):
             del kept[index]
 
     def halt(self) -> None:
@@ -271,6 +268,14 @@ class CpuCollector(Closing):
         self._is_active[index] = active
         fields = {"active": int(active), "one_in": self._bound.one_in(index)}
         self._program.maps["processes"].set_struct(index, {**self._fields[index], **fields})
+
+    def _look_around(self, now_s: float) -> None:
+        """Read mappings: of all targets now and then, of those that load libraries more often."""
+        lively = [index for index, until_s in self._lively_until_s.items() if now_s < until_s]
+        if now_s >= self._looked_around_s + max(_SELDOM_S, _SELDOM_EACH_S * len(self._targets)):
+            self._look()
+        elif lively or self._learner.has_waiting:
+            self._learner.refresh(lively)
 
     def _look(self) -> None:
         """Read which processors and mappings there are, and unwind the samples that need them."""

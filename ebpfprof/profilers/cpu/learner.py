@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -88,11 +88,16 @@ class Learner:
                 break
         return has_come
 
-    def refresh(self) -> None:
-        """Read the mappings of the targets again, and unwind the samples that wait for that."""
-        for objects in self._objects.values():
-            objects.refresh()
+    def refresh(self, targets: Collection[int] | None = None) -> None:
+        """Read the mappings of targets again, and unwind the samples that wait for that.
+
+        Those of all targets, or of these and of those that have such samples.
+        """
         waiting, self._waiting = self._waiting, []
+        wanted = {Unfinished.parse(record).process for record in waiting}.union(targets or ())
+        for index, objects in list(self._objects.items()):
+            if targets is None or index in wanted:
+                objects.refresh()
         for record in waiting:
             self._finish(record, may_wait=False)
 
