@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,15 @@ def test_own_usage_grows() -> None:
     after = own_usage()
     assert after.cpu_s > before.cpu_s
     assert after.memory_bytes > 1 << 20
+
+
+def test_own_usage_has_the_memory_of_children() -> None:
+    before = own_usage()
+    size = 64 << 20
+    command = [sys.executable, "-c", f"data = b'x' * {size}; print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        now = own_usage()
+        child.communicate(b"\n")
+    assert size < now.memory_bytes - before.memory_bytes < 2 * size

@@ -8,20 +8,22 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.kernel import syscalls, uprobe_helper, uprobe_links, uprobes
+from ebpfprof.kernel import probe_holders, syscalls, uprobe_helper, uprobe_links, uprobes
 from ebpfprof.kernel.held_probes import ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.kernel.uprobes import NO_PROGRAM
 from ebpfprof.process.process import Target as Opened
-from tests.kernel.kernel_state import has_probes
+from tests.kernel.kernel_state import has_probes, helpers, holders
 from tests.kernel.programs import program
+from tests.kernel.unharmed import await_true
 from tests.targets_run import Target
 
 
@@ -48,6 +50,71 @@ def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
             helper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
     finally:
         os.close(program)
+
+
+def test_threads_that_wait_have_their_probes_detached_together(
+    helper: UprobeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes as long for many as for one."""
+    asked: list[list[int]] = []
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def ask(request: dict[str, Any], _: object = ()) -> None:
+        asked.append(request["detach"])
+        begun.set()
+        may_go_on.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(helper, "_ask_in_turn", ask)
+        threads = [threading.Thread(target=helper.detach, args=([group],)) for group in range(6)]
+        threads[0].start()
+        begun.wait()
+        for thread in threads[1:]:
+            thread.start()
+        while len(helper._leaving[False]) < len(threads) - 1:
+            pass
+        may_go_on.set()
+        for thread in threads:
+            thread.join()
+    assert asked == [[0], [1, 2, 3, 4, 5]]
+
+
+def test_a_holder_that_lives_for_long_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes a shell, under the same name; its probes stay, and are detached as ever."""
+    monkeypatch.setattr(probe_holders, "_LONG_MS", 0)
+    uses_links = uprobe_links.is_offered()
+    nothing = syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=uses_links))
+    with Target.start(program("pingpong")) as running, Opened(running.pid) as target:
+        go = inspect(target)
+        anchor, wake = (
+            (go.file_offset(pc), pc + go.load_bias) for pc in (go.sites.anchor_pc, go.sites.wake_pc)
+        )
+        kept = UprobeHelper(uses_links=uses_links)
+        probes = [Uprobe("f", *wake, cookie=0)]
+        kept.attach(0, target.exe_fd, running.pid, probes, {"f": nothing}, anchor=anchor)
+        held = [each for each in holders(os.getpid()) if each not in helpers(os.getpid())]
+        assert len(held) == 2
+        await_true(lambda: all(_is_shell(each) for each in held), "they are no shells")
+        assert all(_own_kib(each) < 600 for each in held)  # 1,900 before
+        assert {Path(f"/proc/{each}/comm").read_text() for each in held} == {"ebpfprof-holder\n"}
+        assert has_probes(running.pid)
+        kept.detach([0])
+        assert not has_probes(running.pid)
+        assert kept.failure is None
+        kept.close()
+    os.close(nothing)
+
+
+def _is_shell(pid: int) -> bool:
+    """Whether it is one, and has given itself its name."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return words.startswith(b"/bin/sh") and b"ebpfprof" in Path(f"/proc/{pid}/comm").read_bytes()
+
+
+def _own_kib(pid: int) -> int:
+    """The memory that a process shares with no other."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
