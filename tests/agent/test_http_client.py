@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from base64 import b64encode
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.agent.sinks.http_client import MAX_ANSWER, HttpClient
+from ebpfprof.agent.sinks.secrets import read_secret
 from ebpfprof.agent.sinks.sink import RetryLater
 from tests.backends.certificates import certificate
 from tests.backends.ports import free_port
@@ -159,3 +161,12 @@ def test_tls_needs_the_authority_and_the_address(tmp_path: Path) -> None:
         pytest.raises(RetryLater, match=r"IP address mismatch"),
     ):
         client(server.url, ca_file=str(other)).post(b"", {})
+
+
+def test_a_folder_in_place_of_a_secret_costs_no_descriptor(tmp_path: Path) -> None:
+    """Where a file is missing that a container mounts, there is an empty folder."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(ValueError, match=r"^can't be read: Is a directory$"):
+            read_secret(str(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
-from ebpfprof.agent.sinks.folder import INDEX
+from ebpfprof.agent.sinks.folder import INDEX, FolderDelivery
 from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.agent.sinks.queued import QueuedSink
 from ebpfprof.agent.sinks.sink import Item, Refused, RetryLater
@@ -209,3 +211,60 @@ def test_a_ring_that_can_not_be_opened_changes_nothing(tmp_path: Path) -> None:
     sinks.give(window(0))
     wait_until(lambda: all(each.counters().sent == 1 for each in sinks.all))
     sinks.close()
+
+
+def test_a_ring_that_is_switched_off_is_told_no_more(tmp_path: Path) -> None:
+    sinks = Sinks(pytest.fail)
+    sinks.use(with_sinks(tmp_path, "a", is_ringed=True))
+    assert sinks.ring_state()
+    sinks.use(with_sinks(tmp_path, "a"))
+    assert sinks.ring_state() is None
+    sinks.close()
+
+
+def test_a_window_that_comes_while_a_sink_is_replaced_is_not_lost(tmp_path: Path) -> None:
+    """The sinks change in the very moment in which a window is given to them."""
+    sinks = Sinks(pytest.fail)
+    sinks.use(with_sinks(tmp_path, "a"))
+    changing: list[threading.Thread] = []
+
+    class Late(QueuedSink):
+        def take(self, item: Item) -> None:
+            changing.append(threading.Thread(target=sinks.use, args=(with_sinks(tmp_path, "b"),)))
+            changing[0].start()
+            changing[0].join(0.05)  # it waits for us
+            super().take(item)
+
+    (first,) = sinks.all
+    first.__class__ = Late
+    sinks.give(window(0))
+    changing[0].join()
+    sinks.close()
+    assert lines(tmp_path / "a") == [1000.0]
+
+
+@pytest.mark.parametrize("name", [INDEX, "shop-7-1000000.block.pb.part"])
+def test_no_link_in_the_folder_of_a_sink_is_followed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        FolderDelivery(str(tmp_path / "out")).deliver(window(0))
+    assert (tmp_path / "other").read_text() == "precious"
+
+
+def test_a_line_for_which_there_is_no_room_leaves_no_part_of_it(tmp_path: Path) -> None:
+    delivery = FolderDelivery(str(tmp_path))
+    unwatched = Unwatched(window(0).identity, 8, 9, "shop", 1000.0, 1001.0, "budget")
+    delivery.deliver(unwatched)
+    size = (tmp_path / INDEX).stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            delivery.deliver(unwatched)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    delivery.deliver(replace(unwatched, start_s=1001.0))
+    assert lines(tmp_path) == [1000.0, 1001.0]
+    assert stat.S_IMODE((tmp_path / INDEX).stat().st_mode) == 0o600

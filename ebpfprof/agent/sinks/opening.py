@@ -74,16 +74,16 @@ class Sinks:
             self._add(before, self._opened([each for each in before if each not in kept]), left)
             raise
         self._ring_path = ring_path
+        self._ring = self._ring if ring_path else None
         self._add(wanted, opened, left)
 
     def give(self, item: Item) -> None:
         """Give an item to each sink."""
-        with self._lock:
-            sinks = self.all
+        with self._lock:  # until all have it: a sink that is replaced meanwhile would lose it
             if self._held is not None:
                 self._held.append(item)
-        for sink in sinks:
-            sink.take(item)
+            for sink in self.all:
+                sink.take(item)
 
     def close(self) -> None:
         """Let all sinks deliver what waits for some seconds, and close them."""
