@@ -15,7 +15,7 @@ from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
 from ebpfprof.agent.sinks.folder import INDEX, FolderDelivery
 from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.agent.sinks.queued import QueuedSink
-from ebpfprof.agent.sinks.sink import Item, Refused, RetryLater
+from ebpfprof.agent.sinks.sink import Delivery, Item, Refused, RetryLater
 from ebpfprof.agent.sinks.waiting import QueueBounds, size_of
 from ebpfprof.errors import RingError
 from ebpfprof.export import pprof
@@ -58,6 +58,9 @@ class Scripted:
 
     def beat(self) -> None:
         self.beats += 1
+
+    def go_on(self, before: Delivery) -> None:
+        raise AssertionError(before)
 
     def close(self) -> None:
         self.is_closed = True

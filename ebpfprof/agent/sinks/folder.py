@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from ebpfprof.agent.sinks.sink import Item
+from ebpfprof.agent.sinks.sink import Delivery, Item
 from ebpfprof.export import pprof
 from ebpfprof.profile.service import ServiceWindow
 
@@ -40,6 +40,9 @@ class FolderDelivery:
 
     def beat(self) -> None:
         """There is nothing to do."""
+
+    def go_on(self, before: Delivery) -> None:
+        """There is nothing to do: each item is written whole."""
 
     def close(self) -> None:
         """There is nothing to give back."""
