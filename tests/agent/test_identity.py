@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,19 +23,12 @@ from ebpfprof.agent.identity.service import META_LABELS, Identifier, Verdict
 from ebpfprof.agent.settings import Settings
 from ebpfprof.agent.settings_file import parsed
 from tests.agent.contexts import process_context
-from tests.agent.processes import SHOP, described
+from tests.agent.processes import SHOP, described, with_environment
 from tests.targets_run import Target
 
 ID = "0123456789abcdef" * 4
 UID = "11111111-2222-3333-4444-555555555555"
 PUBLISHER = Path(__file__).parent / "publisher.py"
-
-
-@contextmanager
-def with_environment(**env: str) -> Iterator[int]:
-    """The pid of a process that waits and has this environment."""
-    with Target.start(Path("/bin/sh"), "-c", "echo ready $$; read x; exit 0", env=env) as running:
-        yield running.pid
 
 
 def verdict(

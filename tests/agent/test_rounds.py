@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from ebpfprof.agent import rounds as module
-from ebpfprof.agent.costs import OPENING_S
 from ebpfprof.agent.roster import FAILED
-from ebpfprof.agent.scheduler import BUDGET, PLACES
+from ebpfprof.agent.scheduler import PLACES
 from ebpfprof.agent.settings_file import parsed
 from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.errors import CorruptBinary, NotGoProgram
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.service import ProcessEnd
-from ebpfprof.system.own_usage import own_usage
 from tests.agent.node import DROP_DASH, RICH, Node, identifier
-from tests.agent.processes import described
-from tests.agent.test_identity import with_environment
 from tests.continuous.fakes import ALL_KINDS, FakeTarget
 from tests.continuous.loops import run, until
-
-
-@pytest.fixture
-def shop() -> Iterator[GoProcess]:
-    """A process that runs."""
-    with with_environment() as pid:
-        yield described(pid)
-
-
-@pytest.fixture
-def three() -> Iterator[list[GoProcess]]:
-    """Three of them."""
-    with ExitStack() as held:
-        yield [described(held.enter_context(with_environment())) for _ in range(3)]
 
 
 def test_each_event_is_in_one_window(shop: GoProcess) -> None:
@@ -83,6 +62,37 @@ def test_a_process_that_is_recorded_for_long_is_opened_again_without_a_loss(
         node.target(shop.pid).work(5)
         await node.end()
         assert node.events(shop.pid) == [3, 4, 5]
+
+    run(work())
+
+
+def test_few_are_opened_again_at_once_the_oldest_first(
+    three: list[GoProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        node = Node(*three)
+        await node.begin()
+        oldest = node.rounds._recorded[three[1].pid, three[1].started_ns]
+        oldest.since_s -= 7
+        monkeypatch.setattr(module, "_RENEW_S", 0.0)
+        monkeypatch.setattr(module, "_RENEWED_AT_ONCE", 1)
+        await node.turn()
+        assert len(node.live.opened) == 4
+        assert node.live.opened[3] == three[1].pid
+
+    run(work())
+
+
+def test_what_is_known_of_a_process_is_looked_at_at_the_end_of_a_round(shop: GoProcess) -> None:
+    async def work() -> None:
+        node = Node(shop)
+        await node.begin()
+        rules = parsed(DROP_DASH, "a").rules
+        node.roster._identifier = identifier(replace(RICH, rules=rules))
+        await node.survey()
+        assert node.rounds.recorded == 1
+        await node.turn()
+        assert node.recorded == {}
 
     run(work())
 
@@ -216,128 +226,13 @@ def test_the_end_of_a_process_is_told_once(shop: GoProcess) -> None:
         assert [(e.pid, e.process_start_ns) for e in ends] == [(gone.pid, gone.started_ns)]
         assert 0 <= time.time() - ends[0].end_s < 60
         assert node.recorded == {}
+        # Nothing is kept of it.
+        await until(lambda: not node.rounds.manager.processes)
+        await node.survey()
+        assert not node.rounds._handover._members
+        assert not node.rounds.costs._of_targets
         await node.end()
         await running
-
-    run(work())
-
-
-def test_with_too_much_memory_fewer_are_recorded_and_more_again_later(
-    three: list[GoProcess],
-) -> None:
-    async def work() -> None:
-        node = Node(*three)
-        await node.begin()
-        node.rounds.settings = replace(RICH, max_memory=1 << 20)
-        await node.turn()
-        assert node.rounds.recorded == 2
-        assert "The agent has" in node.said[0]
-        assert "2 processes at once" in node.said[0]
-        await node.turn()
-        await node.turn()
-        assert node.rounds.recorded == 1
-        assert "1 process at once" in node.said[-1]
-        node.rounds.settings = replace(RICH, max_memory=own_usage().rss_bytes * 10)
-        await node.turn()
-        assert node.rounds.recorded == 2
-        for _ in range(300):
-            node.rounds._fit_memory()
-        assert node.rounds._places == RICH.max_processes
-
-    run(work())
-
-
-def test_costs_are_those_of_the_round(shop: GoProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        node = Node(shop)
-        rounds = node.rounds
-        await node.begin()
-        for round_, (total_ns, expected) in enumerate([(4e9, 0.4), (4e9, 0.0), (6e9, 0.2)]):
-            node.live.costs_ns[shop.pid] = total_ns
-            usage = own_usage()
-            rounds._begun_s, rounds._cpu_s = time.monotonic() - 10, usage.cpu_s - 5
-            spent = rounds._spent()
-            assert rounds.figures.spent_on_targets == pytest.approx(expected, rel=0.1)
-            assert rounds.figures.spent_on_self == pytest.approx(0.5, rel=0.1)
-            # What starting takes beyond the income is not counted.
-            own = min(0.5, rounds.income) if not round_ else 0.5
-            assert spent == pytest.approx(expected + own, rel=0.1)
-            rounds.figures.rounds += 1
-        key = shop.pid, shop.started_ns
-        assert rounds.costs.of(key, 10) == pytest.approx(rounds.costs.of(key) + OPENING_S / 10)
-
-    monkeypatch.setattr(module, "_STARTED_AT_ONCE", 1)
-    run(work())
-
-
-def test_more_than_the_budget_is_not_spent(three: list[GoProcess]) -> None:
-    async def work() -> None:
-        poor = replace(RICH, max_node_overhead=0.1 / (os.cpu_count() or 1), window=10)
-        node = Node(*three, settings=poor)
-        assert node.rounds.income == pytest.approx(0.001)
-        await node.begin()
-        assert node.rounds.recorded == 1  # the first has its turn, whatever it costs
-        assert set(node.rounds.waiting.values()) == {BUDGET}
-        (key,) = node.recorded
-        node.live.costs_ns[key[0]] = 1e9
-        await node.turn()
-        assert node.recorded == {}  # there is a debt
-        assert set(node.rounds.waiting.values()) == {BUDGET}
-
-    run(work())
-
-
-def test_few_are_started_at_a_time_and_all_in_the_end(three: list[GoProcess]) -> None:
-    async def work() -> None:
-        node = Node(*three)
-        node.live.gate.clear()
-        node.rounds.begin()
-        assert (node.rounds.recorded, node.rounds.starting) == (0, 3)
-        await until(lambda: len(node.live.opened) == 2)
-        node.rounds.start_some()
-        assert len(node.recorded) == 2
-        node.live.gate.set()
-        await node.settled()
-        assert (node.rounds.recorded, node.rounds.starting) == (3, 0)
-
-    run(work())
-
-
-@pytest.mark.parametrize(
-    ("begun_s", "window_s", "is_growing", "lasts_s"),
-    [
-        (600.0, 60, False, 60),
-        (620.0, 60, False, 40),
-        (630.0, 60, False, 30),
-        (640.0, 60, False, 80),
-        (659.0, 60, False, 61),
-        (600.0, 60, True, 5),
-        (603.0, 60, True, 7),
-        (600.5, 1, True, 0.5),
-        (601.0, 3600, False, 2999),
-    ],
-)
-def test_rounds_end_at_multiples_of_the_window(
-    shop: GoProcess, begun_s: float, window_s: float, is_growing: bool, lasts_s: float
-) -> None:
-    async def work() -> None:
-        rounds = Node(shop, settings=replace(RICH, window=window_s)).rounds
-        rounds._begun_s, rounds._begun_unix_s = 7.0, begun_s
-        rounds._is_growing = is_growing
-        assert rounds.next_turn_s - 7.0 == pytest.approx(lasts_s)
-
-    run(work())
-
-
-def test_while_it_is_not_known_what_recording_costs_few_more_are_recorded(
-    shop: GoProcess,
-) -> None:
-    async def work() -> None:
-        # All but the first can't be opened: it is about who has a turn.
-        node = Node(*(replace(shop, started_ns=shop.started_ns + n) for n in range(40)))
-        plan = node.rounds._planned(0.0, 1.0)
-        assert len(plan) == module._MORE_AT_ONCE
-        assert node.rounds._is_growing
 
     run(work())
 

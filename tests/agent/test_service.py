@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +20,11 @@ from ebpfprof.agent.service import Agent
 from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
 from ebpfprof.agent.settings_file import parsed
 from ebpfprof.agent.sinks.folder import INDEX
+from ebpfprof.continuous import manager
 from ebpfprof.discovery.processes import GoProcess, Survey
 from ebpfprof.errors import BadConfig
 from ebpfprof.system.notify import Notifier
 from tests.agent.node import DROP_DASH, RICH, Live
-from tests.agent.processes import described
-from tests.agent.test_identity import with_environment
 from tests.continuous.fakes import ALL_KINDS, FakeTarget
 from tests.continuous.loops import run, until
 
@@ -76,13 +75,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_TICK_S", 0.005)
     monkeypatch.setattr(service, "_ALIVE_S", 0.005)
     monkeypatch.setattr(service, "SURVEY_S", 0.01)
-
-
-@pytest.fixture
-def shop() -> Iterator[GoProcess]:
-    """A process that runs."""
-    with with_environment() as pid:
-        yield described(pid)
+    monkeypatch.setattr(manager, "CHECK_S", 0.005)
 
 
 def into(folder: Path, **more: Any) -> Settings:  # noqa: ANN401 - of each setting
@@ -131,6 +124,7 @@ def test_the_last_window_is_delivered_at_the_end(tmp_path: Path, shop: GoProcess
         async with running(into(tmp_path), shop) as made:
             assert made.is_ready()
             made.live.targets[shop.pid].work(3)
+            await asyncio.sleep(0.05)  # that many looks end no window
             (sink,) = made.agent.sinks.all
         assert not made.is_ready()
         (window,) = windows(tmp_path)
