@@ -38,7 +38,7 @@ def test_each_event_is_in_one_window(shop: GoProcess) -> None:
         assert (first.identity.service, first.identity.node) == ("dash", "n1")
         assert first.process_start_ns == shop.started_ns
         assert (first.command, first.go_version) == ("shop", "go1.27.3")
-        assert node.rounds.figures.rounds == 2
+        assert (node.rounds.figures.rounds, node.rounds.figures.windows) == (2, 3)
 
     run(work())
 
