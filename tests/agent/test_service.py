@@ -52,9 +52,15 @@ class Run:
     told: Told
     said: list[str]
     work: asyncio.Future[None]
+    there: list[GoProcess]
     reloads: int = 0
     file: Settings | BadConfig = RICH
     is_over: bool = False
+
+    def join(self, process: GoProcess) -> None:
+        """From now on this process is there."""
+        self.there.append(process)
+        self.live.targets[process.pid] = FakeTarget(process.pid, kinds=ALL_KINDS)
 
     def is_ready(self) -> bool:
         return self.agent.is_ready
@@ -89,10 +95,11 @@ async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
     """Run an agent until the block ends; then it is told to end."""
     live = Live({each.pid: FakeTarget(each.pid, kinds=ALL_KINDS) for each in found})
     said: list[str] = []
-    table = cast("Any", SimpleNamespace(survey=lambda **_: Survey(found, 0)))
+    there = list(found)
+    table = cast("Any", SimpleNamespace(survey=lambda **_: Survey(tuple(there), 0)))
     told = Told()
     agent = Agent(settings, live, table, Log(said.append), told)
-    made = Run(agent, live, told, said, cast("Any", None))
+    made = Run(agent, live, told, said, cast("Any", None), there)
 
     def load() -> Settings:
         if isinstance(made.file, BadConfig):
@@ -109,7 +116,9 @@ async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
             on_ready=lambda: None,
         )
     )
-    await until(lambda: agent.rounds.recorded == len(found) or made.work.done())
+    await until(
+        lambda: (agent.is_ready and agent.rounds.recorded == len(found)) or made.work.done()
+    )
     yield made
     made.is_over = True
     await made.work
