@@ -66,6 +66,7 @@ def test_what_was_recorded_is_told(tmp_path: Path, shop: GoProcess) -> None:
             agent.rounds._begun_s -= 100
             await agent.rounds.turn()
             await until(lambda: all(each.counters().sent == 1 for each in agent.sinks.all))
+            agent.rounds.figures.spent_on_self = 0.25
             found = await values_of(agent)
             of = {"service": "dash", "namespace": ""}
             events = 4  # three, and one that each target has
@@ -84,7 +85,7 @@ def test_what_was_recorded_is_told(tmp_path: Path, shop: GoProcess) -> None:
             ratio = value(found, "agent_node_overhead_ratio", of="targets")
             assert ratio == pytest.approx(0.01 / processors, rel=0.1)
             assert value(found, "agent_node_overhead_ratio", of="limit") == 0.5
-            assert value(found, "agent_node_overhead_ratio", of="agent") < 0.5
+            assert value(found, "agent_node_overhead_ratio", of="agent") == 0.25 / processors
             assert value(found, "agent_memory_bytes", of="limit") == 1 << 40
             assert 1 << 20 < value(found, "agent_memory_bytes", of="agent") < 1 << 40
             assert value(found, "agent_cpu_seconds_total") > 0
