@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from ebpfprof.agent import service
+from ebpfprof.agent.identity.pods import Pods
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service import Agent
 from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
@@ -25,6 +26,7 @@ from ebpfprof.discovery.processes import GoProcess, Survey
 from ebpfprof.errors import BadConfig
 from ebpfprof.system.notify import Notifier
 from tests.agent.node import DROP_DASH, RICH, Live
+from tests.agent.test_pods import MadeUpSource
 from tests.continuous.fakes import ALL_KINDS, FakeTarget
 from tests.continuous.loops import run, until
 
@@ -145,6 +147,21 @@ def test_the_last_window_is_delivered_at_the_end(tmp_path: Path, shop: GoProcess
     run(work())
 
 
+def test_newcomers_are_found_and_sources_of_pods_are_closed(
+    tmp_path: Path, three: list[GoProcess]
+) -> None:
+    async def work() -> None:
+        source = MadeUpSource()
+        async with running(into(tmp_path), three[0]) as made:
+            made.agent.pods = Pods("/nowhere", [source.opened()])
+            made.join(three[1])
+            await until(lambda: made.agent.rounds.recorded == 2)
+            assert not source.is_closed
+        assert source.is_closed
+
+    run(work())
+
+
 def test_a_round_ends_by_itself(tmp_path: Path, shop: GoProcess) -> None:
     async def work() -> None:
         async with running(into(tmp_path, window=0.1), shop) as made:
@@ -182,6 +199,7 @@ def test_what_can_change_while_it_runs_does(tmp_path: Path, shop: GoProcess) -> 
             assert agent.settings == changed
             assert await made.reload(changed) == "ebpfprof: The configuration was read again."
             assert made.is_right()
+            await asyncio.sleep(0.03)  # a file is read once
             assert made.told.lines.count("RELOADING=1") == 5
             assert made.told.lines.count("READY=1") == 6
             assert agent.rounds.recorded == 1

@@ -158,6 +158,66 @@ def test_a_delivery_gets_beats_while_there_is_nothing_to_do() -> None:
     sink.close(DEADLINE_S)
 
 
+def test_what_waits_is_tried_at_the_end_although_its_time_has_not_come() -> None:
+    delivery = Scripted(RetryLater("busy", after_s=3600.0))
+    sink = QueuedSink("x", delivery)
+    sink.take(window(0))
+    wait_until(lambda: sink.counters().retried == 1)
+    sink.close(5.0)
+    assert delivery.delivered == [window(0)]
+
+
+def test_a_backend_is_not_asked_before_it_wants_to_be() -> None:
+    now = [0.0]
+    delivery = Scripted(RetryLater("busy", after_s=3600.0))
+    sink = QueuedSink("x", delivery, QueueBounds(most_age_s=9999), clock=lambda: now[0])
+    sink.take(window(0))
+    wait_until(lambda: sink.counters().retried == 1)
+    now[0] = 3599.0
+    beats = delivery.beats
+    wait_until(lambda: delivery.beats > beats)
+    assert delivery.attempts == 1
+    now[0] = 3601.0
+    wait_until(lambda: sink.counters().sent == 1)
+    sink.close(DEADLINE_S)
+
+
+def test_attempts_are_further_and_further_apart_and_not_all_at_once() -> None:
+    sink = QueuedSink("x", Scripted())
+    sink.close(DEADLINE_S)
+    for waited_s, least_s, most_s in ((2.0, 2.0, 4.0), (20.0, 20.0, 40.0), (9999.0, 30.0, 60.0)):
+        pauses = [sink._back_off(waited_s) for _ in range(50)]
+        assert least_s <= min(pauses) < max(pauses) <= most_s
+    assert sink._back_off(0.0) > 0
+
+
+def test_a_beat_that_fails_ends_no_sink_and_what_is_no_window_is_not_counted() -> None:
+    class Broken(Scripted):
+        def beat(self) -> None:
+            super().beat()
+            raise OSError("nobody thought of it")
+
+    delivery = Broken(Refused("no"))
+    sink = QueuedSink("x", delivery)
+    wait_until(lambda: delivery.beats >= 2)
+    sink.take(ProcessEnd(7, 9, 5.0))
+    sink.take(window(0))
+    sink.close(DEADLINE_S)
+    assert delivery.delivered == [window(0)]
+    assert sum(sink.counters().dropped.values()) == 0
+
+
+def test_of_an_attempt_that_hangs_nothing_is_taken_over() -> None:
+    delivery = Scripted(is_open=False)
+    sink = QueuedSink("x", delivery)
+    sink.take(window(0))
+    assert delivery.entered.wait(DEADLINE_S)
+    left = sink.hand_over(0.01)
+    assert left.delivery is None
+    assert [each.item for each in left.items] == [window(0)]
+    delivery.gate.set()
+
+
 def with_sinks(folder: Path, *names: str, is_ringed: bool = False) -> Settings:
     ring = RingSettings(enabled=is_ringed, path=str(folder / "ring"), keep_free=0)
     sinks = tuple(SinkSettings("folder", name, str(folder / name)) for name in names)
