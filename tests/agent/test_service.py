@@ -177,12 +177,15 @@ def test_what_can_change_while_it_runs_does(tmp_path: Path, shop: GoProcess) -> 
     async def work() -> None:
         async with running(into(tmp_path), shop) as made:
             changed = into(tmp_path, node="n2", max_memory=1 << 30)
+            pods = made.agent.pods
             fixed = replace(changed, max_processes=7, options={"hz": 19})
             assert await made.reload(fixed) == (
                 "ebpfprof: The configuration was read again; max_processes and options will "
                 "change when the agent is started again."
             )
             agent = made.agent
+            assert agent.pods is not pods
+            pods = agent.pods
             assert agent.settings == agent.rounds.settings == agent.roster.settings == changed
             (member,) = agent.roster.members.values()
             assert member.verdict.identity.node == "n2"
@@ -203,6 +206,8 @@ def test_what_can_change_while_it_runs_does(tmp_path: Path, shop: GoProcess) -> 
             assert made.told.lines.count("RELOADING=1") == 5
             assert made.told.lines.count("READY=1") == 6
             assert agent.rounds.recorded == 1
+            await made.reload(replace(changed, max_memory=2 << 30))
+            assert agent.pods is pods
 
     run(work())
 
@@ -238,7 +243,9 @@ def test_the_watchdog_is_not_told_of_work_that_is_stuck(
 
     async def work() -> None:
         async with running(into(tmp_path)) as made:
-            await until(lambda: "WATCHDOG=1" in made.told.lines)
+            await asyncio.sleep(0.1)
+            before = made.told.lines.count("WATCHDOG=1")
+            await until(lambda: made.told.lines.count("WATCHDOG=1") > before)
             made.agent.rounds.settle = stuck  # type: ignore[method-assign]
             await until(lambda: made.agent._worked_s < monotonic() - 0.06)
             await asyncio.sleep(0.02)
