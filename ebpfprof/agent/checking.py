@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.agent.identity.pods import Pods
@@ -97,8 +98,13 @@ def time_text(seconds: float) -> str:
     """A length of time as a file has it: 1h, 90s, 7d."""
     for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= unit_s and seconds % unit_s == 0:
-            return f"{seconds / unit_s:g}{unit}"
-    return f"{seconds:g}s"
+            return f"{_digits(seconds / unit_s)}{unit}"
+    return f"{_digits(seconds)}s"
+
+
+def _digits(number: float) -> str:
+    """All digits of a number, without an exponent, which times can't have."""
+    return format(Decimal(repr(number)), "f").removesuffix(".0")
 
 
 def _toml(value: Any) -> str:  # noqa: ANN401 - of each setting
@@ -108,7 +114,9 @@ def _toml(value: Any) -> str:  # noqa: ANN401 - of each setting
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return _digits(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(getattr(value, "pattern", None) or str(value))  # TOML's strings have JSON's
+    # TOML's escapes are those of JSON, but for pairs of surrogates.
+    text = json.dumps(getattr(value, "pattern", None) or str(value), ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +63,12 @@ class Handover:
         self._give(ProcessEnd(about.pid, about.started_ns, process.ended_s))
 
     def unwatched(self, member: Member, reason: str, begun_s: float, ended_s: float) -> None:
-        """Tell sinks that a process was not recorded in this time (Unix), though it was wanted."""
+        """Tell sinks that a process was not recorded in this time (Unix), though it was wanted.
+
+        It may have started in the middle of that.
+        """
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - member.about.started_ns / 1e9
+        begun_s = min(max(begun_s, time.time() - age_s), ended_s)
         self._figures.unwatched_s[reason] += ended_s - begun_s
         if member.verdict.reason:
             return  # the settings or the process itself say so

@@ -54,6 +54,11 @@ class Member:
         self.failures = min(self.failures + 1, 16)
         self.failed_until_s = time.monotonic() + pause_s
 
+    def look_again(self, about: GoProcess, verdict: Verdict) -> None:
+        """It runs another program now, or its file was moved: what failed before may work."""
+        self.about, self.verdict = about, verdict
+        self.failures, self.failed_until_s = 0, 0.0
+
     def note_use(self) -> None:
         """Look at how much CPU time it uses."""
         now_s, used_ns = time.monotonic(), _cpu_ns(self.about.pid)
@@ -83,8 +88,10 @@ class Roster:
         members = {}
         for about in found.go:
             member = self.members.get((about.pid, about.started_ns))
-            if member is None or _is_another(member.about, about):
+            if member is None:
                 member = Member(about, self._identifier.verdict(about))
+            elif _is_another(member.about, about):
+                member.look_again(about, self._identifier.verdict(about))
             member.about = about
             member.note_use()
             members[member.key] = member
@@ -149,7 +156,7 @@ class Roster:
 
 
 def _is_another(known: GoProcess, now: GoProcess) -> bool:
-    """Whether it runs another program than it did."""
+    """Whether it runs another program than it did, or the same one by another name."""
     return (known.executable, known.command) != (now.executable, now.command)
 
 

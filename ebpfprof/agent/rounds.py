@@ -104,7 +104,8 @@ class Rounds:
     @property
     def recorded(self) -> int:
         """How many processes are recorded now."""
-        return sum(each.process.is_recording for each in self._recorded.values())
+        recorded = list(self._recorded.values())  # the thread that answers /metrics asks, too
+        return sum(each.process.is_recording for each in recorded)
 
     @property
     def starting(self) -> int:
@@ -178,9 +179,9 @@ class Rounds:
         self._drop_ended()
         refused = [each for each in self._recorded.values() if self._roster.why_not(each.member)]
         await asyncio.gather(*(self._release(each, "the rules changed") for each in refused))
+        known = {*self._recorded, *self.waiting, *self._queue}
         for candidate in self._roster.candidates(self.costs, self._recorded):
-            key = candidate.key
-            if key not in self._recorded and key not in (*self.waiting, *self._queue):
+            if candidate.key not in known:
                 self._admit(candidate)
 
     async def stop(self) -> None:
@@ -227,12 +228,13 @@ class Rounds:
     def _drop_ended(self) -> None:
         for key, each in list(self._recorded.items()):
             if each.process.take_problem():
-                each.member.fail()
                 self.manager.note_ending(each.process, "it could not be recorded")
             if each.process.ending is not None:
                 del self._recorded[key]
                 if started_ns(each.process.pid) != each.member.about.started_ns:
                     self._handover.ended(each.process, each.member)
+                elif not each.process.since_s:  # it runs, but could not be opened
+                    each.member.fail()
         self._handover.keep(self.manager.processes)
 
     def _note_begin(self, usage: OwnUsage, *, has_windows: bool) -> None:
@@ -277,9 +279,10 @@ class Rounds:
         used, most = self.figures.usage.memory_bytes, self.settings.max_memory
         if used > most:
             self._places = max(1, int(min(self._places, len(self._recorded)) * _FEWER))
+            number = "1 process" if self._places == 1 else f"{self._places} processes"
             self._log.say(
                 f"The agent has {used >> 20} MiB of memory, more than max_memory allows "
-                f"({most >> 20} MiB): from now on {self._places} processes are recorded at once."
+                f"({most >> 20} MiB): from now on it records {number} at once."
             )
             gc.collect()
         elif used < _ROOMY * most:

@@ -77,7 +77,7 @@ class Agent:
             self.is_ready = True
             on_ready()
             self._notifier.ready(self._status())
-            await self._until_end(self._work(reloads, load), should_end)
+            await self._until_end(self._work(reloads, load), working, should_end)
             self.is_ready = False
             self._notifier.stopping()
             await self._unless_aborted(self._end())
@@ -89,14 +89,21 @@ class Agent:
                 task.cancel()
             await asyncio.gather(working, serving, telling, return_exceptions=True)
 
-    async def _until_end(self, work: Awaitable[None], should_end: Callable[[], bool]) -> None:
-        """Do the work until `should_end`; it may be in the middle of something then."""
+    async def _until_end(
+        self, work: Awaitable[None], beside: asyncio.Future[None], should_end: Callable[[], bool]
+    ) -> None:
+        """Do the work until `should_end`; it may be in the middle of something then.
+
+        Raises what ends it or what goes on beside it: an agent without that would miss ends.
+        """
         task = asyncio.ensure_future(work)
         try:
-            while not should_end() and not task.done():
-                await asyncio.wait([task], timeout=_TICK_S)
-            if task.done():
-                await task
+            while not should_end():
+                done, _ = await asyncio.wait(
+                    [task, beside], timeout=_TICK_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                for each in done:
+                    await each
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -95,9 +95,9 @@ def parsed(text: str, shown: str) -> Settings:
 
 def _contents(path: str, shown: str) -> str:
     """The text of the file. Raises OSError, and BadConfig if it may not be trusted."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as opened:
-        status = os.fstat(fd)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as opened:
+        status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise BadConfig(f"{shown} is not a regular file.")
         if status.st_uid not in (0, os.geteuid()):

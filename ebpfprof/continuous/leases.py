@@ -110,6 +110,11 @@ class Leases:
             if not isinstance(error, TargetGone):  # which `ending` tells
                 self._tell(process, printable(str(error)))
             return
+        except Exception as error:  # one program that nobody thought of must not hold up others
+            process.is_leased = False
+            what = printable(f"{type(error).__name__}: {error}")
+            self._tell(process, f"Process {process.pid} ({process.name}) can't be recorded: {what}")
+            return
         process.holds_lease = True
         if process.ending is not None or self._stopping.is_set():
             self._end_lease(process)

@@ -15,6 +15,7 @@ VERSION: Final = 1
 
 _MARK: Final = 0x65427066  # "eBpf": the file is ours
 _BUSY_S: Final = 10.0
+_MAY_PASS: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED")
 _LOG_PAGES: Final = 64  # of 4 KiB: so long may the write-ahead log get, about
 _SCHEMA: Final = f"""
 PRAGMA application_id = {_MARK};
@@ -41,7 +42,10 @@ class IndexDamagedError(Exception):
 
 
 class RingDatabase:
-    """An open index. Methods raise IndexDamagedError, sqlite3.OperationalError on a full disk."""
+    """An open index. Methods raise IndexDamagedError; sqlite3.OperationalError for what may pass.
+
+    That is a full disk, one that fails, or an index that another program locks.
+    """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -154,11 +158,11 @@ class RingDatabase:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Raise IndexDamagedError for what sqlite3 raises, but for a full disk or a failing one."""
+    """Raise IndexDamagedError for what sqlite3 raises, but for what may pass."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        if getattr(error, "sqlite_errorname", "").startswith(_MAY_PASS):
             raise
         raise IndexDamagedError(str(error)) from error
     except (sqlite3.Error, ValueError, TypeError) as error:

@@ -3,8 +3,7 @@
 It is a copy of what the files say of themselves, so that a question about ten minutes does not read
 a week of files: it can be rebuilt from them. Only when the agent ran, and why a process was not
 recorded, stands nowhere else. Readers may read while the one writer writes (write-ahead log).
-Times are nanoseconds of Unix time. Methods raise IndexDamagedError, or sqlite3.OperationalError on
-a full disk.
+Times are nanoseconds of Unix time. Methods raise what those of RingDatabase do.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ class IndexChanges:
     def forget(self, before_ns: int) -> None:
         """Forget runs and unrecorded times before a time, and processes of which nothing is left.
 
-        A process whose end is not known may go on.
+        One that goes on is added again with its next file.
         """
         self._database.run("DELETE FROM run WHERE until_ns < ?", (before_ns,))
         self._database.run("DELETE FROM unrecorded WHERE until_ns < ?", (before_ns,))
@@ -178,13 +177,16 @@ class IndexQueries:
         return list(map(_file, rows))
 
     def size(self) -> tuple[int, int]:
-        """How many files there are, and the bytes that they take."""
+        """How many files there are, and the bytes that they take: reads a row for each."""
         count, taken = self._database.row("SELECT count(*), coalesce(sum(bytes), 0) FROM file")
         return int(count), int(taken)
 
     def times(self) -> tuple[int, int] | None:
-        """When the oldest file begins and the newest ends; None without files."""
-        first, last = self._database.row("SELECT min(start_ns), max(end_ns) FROM file")
+        """When the file that ended first began and the newest ends; None without files."""
+        first, last = self._database.row(
+            "SELECT (SELECT start_ns FROM file ORDER BY end_ns LIMIT 1), "
+            "(SELECT max(end_ns) FROM file)"
+        )
         return None if first is None else (int(first), int(last))
 
     def spans(self) -> list[tuple[int, int]]:

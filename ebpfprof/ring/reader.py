@@ -116,7 +116,7 @@ class RingArchive(Closing):
         else:
             try:
                 database = RingDatabase.open_to_read(self._folder.index_path)
-            except IndexDamagedError as error:
+            except (IndexDamagedError, sqlite3.Error) as error:
                 reason = str(error)
             else:
                 try:

@@ -16,6 +16,7 @@ from ebpfprof.ring.reconcile import add_files, remove_torn, runs_of
 
 _NS: Final = 1_000_000_000
 _AT_ONCE: Final = 64
+_FORGET_NS: Final = 60 * _NS
 _APART_NS: Final = 5 * _NS  # shorter gaps between windows are none
 
 
@@ -23,8 +24,8 @@ class RingStore:
     """An open folder with its index. Not for several threads at once.
 
     `pruned` counts files that were removed, by reason: age, bytes, free_space. `unreadable` counts
-    files without facts. `rebuilt` says why the index was rebuilt. Methods raise OSError,
-    sqlite3.OperationalError on a full disk, and IndexDamagedError.
+    files without facts. `rebuilt` says why the index was rebuilt. Methods raise OSError, and what
+    those of RingDatabase do.
     """
 
     def __init__(self, folder: RingFolder, bounds: Bounds, now_ns: Callable[[], int]) -> None:
@@ -37,6 +38,8 @@ class RingStore:
         self._now_ns = now_ns
         self._database: RingDatabase | None = None
         self._run = 0
+        self._files = self._bytes = 0  # to count rows for each window would take too long
+        self._forgot_ns = 0
         self.pruned: Counter[str] = Counter()
         self.unreadable = 0
         self.rebuilt = ""
@@ -82,6 +85,8 @@ class RingStore:
             with self.changes() as changes:
                 for path, taken, data in written:
                     changes.add_file(path, facts(data), taken)
+            self._files += len(written)
+            self._bytes += sum(taken for _, taken, _ in written)
         except BaseException:
             for path, _, _ in written:
                 with suppress(OSError):
@@ -90,11 +95,11 @@ class RingStore:
 
     def used(self) -> tuple[int, int]:
         """How many files there are, and the bytes that all of it takes."""
-        files, taken = IndexQueries(self._opened()).size()
-        return files, taken + self._folder.index_bytes()
+        self._opened()
+        return self._files, self._bytes + self._folder.index_bytes()
 
     def times(self) -> tuple[int, int]:
-        """When the oldest file begins and the newest ends, ns; zeros without files."""
+        """When the file that ended first began and the newest ends, ns; zeros without files."""
         return IndexQueries(self._opened()).times() or (0, 0)
 
     def make_room(self, size: int) -> bool:
@@ -117,6 +122,9 @@ class RingStore:
         queries = IndexQueries(self._opened())
         while old := queries.oldest(_AT_ONCE, before_ns):
             self._remove(old, "age")
+        if self._is_to_forget(before_ns):  # also where nothing is recorded
+            with self.changes() as changes:
+                changes.forget(before_ns)
 
     def prune(self, size: int, reason: str) -> None:
         """Remove the oldest files, of so many bytes together."""
@@ -142,6 +150,7 @@ class RingStore:
             for begun_ns, until_ns in runs_of(queries.spans(), _APART_NS) if is_rebuilt else []:
                 changes.add_run(begun_ns, until_ns)
             self._run = changes.begin_run(self._now_ns())
+        self._files, self._bytes = queries.size()
 
     def _strangers(self) -> list[tuple[str, int]]:
         """The files that the index does not have."""
@@ -155,8 +164,19 @@ class RingStore:
         with self.changes() as changes:
             changes.remove_files(each.path for each in files)
             oldest_ns, _ = self.times()
-            changes.forget(oldest_ns or self._now_ns() - self._bounds.max_age_ns)
+            before_ns = oldest_ns or self._now_ns() - self._bounds.max_age_ns
+            if self._is_to_forget(before_ns):
+                changes.forget(before_ns)
+        self._files -= len(files)
+        self._bytes -= sum(each.bytes for each in files)
         self.pruned[reason] += len(files)
+
+    def _is_to_forget(self, before_ns: int) -> bool:
+        """Whether to forget what was before a time: once for each minute of it."""
+        if before_ns < self._forgot_ns + _FORGET_NS:
+            return False
+        self._forgot_ns = before_ns
+        return True
 
     def _opened(self) -> RingDatabase:
         if self._database is None:

@@ -130,6 +130,8 @@ class Ring(Closing):
                 ]
             except InvalidProfile as error:
                 return self._drop("invalid", str(error))
+            except Exception as error:  # one bad profile must not hold up all others
+                return self._drop("invalid", f"{type(error).__name__}: {error}")
             size = sum(-(-len(data) // BLOCK) * BLOCK for data in files)
             if size > self._most_at_once or any(len(data) > MAX_FILE for data in files):
                 return self._drop("too_large", f"A window of {size} bytes is more than fits.")

@@ -270,3 +270,22 @@ def test_a_corrected_address_costs_no_window(tmp_path: Path) -> None:
         sinks.close()
         assert (counters.sent, dict(counters.dropped)) == (5, {})
         assert len(server.received) == 10
+
+
+def test_what_was_delivered_of_a_window_is_not_sent_again_by_the_next_sink(tmp_path: Path) -> None:
+    ring = RingSettings(path=str(tmp_path / "ring"), keep_free=0, max_age=1e9)
+    sinks = Sinks(lambda _: None)
+    windows = minutes(2)
+    steps = (OTLP_YES, answer(503, retry_after="3600"))
+    with ScriptedServer(*steps, then=OTLP_YES) as server:
+        first = sink("otlp", server.url)
+        sinks.use(Settings(ring=ring, sinks=(first,)))
+        for each in windows:
+            sinks.give(each)
+        wait_until(lambda: sinks.all[1].counters().retried == 1)
+        sinks.use(Settings(ring=ring, sinks=(replace(first, timeout=3.0),)))
+        wait_until(lambda: all(each.counters().waiting == 0 for each in sinks.all))
+        assert sinks.all[1].counters().sent == 2
+        sinks.close()
+        bodies = [each.body for each in server.received]
+    assert [bodies.index(each) for each in bodies] == [0, 1, 1, 3, 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from base64 import b64encode
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.agent.sinks.http_client import MAX_ANSWER, HttpClient
+from ebpfprof.agent.sinks.secrets import read_secret
 from ebpfprof.agent.sinks.sink import RetryLater
 from tests.backends.certificates import certificate
 from tests.backends.ports import free_port
@@ -159,3 +161,52 @@ def test_tls_needs_the_authority_and_the_address(tmp_path: Path) -> None:
         pytest.raises(RetryLater, match=r"IP address mismatch"),
     ):
         client(server.url, ca_file=str(other)).post(b"", {})
+
+
+def test_a_folder_in_place_of_a_secret_costs_no_descriptor(tmp_path: Path) -> None:
+    """Where a file is missing that a container mounts, there is an empty folder."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(ValueError, match=r"^can't be read: Is a directory$"):
+            read_secret(str(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"a\nb", "has more than one line, or control characters"),
+        (b"a\x1bb", "has more than one line, or control characters"),
+        (b"s3cret\xff", "is no UTF-8"),
+        (b"x" * (17 << 10), "is longer than 16 KiB"),
+    ],
+)
+def test_a_secret_that_is_none_is_told_without_it(tmp_path: Path, data: bytes, why: str) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=f"^{why}$") as caught:
+        read_secret(str(path))
+    assert caught.value.__cause__ is None
+
+
+def test_garbage_that_repeats_a_secret_is_told_without_it_and_cut(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    garbage = b"s3cret " + b"x" * 1000 + b"\r\n\r\n"
+    with ScriptedServer(garbage, answer(400, b"s3cret " + b"y" * 1000)) as server:
+        ours = client(server.url, bearer_token_file=str(secret))
+        with pytest.raises(RetryLater) as caught:
+            ours.post(b"", {})
+        said = ours.post(b"", {}).text
+    for text in (str(caught.value), said):
+        assert "s3cret" not in text
+        assert "***" in text
+        assert len(text) == 300
+
+
+def test_a_pipe_in_place_of_a_secret_holds_up_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is not a regular file"):
+        read_secret(str(tmp_path / "pipe"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,19 +23,12 @@ from ebpfprof.agent.identity.service import META_LABELS, Identifier, Verdict
 from ebpfprof.agent.settings import Settings
 from ebpfprof.agent.settings_file import parsed
 from tests.agent.contexts import process_context
-from tests.agent.processes import SHOP, described
+from tests.agent.processes import SHOP, described, with_environment
 from tests.targets_run import Target
 
 ID = "0123456789abcdef" * 4
 UID = "11111111-2222-3333-4444-555555555555"
 PUBLISHER = Path(__file__).parent / "publisher.py"
-
-
-@contextmanager
-def with_environment(**env: str) -> Iterator[int]:
-    """The pid of a process that waits and has this environment."""
-    with Target.start(Path("/bin/sh"), "-c", "echo ready $$; read x; exit 0", env=env) as running:
-        yield running.pid
 
 
 def verdict(
@@ -90,7 +82,7 @@ def test_what_an_sdk_publishes_comes_first() -> None:
     attributes: dict[str, str | int | bool] = {
         "service.name": "published",
         "service.version": "2",
-        "n": 7,
+        "n": -7,
         "b": True,
     }
     message = process_context(attributes).hex()
@@ -101,7 +93,7 @@ def test_what_an_sdk_publishes_comes_first() -> None:
         found = verdict(publisher.pid).identity
         assert (found.service, found.version, found.namespace) == ("published", "2", "eu")
         published = published_attributes(publisher.pid)
-        assert (published["n"], published["b"]) == ("7", "true")
+        assert (published["n"], published["b"]) == ("-7", "true")
         for fault in ("signature", "version", "unpublished", "huge", "nowhere", "cut"):
             publisher.ask(fault, "published")
             assert published_attributes(publisher.pid) == {}, fault
@@ -136,6 +128,7 @@ def test_only_mappings_of_that_name_are_read() -> None:
         b"\x00\x00",
         b"\x09\x00",
         b"\x0a\x03\x0a\x05x",
+        b"\x0a\x0b\x0a\x09\x0a\x01k\x12\x04\x0a\x05ab",
     ],
 )
 def test_malformed_messages_are_refused(data: bytes) -> None:
@@ -153,6 +146,7 @@ def test_there_is_a_bound_for_attributes() -> None:
 
 def test_the_first_variable_of_a_name_counts() -> None:
     assert variables(b"A=1\0A=2\0=x\0B\0C=\xff\0") == {"A": "1", "C": "\\xff"}
+    assert variables(b"A=" + bytes([66]) * 9999) == {"A": "B" * 4096}
 
 
 @pytest.mark.parametrize(

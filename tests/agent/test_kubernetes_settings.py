@@ -25,6 +25,10 @@ WRONG = [
         "a.toml:2: cri_socket can't be longer than 107 bytes, below host_root.",
     ),
     (
+        f'host_root = "/{"x" * 101}"\n[kubernetes]\ncri_socket = "/run/x"',
+        "a.toml:3: cri_socket can't be longer than 107 bytes, below host_root.",
+    ),
+    (
         "[kubernetes]\napi_server = true",
         'a.toml:2: api_server must be "in-cluster" or an address, such as '
         '"https://10.0.0.1:6443", not true.',

@@ -33,6 +33,13 @@ def test_lines_that_differ_in_names_and_numbers_are_one_storm() -> None:
     )
 
 
+def test_what_is_known_of_lines_is_bounded() -> None:
+    log = Log(lambda _: None)
+    for number in range(1000):
+        log.say("x" * number)
+    assert len(log._shapes) <= 256
+
+
 def test_what_a_target_writes_can_not_move_the_cursor() -> None:
     lines: list[str] = []
     Log(lines.append).say("process 7 (\x1b[2J\nx) ended")

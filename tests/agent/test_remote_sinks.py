@@ -17,7 +17,7 @@ from ebpfprof.agent.sinks.parca import ParcaBackend
 from ebpfprof.agent.sinks.pyroscope import PyroscopeBackend
 from ebpfprof.agent.sinks.queued import QueuedSink
 from ebpfprof.agent.sinks.remote import Backend, RemoteDelivery
-from ebpfprof.agent.sinks.sink import SinkCounters
+from ebpfprof.agent.sinks.sink import RetryLater, SinkCounters
 from ebpfprof.export import pprof
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.profile.model import Profile, ValueType
@@ -129,6 +129,33 @@ def test_a_request_that_only_gets_500_does_not_block_the_others() -> None:
         "The sink pyroscope could not deliver: it answers 500: oh",
         "The sink pyroscope delivers again.",
     ]
+
+
+def test_each_profile_has_its_own_attempts() -> None:
+    steps = [*[answer(500)] * 4, YES] * 2
+    counters, received = outcome("pyroscope", window_of(START_S), *steps)
+    assert (counters.sent, counters.retried, len(received)) == (1, 8, 10)
+
+
+def test_of_a_window_that_was_dropped_nothing_is_sent_any_more() -> None:
+    """Two processes have windows of the same time; the rest of the first one is given up."""
+    with ScriptedServer(YES, answer(429, retry_after="7"), then=YES) as server:
+        backend = PyroscopeBackend()
+        delivery = RemoteDelivery(HttpClient(sink("pyroscope", server.url), backend.path), backend)
+        with pytest.raises(RetryLater) as caught:
+            delivery.deliver(window_of(START_S))
+        assert caught.value.after_s == 7.0
+        delivery.deliver(window_of(START_S, pid=4712))
+        delivery.close()
+        bodies = [each.body for each in server.received]
+    assert len(bodies) == len({*bodies}) == 4
+
+
+def test_a_sample_that_is_too_large_alone_is_sent_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PyroscopeBackend, "most_samples", 0)
+    monkeypatch.setattr(PyroscopeBackend, "most_bytes", 10)
+    counters, received = outcome("pyroscope", window_of(START_S, {"cpu": made_up("cpu", START_S)}))
+    assert (counters.sent, len(received)) == (1, 2)
 
 
 def test_what_was_delivered_of_a_window_is_not_sent_again() -> None:

@@ -46,6 +46,7 @@ def ruled(*rules: str, labels: dict[str, str] | None = None) -> Labelled:
             "action = 'labelmap'; regex = '__meta_(process_name|node)'; replacement = 'm_$1'",
             {"m_process_name": "shopd", "m_node": "n1"},
         ),
+        ("action = 'labelmap'; regex = '(zone)'; replacement = '$1 !'", {}),
         ("action = 'labeldrop'; regex = 'zo.*'", {"zone": None}),
         (
             "action = 'labelkeep'; regex = 'service|__.*'",
@@ -88,6 +89,11 @@ def test_expressions_that_can_take_for_ever_are_refused(text: str) -> None:
         compiled(text)
 
 
+def test_a_long_expression_is_refused() -> None:
+    with pytest.raises(ValueError, match="longer than 1024 characters"):
+        compiled("a" * 1025)
+
+
 @pytest.mark.parametrize("text", ["a+b*", "(ab)+", "(a|b)*", "(a{1,3}-)+", "[a-z]+(-[0-9])?"])
 def test_other_expressions_are_taken(text: str) -> None:
     assert compiled(text).pattern == text
@@ -102,3 +108,11 @@ def test_values_are_bounded(labels: dict[str, str]) -> None:
     )
     assert len(found.labels["c"]) == MAX_VALUE
     assert all(len(each) <= MAX_VALUE for each in found.labels.values())
+
+
+def test_what_is_matched_is_bounded_too() -> None:
+    joined = ruled(
+        f"source = ['a', 'b']; regex = 'x{{{MAX_VALUE}}}'; target = 'd'; replacement = 'cut'",
+        labels={"a": "x" * 5000, "b": "y"},
+    )
+    assert joined.labels["d"] == "cut"

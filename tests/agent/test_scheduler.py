@@ -137,6 +137,39 @@ def test_newcomers_are_admitted_while_there_is_room() -> None:
     assert scheduler.admit(candidate(5, cost=0.001)) == PLACES
 
 
+def test_the_first_round_has_an_advance_and_nothing_else_is_saved_for_long() -> None:
+    found = [candidate(number) for number in range(9)]
+    scheduler = TurnScheduler()
+    assert len(scheduler.plan(found, income=0.01, places=9).chosen) == 2
+    for _ in range(9):
+        scheduler.plan([], income=0.01, places=9)
+    assert len(scheduler.plan(found, income=0.01, places=9).chosen) == 2
+
+
+def test_one_that_was_recorded_is_no_newcomer() -> None:
+    was, waits, busy = candidate(0, age_s=1), candidate(1, age_s=1000), candidate(2, 9, age_s=1000)
+    scheduler = TurnScheduler()
+    assert numbers(scheduler.plan([was, waits], income=1, places=1).chosen) == [0]
+    found = [was, waits, busy, candidate(3, busy=0, age_s=50)]
+    assert numbers(scheduler.plan(found, income=1, places=3).chosen) == [1, 2, 3]
+
+
+def test_of_those_that_waited_more_than_one_has_its_turn() -> None:
+    found = [candidate(number, busy=number) for number in range(6)]
+    scheduler = TurnScheduler()
+    scheduler.plan(found, income=1, places=6)
+    assert numbers(scheduler.plan(found, income=1, places=4).chosen) == [0, 1, 4, 5]
+    assert numbers(scheduler.plan(found, income=1, places=4).chosen) == [2, 3, 4, 5]
+
+
+def test_processes_that_are_gone_are_forgotten() -> None:
+    scheduler = TurnScheduler()
+    for number in range(5):
+        scheduler.plan([candidate(number)], income=1, places=1)
+        scheduler.admit(candidate(100 + number))
+    assert {*scheduler._standings} == {(4, 1), (104, 1)}
+
+
 @pytest.mark.parametrize("own", [0.0, 0.02])
 def test_costs_are_learned(own: float) -> None:
     costs = Costs()
@@ -149,5 +182,7 @@ def test_costs_are_learned(own: float) -> None:
     assert costs.of((1, 1), 10) == pytest.approx(costs.of((1, 1)) + OPENING_S / 10)
     costs.note({(1, 1): 0.01, (2, 1): 0.03}, own + 0.1, opening=0.1)  # what opening cost is no rule
     assert costs.of((1, 1)) == pytest.approx(0.01 + own / 2)
+    costs.note({(1, 1): 0.03, (2, 1): 0.03}, own)
+    assert costs.of((1, 1)) == pytest.approx(0.02 + own / 2)  # what was before counts, too
     costs.forget({(2, 1): None})
     assert costs.of((1, 1)) == pytest.approx(0.03 + own / 2)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from ebpfprof.agent.figures import Figures
 from ebpfprof.agent.service_sums import KEPT_S, OTHERS, ServiceSums
+from ebpfprof.continuous.history import Window
+from ebpfprof.profile.delta import totals
 from ebpfprof.profile.service import ServiceIdentity
+from tests.backends.windows import made_up
 
 
 def noted(sums: ServiceSums, service: str, at_s: float, namespace: str = "", ns: int = 5) -> None:
@@ -44,7 +48,32 @@ def test_a_service_that_is_gone_for_an_hour_makes_room() -> None:
     assert sums.all()[OTHERS].amounts_ns == {"block": 10}
 
 
+def test_the_rest_takes_no_name_from_others() -> None:
+    sums = ServiceSums(1)
+    noted(sums, "a", 0)
+    noted(sums, "b", 0)
+    noted(sums, "a", KEPT_S)
+    before = sums.all()
+    noted(sums, "c", KEPT_S)
+    assert list(sums.all()) == [("a", ""), OTHERS]
+    assert before[OTHERS].amounts_ns == {"block": 5}  # a copy
+
+
 def test_without_a_limit_there_is_nothing() -> None:
     sums = ServiceSums(0)
     noted(sums, "shop", 0)
     assert sums.all() == {}
+
+
+def test_figures_add_up_windows_and_leave_out_what_shows_a_moment() -> None:
+    profiles = {kind: made_up(kind, 0.0) for kind in ("block", "cpu", "goroutine", "heap")}
+    figures = Figures(services=ServiceSums(3))
+    for _ in range(2):
+        figures.note(Window(0.0, 60.0, profiles), ServiceIdentity("shop"))
+    block, cpu = totals(profiles["block"]), totals(profiles["cpu"])
+    assert figures.windows == 2
+    assert figures.events == {"block": 2 * block[0], "cpu": 2 * cpu[0]}
+    assert figures.amounts == {"block": 2 * block[1], "cpu": 2 * cpu[1]}
+    (found,) = figures.of_services().values()
+    assert found.amounts_ns == figures.amounts
+    assert found.recorded_s == 120

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebpfprof.agent.checking import as_toml
 from ebpfprof.agent.kubernetes_settings import KUBERNETES, KubernetesSettings
 from ebpfprof.agent.rules import Rule
 from ebpfprof.agent.setting import Setting
@@ -176,6 +175,14 @@ WRONG = [
         'lowercase, uppercase, not "kep". Did you mean keep?',
     ),
     (RULE_HEAD, "a.toml:1: A rule with the action drop needs a regex."),
+    (
+        '[[rules]]\naction = "keep"\nregex = "a"',
+        "a.toml:1: A rule with the action keep needs a source.",
+    ),
+    (
+        '[[rules]]\naction = "keep"\nregex = "a"\nsource = []',
+        "a.toml:1: A rule with the action keep needs a source.",
+    ),
     ('[[rules]]\nsource = "a"', "a.toml:1: A rule with the action replace needs a target."),
     (
         RULE_HEAD + 'regex = "["',
@@ -194,6 +201,16 @@ WRONG = [
     (
         RULE_HEAD + 'regex = "a"\n\n[[rules]]\ntarget = "a b"',
         "a.toml:7: target must be a name of a label, not 'a b'.",
+    ),
+    (
+        'host_root = "/a\\u0000"',
+        'a.toml:1: host_root must be an absolute path, such as "/var/lib/ebpfprof", not '
+        '"/a\\u0000".',
+    ),
+    (
+        f"environment = {[f'A{n}' for n in range(1001)]}",
+        "a.toml:1: environment must be a list of names of variables, not "
+        '["A0", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9",....',
     ),
     ("window = ", "a.toml:1: This is no TOML: Invalid value."),
     ("x", "a.toml:1: This is no TOML: Expected '=' after a key in a key/value pair."),
@@ -281,57 +298,10 @@ def test_sinks_have_all_their_settings() -> None:
     assert {name: getattr(made, name) for name in defaults} == defaults
 
 
-FULL = """\
-kinds = ["mutex", "wall"]
-window = "10s"
-max_overhead = 0.5
-max_memory = "1GiB"
-min_age = 2.5
-environment = ["APP"]
-listen = ""
-[options]
-hz = 19
-[ring]
-enabled = false
-max_age = "1d"
-[kubernetes]
-cri_socket = "/run/containerd/containerd.sock"
-api_server = "https://10.0.0.1:6443/base/"
-[[sinks]]
-type = "folder"
-path = "/srv/out"
-[[sinks]]
-type = "pyroscope"
-name = "far"
-url = "https://pyroscope.example/base/"
-tenant = "shop"
-timeout = "3s"
-[[rules]]
-source = ["__meta_process_name", "__meta_node"]
-regex = "(.*);(.*)"
-target = "service"
-replacement = "$1-$2"
-[[rules]]
-action = "labeldrop"
-regex = "x"
-"""
-
-
-def test_what_check_prints_is_a_file_that_says_the_same() -> None:
-    found = parsed(FULL, "a.toml")
-    assert found.kinds == ("mutex", "wall")
-    assert (found.window, found.min_age, found.max_memory) == (10.0, 2.5, 1 << 30)
-    assert (found.listen, dict(found.options)) == (None, {"hz": 19})
-    assert (found.ring.enabled, found.ring.max_age) == (False, 86400)
-    assert found.kubernetes == KubernetesSettings(
-        "/run/containerd/containerd.sock", "https://10.0.0.1:6443/base"
-    )
-    assert [each.name for each in found.sinks] == ["folder", "far"]
-    assert [each.queue_age for each in found.sinks] == [86400, 3000]
-    assert found.sinks[1].url == "https://pyroscope.example/base"
-    assert [each.action for each in found.rules] == ["replace", "labeldrop"]
-    assert parsed(as_toml(found), "b.toml") == found
-    assert parsed(as_toml(Settings()), "b.toml") == Settings()
+def test_bounds_are_taken_themselves() -> None:
+    found = parsed('min_age = 0\nmax_memory = "64GiB"\nwindow = "1h"\nmax_processes = 1024', "a")
+    assert (found.min_age, found.max_memory, found.window) == (0, 64 << 30, 3600)
+    assert found.max_processes == 1024
 
 
 _KEYS = st.sampled_from(["a", "b", '"c d"', "e.f"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
-from ebpfprof.agent.sinks.folder import INDEX
+from ebpfprof.agent.sinks.folder import INDEX, FolderDelivery
 from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.agent.sinks.queued import QueuedSink
-from ebpfprof.agent.sinks.sink import Item, Refused, RetryLater
+from ebpfprof.agent.sinks.sink import Delivery, Item, Refused, RetryLater
 from ebpfprof.agent.sinks.waiting import QueueBounds, size_of
 from ebpfprof.errors import RingError
 from ebpfprof.export import pprof
@@ -56,6 +58,9 @@ class Scripted:
 
     def beat(self) -> None:
         self.beats += 1
+
+    def go_on(self, before: Delivery) -> None:
+        raise AssertionError(before)
 
     def close(self) -> None:
         self.is_closed = True
@@ -153,6 +158,66 @@ def test_a_delivery_gets_beats_while_there_is_nothing_to_do() -> None:
     sink.close(DEADLINE_S)
 
 
+def test_what_waits_is_tried_at_the_end_although_its_time_has_not_come() -> None:
+    delivery = Scripted(RetryLater("busy", after_s=3600.0))
+    sink = QueuedSink("x", delivery)
+    sink.take(window(0))
+    wait_until(lambda: sink.counters().retried == 1)
+    sink.close(5.0)
+    assert delivery.delivered == [window(0)]
+
+
+def test_a_backend_is_not_asked_before_it_wants_to_be() -> None:
+    now = [0.0]
+    delivery = Scripted(RetryLater("busy", after_s=3600.0))
+    sink = QueuedSink("x", delivery, QueueBounds(most_age_s=9999), clock=lambda: now[0])
+    sink.take(window(0))
+    wait_until(lambda: sink.counters().retried == 1)
+    now[0] = 3599.0
+    beats = delivery.beats
+    wait_until(lambda: delivery.beats > beats)
+    assert delivery.attempts == 1
+    now[0] = 3601.0
+    wait_until(lambda: sink.counters().sent == 1)
+    sink.close(DEADLINE_S)
+
+
+def test_attempts_are_further_and_further_apart_and_not_all_at_once() -> None:
+    sink = QueuedSink("x", Scripted())
+    sink.close(DEADLINE_S)
+    for waited_s, least_s, most_s in ((2.0, 2.0, 4.0), (20.0, 20.0, 40.0), (9999.0, 30.0, 60.0)):
+        pauses = [sink._back_off(waited_s) for _ in range(50)]
+        assert least_s <= min(pauses) < max(pauses) <= most_s
+    assert sink._back_off(0.0) > 0
+
+
+def test_a_beat_that_fails_ends_no_sink_and_what_is_no_window_is_not_counted() -> None:
+    class Broken(Scripted):
+        def beat(self) -> None:
+            super().beat()
+            raise OSError("nobody thought of it")
+
+    delivery = Broken(Refused("no"))
+    sink = QueuedSink("x", delivery)
+    wait_until(lambda: delivery.beats >= 2)
+    sink.take(ProcessEnd(7, 9, 5.0))
+    sink.take(window(0))
+    sink.close(DEADLINE_S)
+    assert delivery.delivered == [window(0)]
+    assert sum(sink.counters().dropped.values()) == 0
+
+
+def test_of_an_attempt_that_hangs_nothing_is_taken_over() -> None:
+    delivery = Scripted(is_open=False)
+    sink = QueuedSink("x", delivery)
+    sink.take(window(0))
+    assert delivery.entered.wait(DEADLINE_S)
+    left = sink.hand_over(0.01)
+    assert left.delivery is None
+    assert [each.item for each in left.items] == [window(0)]
+    delivery.gate.set()
+
+
 def with_sinks(folder: Path, *names: str, is_ringed: bool = False) -> Settings:
     ring = RingSettings(enabled=is_ringed, path=str(folder / "ring"), keep_free=0)
     sinks = tuple(SinkSettings("folder", name, str(folder / name)) for name in names)
@@ -209,3 +274,60 @@ def test_a_ring_that_can_not_be_opened_changes_nothing(tmp_path: Path) -> None:
     sinks.give(window(0))
     wait_until(lambda: all(each.counters().sent == 1 for each in sinks.all))
     sinks.close()
+
+
+def test_a_ring_that_is_switched_off_is_told_no_more(tmp_path: Path) -> None:
+    sinks = Sinks(pytest.fail)
+    sinks.use(with_sinks(tmp_path, "a", is_ringed=True))
+    assert sinks.ring_state()
+    sinks.use(with_sinks(tmp_path, "a"))
+    assert sinks.ring_state() is None
+    sinks.close()
+
+
+def test_a_window_that_comes_while_a_sink_is_replaced_is_not_lost(tmp_path: Path) -> None:
+    """The sinks change in the very moment in which a window is given to them."""
+    sinks = Sinks(pytest.fail)
+    sinks.use(with_sinks(tmp_path, "a"))
+    changing: list[threading.Thread] = []
+
+    class Late(QueuedSink):
+        def take(self, item: Item) -> None:
+            changing.append(threading.Thread(target=sinks.use, args=(with_sinks(tmp_path, "b"),)))
+            changing[0].start()
+            changing[0].join(0.05)  # it waits for us
+            super().take(item)
+
+    (first,) = sinks.all
+    first.__class__ = Late
+    sinks.give(window(0))
+    changing[0].join()
+    sinks.close()
+    assert lines(tmp_path / "a") == [1000.0]
+
+
+@pytest.mark.parametrize("name", [INDEX, "shop-7-1000000.block.pb.part"])
+def test_no_link_in_the_folder_of_a_sink_is_followed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        FolderDelivery(str(tmp_path / "out")).deliver(window(0))
+    assert (tmp_path / "other").read_text() == "precious"
+
+
+def test_a_line_for_which_there_is_no_room_leaves_no_part_of_it(tmp_path: Path) -> None:
+    delivery = FolderDelivery(str(tmp_path))
+    unwatched = Unwatched(window(0).identity, 8, 9, "shop", 1000.0, 1001.0, "budget")
+    delivery.deliver(unwatched)
+    size = (tmp_path / INDEX).stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            delivery.deliver(unwatched)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    delivery.deliver(replace(unwatched, start_s=1001.0))
+    assert lines(tmp_path) == [1000.0, 1001.0]
+    assert stat.S_IMODE((tmp_path / INDEX).stat().st_mode) == 0o600

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from ebpfprof.agent.sinks.sink import Item
+from ebpfprof.agent.sinks.sink import Delivery, Item
 from ebpfprof.export import pprof
 from ebpfprof.profile.service import ServiceWindow
 
@@ -36,18 +36,37 @@ class FolderDelivery:
                 path = self._folder / f"{stem}.{kind}.pb.gz"
                 self._write(path, pprof.encode(profile))
                 line["profiles"][kind] = path.name
-        with open(self._folder / INDEX, "a") as index:
-            index.write(json.dumps(line, default=dict) + "\n")
+        self._append(json.dumps(line, default=dict) + "\n")
 
     def beat(self) -> None:
         """There is nothing to do."""
+
+    def go_on(self, before: Delivery) -> None:
+        """There is nothing to do: each item is written whole."""
 
     def close(self) -> None:
         """There is nothing to give back."""
 
     def _write(self, path: Path, data: bytes) -> None:
         part = path.with_suffix(".part")
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:
+        with open(_opened(part, os.O_TRUNC), "wb") as file:
             file.write(data)
         os.replace(part, path)
+
+    def _append(self, line: str) -> None:
+        """Append a line to the index, whole or not at all."""
+        with open(_opened(self._folder / INDEX, os.O_APPEND), "ab", buffering=0) as index:
+            size = os.fstat(index.fileno()).st_size
+            rest = line.encode()
+            try:
+                while rest:
+                    rest = rest[index.write(rest) :]
+            except OSError:
+                os.ftruncate(index.fileno(), size)
+                raise
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A file that only we may read, to write to; no link is followed."""
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)

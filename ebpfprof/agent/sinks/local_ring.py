@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ebpfprof.agent.sinks.sink import Item, Refused
+from ebpfprof.agent.sinks.sink import Delivery, Item, Refused
 from ebpfprof.profile.service import ProcessEnd, ServiceWindow
 from ebpfprof.ring.writer import Ring, RingState
 
@@ -47,6 +47,9 @@ class RingDelivery:
     def state(self) -> RingState:
         """What the ring holds, for metrics."""
         return self._ring.state()
+
+    def go_on(self, before: Delivery) -> None:
+        """There is nothing to do: each item is written whole."""
 
     def close(self) -> None:
         """Note until when the agent ran."""

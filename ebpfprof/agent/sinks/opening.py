@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.agent.settings import REMOTE, RingSettings, SinkSettings
 from ebpfprof.agent.sinks.folder import FolderDelivery
 from ebpfprof.agent.sinks.local_ring import RingDelivery
-from ebpfprof.agent.sinks.queued import QueuedSink
+from ebpfprof.agent.sinks.queued import HandedOver, QueuedSink
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
-from ebpfprof.agent.sinks.waiting import QueueBounds, WaitingItem
+from ebpfprof.agent.sinks.waiting import QueueBounds
 
 if TYPE_CHECKING:
     from ebpfprof.agent.settings import Settings
@@ -26,7 +26,7 @@ RING: Final = "ring"
 _PATIENCE_S: Final = 5.0
 _MOST_HELD: Final = 1000
 _Of = RingSettings | SinkSettings
-_Left = Mapping[_Of, Sequence[WaitingItem]]
+_Left = Mapping[_Of, HandedOver]
 
 
 class Sinks:
@@ -74,16 +74,16 @@ class Sinks:
             self._add(before, self._opened([each for each in before if each not in kept]), left)
             raise
         self._ring_path = ring_path
+        self._ring = self._ring if ring_path else None
         self._add(wanted, opened, left)
 
     def give(self, item: Item) -> None:
         """Give an item to each sink."""
-        with self._lock:
-            sinks = self.all
+        with self._lock:  # until all have it: a sink that is replaced meanwhile would lose it
             if self._held is not None:
                 self._held.append(item)
-        for sink in sinks:
-            sink.take(item)
+            for sink in self.all:
+                sink.take(item)
 
     def close(self) -> None:
         """Let all sinks deliver what waits for some seconds, and close them."""
@@ -93,10 +93,10 @@ class Sinks:
 
     def _add(self, order: Sequence[_Of], opened: dict[_Of, QueuedSink], left: _Left) -> None:
         """Add sinks that were opened, with what waited for those before them and came meanwhile."""
-        for before, items in left.items():
+        for before, handed in left.items():
             for each, sink in opened.items():
                 if _is_successor(each, before):
-                    sink.take_over(items)
+                    sink.take_over(handed)
         with self._lock:
             there = self._open | opened
             self._open = {each: there[each] for each in order}
@@ -165,8 +165,8 @@ def _handed_over(gone: Mapping[_Of, QueuedSink], wanted: Sequence[_Of]) -> _Left
     if not leaving:
         return {}
     with ThreadPoolExecutor(len(leaving)) as pool:
-        items = pool.map(lambda sink: sink.hand_over(_PATIENCE_S), leaving.values())
-        return dict(zip(leaving, items, strict=True))
+        handed = pool.map(lambda sink: sink.hand_over(_PATIENCE_S), leaving.values())
+        return dict(zip(leaving, handed, strict=True))
 
 
 def _close(sinks: Sequence[QueuedSink]) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
@@ -25,6 +26,19 @@ FIRST_WAIT_S: Final = 1.0
 BEAT_S: Final = 5.0
 _LONGEST_WAIT_S: Final = 60.0
 _BEAT: Final = WaitingItem(ProcessEnd(0, 0, 0.0), 0, 0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What waits for a sink, for the one that takes its place.
+
+    `begun` is the number of the item that failed, perhaps after a part of it was delivered: which
+    part, `delivery` knows. It is None if an attempt was still under way.
+    """
+
+    items: Sequence[WaitingItem]
+    begun: int
+    delivery: Delivery | None
 
 
 class QueuedSink:
@@ -85,7 +99,7 @@ class QueuedSink:
         with self._changed:
             self._queue.drop_all("closed")
 
-    def hand_over(self, within_s: float) -> list[WaitingItem]:
+    def hand_over(self, within_s: float) -> HandedOver:
         """End, once the attempt that is under way has ended, or later; what waits is not dropped.
 
         It is for the sink that takes its place.
@@ -94,13 +108,16 @@ class QueuedSink:
             self._closes_at_s = self._clock()
             self._changed.notify()
         self._thread.join(within_s)
+        delivery = None if self._thread.is_alive() else self._delivery
         with self._changed:
-            return self._queue.take_all()
+            return HandedOver(*self._queue.take_all(), delivery)
 
-    def take_over(self, items: Iterable[WaitingItem]) -> None:
+    def take_over(self, left: HandedOver) -> None:
         """Deliver what waited for another sink first. Call it before anything is taken."""
         with self._changed:
-            self._queue.take_over(items)
+            if left.delivery:
+                self._delivery.go_on(left.delivery)
+            self._queue.take_over(left.items, left.begun)
             self._changed.notify()
 
     def counters(self) -> SinkCounters:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from ebpfprof.agent.sinks.http_client import Answer, HttpClient
 from ebpfprof.agent.sinks.series import sent_profile
-from ebpfprof.agent.sinks.sink import Item, Refused, RetryLater
+from ebpfprof.agent.sinks.sink import Delivery, Item, Refused, RetryLater
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.service import ServiceWindow
@@ -103,6 +103,12 @@ class RemoteDelivery:
 
     def beat(self) -> None:
         """There is nothing to do."""
+
+    def go_on(self, before: Delivery) -> None:
+        """Send of the window that another one was sending only what that did not."""
+        if isinstance(before, RemoteDelivery):
+            self._window, self._attempts = before._window, before._attempts
+            self._left, self._refusals = before._left, before._refusals
 
     def close(self) -> None:
         """Close the connection."""

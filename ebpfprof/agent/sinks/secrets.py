@@ -15,9 +15,8 @@ def read_secret(path: str) -> str:
     Raises ValueError with the end of a sentence that begins with the file's name.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+        with open(path, "rb", opener=_opened) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("is not a regular file")
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
@@ -33,3 +32,8 @@ def read_secret(path: str) -> str:
     if not secret.isprintable():
         raise ValueError("has more than one line, or control characters")
     return secret
+
+
+def _opened(path: str, _: int) -> int:
+    """A descriptor of the file; a pipe without a writer does not hold us up."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -49,6 +49,9 @@ class Delivery(Protocol):
     def beat(self) -> None:
         """Called every few seconds, whether or not there is something to deliver."""
 
+    def go_on(self, before: Delivery) -> None:
+        """Go on with what another one delivered in part, to the same backend."""
+
     def close(self) -> None:
         """Give back what it holds."""
 

@@ -71,21 +71,26 @@ class WaitingItems:
         self._newer.append(WaitingItem(item, size, now_s, self._next))
         self.bytes += size
 
-    def take_over(self, items: Iterable[WaitingItem]) -> None:
-        """Append what waited for another sink, by the same clock, oldest first."""
+    def take_over(self, items: Iterable[WaitingItem], begun: int) -> None:
+        """Append what waited for another sink, by the same clock, as take_all() has it."""
         for each in items:
             self._next += 1
             is_note = isinstance(each.item, InRing)
             (self._older if is_note else self._newer).append(replace(each, number=self._next))
             self.bytes += each.size
+            if each.number == begun:
+                self._begun = self._next
 
-    def take_all(self) -> list[WaitingItem]:
-        """Remove all items, oldest first, without counting them as dropped."""
+    def take_all(self) -> tuple[list[WaitingItem], int]:
+        """Remove all items, oldest first, without counting them as dropped.
+
+        With the number of the one that failed, 0 if none did.
+        """
         items = [*self._older, *self._newer]
         self._older.clear()
         self._newer.clear()
         self.bytes = 0
-        return items
+        return items, self._begun
 
     def due(self, *, from_ring: bool) -> WaitingItem | None:
         """The one whose turn it is: one that failed, else the oldest; None if there is none.

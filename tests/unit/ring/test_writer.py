@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,15 @@ import pytest
 from ebpfprof.console.text import well_formed
 from ebpfprof.errors import RingError
 from ebpfprof.profile.service import ServiceIdentity
+from ebpfprof.ring import database
 from ebpfprof.ring.bounds import KEPT_BYTES, Bounds
+from ebpfprof.ring.database import RingDatabase
 from ebpfprof.ring.folder import BLOCK, INDEX, RingFolder, path_of
 from ebpfprof.ring.reader import RingArchive
 from ebpfprof.ring.writer import Ring
 from tests.unit.ring.made_up import (
     NS,
+    SHOP,
     START_S,
     WINDOW_S,
     Clock,
@@ -296,3 +300,78 @@ def test_a_link_in_place_of_an_hour_is_not_followed(tmp_path: Path) -> None:
         assert not writer.write(window())
         assert writer.state().dropped == {"io_error": 1}
     assert list(elsewhere.iterdir()) == []
+
+
+def test_a_profile_that_can_not_be_encoded_costs_one_window(tmp_path: Path) -> None:
+    bad = profile_of(1, NS, START_S)
+    bad = replace(bad, samples=(replace(bad.samples[0], variance=-1.0),))
+    with ring(tmp_path, Clock()) as writer:
+        assert not writer.write(window(START_S, [bad]))
+        assert writer.state().dropped == {"invalid": 1}
+        assert writer.state().last_error == "ValueError: math domain error"
+        assert writer.write(window())
+
+
+def test_an_index_that_another_program_locks_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_BUSY_S", 0.01)
+    clock = Clock()
+    with ring(tmp_path, clock) as writer:
+        fill(writer, clock, 1)
+        with closing(sqlite3.connect(tmp_path / INDEX)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert not writer.write(window(clock.now_s))
+            other.rollback()
+        state = writer.state()
+        assert (state.rebuilt, state.dropped) == ("", {"io_error": 1})
+        assert state.last_error == "database is locked"
+        assert len(list(tmp_path.rglob("*.gz"))) == 1
+        fill(writer, clock, 1)
+
+
+def test_a_full_ring_with_many_files_is_written_to_without_a_look_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many files as there may be make no window expensive."""
+    clock = Clock()
+    statements = set()
+
+    def noted(self: RingDatabase, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        statements.add((sql, len(values)))
+        return execute(self, sql, values)
+
+    with ring(tmp_path, clock, max_bytes=MIB) as writer:
+        fill(writer, clock, 20, size=60_000)
+        execute = RingDatabase._execute
+        monkeypatch.setattr(RingDatabase, "_execute", noted)
+        fill(writer, clock, 2, size=60_000)
+        assert writer.state().pruned["bytes"] > 5
+        with closing(sqlite3.connect(tmp_path / INDEX)) as index:
+            for sql, number in statements:
+                plan = index.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * number).fetchall()
+                steps = [row[3] for row in plan]
+                assert not [each for each in steps if each == "SCAN file"], (sql, steps)
+    assert any("DELETE FROM file" in sql for sql, _ in statements)
+
+
+def test_what_was_not_recorded_is_forgotten_also_where_there_are_no_files(tmp_path: Path) -> None:
+    clock = Clock()
+    with ring(tmp_path, clock, max_age_s=600) as writer:
+        for minute in range(3):
+            at_s = clock.now_s
+            clock.now_s += WINDOW_S
+            writer.note_unrecorded(
+                SHOP, 100 + minute, 7, "shop", at_s, clock.now_s, "its version of Go is too old"
+            )
+        clock.now_s += 520
+        writer.beat()
+        with RingArchive(tmp_path) as archive:
+            found = archive.between(*ALL)
+            assert len(found.processes) == len(found.unrecorded) == 2
+        clock.now_s += 600
+        writer.beat()
+        with RingArchive(tmp_path) as archive:
+            found = archive.between(*ALL)
+            assert len(found.processes) == len(found.unrecorded) == 0
+            assert len(found.runs) == 1
