@@ -88,7 +88,7 @@ class Rounds:
         self._is_growing = False
         self._processors = os.cpu_count() or 1
         self._begun_s = self._begun_unix_s = 0.0
-        self._windows_begun_s = self._windows_begun_unix_s = 0.0
+        self._windows_begun = 0.0, 0.0  # CLOCK_MONOTONIC and Unix time
         self._cpu_s = 0.0
 
     @property
@@ -116,17 +116,7 @@ class Rounds:
     def next_turn_s(self) -> float:
         """When the present round ends, or sooner when more may begin, CLOCK_MONOTONIC."""
         grows_s = self._begun_s + _GROWING_S if self._is_growing else math.inf
-        return min(self._windows_end_s, grows_s)
-
-    @property
-    def _windows_end_s(self) -> float:
-        """The end of a round: at a multiple of the window in Unix time.
-
-        A round that would last less than half a window lasts one more.
-        """
-        window_s = self.settings.window
-        left_s = window_s - self._windows_begun_unix_s % window_s
-        return self._windows_begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
+        return min(_end_s(*self._windows_begun, self.settings.window), grows_s)
 
     def begin(self) -> None:
         """Begin the first round."""
@@ -140,7 +130,7 @@ class Rounds:
         While it is not known yet what recording costs, a part of a round ends: more processes
         begin, and the windows of those that are recorded go on.
         """
-        is_end = time.monotonic() >= self._windows_end_s
+        is_end = time.monotonic() >= _end_s(*self._windows_begun, self.settings.window)
         self._drop_ended()
         await asyncio.to_thread(self._roster.judge, list(self._recorded))
         spent = await asyncio.to_thread(self._spent)
@@ -240,7 +230,7 @@ class Rounds:
     def _note_begin(self, usage: OwnUsage, *, has_windows: bool) -> None:
         self._begun_s, self._begun_unix_s = time.monotonic(), time.time()
         if has_windows:
-            self._windows_begun_s, self._windows_begun_unix_s = self._begun_s, self._begun_unix_s
+            self._windows_begun = self._begun_s, self._begun_unix_s
         self._cpu_s = usage.cpu_s
         self.figures.usage = usage
 
@@ -295,6 +285,15 @@ class Rounds:
             reason = self._roster.why_not(member) or self.waiting.get(key, "")
             if key not in self._recorded and reason:
                 self._handover.unwatched(member, reason, begun_s, ended_s)
+
+
+def _end_s(begun_s: float, begun_unix_s: float, window_s: float) -> float:
+    """The end of a round: at a multiple of the window in Unix time.
+
+    A round that would last less than half a window lasts one more.
+    """
+    left_s = window_s - begun_unix_s % window_s
+    return begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
 
 
 def _to_renew(recorded: Mapping[Key, _Recorded], chosen: set[Key]) -> list[_Recorded]:

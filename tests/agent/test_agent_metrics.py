@@ -64,6 +64,7 @@ def test_what_was_recorded_is_told(tmp_path: Path, shop: GoProcess) -> None:
             live.lost = [Loss("waits_full", "x", 4)]
             live.costs_ns[shop.pid] = 1e9
             agent.rounds._begun_s -= 100
+            agent.rounds._windows_begun = -1e9, 0.0
             await agent.rounds.turn()
             await until(lambda: all(each.counters().sent == 1 for each in agent.sinks.all))
             agent.rounds.figures.spent_on_self = 0.25

@@ -23,6 +23,7 @@ OUR_OWN = {
     "symbolizer.dwarf.constants": "no code",
     "symbolizer.errors": "no code",
     "symbolizer.frames": "no code",
+    "symbolizer.go.once": "keeps what others found",
     "symbolizer.unwind.rules": "no code",
     "ebpfprof.kernel.btf": "the kernel's",
     "ebpfprof.privileges.capabilities": "the kernel's data on our own process",

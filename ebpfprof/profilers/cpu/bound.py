@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ebpfprof.overhead.budget import samples_to_take
+from ebpfprof.overhead.cost import Runs
 
 _LEAST_USED_NS: Final = 100_000_000  # CPU time of a target between two checks of the cost
 
@@ -28,20 +29,20 @@ class SampleBound:
         """The N of a target: the kernel takes one sample in N."""
         return self._one_in.get(index, 1)
 
-    def look(self, index: int, spent: Callable[[], float], used_ns: int | None) -> bool:
+    def look(self, index: int, runs: Callable[[], Runs], used_ns: int | None) -> bool:
         """Check the cost of samples so far against the CPU time of the target; adjust its N.
 
-        Returns whether N grew. `used_ns` is None if the target has ended. `spent` tells the cost in
-        ns, which takes a system call: it is not called while a target uses little.
+        Returns whether N grew. `used_ns` is None if the target has ended. `runs` tells what samples
+        cost, which takes a system call: it is not called while a target uses little.
         """
         if used_ns is None:
             return False
         if index not in self._costs:
-            self._costs[index] = spent(), used_ns
+            self._costs[index] = runs().ns, used_ns
         spent_before_ns, used_before_ns = self._costs[index]
         if used_ns - used_before_ns < _LEAST_USED_NS:
             return False
-        spent_ns = spent()
+        spent_ns = runs().ns
         self._costs[index] = spent_ns, used_ns
         spent_ns, used_ns = spent_ns - spent_before_ns, used_ns - used_before_ns
         before = self.one_in(index)

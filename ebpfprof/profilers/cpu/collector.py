@@ -193,7 +193,7 @@ class CpuCollector(Closing):
                 if self._bound.is_set:
                     for index, target in self._targets.items():
                         is_too_much = self._bound.look(
-                            index, partial(self._spent_ns, index), target.cpu_ns()
+                            index, partial(self.runs, index), target.cpu_ns()
                         )
                         if is_too_much and self._is_active[index]:
                             self._describe(index, active=True)
@@ -243,9 +243,6 @@ class CpuCollector(Closing):
         """What the samples of a target cost so far, without their interrupts."""
         cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
-
-    def _spent_ns(self, index: int) -> float:
-        return self.runs(index).ns
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far of each target."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.cpu.bound import SampleBound
 
 MS = 1_000_000
@@ -10,9 +11,9 @@ MS = 1_000_000
 def test_the_cost_is_asked_for_only_when_the_target_has_used_enough() -> None:
     asked = []
 
-    def spent(ns: float) -> float:
+    def spent(ns: float) -> Runs:
         asked.append(ns)
-        return ns
+        return Runs(1, ns)
 
     bound = SampleBound(0.01)
     assert not bound.look(3, lambda: spent(0), 0)
