@@ -24,7 +24,6 @@ import os
 import select
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final, NoReturn
 
@@ -134,10 +133,6 @@ def _wait(until: int) -> None:
     end.register(until, select.POLLIN)
     if end.poll(_LONG_MS):
         return
-    with suppress(OSError):
-        os.dup2(until, 0)
-        for fd in map(int, os.listdir("/proc/self/fd")):
-            with suppress(OSError):  # that of the list
-                os.set_inheritable(fd, True)
-        os.execve(_SHELL[0], _SHELL, {})
+    os.dup2(until, 0)
+    child_process.become(*_SHELL)
     os.read(until, 1)

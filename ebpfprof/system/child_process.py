@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from ebpfprof import errors
@@ -16,6 +17,7 @@ _STANDARD_FILES = 3
 # include/uapi/linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_SET_NO_NEW_PRIVS = 38
 
 Outcome = dict[str, Any]
 """How work went, as JSON can hold it: "result", or "error" and "message", or "bug"."""
@@ -70,6 +72,16 @@ def start(
             os._exit(code)
 
     return fork(run, ignores_signals=True)
+
+
+def become(program: str, *arguments: str) -> None:
+    """Become another program, which gains no rights, with all our files. Returns if it can't be."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)  # root's programs have all capabilities otherwise
+    with suppress(OSError):
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            with suppress(OSError):  # that of the list
+                os.set_inheritable(fd, True)
+        os.execve(program, (program, *arguments), {})
 
 
 def outcome(work: Callable[[], object]) -> Outcome:

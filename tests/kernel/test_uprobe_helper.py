@@ -97,6 +97,7 @@ def test_a_holder_that_lives_for_long_takes_little_memory(monkeypatch: pytest.Mo
         await_true(lambda: all(_is_shell(each) for each in held), "they are no shells")
         assert all(_own_kib(each) < 600 for each in held)  # 1,900 before
         assert {Path(f"/proc/{each}/comm").read_text() for each in held} == {"ebpfprof-holder\n"}
+        assert all("NoNewPrivs:\t1" in Path(f"/proc/{each}/status").read_text() for each in held)
         assert has_probes(running.pid)
         kept.detach([0])
         assert not has_probes(running.pid)
