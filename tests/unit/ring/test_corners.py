@@ -7,10 +7,22 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profile.service import ServiceIdentity
+from ebpfprof.ring import index
 from ebpfprof.ring import writer as module
 from ebpfprof.ring.folder import RingFolder
 from ebpfprof.ring.reader import RecordedTime, RingArchive
-from tests.unit.ring.made_up import API, NS, START_S, WINDOW_S, Clock, profile_of, ring, window
+from ebpfprof.ring.writer import Ring
+from tests.unit.ring.made_up import (
+    API,
+    NS,
+    START_S,
+    WINDOW_S,
+    Clock,
+    boottime_of,
+    profile_of,
+    ring,
+    window,
+)
 from tests.unit.ring.test_writer import MIB, fill, small_disk, taken
 
 ALL = 0, 1 << 62
@@ -127,3 +139,66 @@ def test_a_disk_that_is_full_against_what_it_says_makes_the_oldest_go(
         state = writer.state()
         assert (state.dropped, state.pruned) == ({}, {"free_space": 2})
         assert state.oldest_s == START_S + 2 * WINDOW_S
+
+
+def noted(writer: Ring, first: int, last: int, reason: str, pid: int = 7) -> None:
+    """Note that the API was not recorded, by seconds from the begin on."""
+    writer.note_unrecorded(API, pid, 9, "api", START_S + first, START_S + last, reason)
+
+
+def spans(time: RecordedTime) -> list[tuple[int, int, str]]:
+    return [
+        (each.begun_ns // NS - round(START_S), each.until_ns // NS - round(START_S), each.reason)
+        for each in time.unrecorded
+    ]
+
+
+def test_a_time_that_goes_on_for_the_same_reason_is_one(tmp_path: Path) -> None:
+    with ring(tmp_path, Clock()) as writer:
+        noted(writer, 0, 60, "budget")
+        noted(writer, 0, 60, "budget", pid=8)
+        noted(writer, 60, 120, "budget")
+        noted(writer, 120, 180, "places")
+        noted(writer, 300, 360, "places")
+    assert spans(found(tmp_path)) == [
+        (0, 120, "budget"),
+        (0, 60, "budget"),
+        (120, 180, "places"),
+        (300, 360, "places"),
+    ]
+    with RingArchive(tmp_path) as archive:
+        begin = round(START_S) * NS
+        part = archive.between(begin + 60 * NS, begin + 120 * NS)
+    assert spans(part) == [(0, 120, "budget")]
+
+
+def test_the_notes_are_bounded_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_MAX_UNRECORDED", 3)
+    with ring(tmp_path, Clock()) as writer:
+        for number in range(5):
+            noted(writer, 100 * number, 100 * number + 50, "budget")
+    assert [begin for begin, *_ in spans(found(tmp_path))] == [200, 300, 400]
+
+
+def test_when_an_agent_ran_is_forgotten_with_the_files_of_that_time(tmp_path: Path) -> None:
+    clock = Clock()
+    with ring(tmp_path, clock, max_age_s=600):
+        pass
+    clock.now_s += 500
+    with ring(tmp_path, clock, max_age_s=600):
+        assert len(found(tmp_path).runs) == 2
+    clock.now_s += 500
+    with ring(tmp_path, clock, max_age_s=600) as writer:
+        writer.beat()
+        assert len(found(tmp_path).runs) == 2
+
+
+def test_the_end_of_a_process_is_not_that_of_another_with_its_pid(tmp_path: Path) -> None:
+    with ring(tmp_path, Clock()) as writer:
+        for began_s in (START_S - 100, START_S - 50):
+            assert writer.write(window(began_s=began_s))
+        writer.note_ended(42, boottime_of(START_S - 100), START_S + 70)
+    ended = [each.ended_ns for each in found(tmp_path).processes.values()]
+    assert ended == [(START_S + 70) * NS, None]
