@@ -67,7 +67,7 @@ def test_processes_come_and_go_with_the_surveys() -> None:
     surveys = [
         Survey((us, gone), 0, unanswered=(9,), too_young=3),
         Survey((us,), 0, unanswered=(9,), too_young=4),
-        Survey((us,), 0, unanswered=(8, 9)),
+        Survey((replace(us, name="renamed"),), 0, unanswered=(8, 9)),
     ]
     roster = roster_of(surveys, asked, said)
     roster.survey()
@@ -79,6 +79,7 @@ def test_processes_come_and_go_with_the_surveys() -> None:
     assert asked == [{"least_age_s": 7.0, "fresh_s": 60.0}] * 2
     roster.survey()
     assert roster.members == {member.key: member}
+    assert member.about.name == "renamed"
     # Each one is told once.
     assert [line.partition(" (")[0] for line in said] == [
         "ebpfprof: process 9",

@@ -275,7 +275,7 @@ def test_a_folder_in_one_that_is_missing_is_not_made(tmp_path: Path) -> None:
         ring(tmp_path / "missing" / "ring", Clock())
 
 
-@pytest.mark.parametrize("what", ["link", "hard", "folder"])
+@pytest.mark.parametrize("what", ["link", "hard", "folder", "pipe"])
 def test_an_index_that_is_not_our_own_file_is_refused(tmp_path: Path, what: str) -> None:
     other, folder = tmp_path / "shadow", tmp_path / "ring"
     other.write_text("secret")
@@ -285,6 +285,8 @@ def test_an_index_that_is_not_our_own_file_is_refused(tmp_path: Path, what: str)
         index.symlink_to(other)
     elif what == "hard":
         index.hardlink_to(other)
+    elif what == "pipe":
+        os.mkfifo(index, 0o600)
     else:
         index.mkdir()
     with pytest.raises(RingError, match="is not a file that ebpfprof made: remove it"):
