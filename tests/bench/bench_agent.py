@@ -119,7 +119,7 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
         while read(agent)[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
             churn.go_on(_STEP_S)
         all_after_s, before, since_s = time.monotonic() - begun_s, read(agent), time.monotonic()
-        churn.go_on(given.seconds if most else given.seconds / 2)
+        churn.go_on(given.seconds if most else min(60, given.seconds / 2))
         now = read(agent)
         cpu = (now[_CPU] - before[_CPU]) / (time.monotonic() - since_s)
         lost = {

@@ -264,10 +264,12 @@ class Windows:
             self._begin_estimates()
         slowdown = self._activity.add(before, self._window.counters, self._counters)
         detaching = self._waits.begin_closing(self._index)
-        ongoing = self._seeds.ongoing(begin_ns, end_ns)
-        self.failure = self._seeds.failure
-        queues = self._waits.tables.queues(self._index, end_ns)
-        detaching.result()
+        try:
+            ongoing = self._seeds.ongoing(begin_ns, end_ns)
+            self.failure = self._seeds.failure
+            queues = self._waits.tables.queues(self._index, end_ns)
+        finally:
+            detaching.result()  # also if the target has gone: its number will be that of another
         run_as_others()
         with self._lock:
             found = self._waits.tables.take(self._index)

@@ -8,14 +8,15 @@ from unittest import mock
 
 import pytest
 
-from ebpfprof.errors import AttachFailed
+from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.cost import Runs
+from ebpfprof.overhead.slowdown import ActivityEstimator
 from ebpfprof.profilers.spending import Spending
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
-from ebpfprof.profilers.waits.windows import Windows
+from ebpfprof.profilers.waits.windows import Windows, _Window
 from symbolizer import GoTableError
 
 SOON_NS = 3_600_000_000_000
@@ -70,6 +71,26 @@ def test_sums_of_a_window_prepared_too_late_are_discarded(
     else:
         assert lead_ns == -1
         assert waits.calls == [*prepared, "close_window", "take"]
+
+
+def test_a_window_has_ended_when_its_target_was_gone() -> None:
+    """Its number may be that of another target next: nothing is written for it any more."""
+    waits, go, seeds = mock.MagicMock(), mock.MagicMock(), mock.MagicMock()
+    go.target.cpu_ns.return_value = 1
+    waits.runs.return_value, waits.hit_ns = Runs(), None
+    seeds.ongoing.side_effect = TargetGone("It has ended.")
+    watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
+    watch._seeds = cast("WindowSeeds", seeds)
+    watch._spending = Spending(
+        cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01, lambda: 0.0
+    )
+    watch._activity = ActivityEstimator()
+    seeds.times_run.return_value = 0
+    watch._counters = watch._read_counters()
+    watch._window = _Window(0, 1, 0, 0.0, watch._counters)
+    with pytest.raises(TargetGone):
+        watch._close()
+    waits.begin_closing.return_value.result.assert_called_once_with()
 
 
 def test_a_program_without_a_goroutine_list_is_refused(
