@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ebpfprof.ring.account import facts_of, is_estimate
 from ebpfprof.ring.contents import facts, packed, unpacked
 from ebpfprof.ring.database import RingDatabase
 from ebpfprof.ring.reader import RingArchive
+from ebpfprof.ring.typed import from_plain
 from tests.unit.export.small_profile import SMALL
 from tests.unit.ring.made_up import NS, Clock, ring, window
 from tests.unit.ring.test_contents import (
@@ -87,3 +89,23 @@ def test_an_index_on_a_disk_that_fails_costs_a_reader_no_file(
     with RingArchive(tmp_path) as archive:
         assert "can't be read (disk I/O error)" in archive.warning
         assert len(archive.between(0, 1 << 62).files) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (float, float("nan")),
+        (float, 10**400),
+        (float, "1"),
+        (int, True),
+        (int, 1.0),
+        (tuple[int, int], [1]),
+        (tuple[int, int], [1, 2, 3]),
+        (tuple[int, ...], [1, "2"]),
+        (Mapping[str, int], [1]),
+        (int | None, "x"),
+    ],
+)
+def test_values_of_another_type_are_refused(kind: object, value: object) -> None:
+    with pytest.raises(InvalidProfile, match="is not what ebpfprof writes"):
+        from_plain(kind, value)
