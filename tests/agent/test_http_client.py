@@ -56,6 +56,7 @@ def test_secrets_are_read_again_and_never_told(tmp_path: Path) -> None:
         said = bearer.post(b"", {})
         secret.write_text("second-secret")
         said_then = bearer.post(b"", {})
+        assert bearer._secrets == ["second-secret"]  # none is kept for ever
         basic = client(server.url, username="till", password_file=str(secret)).post(b"", {})
         secret.unlink()
         with pytest.raises(RetryLater) as caught:

@@ -20,11 +20,12 @@ from ebpfprof.agent.sinks.sink import Refused
 from ebpfprof.agent.sinks.waiting import InRing, QueueBounds
 from ebpfprof.errors import RingError
 from ebpfprof.profile.service import ProcessEnd, ServiceIdentity, ServiceWindow
+from ebpfprof.ring.bounds import Bounds
 from ebpfprof.ring.reader import RecordedTime, RingArchive
 from ebpfprof.ring.writer import Ring
 from tests.agent.test_sinks import lines, window, with_sinks
 from tests.backends.ports import free_port
-from tests.backends.windows import sink, window_of
+from tests.backends.windows import made_up, sink, window_of
 
 ALL = 0, 1 << 62
 
@@ -142,3 +143,29 @@ def test_a_window_that_can_not_be_read_back_is_not_tried_for_ever(tmp_path: Path
     with pytest.raises(Refused, match=r"can't be read back .*Is a directory"):
         backlog.window(in_ring(each))
     backlog.close()
+
+
+def test_a_window_is_read_back_with_its_own_profiles(tmp_path: Path) -> None:
+    """Beside that of another process, and one of the same process that began before."""
+    start_s = 1_790_000_000.0
+    ours, other = (
+        window_of(start_s),
+        window_of(start_s, {"block": made_up("block", 5.0)}, pid=99_999),
+    )
+    before = window_of(start_s - 30, {"mutex": made_up("mutex", 7.0)})
+    with Ring(tmp_path, max_age_s=1e9, keep_free_bytes=0) as ring:
+        for each in (ours, other, before):
+            assert ring.write(each)
+    backlog = RingBacklog(lambda: tmp_path)
+    found = backlog.window(InRing(replace(ours, profiles={}), frozenset({"block", "mutex"})))
+    assert {kind: each.time_ns for kind, each in found.profiles.items()} == {
+        "block": round(start_s * 1e9)
+    }
+    backlog.close()
+
+
+def test_the_ring_has_the_bounds_of_its_settings(tmp_path: Path) -> None:
+    settings = RingSettings(path=str(tmp_path), max_bytes=1 << 25, max_age=777.0, keep_free=5)
+    delivery = RingDelivery(settings)
+    assert delivery._ring._store._bounds == Bounds(1 << 25, 777.0, 5)
+    delivery.close()

@@ -28,7 +28,7 @@ from ebpfprof.system.notify import Notifier
 from tests.agent.node import DROP_DASH, RICH, Live
 from tests.agent.test_pods import MadeUpSource
 from tests.continuous.fakes import ALL_KINDS, FakeTarget
-from tests.continuous.loops import run, until
+from tests.continuous.loops import never, run, until
 
 
 class Told(Notifier):
@@ -236,24 +236,24 @@ def test_an_agent_that_can_not_notice_ends_does_not_go_on(
         run(work())
 
 
-def test_the_watchdog_is_not_told_of_work_that_is_stuck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "_STUCK_S", 0.05)
-
+def test_the_watchdog_is_not_told_of_work_that_is_stuck(tmp_path: Path) -> None:
     async def work() -> None:
+        entered = asyncio.Event()
+
+        async def stuck() -> None:
+            entered.set()
+            await never()
+
         async with running(into(tmp_path)) as made:
-            await asyncio.sleep(0.1)
-            before = made.told.lines.count("WATCHDOG=1")
-            await until(lambda: made.told.lines.count("WATCHDOG=1") > before)
-            made.agent.rounds.settle = stuck  # type: ignore[method-assign]
-            await until(lambda: made.agent._worked_s < monotonic() - 0.06)
-            await asyncio.sleep(0.02)
+            agent = made.agent
+            agent._worked_s = now_s = monotonic()
+            await until(lambda: agent._worked_s > now_s)  # it works
+            await until(lambda: "WATCHDOG=1" in made.told.lines)
+            agent.rounds.settle = stuck  # type: ignore[method-assign]
+            await entered.wait()
+            agent._worked_s -= service._STUCK_S
             before = made.told.lines.count("WATCHDOG=1")
             await asyncio.sleep(0.05)
             assert made.told.lines.count("WATCHDOG=1") == before
-
-    async def stuck() -> None:
-        await asyncio.sleep(30)
 
     run(work())

@@ -8,13 +8,13 @@ _MAX_BYTES: Final = 256 << 10
 _MAX_VALUE: Final = 4096
 
 
-def environment(pid: int, root: str = "") -> dict[str, str]:
+def environment(pid: int) -> dict[str, str]:
     """The variables of /proc/PID/environ, at most 256 KiB of them; {} if it can't be read.
 
     The first of two with the same name counts, as in Go (syscall.copyenv) and C.
     """
     try:
-        with open(f"{root}/proc/{pid}/environ", "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             return variables(file.read(_MAX_BYTES))
     except OSError:
         return {}

@@ -88,7 +88,6 @@ class Identifier:
 
     settings: Settings
     pods: Pods = field(default_factory=Pods)
-    proc_root: str = ""
 
     def verdict(self, process: GoProcess) -> Verdict:
         """Look at a process, and apply the rules."""
@@ -97,7 +96,7 @@ class Identifier:
     def known(self, process: GoProcess) -> ProcessFacts:
         """Look at the environment, mappings and container of a process."""
         settings = self.settings
-        variables = environment(process.pid, self.proc_root)
+        variables = environment(process.pid)
         names = self.pods.of(process)
         attributes = of_variable(variables.get("OTEL_RESOURCE_ATTRIBUTES", ""))
         if name := variables.get("OTEL_SERVICE_NAME", "").strip():

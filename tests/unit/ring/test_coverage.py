@@ -213,3 +213,41 @@ def test_a_rebuilt_index_says_that_it_infers_when_the_agent_ran(history: History
         each.unlink()
     found = history.between(0, 5)
     assert minutes(agent_gaps(found)) == [(2, 4, "no agent ran, as far as its files tell")]
+
+
+def test_an_agent_that_ended_long_ago_does_not_run_any_more(history: History) -> None:
+    history.record(0, 2)
+    found = history.between(0, 5)
+    assert minutes(agent_gaps(found)) == [(2, 5, "the agent did not run")]
+
+
+def test_less_than_a_second_between_two_windows_is_no_gap(history: History) -> None:
+    for number in range(3):
+        at_s = START_S + number * (MINUTE + 0.9)
+        history.clock.now_s = at_s + MINUTE
+        assert history.writer.write(window(at_s))
+    found = of(history.between(0, 3), "shop")
+    assert not found.gaps
+    assert not found.absent
+    assert found.share > 0.98
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [
+        (110, "the agent ended before it wrote that window"),
+        (130, "it ran, but was not recorded"),
+    ],
+)
+def test_a_window_is_not_written_for_up_to_two_of_its_lengths(
+    history: History, seconds: int, reason: str
+) -> None:
+    history.record(0, 3)
+    history.clock.now_s += seconds
+    history.writer.beat()
+    history.restart(10)
+    found = of(history.between(0, 8), "shop")
+    assert minutes(list(found.gaps)) == [
+        (3, round(3 + seconds / MINUTE, 2), reason),
+        (round(3 + seconds / MINUTE, 2), 8, "the agent did not run"),
+    ]

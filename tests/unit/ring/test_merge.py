@@ -12,6 +12,7 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.delta import difference, merged
 from ebpfprof.profile.model import Profile
+from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 from ebpfprof.ring.merge import Merged, merged_windows
 from ebpfprof.ring.reader import RingArchive
@@ -138,3 +139,21 @@ def test_without_a_file_that_can_be_read_there_is_an_error(tmp_path: Path) -> No
         each.write_bytes(b"\x1f\x8b torn")
     with pytest.raises(InvalidProfile, match="No file can be read"):
         merge(tmp_path)
+
+
+def test_a_file_in_other_units_is_left_out_and_told(tmp_path: Path) -> None:
+    good, bad = (profile_of(3, NS, START_S + n * WINDOW_S) for n in range(2))
+    types = (good.sample_types[0], replace(good.sample_types[1], unit="seconds"))
+    write(tmp_path, [[good], [replace(bad, sample_types=types)]])
+    found = merge(tmp_path)
+    assert [each.values for each in found.profile.samples] == [(3, NS)]
+    assert len(found.faults) == len(found.files) == 1
+
+
+def test_what_two_processes_say_of_a_moment_has_no_account(tmp_path: Path) -> None:
+    account = RecordingAccount("goroutine", "t", "every event", NS)
+    one = goroutines_of(3, START_S).accounted(account)
+    write(tmp_path, [[one]])
+    assert merge(tmp_path, "goroutine").profile.account
+    write(tmp_path, [[one]], pid=43)
+    assert merge(tmp_path, "goroutine").profile.account is None
