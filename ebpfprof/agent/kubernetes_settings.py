@@ -15,7 +15,7 @@ KUBERNETES: Final = (
         PathValue('an absolute path, such as "/run/containerd/containerd.sock"'),
         "",
         "the socket of the container runtime, below host_root, for labels and annotations of "
-        "pods; whoever may use it is root on the node; needs the Python package h2",
+        "pods; a process that may use it is root on the node; needs the Python package h2",
     ),
     Setting(
         "api_server",

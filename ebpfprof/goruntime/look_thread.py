@@ -5,7 +5,8 @@ thread of the target stops, and finds more goroutines waiting than there are on 
 thread asks the kernel for real-time priority, and while all processors are busy it takes another
 one each time. If the kernel refuses that, waits shorter than its delay may look longer.
 
-To wake a thread costs as much as a look. So whoever is nearly due has its look at the same time.
+To wake a thread costs as much as a look. So targets that are nearly
+due are looked at together.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class UprobeHelper:
 
         If that is `for_a_while`, the anchor stays in. What went wrong is in `failure` then.
 
-        The kernel takes a tenth of a second, for many groups as for one. So whoever has its turn
-        detaches all that wait for theirs.
+        The kernel takes a tenth of a second, for many groups as for one. So the thread that
+        has its turn detaches the groups of all threads that wait for theirs.
         """
         try:
             if groups is None:

@@ -16,7 +16,7 @@ from ebpfprof.agent.identity.pod_source import PodSourceError
 from ebpfprof.agent.identity.workloads import Controller
 from ebpfprof.agent.settings import SinkSettings
 from tests.backends.ports import free_port
-from tests.backends.scripted_server import DROP, GARBAGE, HALF, HANG, Step, answer
+from tests.backends.scripted_server import BROKEN, Step, answer
 from tests.backends.strict_api_server import StrictApiServer, pod
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -108,10 +108,7 @@ def test_a_node_without_a_pod_is_misnamed(server: StrictApiServer) -> None:
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (HANG, "it does not answer within 0.5 s"),
-        (HALF, "it does not answer within 0.5 s"),
-        (DROP, "the connection broke: "),
-        (GARBAGE, "the connection broke: "),
+        *BROKEN,
         (answer(503, b"etcd \x1b is away"), "it can't answer now: 503 (etcd \\x1b is away)"),
         (answer(500), "it can't answer now: 500"),
         (

@@ -146,3 +146,27 @@ def test_while_it_is_not_known_what_recording_costs_few_more_are_recorded(
         assert node.rounds._is_growing
 
     run(work())
+
+
+def test_when_more_may_begin_those_that_are_recorded_go_on(
+    three: list[GoProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the others are busier, and have waited; their windows do not end, either."""
+    monkeypatch.setattr(module, "_GROWTH", 1.0)
+    monkeypatch.setattr(module, "_MORE_AT_ONCE", 1)
+
+    async def work() -> None:
+        node = Node(*three)
+        await node.begin()
+        (first,) = node.recorded
+        for key, member in node.roster.members.items():
+            member.busy = float(key != first)
+        node.rounds._begun_s -= 5
+        await node.rounds.turn()
+        await node.settled()
+        assert first in node.recorded
+        assert len(node.recorded) == 2
+        assert not node.windows(first[0])
+        assert node.rounds.figures.rounds == 0
+
+    run(work())

@@ -17,7 +17,12 @@ from ebpfprof.agent.sinks.secrets import read_secret
 from ebpfprof.agent.sinks.sink import RetryLater
 from tests.backends.certificates import certificate
 from tests.backends.ports import free_port
-from tests.backends.scripted_server import DROP, GARBAGE, HALF, HANG, ScriptedServer, Step, answer
+from tests.backends.scripted_server import (
+    BROKEN,
+    ScriptedServer,
+    Step,
+    answer,
+)
 from tests.backends.windows import sink
 
 PATH = "/in"
@@ -73,10 +78,7 @@ def test_secrets_are_read_again_and_never_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (HANG, "it does not answer within 0.5 s"),
-        (HALF, "it does not answer within 0.5 s"),
-        (DROP, "the connection broke: "),
-        (GARBAGE, "the connection broke: "),
+        *BROKEN,
         (b"HTTP/1.1 200 Said\r\n" + b"X: y\r\n" * 200 + b"\r\n", "the connection broke: "),
         (b"HTTP/1.1 200 Said\r\nContent-Length: x\r\n\r\n", "it does not answer within 0.5 s"),
         (b"HTTP/1.1 two Said\r\n\r\n", "the connection broke: "),

@@ -46,6 +46,13 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
 HANG: Final = b" "  # the white space before a status line, of which there is none
 HALF: Final = answer(200, b"half" * 100)[:-200]
 GARBAGE: Final = b"\x16\x03\x01 no HTTP\r\n\r\n"
+BROKEN: Final = (
+    (HANG, "it does not answer within 0.5 s"),
+    (HALF, "it does not answer within 0.5 s"),
+    (DROP, "the connection broke: "),
+    (GARBAGE, "the connection broke: "),
+)
+"""What is no answer, and what a client says that waits for half a second."""
 
 
 class ScriptedServer:
