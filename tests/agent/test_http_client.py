@@ -120,8 +120,8 @@ def test_a_redirect_is_not_followed() -> None:
     ("text", "least_s", "most_s"),
     [
         ("120", 120, 120),
-        (formatdate(time.time() + 100_000, usegmt=True), 3600, 3600),
-        (formatdate(time.time() - 100, usegmt=True), 0, 0),
+        pytest.param(formatdate(time.time() + 100_000, usegmt=True), 3600, 3600, id="tomorrow"),
+        pytest.param(formatdate(time.time() - 100, usegmt=True), 0, 0, id="just now"),
         ("99999999999999999999999", 3600, 3600),
         ("-5", 0, 0),
         ("soon", 0, 0),
