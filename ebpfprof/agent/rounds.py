@@ -41,7 +41,9 @@ _MORE_AT_ONCE: Final = 8
 """A round records as many times more processes than the last one, and so many besides."""
 _GROWING_S: Final = 5.0
 """While that alone keeps processes waiting, so soon more of them may begin."""
-_ROOMY: Final = 0.8
+_ROOMY: Final = 0.75
+"""The part of max_memory that is planned with: the ends of windows, and windows, take some more."""
+_LEAST_EACH_BYTES: Final = 1 << 18  # of memory, for a process that is recorded
 _FEWER: Final = 0.75
 
 
@@ -90,6 +92,7 @@ class Rounds:
         self._begun_s = self._begun_unix_s = 0.0
         self._windows_begun = 0.0, 0.0  # CLOCK_MONOTONIC and Unix time
         self._cpu_s = 0.0
+        self._idle_bytes = 0  # what the agent takes when it records nothing
 
     @property
     def income(self) -> float:
@@ -120,7 +123,9 @@ class Rounds:
 
     def begin(self) -> None:
         """Begin the first round."""
-        self._note_begin(own_usage(), has_windows=True)
+        usage = own_usage()
+        self._idle_bytes = usage.memory_bytes
+        self._note_begin(usage, has_windows=True)
         self._queue = list(self._planned(spent=0.0, lasted=1.0))
         self.start_some()
 
@@ -265,19 +270,21 @@ class Rounds:
         return spent
 
     def _fit_memory(self) -> None:
-        """Record fewer processes while the agent has too much memory, and more again later."""
+        """Record as many processes as there is memory for, going by those that are recorded."""
         used, most = self.figures.usage.memory_bytes, self.settings.max_memory
+        recorded = len(self._recorded)
         if used > most:
-            self._places = max(1, int(min(self._places, len(self._recorded)) * _FEWER))
+            self._places = max(1, int(min(self._places, recorded) * _FEWER))
             number = "1 process" if self._places == 1 else f"{self._places} processes"
             self._log.say(
                 f"The agent has {used >> 20} MiB of memory, more than max_memory allows "
                 f"({most >> 20} MiB): from now on it records {number} at once."
             )
             gc.collect()
-        elif used < _ROOMY * most:
-            more = max(1, self._places // 8)
-            self._places = min(self.settings.max_processes, self._places + more)
+        else:
+            each = max(_LEAST_EACH_BYTES, (used - self._idle_bytes) / max(1, recorded))
+            more = max(0, int((_ROOMY * most - used) / each))
+            self._places = min(self.settings.max_processes, max(1, recorded + more))
 
     def _tell_unwatched(self, begun_s: float, ended_s: float) -> None:
         """Tell which processes were not recorded in this round, and why."""

@@ -48,13 +48,16 @@ def command(path: str | None, only_checks: bool) -> None:
       curl http://127.0.0.1:6061/metrics
     """
     keep_libraries_to_one_thread()
-    from ebpfprof.agent.settings_file import load
+    from ebpfprof.system import lean_start
 
-    settings = load(path)
-    if only_checks:
-        _check(settings)
-    else:
-        _run(settings, path)
+    with lean_start.prepared():
+        from ebpfprof.agent.settings_file import load
+
+        settings = load(path)
+        if only_checks:
+            _check(settings)
+        else:
+            _run(settings, path)
 
 
 def _run(settings: Settings, path: str | None) -> None:

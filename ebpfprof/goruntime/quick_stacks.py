@@ -30,7 +30,7 @@ _WINDOW_BYTES: Final = 2048
 WINDOW_WORDS: Final = _WINDOW_BYTES // 8
 AT_ONCE: Final = 341
 """How many goroutines one call reads: three pieces each, and UIO_MAXIOV is 1024."""
-_FEW: Final = 8
+_FEW: Final = 1
 _MAX_DEPTH: Final = 512
 _MAX_FAR_FRAMES: Final = 1 << 14  # of all stacks of one call beyond their windows
 _NOTHING: Final = Walk((), is_whole=False)
@@ -134,7 +134,7 @@ class QuickStackReader:
         """Prepare the next read(), which then begins without delay; AT_ONCE places at most."""
         self._places, self._count = places, len(places.addresses)
         if self._count > len(self._here):
-            self._make_room(min(AT_ONCE, 2 * self._count))
+            self._make_room(min(AT_ONCE, self._count * 3 // 2))
         here, there = self._here[: self._count], self._there[: self._count]
         rooms = np.where(places.his > places.sps, places.his - places.sps, np.uint64(0))
         lengths = np.minimum(rooms, np.uint64(_WINDOW_BYTES)) & ~np.uint64(7)

@@ -5,13 +5,15 @@ passed. Without any probe left, the next thread that meets a breakpoint which wa
 the kernel forget that the process had any (MMF_HAS_UPROBES, mmf_recalc_uprobes in
 kernel/events/uprobes.c); a thread that has trapped, but whose trap was not handled yet (a
 hypervisor took its processor away), then gets SIGTRAP. While the anchor is in, the kernel does not
-forget.
+forget. Holders that are to last have an anchor themselves, which is removed last when they are
+killed; while they are being killed, and between windows, a holder of its own has it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -50,10 +52,9 @@ class HeldProbes:
     def __init__(
         self, pid: int, exe_fd: int, context: ProbeContext, anchor: tuple[int, int]
     ) -> None:
-        """Put the anchor in, at an offset and runtime address that process `pid` never passes.
+        """None yet. `anchor` is an offset and runtime address that process `pid` never passes.
 
-        `exe_fd` is the open file that it runs. Raises KernelUnsupported, PermissionDenied or
-        AttachFailed, and leaves no probe then.
+        `exe_fd` is the open file that it runs; it is closed with the last probe.
         """
         self.pid = pid
         self._exe_fd, self._context = exe_fd, context
@@ -62,19 +63,42 @@ class HeldProbes:
         self._holders: list[Holder] = []
         # All other holders have the writing end: the anchor's holder ends after them.
         self._alone, self._others = os.pipe()
-        try:
-            point = ProbePoint(*anchor, context.noop_program)
-            (self._anchor,) = self._hold([[point]], until=self._alone)
-        except BaseException:
-            self._close()
-            raise
+        self._anchor_point = ProbePoint(*anchor, context.noop_program)
+        self._anchor: Holder | None = None
+        self._anchor_starts = False
 
     def attach(self, points: Sequence[ProbePoint], *, targets: int) -> None:
-        """Put probes in, all or none; `targets` have some. Raises as the constructor does."""
+        """Put probes in, all or none; `targets` have some. The first ones may be there to last.
+
+        Those after a detach for a while are of a window. Raises KernelUnsupported, PermissionDenied
+        or AttachFailed, and leaves no probe then but an anchor that was there.
+        """
         self._text.note([point.address for point in points])
         self._points.update({point.address: point for point in points})
         count = max(1, min(_MOST_HOLDERS, _HOLDERS_OF_ALL // targets))
-        self._holders += self._hold(self._shared_out(points, count), until=self._context.until)
+        shares = [each for each in self._shared_out(points, count) if each]
+        if not self._anchor:  # the oldest file descriptor is closed last
+            shares = [[self._anchor_point, *share] for share in shares]
+        holders = self._start(shares, until=self._context.until, are_to_last=not self._anchor)
+        self._holders += _all_in(holders)
+
+    def start_anchor(self) -> None:
+        """Begin to put the anchor in by itself, unless it is, before holders are taken."""
+        if self._holders and not self._anchor:
+            with suppress(errors.AttachFailed):  # the target has ended, or: one by one, then
+                (self._anchor,) = self._start(
+                    [[self._anchor_point]], until=self._alone, are_to_last=True
+                )
+                self._anchor_starts = True
+
+    def await_anchor(self) -> None:
+        """Wait until it is in."""
+        if self._anchor and self._anchor_starts:
+            self._anchor_starts = False
+            try:
+                _all_in([self._anchor])
+            except errors.EbpfprofError:
+                self._anchor = None
 
     def take_holders(self) -> list[Holder]:
         """The processes to end for all probes but the anchor to be removed."""
@@ -93,17 +117,19 @@ class HeldProbes:
         noop = self._context.noop_program
         again = [replace(self._points[address], program=noop) for address in left]
         try:
-            probe_holders.end(self._hold([again], until=self._context.until))
+            until = self._context.until
+            probe_holders.end(_all_in(self._start([again], until=until, are_to_last=False)))
         except errors.EbpfprofError:
             are_ours = leaks is not None
         else:
             are_ours = self._context.kernel_log.leaks() != leaks
         return self._text.breakpoints() if are_ours else []
 
-    def take_anchor(self) -> Holder:
+    def take_anchor(self) -> list[Holder]:
         """The process to end for the anchor to be removed; nothing else can be done afterwards."""
-        self._close()
-        return self._anchor
+        for fd in (self._exe_fd, self._alone, self._others):
+            os.close(fd)
+        return [self._anchor] if self._anchor else []
 
     def _shared_out(self, points: Sequence[ProbePoint], count: int) -> list[list[ProbePoint]]:
         """What each of `count` holders holds: a link has all points of a program."""
@@ -113,25 +139,33 @@ class HeldProbes:
         shares = [programs[start::count] for start in range(count)]
         return [[point for point in points if point.program in share] for share in shares]
 
-    def _hold(self, shares: Sequence[Sequence[ProbePoint]], *, until: int) -> list[Holder]:
-        """Start a process for each share that has points; all are in, or an error is raised."""
+    def _start(
+        self, shares: Sequence[Sequence[ProbePoint]], *, until: int, are_to_last: bool
+    ) -> list[Holder]:
+        """Start a process for each share, or raise AttachFailed; see _all_in()."""
         stays_open = self._alone if until == self._alone else self._others
         started: list[Holder] = []
         try:
-            for share in filter(None, shares):
+            for share in shares:
                 opens = partial(_open, self._exe_fd, self.pid, share, self._context.uses_links)
                 fds = {self._exe_fd, *(point.program for point in share)} - {NO_PROGRAM}
-                started.append(Holder(opens, fds=fds, until=until, stays_open=stays_open))
-            for outcome in [holder.outcome() for holder in started]:
-                result_of(outcome, "A process that puts probes in", errors.AttachFailed)
+                pipes = {"until": until, "stays_open": stays_open}
+                started.append(Holder(opens, fds=fds, is_to_last=are_to_last, **pipes))
         except BaseException:
             probe_holders.end(started)
             raise
         return started
 
-    def _close(self) -> None:
-        for fd in (self._exe_fd, self._alone, self._others):
-            os.close(fd)
+
+def _all_in(holders: list[Holder]) -> list[Holder]:
+    """Wait until all have their probes in; if one has not, end them and raise its error."""
+    try:
+        for outcome in [holder.outcome() for holder in holders]:
+            result_of(outcome, "A process that puts probes in", errors.AttachFailed)
+    except BaseException:
+        probe_holders.end(holders)
+        raise
+    return holders
 
 
 def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
@@ -140,10 +174,14 @@ def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
     Raises AttachFailed if some were removed before, or breakpoints stay, which is also written to
     the kernel's log.
     """
+    for held in targets:
+        held.start_anchor()
+    for held in targets:
+        held.await_anchor()
     were_in = probe_holders.end([each for held in targets for each in held.take_holders()])
     left = {held.pid: held.leftovers() for held in targets}
     if not anchors_stay:
-        were_in &= probe_holders.end([held.take_anchor() for held in targets])
+        were_in &= probe_holders.end([each for held in targets for each in held.take_anchor()])
     if stayed := [_stayed(pid, addresses) for pid, addresses in left.items() if addresses]:
         warn_in_kernel_log(" ".join(stayed))
         raise errors.AttachFailed(" ".join(stayed))

@@ -106,7 +106,7 @@ class KernelSymbols:
         return self._text.index(b"\n", line)
 
 
-def _index(text: bytes) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.intp]]:
+def _index(text: bytes) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
     """Addresses of all symbols, ascending, and where their lines begin in `text`."""
     import numpy as np
 
@@ -114,11 +114,13 @@ def _index(text: bytes) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.intp]]:
     ends = np.flatnonzero(chars == _LINE_END)
     starts = np.concatenate([np.zeros(1, np.intp), ends + 1])[:-1]
     starts = starts[ends - starts > _NAME_AT]
-    digits = chars[starts[:, None] + np.arange(_DIGITS)]
-    nibbles = (digits & 0xF) + 9 * (digits >> 6)  # letters have the bit 0x40
-    addresses = (nibbles[:, ::2] << 4 | nibbles[:, 1::2]).view(">u8")[:, 0].astype(np.uint64)
+    addresses = np.zeros(len(starts), np.uint64)
+    for column in range(_DIGITS):  # all at once would take 30 MB
+        digits = chars[starts + column]
+        addresses <<= np.uint64(4)
+        addresses |= (digits & 0xF) + 9 * (digits >> 6)  # letters have the bit 0x40
     order = np.argsort(addresses, kind="stable")
-    return addresses[order], starts[order]
+    return addresses[order], starts[order].astype(np.uint32)
 
 
 def _decoded(name: bytes) -> str:

@@ -12,9 +12,9 @@ The kernel closes the files of a process one by one, the youngest file descripto
 (task_work_run), and waits for a grace period at each probe: some 0.03 s for a link, 0.1 s for a
 perf event. Several processes are ended side by side.
 
-A process of Python has 2 MB of memory of its own. So a holder that lives for long becomes a shell,
-which has a tenth of that; one of a window does not, since some machines log each program that is
-executed.
+A process of Python has 2 MB of memory of its own. So a holder that is to live for long, or does,
+becomes a shell, which has a tenth of that; one of a window does not, since some machines log each
+program that is executed.
 """
 
 from __future__ import annotations
@@ -45,15 +45,21 @@ class Holder:
     """A process that holds probes."""
 
     def __init__(
-        self, open_probes: OpenProbes, *, fds: Collection[int], until: int, stays_open: int
+        self,
+        open_probes: OpenProbes,
+        *,
+        fds: Collection[int],
+        until: int,
+        stays_open: int,
+        is_to_last: bool,
     ) -> None:
         """Start a process that calls `open_probes` with the file descriptors `fds`; see outcome().
 
         It ends when the pipe `until` has no writer left, and closes `stays_open` once its probes
-        are removed. Raises AttachFailed.
+        are removed. If it `is_to_last`, it soon takes little memory. Raises AttachFailed.
         """
         self._outcome_fd, outcome_writer = os.pipe()
-        hold = partial(_hold, open_probes, [*fds])
+        hold = partial(_hold, open_probes, 0 if is_to_last else _LONG_MS, [*fds])
         # The first is closed last, after all probes.
         kept = [stays_open, until, outcome_writer, *fds]
         try:
@@ -109,6 +115,7 @@ def killed() -> AttachFailed:
 
 def _hold(
     open_probes: OpenProbes,
+    long_ms: int,
     fds: Sequence[int],
     stays_open: int,
     until: int,
@@ -121,17 +128,17 @@ def _hold(
         outcome = child_process.outcome(lambda: open_probes(numbers))
         os.write(outcome_writer, json.dumps(outcome).encode())
         os.close(outcome_writer)
-        _wait(until)
+        _wait(until, long_ms)
     finally:
         os.kill(os.getpid(), signal.SIGKILL)
         raise SystemExit  # not reached
 
 
-def _wait(until: int) -> None:
-    """Wait until the pipe has no writer left, at last as a shell, if there is one."""
+def _wait(until: int, long_ms: int) -> None:
+    """Wait until the pipe has no writer left; after `long_ms` as a shell, if there is one."""
     end = select.poll()
     end.register(until, select.POLLIN)
-    if end.poll(_LONG_MS):
+    if end.poll(long_ms):
         return
     os.dup2(until, 0)
     child_process.become(*_SHELL)

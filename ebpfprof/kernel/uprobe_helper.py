@@ -1,9 +1,8 @@
 """A process of its own that starts the holders of probes, and outlives ebpfprof.
 
-It is forked before there is much in memory, and in a session of its own, so that no signal to
-ebpfprof ends it. However ebpfprof ends, the helper notices, has the probes detached, and checks the
-target's code afterwards. If the helper is killed, too, the holders end by themselves
-(ebpfprof.kernel.probe_holders).
+It is in a session of its own, so that no signal to ebpfprof ends it. However ebpfprof ends, the
+helper notices, has the probes detached, and checks the target's code afterwards. If the helper is
+killed, too, the holders end by themselves (ebpfprof.kernel.probe_holders).
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from ebpfprof.kernel import held_probes, probe_holders, syscalls, uprobes
 from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
-from ebpfprof.system import child_process
+from ebpfprof.system import child_process, lean_start
 from ebpfprof.system.fair_lock import FairLock
+from ebpfprof.system.lean_start import Child
 from ebpfprof.system.priority import run_promptly
 
 NAME: Final = "ebpfprof-uprobe"
@@ -67,7 +67,7 @@ class UprobeHelper:
         kept = [theirs.fileno()]
         if uses_links:
             kept.append(syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=True)))
-        self._pid = child_process.start(NAME, _help, kept, new_session=True)
+        self._process: Child | None = lean_start.start(NAME, _help, kept)
         theirs.close()
         for noop_program in kept[1:]:
             os.close(noop_program)
@@ -137,9 +137,9 @@ class UprobeHelper:
         """Detach all probes and wait until the helper has ended."""
         with self._lock:
             self._socket.close()
-            pid, self._pid = self._pid, 0
-        if pid:
-            os.waitpid(pid, 0)
+            process, self._process = self._process, None
+        if process:
+            process.wait()
 
     def _ask(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         with self._lock:

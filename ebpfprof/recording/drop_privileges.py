@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from ebpfprof.privileges.capabilities import NUMBERS, effective, give_up
+from collections.abc import Collection
+from functools import partial
+
+from ebpfprof.privileges import capabilities
+from ebpfprof.privileges.capabilities import NUMBERS, effective
 from ebpfprof.privileges.checks import LOOKING, RECORDING, TO_RECORD, WRITING
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.profiler_set import rights_for
+from ebpfprof.system.lean_start import do_everywhere
 
 
 def give_up_before_recording(
@@ -20,22 +25,27 @@ def give_up_before_recording(
     keep = RECORDING | (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
     if _stands_for_others() or any(rights_for(options)):
         keep |= {"CAP_SYS_ADMIN"}
-    give_up(keep)
+    _give_up(keep)
 
 
 def give_up_probing(options: Options) -> None:
     """Keep the capabilities that are useful after all probes are attached. Raises OSError."""
     keep = RECORDING | WRITING
     needs_admin = _stands_for_others() or rights_for(options).to_record
-    give_up(keep | {"CAP_SYS_ADMIN"} if needs_admin else keep)
+    _give_up(keep | {"CAP_SYS_ADMIN"} if needs_admin else keep)
 
 
 def give_up_before_looking() -> None:
     """Keep the capabilities for looking at processes without recording. Raises OSError."""
-    give_up(LOOKING)
+    _give_up(LOOKING)
 
 
 def _stands_for_others() -> bool:
     """Whether CAP_SYS_ADMIN replaces capabilities that we lack, such as CAP_BPF."""
     held = effective()
     return any(NUMBERS[name] not in held for name in TO_RECORD)
+
+
+def _give_up(keep: Collection[str]) -> None:
+    """Keep these, here and in the process that starts children."""
+    do_everywhere(partial(capabilities.give_up, keep))

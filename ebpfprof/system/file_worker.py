@@ -25,8 +25,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NoReturn, Protocol
 
-from ebpfprof.system import child_process
+from ebpfprof.system import child_process, lean_start
 from ebpfprof.system.closing import Closing
+from ebpfprof.system.lean_start import Child
 
 NAME: Final = "ebpfprof-files"
 PATIENCE_S: Final = 3.0
@@ -40,7 +41,7 @@ _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 
 
 class FileTask(Protocol):
-    """What a child does. It is made in the starter, so that its modules are imported once."""
+    """What a child does. It is made in the child, so that the starter stays small."""
 
     def begin(self) -> None:
         """Get ready for a batch of requests."""
@@ -64,7 +65,7 @@ class FileWorker(Closing):
     """Sends requests to children. Several threads may use it; a context manager."""
 
     def __init__(self, make: Callable[[], FileTask], patience_s: float = PATIENCE_S) -> None:
-        """Start the starter, which calls `make` before it starts the first child.
+        """Start the starter, whose children call `make`.
 
         A child that neither answers nor uses CPU time within `patience_s` is left behind.
         """
@@ -74,7 +75,7 @@ class FileWorker(Closing):
         self._left: list[tuple[_Child, Any]] = []
         self._starter, theirs = socket.socketpair()
         starts = partial(_start_children, make)
-        self._pid = child_process.start(NAME, starts, [theirs.fileno()], new_session=True)
+        self._process: Child | None = lean_start.start(NAME, starts, [theirs.fileno()])
         theirs.close()
 
     def ask(self, request: Any, fds: Sequence[int] = ()) -> tuple[Any, list[int]]:  # noqa: ANN401 - JSON
@@ -124,9 +125,9 @@ class FileWorker(Closing):
                     child.close()
             self._child, self._left = None, []
             self._starter.close()
-            pid, self._pid = self._pid, 0
-        if pid:
-            os.waitpid(pid, 0)
+            process, self._process = self._process, None
+        if process:
+            process.wait()
 
     def _started(self) -> _Child | None:
         """A new child; None if too many are stuck already, or the starter has ended."""
@@ -136,7 +137,7 @@ class FileWorker(Closing):
         try:
             with theirs:
                 socket.send_fds(self._starter, [b"1"], [theirs.fileno()])
-            return _Child(ours, self._pid)
+            return _Child(ours, self._process.pid if self._process else 0)
         except OSError:
             ours.close()
             return None
@@ -147,7 +148,7 @@ class _Child:
 
     def __init__(self, connection: socket.socket, starter_pid: int) -> None:
         self._socket = connection
-        self._pid = starter_pid  # which may have much to import before the child sends its own
+        self._pid = starter_pid  # until the child sends its own
 
     def send(self, requests: Sequence[Any], fds: Sequence[int]) -> bool:
         """Send requests; False if the child has ended."""
@@ -200,23 +201,22 @@ def _start_children(make: Callable[[], FileTask], asked_fd: int) -> None:
     """What the starter does, until the other end is closed, or its process has ended."""
     asked = socket.socket(fileno=asked_fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
-    task: FileTask | None = None
     while True:
         message, fds, _, _ = socket.recv_fds(asked, 1, _MAX_FDS)
         if not message:
             return
-        task = task or make()
         if not os.fork():
             asked.close()
-            _answer_all(socket.socket(fileno=fds[0]), task)
+            _answer_all(socket.socket(fileno=fds[0]), make)
         for fd in fds:
             os.close(fd)
 
 
-def _answer_all(asked: socket.socket, task: FileTask) -> NoReturn:
+def _answer_all(asked: socket.socket, make: Callable[[], FileTask]) -> NoReturn:
     """What a child does, from the fork to its end."""
     try:
         _send(asked, {"pid": os.getpid()})
+        task = make()
         while True:
             requests, fds = _receive(asked)
             task.begin()

@@ -26,7 +26,6 @@ from symbolizer.go.pclntab import FuncRecord, PclnTable, find_pclntab
 from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
-from symbolizer.go.version_scan import find_build_version
 from symbolizer.x86.call_sites import CALL_BYTES, InstructionStarts, candidate_calls
 
 _MAX_DECODED_BYTES = 64 << 20
@@ -310,6 +309,8 @@ def _version(
             code = elf.read(entry, min(end - entry, _MAX_SCHEDINIT_BYTES))
         except ElfError as error:
             raise GoTableError(f"the program's text is not in the file: {error}") from error
+        from symbolizer.go.version_scan import find_build_version  # with the disassembler
+
         text = find_build_version(elf, words, entry, code)
         if text:
             return GoVersion.parse(text)

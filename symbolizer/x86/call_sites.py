@@ -8,7 +8,6 @@ in the middle of another instruction; the caller checks that.
 from collections.abc import Callable, Collection
 from typing import Final
 
-import capstone
 import numpy as np
 
 from symbolizer.errors import GoTableError
@@ -56,6 +55,8 @@ class InstructionStarts:
     """Finds where instructions begin, by decoding functions from their first byte."""
 
     def __init__(self) -> None:
+        import capstone  # 5 MB, which a process that only describes programs does not need
+
         self._decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 
     def among(self, code: bytes, entry: int, addresses: list[int]) -> list[int]:

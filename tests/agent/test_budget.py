@@ -13,7 +13,7 @@ from ebpfprof.agent.costs import FIRST, OPENING_S
 from ebpfprof.agent.scheduler import BUDGET
 from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.system.own_usage import own_usage
+from ebpfprof.system.own_usage import OwnUsage, own_usage
 from tests.agent.node import RICH, Node
 from tests.continuous.loops import run, until
 
@@ -35,10 +35,31 @@ def test_with_too_much_memory_fewer_are_recorded_and_more_again_later(
         assert "1 process at once" in node.said[-1]
         node.rounds.settings = replace(RICH, max_memory=own_usage().memory_bytes * 10)
         await node.turn()
-        assert node.rounds.recorded == 2
-        for _ in range(300):
-            node.rounds._fit_memory()
+        assert node.rounds.recorded == 3
         assert node.rounds._places == RICH.max_processes
+
+    run(work())
+
+
+def test_no_more_are_recorded_than_there_is_memory_for(three: list[GoProcess]) -> None:
+    """By what those take that are recorded, before it is too much."""
+
+    async def work() -> None:
+        node = Node(*three)
+        await node.begin()
+        rounds = node.rounds
+        idle_bytes, each_bytes = rounds._idle_bytes, 4 << 20
+        assert idle_bytes > 1 << 20
+        used = idle_bytes + 3 * each_bytes
+        rounds.figures.usage = OwnUsage(0.0, used)
+        for spare, places in ((0, 3), (each_bytes - 1, 3), (each_bytes, 4), (9.5 * each_bytes, 12)):
+            rounds.settings = replace(RICH, max_memory=int((used + spare) / module._ROOMY) + 1)
+            rounds._fit_memory()
+            assert rounds._places == places
+        rounds.settings = replace(RICH, max_memory=used + 1)  # beyond the part that is planned with
+        rounds._fit_memory()
+        assert rounds._places == 3
+        assert node.said == []
 
     run(work())
 

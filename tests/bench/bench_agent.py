@@ -1,16 +1,18 @@
 """What the agent takes beside many processes, of which some come and go.
 
     python -m tests.bench.bench_agent [--processes 1,10,50,100,200] [--churn 50] [--seconds 120]
-                                      [--window 30s] [--node-overhead 100]
+                                      [--window 30s] [--node-overhead 100] [--memory 512MiB]
 
 As root. For each number it starts so many Go programs (tests/targets/crowd; one in ten waits for
 10 ms each time, the others for 200 ms), and all the time so many more each second that end at once.
 An agent that may record none of them tells what it takes to watch the machine; another one records
 them all. The table has, from the agent's own metrics, CPU time in percent of one processor once
-all are recorded, memory, and the time until all were recorded and until the agent had ended.
+all are recorded, the most memory that any look found, and the time until all were recorded and
+until the agent had ended. If all of them at once don't fit into --memory, they have turns: then
+all were recorded once each has had one.
 
-Fails if an agent reports a loss, leaves a probe, has recorded a process that came and went, or has
-not recorded all.
+Fails if an agent reports a loss, takes more than --memory, leaves a probe, has recorded a process
+that came and went, or has not recorded all.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ _STEP_S: Final = 2.0
 _MOST_S: Final = 600.0  # until all are recorded
 _CPU: Final = "ebpfprof_agent_cpu_seconds_total"
 _MEMORY: Final = 'ebpfprof_agent_memory_bytes{of="agent"}'
+_LIMIT: Final = 'ebpfprof_agent_memory_bytes{of="limit"}'
 _RECORDED: Final = 'ebpfprof_agent_processes{state="recorded"}'
 _WINDOWS: Final = "ebpfprof_agent_windows_total"
 
@@ -61,6 +64,20 @@ def read(agent: RunningAgent) -> Metrics:
     text = agent.get("/metrics").body.decode()
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
+
+
+class Peak:
+    """The most memory of an agent that a look found."""
+
+    def __init__(self, agent: RunningAgent) -> None:
+        self.bytes = 0.0
+        self._agent = agent
+
+    def look(self) -> Metrics:
+        """Look now; returns all metrics."""
+        now = read(self._agent)
+        self.bytes = max(self.bytes, now[_MEMORY])
+        return now
 
 
 class Churn:
@@ -104,9 +121,11 @@ def crowd(count: int, env: dict[str, str]) -> Iterator[list[Target]]:
 def measured(given: argparse.Namespace, folder: Path, targets: list[Target], most: int) -> Found:
     """Run an agent that may record all of the processes, or none: those that know the folder."""
     env = {"AGENT_TEST": str(folder)}
+    own = {each.pid for each in targets}
     text = settings(
         folder,
         window=given.window,
+        max_memory=given.memory,
         max_overhead=1,
         max_node_overhead=given.node_overhead,
         max_processes=max(1, len(targets) + 10),
@@ -115,11 +134,16 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
     churn = Churn(given.churn, env)
     with RunningAgent(folder, text) as agent:
         agent.await_said("Recording ")
-        begun_s = time.monotonic()
-        while read(agent)[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
+        begun_s, memory = time.monotonic(), Peak(agent)
+        while memory.look()[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
             churn.go_on(_STEP_S)
+            if own <= {each.pid for each in agent.windows()}:
+                break
         all_after_s, before, since_s = time.monotonic() - begun_s, read(agent), time.monotonic()
-        churn.go_on(given.seconds if most else min(60, given.seconds / 2))
+        until_s = since_s + (given.seconds if most else min(60, given.seconds / 2))
+        while time.monotonic() < until_s:
+            churn.go_on(_STEP_S)
+            memory.look()
         now = read(agent)
         cpu = (now[_CPU] - before[_CPU]) / (time.monotonic() - since_s)
         lost = {
@@ -130,22 +154,23 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
         ended_s = time.monotonic()
         status = agent.end()
         ended_in_s = time.monotonic() - ended_s
-        own = {each.pid for each in targets}
-        strangers = {each.pid for each in agent.windows()} - own
+        seen = {each.pid for each in agent.windows()}
+        limit = now[_LIMIT]
         left = [each.pid for each in targets if has_probes(each.pid)]
         problems = [
             f"{name}: {value}"
             for name, value in (
                 ("status", status),
                 ("losses", json.dumps(lost) if lost else ""),
-                ("recorded, but came and went", strangers),
+                ("recorded, but came and went", seen - own),
+                ("bytes above --memory", max(0, memory.bytes - limit)),
                 ("probes left in", left),
-                ("not recorded", most - int(now[_RECORDED])),
+                ("not recorded", own - seen if most else 0),
                 ("no windows", bool(most) and not now[_WINDOWS]),
             )
             if value
         ]
-        return Found(cpu, now[_MEMORY] / 2**20, all_after_s, ended_in_s, churn.came, problems)
+        return Found(cpu, memory.bytes / 2**20, all_after_s, ended_in_s, churn.came, problems)
 
 
 def main() -> int:
@@ -155,6 +180,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--window", default="30s")
     parser.add_argument("--node-overhead", type=float, default=100)
+    parser.add_argument("--memory", default="512MiB")
     given = parser.parse_args()
     print("processes  watching  recording     each   memory  all after  ended in  came and went")
     has_failed = False

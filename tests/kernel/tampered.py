@@ -92,7 +92,7 @@ def stop_at_the_anchor() -> None:
     """All probes are out but the one that the helper has detached last; both stop."""
     original, profiler = HeldProbes.take_anchor, os.getpid()
 
-    def take_anchor(held: HeldProbes) -> Holder:
+    def take_anchor(held: HeldProbes) -> list[Holder]:
         os.kill(profiler, signal.SIGSTOP)
         stop()
         return original(held)

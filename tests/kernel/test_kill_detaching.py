@@ -20,7 +20,6 @@ from tests.kernel.kernel_state import (
     BREAKPOINT,
     await_no_probes,
     descendants,
-    has_probes,
     holders,
     leaked_probes,
     probed,
@@ -83,7 +82,7 @@ def test_processes_killed_while_detaching_leave_no_breakpoint(
         kill([profiler])
         detaching.expect("gone")
         await_all_ended(family)
-        assert not has_probes(target.pid)
+        await_no_probes(target.pid)  # the anchor's holder may have been started meanwhile
     assert leaked_probes() == before
 
 

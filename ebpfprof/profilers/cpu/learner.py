@@ -141,6 +141,7 @@ class Learner:
             key_type, value_type = self._program.maps["lines"].types
             keys = np.array(sorted(rules.new_lines), key_type)
             values = np.zeros(len(keys), value_type)
-            values["rules"] = [rules.lines[int(key)] for key in keys]
+            lines = b"".join(rules.lines[int(key)] for key in keys)
+            values["rules"] = np.frombuffer(lines, "<u2").reshape(len(keys), -1)
             self._program.maps["lines"].update(keys ^ np.uint64(index << _TARGET_SHIFT), values)
             rules.new_lines.clear()

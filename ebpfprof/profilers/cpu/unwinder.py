@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
+from typing import Final
 
 from ebpfprof.kernel import c_facts
 from symbolizer.errors import SymbolizerError
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule, UnwindTable
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 LINE_SHIFT: Final = c_facts.number("cpu/table_unwind.h", "LINE_SHIFT")
 MAX_DEPTH: Final = 128
@@ -26,6 +21,8 @@ _LINE_BYTES = 1 << LINE_SHIFT
 _MAX_CFA_BYTES = c_facts.number("cpu/table_unwind.h", "MAX_CFA_BYTES")
 _WINDOW_BYTES = 2048  # of a large function, on both sides of the address on the stack
 _MAX_LINES = 1 << 20  # of one process
+_MAX_KEPT = 1 << 14
+_NO_RULES = bytes(2 * _LINE_BYTES)
 _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = (
     c_facts.number("cpu/table_unwind.h", f"UCONTEXT_{name}") for name in ("BP", "SP", "PC")
 )
@@ -123,6 +120,13 @@ class RuleNumbers:
         self.rules: list[UnwindRule] = [UnwindRule(RuleKind.UNKNOWN)]
         self._numbers: dict[UnwindRule, int] = {}
         self._limit = limit
+        self._lines: dict[bytes, bytes] = {}
+
+    def kept(self, line: bytes) -> bytes:
+        """The same line for all that are alike: most processes of a program have the same ones."""
+        if len(self._lines) >= _MAX_KEPT:
+            self._lines.clear()
+        return self._lines.setdefault(line, line)
 
     def of(self, rule: UnwindRule) -> int:
         """The number of a rule; 0 if there are `limit` rules already."""
@@ -159,13 +163,13 @@ class CodeLookup:
 class ProcessRules:
     """The known rules of one process.
 
-    `lines` has numbers of rules for 64 bytes of code each. `new_lines` are the keys of the lines
-    that the kernel lacks. `is_full`: some rules did not fit.
+    `lines` has the numbers of the rules for 64 bytes of code, 16 bits each. `new_lines` are the
+    keys of the lines that the kernel lacks. `is_full`: some rules did not fit.
     """
 
     lookup: CodeLookup
     numbers: RuleNumbers
-    lines: dict[int, npt.NDArray[np.uint16]] = field(default_factory=dict)
+    lines: dict[int, bytes] = field(default_factory=dict)
     new_lines: set[int] = field(default_factory=set)
     is_full: bool = False
     has_met_unmapped: bool = False
@@ -181,7 +185,10 @@ class ProcessRules:
 
     def _number(self, address: int) -> int:
         line = self.lines.get(address >> LINE_SHIFT)
-        return 0 if line is None else int(line[address & (_LINE_BYTES - 1)])
+        if line is None:
+            return 0
+        at = 2 * (address & (_LINE_BYTES - 1))
+        return line[at] | line[at + 1] << 8
 
     def _learn(self, address: int) -> None:
         code = self.lookup.code_at(address) if address < _ADDRESS_END else None
@@ -210,15 +217,18 @@ class ProcessRules:
         number = self.numbers.of(rule)
         if not number:
             self.is_full = True
+        word = number.to_bytes(2, "little")
         for key in range(start >> LINE_SHIFT, ((end - 1) >> LINE_SHIFT) + 1):
             line = self.lines.get(key)
             if line is None:
                 if len(self.lines) >= _MAX_LINES:
                     self.is_full = True
                     return
-                line = self.lines[key] = np.zeros(_LINE_BYTES, np.uint16)
+                line = _NO_RULES
             base = key << LINE_SHIFT
-            line[max(start - base, 0) : min(end - base, _LINE_BYTES)] = number
+            low, high = max(start - base, 0), min(end - base, _LINE_BYTES)
+            line = line[: 2 * low] + word * (high - low) + line[2 * high :]
+            self.lines[key] = self.numbers.kept(line)
             self.new_lines.add(key)
 
 
