@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.frames import StackFrames
     from ebpfprof.goruntime.process import GoTarget
 
-_LOOKS: Final = 4
+_LOOKS: Final = 6
 APART_S: Final = (0.02, 0.08)
 """Between two closer looks: at random between these."""
 _MAX_WAITS: Final = 4096  # whose locks we read

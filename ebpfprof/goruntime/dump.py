@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.waits_for import Moving
     from ebpfprof.profile.wait_times import WaitTimes
 
-LOOKS: Final = 4
+LOOKS: Final = 8
 """How often a dump looks."""
-_CENTRAL: Final = 0.7  # of the time between two looks: when the next may come, at random
+_SLOW_LOOKS: Final = 4
+_SLOW_S: Final = 0.02  # if a look takes that long, there are _SLOW_LOOKS
 
 
 class GoroutineDumper(Closing):
@@ -49,18 +50,20 @@ class GoroutineDumper(Closing):
         """Look at all goroutines at the beginning and the end of `apart_s` seconds, and between.
 
         The last look is shown. A goroutine has not moved if all find it parked at the same place
-        and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running, so one
-        that moves all the time passes once in 16,777,216 times. Of system calls nothing tells
-        whether one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
+        and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running. One that
+        moves all the time passes a look once in 256 times, or once in 20 if it moves regularly and
+        several times in each turn of its loop. So looks come at random moments. Of system calls
+        nothing tells whether one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
         """
         if self._waits is None:  # it takes time: now, not after the last look
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
+        began_s = time.monotonic()
         stood = self._scanner.parked()
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        if time.monotonic() - began_s > _SLOW_S:
+            looks = min(looks, _SLOW_LOOKS)
         slept_s = 0.0
-        step_s = apart_s / (looks - 1)
-        for number in range(1, looks - 1):
-            due_s = step_s * (number + _CENTRAL * random.uniform(-0.5, 0.5))
+        for due_s in sorted(random.uniform(0, apart_s) for _ in range(looks - 2)):
             time.sleep(due_s - slept_s)  # goroutines that are not stuck need time to move
             slept_s = due_s
             found = self._scanner.parked()

@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
     IdleStates = dict[GoroutineState, IdleBehaviour]
 
-_SPREAD: Final = (0.5, 1.5)  # times the mean interval
 _STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
 _HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
 _HOLDERS_S: Final = 5.0  # so old may be what we know of locks
-_LAST_LOOKS: Final = 3
-_LAST_LOOKS_APART_S: Final = 0.002
+_LAST_LOOKS: Final = 6
+_LAST_LOOKS_APART_S: Final = 0.005  # on average
 
 
 class GoroutineLooks(Closing):
@@ -123,14 +122,14 @@ class GoroutineLooks(Closing):
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
         """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
 
-        One look takes one of 256 goroutines that move for one that stands (g.trackingSeq), and
-        where there are very many goroutines, looks are seconds apart.
+        One look takes one of 256 goroutines that move for one that stands (g.trackingSeq), or one
+        of 20 that move regularly, and with very many goroutines, looks are seconds apart.
         """
         with suppress(EbpfprofError):
             for _ in range(_LAST_LOOKS):
                 self.sampler.look()
                 # Goroutines that are not stuck need time to move.
-                time.sleep(_LAST_LOOKS_APART_S * random.uniform(*_SPREAD))
+                time.sleep(random.expovariate(1 / _LAST_LOOKS_APART_S))
         return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
 
     def close(self) -> None:

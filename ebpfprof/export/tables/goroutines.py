@@ -26,7 +26,7 @@ from ebpfprof.profile.stuck import Stuck, stuck
 _MAX_STATES: Final = 6
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
-_NUMBERS: Final = {4: "four"}
+_NUMBERS: Final = {4: "four", 8: "eight"}
 _NO_STACK: Final = {
     "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
 }

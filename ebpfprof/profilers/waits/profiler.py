@@ -266,7 +266,8 @@ class WaitsProfiler(HasSnapshots):
         self.collector.close()
 
     def _least_turn_ns(self) -> float:
-        return _TURN_EACH_NS * sum(each.has_paused for each in list(self._windows.values()))
+        taking_turns = (each.has_paused and not each.is_open for each in [*self._windows.values()])
+        return _TURN_EACH_NS * sum(taking_turns)
 
     def _found(self, number: int) -> RecordedWaits:
         from ebpfprof.profilers.waits.report import RecordedWaits

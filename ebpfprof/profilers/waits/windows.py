@@ -77,7 +77,8 @@ class Windows:
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
-        self._is_open = False  # there is a window without an end
+        self.is_open = False
+        """Whether there is a window without an end: probes do not come and go."""
         self._begin_estimates, self._least_turn_ns = begin_estimates, least_turn_ns
         self._exact = ExactSums(self._sums)
         self.has_paused = False
@@ -104,7 +105,7 @@ class Windows:
         self._counters = self._read_counters()
         self._activity = ActivityEstimator()
         self._exact.begin()
-        self._is_open, self.has_paused = True, False
+        self.is_open, self.has_paused = True, False
         self._window = _Window(self._started_ns, FOREVER_NS, 0, 0.0, self._counters)
         self._ending.put_off()
         self.failure = None
@@ -148,7 +149,7 @@ class Windows:
     def holds(self) -> dict[int, Hold]:
         """How long locks were held in windows, by semaphore."""
         with self._lock:
-            return self._holds() if self._is_open else dict(self._past_holds)
+            return self._holds() if self.is_open else dict(self._past_holds)
 
     def _holds(self) -> dict[int, Hold]:
         """The holds, including those of the present window."""
@@ -170,7 +171,7 @@ class Windows:
 
     def _add_open_window(self) -> None:
         """Add what a window without an end holds until now."""
-        if self._is_open:
+        if self.is_open:
             found = self._waits.tables.take(self._index)
             self._sums.add(found, self._window.begin_ns, kernel_now_ns())
 
@@ -238,7 +239,7 @@ class Windows:
             return False
         around_ns, spent_ns = begin_ns - attached_ns, self._spending.budget.spent_ns
         self._window = _Window(begin_ns, end_ns, around_ns, spent_ns, self._read_counters())
-        self._is_open = window_ns is None
+        self.is_open = window_ns is None
         return True
 
     def _close(self, *, ends_exact: bool = False) -> None:
@@ -278,7 +279,7 @@ class Windows:
             self._sums.settle(self._seeds.scanner.waiting)
             self._past_holds = self._holds()
             self._window = replace(self._window, end_ns=end_ns)
-            self._is_open = False
+            self.is_open = False
         self._spending.look()
         spent_ns = self._spending.budget.spent_ns - self._window.spent_before_ns
         self._spending.budget.note_window(spent_ns, end_ns - begin_ns, self._window.around_ns)
@@ -288,7 +289,7 @@ class Windows:
         self._waits.close_window(self._index)
         run_as_others()
         self._waits.tables.take(self._index)
-        self._is_open = False
+        self.is_open = False
 
     def _read_counters(self) -> ActivityCounters:
         times_run, spending = self._seeds.times_run(), self._spending
