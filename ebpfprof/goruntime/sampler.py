@@ -11,6 +11,7 @@ of them.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.quick_stacks import QuickHeads
     from ebpfprof.profile.behaviour import IdleBehaviour
 
+LEAST_LOOKS: Final = 6
+"""How many must find a goroutine in the same wait for it to stand: g.trackingSeq has 8 bits."""
 # For so many looks after a goroutine moved, we read its stack together with its head.
 _STAYS_MOVER: Final = 4
 _NOTES_APART_NS: Final = 50_000_000  # looks of exact recordings are twice as far apart
@@ -68,6 +71,7 @@ class GoroutineSampler(Closing):
         self._lock = threading.Lock()
         self._causes = CauseReader(go, self._memory)
         self._watch = IdleWatch(self._causes)
+        self._looked_ns = deque[int](maxlen=LEAST_LOOKS)
         self._forget()
         self.beyond = 0
         """Goroutines that the last look did not read: there are too many."""
@@ -123,18 +127,22 @@ class GoroutineSampler(Closing):
         """
         return next((at for at, pc in enumerate(pcs[:3]) if pc in self._returns), None)
 
-    def standing(self, parked: list[ParkedGoroutine], *, least_ns: int) -> dict[int, int]:
+    def standing(
+        self, parked: list[ParkedGoroutine], *, least_ns: int, least_looks: int = LEAST_LOOKS
+    ) -> dict[int, int]:
         """Which of these goroutines have not moved for `least_ns` until the last look, or longer.
 
-        Returns by address of the runtime.g when a look found it in this wait first
-        (CLOCK_MONOTONIC, ns): a lower bound of how long it waits.
+        So many looks at least found them in this wait: see LEAST_LOOKS. Returns by address of the
+        runtime.g when a look found it in this wait first (CLOCK_MONOTONIC, ns): a lower bound of
+        how long it waits.
         """
         with self._lock:
             index = {address: at for at, address in enumerate(self._addresses.tolist())}
+            latest_ns = self._latest_ns(max(least_ns, 1), least_looks)
             found = {}
             for each in parked:
                 at = index.get(each.address)
-                if at is None or self._last_ns - int(self._since_ns[at]) < max(least_ns, 1):
+                if at is None or int(self._since_ns[at]) > latest_ns:
                     continue
                 wait = int(self._waits[at])
                 is_same = wait >> GOID_SHIFT == each.goid and wait >> 16 & 0xFF == each.sequence
@@ -149,7 +157,8 @@ class GoroutineSampler(Closing):
         """
         found: dict[GoroutineState, tuple[int, int]] = {}
         with self._lock:
-            stands = (self._waits != 0) & (self._last_ns - self._since_ns >= least_ns)
+            latest_ns = self._latest_ns(least_ns, LEAST_LOOKS)
+            stands = (self._waits != 0) & (self._since_ns <= latest_ns)
             stands &= np.isin(self._waits & np.uint64(0xFF), PARKED)
             for slot in np.flatnonzero(stands).tolist():
                 if state := self._sums.state_of(slot):
@@ -163,8 +172,15 @@ class GoroutineSampler(Closing):
         with self._lock:
             self._memory.close()
 
+    def _latest_ns(self, least_ns: int, least_looks: int) -> int:
+        """When a wait was found at the latest that is so old, and that so many looks found."""
+        if len(self._looked_ns) < least_looks:
+            return -1
+        return min(self._last_ns - least_ns, self._looked_ns[-least_looks])
+
     def _forget(self) -> None:
         """The next look has none before it."""
+        self._looked_ns.clear()
         self._addresses = np.zeros(0, np.uint64)
         self._waits = np.zeros(0, np.uint64)
         self._sps = np.zeros(0, np.uint64)  # of the last stack
@@ -278,6 +294,7 @@ class GoroutineSampler(Closing):
             self._moved_at[slots] = self._looks
         self._waits = waits
         self._looks += 1
+        self._looked_ns.append(ended_ns)
         self._last_ns = begun_ns
         movers = np.flatnonzero(self._moved_at > self._looks - _STAYS_MOVER)
         if len(movers) > AT_ONCE:

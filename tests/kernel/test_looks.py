@@ -12,7 +12,7 @@ from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines import parked_goroutines
 from ebpfprof.goruntime.look_thread import LookRate, LookThread
 from ebpfprof.goruntime.looks import GoroutineLooks
-from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.goruntime.sampler import LEAST_LOOKS, GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.parked_program import running
@@ -33,15 +33,30 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
         (moved,) = [each for each in parked if each.goid == moving]
         others = {each.address for each in parked} - {moved.address}
 
-        standing = looks.standing(parked, least_ns=0)
+        standing = looks.standing(parked, least_ns=0, least_looks=2)
         assert standing.keys() == others
         assert all(before_ns <= since_ns <= first_ns for since_ns in standing.values())
 
         looks.look()
-        standing = looks.standing(parked, least_ns=0)
+        standing = looks.standing(parked, least_ns=0, least_looks=2)
         assert standing.keys() == {*others, moved.address}
         assert standing[moved.address] > first_ns
-        assert looks.standing(parked, least_ns=1 << 62) == {}
+        assert looks.standing(parked, least_ns=1 << 62, least_looks=2) == {}
+        run.target.kill()
+
+
+def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
+    """One that moves regularly passes a look once in 20 times."""
+    with running(VERSIONS[-1], "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+        parked = parked_goroutines(run.go).goroutines
+        for _ in range(LEAST_LOOKS - 1):
+            looks.look()
+            assert looks.standing(parked, least_ns=1) == {}
+            assert looks.standing_states(1) == {}
+        looks.look()
+        assert looks.standing(parked, least_ns=1).keys() == {each.address for each in parked}
+        found = looks.standing_states(1)
+        assert sum(count for count, _ in found.values()) >= len(parked)  # sleepers, too
         run.target.kill()
 
 
@@ -56,8 +71,8 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
         first_ns = next(ticks)
         looks.look()
         parked = parked_goroutines(run.go).goroutines
-        stood = set(looks.standing(parked, least_ns=0).values())
-        least = [bool(looks.standing(parked, least_ns=each)) for each in (2, 3)]
+        stood = set(looks.standing(parked, least_ns=0, least_looks=2).values())
+        least = [bool(looks.standing(parked, least_ns=each, least_looks=2)) for each in (2, 3)]
         run.target.kill()
     assert stood == {first_ns - 1}
     assert least == [True, False]

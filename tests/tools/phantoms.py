@@ -32,7 +32,7 @@ from ebpfprof.goruntime.closer_look import CloserLook
 from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.goroutines import parked_goroutines
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.goruntime.sampler import LEAST_LOOKS, GoroutineSampler
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.stuck import stuck
@@ -112,8 +112,8 @@ class Round:
         self._look_closer(into)
         answer = self._target.ask("hang", "hanging")
         hanging = {int(word) for word in answer.split()[1:]}
-        self._standing(0)
-        found = self._standing(0), self._dumped(apart_s, into)
+        self._standing(0, least_looks=1)
+        found = self._standing(0, least_looks=2), self._dumped(apart_s, into)
         into.hangs += len(found) * len(hanging)
         into.missed += sum(len(hanging - each.keys()) for each in found)
         self._target.ask("release", "released")
@@ -121,12 +121,12 @@ class Round:
         into.dumps += 2
         into.rounds += 1
 
-    def _standing(self, least_ns: int) -> dict[int, int]:
+    def _standing(self, least_ns: int, *, least_looks: int = LEAST_LOOKS) -> dict[int, int]:
         """For how long goroutines stood until a look now, at least: ns, by id."""
         now_ns = kernel_now_ns()
         self._sampler.look()
         parked = parked_goroutines(self._go).goroutines
-        since = self._sampler.standing(parked, least_ns=least_ns)
+        since = self._sampler.standing(parked, least_ns=least_ns, least_looks=least_looks)
         return {each.goid: now_ns - since[each.address] for each in parked if each.address in since}
 
     def _dumped(self, apart_s: float, into: Outcome) -> dict[int, int]:

@@ -163,7 +163,7 @@ def ask_goroutines(data: bytes) -> None:
             looks.look()
             assert looks.standing(found.goroutines, least_ns=0) == {}
             looks.look()
-            standing = looks.standing(found.goroutines, least_ns=0)
+            standing = looks.standing(found.goroutines, least_ns=0, least_looks=2)
             assert standing.keys() <= {g.address for g in found.goroutines}
             totals = looks.totals()
         with suppress(UnreadableMemory):
