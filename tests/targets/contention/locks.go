@@ -98,7 +98,9 @@ func giveBack() {
 
 //go:noinline
 func (q *queue) take(c *clock) {
+	c.begin()
 	q.mu.Lock()
+	c.end()
 	q.await(c)
 	q.count++
 	q.mu.Unlock()
@@ -108,7 +110,9 @@ func (q *queue) take(c *clock) {
 func (q *queue) await(c *clock) {
 	q.mu.Unlock()
 	c.wait(func() { <-q.news })
+	c.begin()
 	q.mu.Lock()
+	c.end()
 	c.wait(func() { time.Sleep(held / 8) })
 }
 
