@@ -189,9 +189,10 @@ def test_the_image(base: Fresh, made: Path, target: Target, tmp_path: Path) -> N
     """The steps of the Dockerfile, and the agent in a container without a privilege too many."""
     source = made.parent / "root" / CLONE
     base_image = "docker.io/library/debian:bookworm-slim"
-    archive = subprocess.Popen(["tar", "-C", base.folder, "-c", "."], stdout=subprocess.PIPE)
-    podman("import", "--quiet", "-", base_image, stdin=archive.stdout)
-    assert archive.wait() == 0
+    tar = ["tar", "-C", base.folder, "-c", "."]
+    with subprocess.Popen(tar, stdout=subprocess.PIPE) as archive:
+        podman("import", "--quiet", "-", base_image, stdin=archive.stdout)
+    assert archive.returncode == 0
     options = ("--pull=never", "--isolation=chroot", "--network=host", "--quiet")
     podman("build", *options, "-f", f"{source}/packaging/docker/Dockerfile", "-t", IMAGE, source)
 

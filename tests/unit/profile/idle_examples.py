@@ -276,8 +276,53 @@ EXAMPLES: Final[dict[str, tuple[list[Stack], list[Stack]]]] = {
         [
             (RECEIVE, "github.com/evanw/esbuild/pkg/cli.serveImpl", "main.main.func3", *MAIN),
             (RECEIVE_OK, "github.com/gohugoio/hugo/hugolib.(*Site).errorCollator"),
+            (
+                RECEIVE,
+                "github.com/microsoft/typescript-go/internal/fswatch.(*debounce).latchWait",
+                "github.com/microsoft/typescript-go/internal/fswatch.(*debounce).loop",
+            ),
         ],
         [(JOIN, "github.com/evanw/esbuild/pkg/cli.serveImpl", "main.build", *MAIN)],
+    ),
+    "build servers that stay": (
+        [
+            (
+                SELECT,
+                "github.com/gohugoio/hugo/commands.(*serverCommand).serve.func5",
+                "github.com/gohugoio/hugo/commands.(*serverCommand).serve",
+                "main.run",
+                *MAIN,
+            ),
+            (
+                SELECT,
+                "github.com/microsoft/typescript-go/internal/execute/watchmanager"
+                ".(*WatchManager).RunLoop",
+                "main.run",
+                *MAIN,
+            ),
+        ],
+        [
+            (SELECT, "github.com/gohugoio/hugo/commands.(*serverCommand).serve", "main.f", *MAIN),
+            (
+                RECEIVE,
+                "github.com/gohugoio/hugo/commands.(*serverCommand).serve.func5",
+                "main.run",
+                "main.build",
+                *MAIN,
+            ),
+        ],
+    ),
+    "gRPC connection that is tried again": (
+        [
+            (
+                SELECT,
+                "google.golang.org/grpc.(*addrConn).resetTransport",
+                "google.golang.org/grpc.(*addrConn).connect",
+                "main.f",
+            ),
+            (SELECT, "google.golang.org/grpc.(*addrConn).resetTransportAndUnlock", "main.f"),
+        ],
+        [(LOCK, "google.golang.org/grpc.(*addrConn).resetTransport", "main.f")],
     ),
     "main goroutine": (
         [
