@@ -18,7 +18,6 @@ from tests.toolchains import toolchain
 from tests.unit.profile.idle_examples import (
     COND,
     CONN,
-    EXAMPLES,
     GRPC,
     IO,
     JOIN,
@@ -31,6 +30,10 @@ from tests.unit.profile.idle_examples import (
     SEND,
     Stack,
 )
+from tests.unit.profile.idle_examples import (
+    EXAMPLES as NAMED,
+)
+from tests.unit.profile.idle_shapes import SHAPES
 
 
 def sample_of(functions: Stack, count: int = 1, ns: int = 10) -> Sample:
@@ -50,6 +53,7 @@ def profile_of(*samples: Sample, kind: Kind = "block") -> Profile:
     )
 
 
+EXAMPLES: Final = NAMED | SHAPES
 IDLE: Final = [(name, stack) for name, (idle_ones, _) in EXAMPLES.items() for stack in idle_ones]
 PROBLEMS: Final = [stack for _, problems in EXAMPLES.values() for stack in problems]
 
