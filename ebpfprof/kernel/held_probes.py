@@ -82,17 +82,19 @@ class HeldProbes:
         holders = self._start(shares, until=self._context.until, are_to_last=not self._anchor)
         self._holders += _all_in(holders)
 
-    def start_anchor(self) -> None:
-        """Begin to put the anchor in by itself, unless it is, before holders are taken."""
+    def start_anchor(self, *, is_to_last: bool) -> None:
+        """Begin to put the anchor in by itself, unless it is, before holders are taken.
+
+        If that can't be, each holder still removes its own anchor last.
+        """
         if self._holders and not self._anchor:
-            with suppress(errors.AttachFailed):  # the target has ended, or: one by one, then
-                (self._anchor,) = self._start(
-                    [[self._anchor_point]], until=self._alone, are_to_last=True
-                )
-                self._anchor_starts = True
+            share = [self._anchor_point]
+            with suppress(errors.AttachFailed):
+                holders = self._start([share], until=self._alone, are_to_last=is_to_last)
+                self._anchor, self._anchor_starts = holders[0], True
 
     def await_anchor(self) -> None:
-        """Wait until it is in."""
+        """Wait until it is in, or can't be: the target may have ended."""
         if self._anchor and self._anchor_starts:
             self._anchor_starts = False
             try:
@@ -175,7 +177,7 @@ def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
     the kernel's log.
     """
     for held in targets:
-        held.start_anchor()
+        held.start_anchor(is_to_last=anchors_stay)
     for held in targets:
         held.await_anchor()
     were_in = probe_holders.end([each for held in targets for each in held.take_holders()])
