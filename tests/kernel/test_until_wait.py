@@ -86,7 +86,12 @@ def test_a_goroutine_that_gets_no_processor_is_found() -> None:
         target.ask("hang receive", "hangs")
         target.ask("crowd 40", "begun")
         said = why(looking)
-        place = r"(main\.compute, main|syscall\.Syscall, syscall_linux)\.go:\d+"  # or main itself
+        places = (  # or main itself
+            r"main\.compute, main",
+            r"ebpfprof\.test/harness\.Spin, helpers",
+            r"syscall\.Syscall, syscall_linux",
+        )
+        place = rf"({'|'.join(places)})\.go:\d+"
         assert re.fullmatch(
             rf"goroutine \d+ has been runnable for at least \S+ ms, without a processor: {place}",
             said,

@@ -220,7 +220,7 @@ def teach(native: Native, book: ProcessRules, lines: set[int]) -> None:
         cfa_offset, bp_offset, exact_caller = (value % (1 << 64) for value in numbers)
         native.call("put_rule", number, each.kind, cfa_offset, bp_offset, exact_caller)
     for key in lines:
-        native.call("put_line", key, book.lines[key])
+        native.call("put_line", key, np.frombuffer(book.lines[key], np.uint16))
 
 
 def walked(native: Native, case: Case) -> tuple[tuple[int, ...], Ending, Cursor, GoState]:

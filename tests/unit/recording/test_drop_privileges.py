@@ -17,7 +17,7 @@ ADMIN = "CAP_SYS_ADMIN"
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """What is kept each time rights are given up, which they are not."""
     found: list[set[str]] = []
-    monkeypatch.setattr(drop_privileges, "give_up", lambda keep: found.append(set(keep)))
+    monkeypatch.setattr(drop_privileges, "_give_up", lambda keep: found.append(set(keep)))
     monkeypatch.setattr(uprobe_links, "is_offered", lambda: True)
     return found
 
