@@ -189,7 +189,7 @@ def test_the_image(base: Fresh, made: Path, target: Target, tmp_path: Path) -> N
     """The steps of the Dockerfile, and the agent in a container without a privilege too many."""
     source = made.parent / "root" / CLONE
     base_image = "docker.io/library/debian:bookworm-slim"
-    tar = ["tar", "-C", base.folder, "-c", "."]
+    tar = ["tar", "-C", str(base.folder), "-c", "."]
     with subprocess.Popen(tar, stdout=subprocess.PIPE) as archive:
         podman("import", "--quiet", "-", base_image, stdin=archive.stdout)
     assert archive.returncode == 0
