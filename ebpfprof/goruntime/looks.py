@@ -128,8 +128,8 @@ class GoroutineLooks(Closing):
         with suppress(EbpfprofError):
             for _ in range(_LAST_LOOKS):
                 self.sampler.look()
-                # Goroutines that are not stuck need time to move.
-                time.sleep(random.expovariate(1 / _LAST_LOOKS_APART_S))
+                pause_s = random.expovariate(1 / _LAST_LOOKS_APART_S)
+                time.sleep(pause_s)  # goroutines that are not stuck need time to move
         return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class HeldProbes:
         """
         if self._holders and not self._anchor:
             share = [self._anchor_point]
-            with suppress(errors.AttachFailed):
+            with suppress(errors.AttachFailed):  # no process can be started: see above
                 holders = self._start([share], until=self._alone, are_to_last=is_to_last)
                 self._anchor, self._anchor_starts = holders[0], True
 
@@ -153,7 +153,7 @@ class HeldProbes:
                 fds = {self._exe_fd, *(point.program for point in share)} - {NO_PROGRAM}
                 pipes = {"until": until, "stays_open": stays_open}
                 started.append(Holder(opens, fds=fds, is_to_last=are_to_last, **pipes))
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no probe may stay
             probe_holders.end(started)
             raise
         return started
@@ -164,7 +164,7 @@ def _all_in(holders: list[Holder]) -> list[Holder]:
     try:
         for outcome in [holder.outcome() for holder in holders]:
             result_of(outcome, "A process that puts probes in", errors.AttachFailed)
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: no probe may stay
         probe_holders.end(holders)
         raise
     return holders

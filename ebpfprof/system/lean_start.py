@@ -111,7 +111,7 @@ def do_everywhere(work: Callable[[], object]) -> None:
     """
     starter = _State.starter
     if starter:
-        with suppress(ConnectionError):
+        with suppress(ConnectionError):  # it was killed, and starts nothing any more
             starter.ask(work)
     work()
 
@@ -137,7 +137,7 @@ def _answer(asked: socket.socket, running: dict[int, int]) -> bool:
     message, fds, _, _ = socket.recv_fds(asked, _MAX_REQUEST_BYTES, _MAX_FDS)
     if not message:
         return False
-    request = pickle.loads(message)
+    request = pickle.loads(message)  # of our own process: nobody else has the other end
     given: list[int] = []
     try:
         if callable(request):

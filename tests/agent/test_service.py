@@ -249,7 +249,7 @@ def test_the_watchdog_is_not_told_of_work_that_is_stuck(tmp_path: Path) -> None:
             agent._worked_s = now_s = monotonic()
             await until(lambda: agent._worked_s > now_s)  # it works
             await until(lambda: "WATCHDOG=1" in made.told.lines)
-            agent.rounds.settle = stuck  # type: ignore[method-assign]
+            agent.rounds.settle = stuck  # type: ignore[method-assign]  # it never ends
             await entered.wait()
             agent._worked_s -= service._STUCK_S
             before = made.told.lines.count("WATCHDOG=1")

@@ -102,7 +102,7 @@ class Churn:
                     subprocess.Popen(command, env=self._env, stdout=subprocess.DEVNULL)
                 )
             self._running = [each for each in self._running if each.poll() is None]
-            time.sleep(0.01)
+            time.sleep(0.01)  # until the next is due
 
 
 @contextmanager

@@ -57,6 +57,13 @@ def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
         assert looks.standing(parked, least_ns=1).keys() == {each.address for each in parked}
         found = looks.standing_states(1)
         assert sum(count for count, _ in found.values()) >= len(parked)  # sleepers, too
+        (moving,) = run.reports["turnLeft"]["goids"]
+        run.target.ask("turn", "turned")
+        for _ in range(LEAST_LOOKS - 1):
+            looks.look()
+        parked = parked_goroutines(run.go).goroutines
+        standing = looks.standing(parked, least_ns=1)
+        assert standing.keys() == {each.address for each in parked if each.goid != moving}
         run.target.kill()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.kernel import syscalls, uprobe_helper, uprobe_links, uprobes
+from ebpfprof.kernel import probe_holders, syscalls, uprobe_helper, uprobe_links, uprobes
 from ebpfprof.kernel.held_probes import ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
@@ -79,11 +79,12 @@ def test_threads_that_wait_have_their_probes_detached_together(
     assert asked == [[0], [1, 2, 3, 4, 5]]
 
 
-def test_a_holder_that_is_to_last_takes_little_memory() -> None:
+def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """It becomes a shell, under the same name; its probes stay, and are detached as ever.
 
     Those of a window stay what they are, and the anchor's holder is there for the pauses between.
     """
+    monkeypatch.setattr(probe_holders, "_LONG_MS", 600_000)  # not because it has lasted
     uses_links = uprobe_links.is_offered()
     nothing = syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=uses_links))
     with Target.start(program("pingpong")) as running, Opened(running.pid) as target:

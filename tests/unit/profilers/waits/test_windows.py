@@ -15,6 +15,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.overhead.slowdown import ActivityEstimator
 from ebpfprof.profilers.spending import Spending
 from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.profiler import _TURN_EACH_NS, WaitsProfiler
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.windows import Windows, _Window
 from symbolizer import GoTableError
@@ -103,3 +104,14 @@ def test_a_program_without_a_goroutine_list_is_refused(
     watch = Windows(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
     with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
         watch.start()
+
+
+def test_turns_are_as_long_as_targets_that_take_them_need() -> None:
+    """Not those that are recorded whole, nor those that are so again after windows."""
+    states = (True, False), (True, True), (False, True)
+    profiler = WaitsProfiler.__new__(WaitsProfiler)
+    profiler._windows = {
+        number: mock.MagicMock(has_paused=has_paused, is_open=is_open)
+        for number, (has_paused, is_open) in enumerate(states)
+    }
+    assert profiler._least_turn_ns() == _TURN_EACH_NS
