@@ -14,7 +14,6 @@ from click.shell_completion import CompletionItem
 from ebpfprof.commands.recording_options import (
     RecordingCommand,
     duration_option,
-    require_one_file_for,
     writing_options,
 )
 from ebpfprof.console.text import printable
@@ -83,7 +82,7 @@ def command(
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.system.signals import Signals
 
-    _refuse_contradictions(output, options)
+    _refuse_contradictions(output)
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
         raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
@@ -121,8 +120,7 @@ class _Plan:
     duration_s: float
 
 
-def _refuse_contradictions(output: Path | None, options: Options) -> None:
-    require_one_file_for(output, 1, options)
+def _refuse_contradictions(output: Path | None) -> None:
     if str(output) == "-":
         raise click.UsageError(
             "-o -: standard output is the program's own. Give the name of a file."

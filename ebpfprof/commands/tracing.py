@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.commands.recording_options import require_no_ending
 from ebpfprof.commands.trace_tables import Asked, TraceTables
 from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
@@ -65,7 +66,10 @@ class Tracing:
 
         Raises any of ebpfprof.errors, or click.UsageError.
         """
-        name = self._format_name or (output and of_name(output.name)) or _DEFAULT
+        name = self._format_name or (output and of_name(output.name))
+        if name is None and output is not None:
+            require_no_ending(output, [(each.name, each.suffix) for each in FORMATS.values()])
+        name = name or _DEFAULT
         self._format = FORMATS[name]
         self._to_stdout = output is not None and str(output) == "-"
         with working("Reading the program ...", is_shown=not self._is_quiet):

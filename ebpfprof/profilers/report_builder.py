@@ -49,9 +49,9 @@ class Report:
 
     `profiles` has one profile for each recorded kind, in order, then those that options add.
     Without names, profiles hold addresses, and `failure` says why. `hints` are sentences for the
-    user about causes outside of the process: why names are missing, or a debugger. `cost` says what
-    recording cost the process, `lost` which part of its CPU time (0 to 1), `coverage` for how much
-    of the time a bounded recording recorded its waits.
+    user about causes outside of the process: why names are missing, or a debugger. `overhead` is
+    what recording cost the process, `coverage` for how much of the time a bounded recording
+    recorded its waits. `records_waits`: waits were recorded, by probes.
     """
 
     target: Target
@@ -59,9 +59,9 @@ class Report:
     locks: list[Lock] = field(default_factory=list)
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
-    cost: str = ""
-    lost: float = 0.0
+    overhead: Overhead | None = None
     coverage: Coverage | None = None
+    records_waits: bool = False
 
 
 class ReportBuilder:
@@ -70,10 +70,7 @@ class ReportBuilder:
     def __init__(self, recording: Recording, options: Options) -> None:
         self.recording = recording
         self.options = options
-        cost = recording.overhead
-        self.report = Report(
-            recording.target, cost=str(cost or ""), lost=cost.share if cost else 0.0
-        )
+        self.report = Report(recording.target, overhead=recording.overhead)
         self._unnamed: list[str] = []
 
     def account(

@@ -92,6 +92,7 @@ class _WaitReporter:
     def report(self) -> None:
         found, options = self._found, self._builder.options
         self._builder.report.coverage = found.coverage
+        self._builder.report.records_waits = True
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
 
