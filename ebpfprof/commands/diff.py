@@ -117,7 +117,7 @@ def command(
             width=width(out),
             color=has_color(out),
         )
-        say(text, end="")
+        say(text, end="", wraps=True)
         return
     data = formats.encode_difference(
         profile, base, format_name, sample_type=sample_type, hide_idle=hides_idle

@@ -231,5 +231,5 @@ def _hint(reader: RingArchive, time: RecordedTime) -> str:
         return f" Recorded then: {named(others)}."
     times = reader.times()
     if times is None:
-        return " There is nothing of any other time either: is `ebpfprof agent` running?"
+        return " There is nothing of any other time either: is the agent running?"
     return f" What there is reaches from {span_shown(times)}."

@@ -81,7 +81,7 @@ def command(
         text = report.render(
             profile, index=index, hide_idle=hides_idle, width=width(out), color=has_color(out)
         )
-        say(text, end="")
+        say(text, end="", wraps=True)
         return
     data = formats.encode(
         profile, format_name, hide_idle=hides_idle, sample_type=sample_type, sources=texts

@@ -19,6 +19,7 @@ from ebpfprof.console.output_file import IfTaken, OutputFile, default_name, name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, height, say, width, working
 from ebpfprof.console.text import duration, listed, printable, to_type
+from ebpfprof.export.tables.quantities import PLUS_MINUS
 from ebpfprof.overhead.busy import ProcessorTime
 from ebpfprof.overhead.cost import own_cost, own_cpu_s
 from ebpfprof.process.process import Target
@@ -169,7 +170,8 @@ class Writing:
         """What stands out, before all else: of each process a sentence, or one for each profile."""
         for report in reports:
             heading = [f"\nProcess {report.target.pid}:"] if len(reports) > 1 else []
-            say("\n".join([*heading, *_findings(report)]), err=self.to_stderr, wraps=True)
+            text = "\n".join([*heading, *_findings(report)]).replace("+-", PLUS_MINUS)
+            say(text, err=self.to_stderr, wraps=True)
 
     def _show(self, target: Target, profile: Profile, name: str, rows: int | None) -> None:
         from ebpfprof.export.tables import largest

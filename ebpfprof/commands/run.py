@@ -16,7 +16,7 @@ from ebpfprof.commands.recording_options import (
     duration_option,
     writing_options,
 )
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ class _ProgramRecording:
         if self.has_ended and not self._child.has_ended:
             pid = self._child.pid
             say(
-                f"ebpfprof: What process {pid} runs now is not recorded: `ebpfprof attach --pid "
-                f"{pid}` does that.",
+                f"ebpfprof: What process {pid} runs now is not recorded. To record it:"
+                + to_type(f"ebpfprof attach --pid {pid}"),
                 err=True,
             )
 
@@ -243,6 +243,6 @@ def _no_go(name: str) -> NotGoProgram:
     kinds = ",".join(kind.name for kind in kinds_of_any_program())
     return NotGoProgram(
         f"Nothing was recorded: {name} is no Go program, and did not replace itself by one. "
-        "Its child processes are not profiled: name the Go program itself, as in "
-        f"`ebpfprof run -- ./program`. For other programs there is --profile {kinds}."
+        f"For other programs there is --profile {kinds}. Child processes are not profiled: name "
+        f"the Go program itself:{to_type('ebpfprof run -- ./program')}"
     )

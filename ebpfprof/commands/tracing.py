@@ -16,7 +16,7 @@ from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
-from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.console.text import counted, duration, percent, printable, to_type
 from ebpfprof.export.timelines.formats import FORMATS, of_name
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
@@ -122,15 +122,14 @@ class Tracing:
             length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
             kept = ""
             if self._options.last_s is not None:
-                kept = (
-                    f"; the last {self._options.last_s:g} s are kept, `kill -USR1 {os.getpid()}` "
-                    "writes them"
-                )
+                kept = f"; the last {self._options.last_s:g} s are kept"
             say(
                 f"tracing process {target.pid} ({printable(target.name)}){length}{kept}; Ctrl-C "
                 "ends it",
                 err=True,
             )
+            if kept:
+                say(f"To write them now:{to_type(f'kill -USR1 {os.getpid()}')}", err=True)
         with progress(duration_s, is_shown=not self._is_quiet) as draw:
             recorder.record(
                 duration_s,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import ebpfprof
-from ebpfprof.console.text import percent, printable
+from ebpfprof.console.text import in_one_line, percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
@@ -96,7 +96,7 @@ class ReportBuilder:
         if go and go.no_runtime_locks:
             common.append(go.no_runtime_locks)
         if self.report.failure:
-            common.append(f"names are missing: {printable(str(self.report.failure))}")
+            common.append(f"names are missing: {printable(in_one_line(str(self.report.failure)))}")
         if target.allowance.exceeded:
             common.append(self._given_up())
         common += missing

@@ -137,8 +137,8 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
     top = rows[0]
     if top.error > _MAX_ERROR:
         return None
-    told = f", a time estimated to {percent(top.error)}" if top.error else ""
-    mean = f", {duration(top.mean)} at a time" if has_events and not top.error else ""
+    told = f", {_estimate(top.value, top.error)}" if top.error else ""
+    mean = f", mean {duration(top.mean)}" if has_events and not top.error else ""
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
     what = f"{printable(top.operation)} in {_place(top)}{waker}"
     return percent(top.share), f"{what}{mean}{told}"
@@ -155,13 +155,18 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     if error > _MAX_ERROR:
         return ""
     name = printable(lock.name or f"{lock.type or 'the semaphore'} at {lock.address:#x}")
-    told = f" (a time estimated to {percent(error)})" if error else ""
+    told = f" ({_estimate(lock.delay_ns, error)})" if error else ""
     sentence = f"{percent(share)} of the waiting for locks is for one{told}, {name}"
     if lock.holds >= _LEAST_EVENTS:
-        sentence += f", held for {duration(lock.held_ns / lock.holds)} at a time"
+        sentence += f", held for {duration(lock.held_ns / lock.holds)} on average"
         if rows[0].count >= _NEARLY_ALL * lock.contentions:
             sentence += f" by {_place(rows[0])}"
     return f"{sentence}."
+
+
+def _estimate(value_ns: float, error: float) -> str:
+    """A time and its standard error: "22.8 s +-5.8 %"."""
+    return f"{duration(value_ns, known_digits(error))} +-{percent(error)}"
 
 
 def _is_much(profile: Profile, waited_ns: float, count: float, share: float) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import counted, duration, printable, to_type
 from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
@@ -46,7 +46,8 @@ def sentences(
         printable(
             f"{counted(count, 'goroutine')} of process {pid} did not move for {duration(ns, 2)} or "
             f"longer: {name} in {function} ({file.rpartition('/')[2]}:{line}). "
-            f"`ebpfprof dump --pid {pid}` shows what they wait for."
+            "To see what they wait for:"
         )
+        + to_type(f"ebpfprof dump --pid {pid}")
         for (name, function, file, line), (count, ns) in ordered[:_MOST]
     ]

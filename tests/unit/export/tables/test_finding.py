@@ -32,17 +32,13 @@ def block(*samples: Sample, duration_ns: int = 10 * S) -> Profile:
 
 def test_a_place_with_most_of_the_waiting_is_told() -> None:
     found = finding(block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)))
-    assert found == (
-        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 3.00 ms at a time."
-    )
+    assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), mean 3.00 ms.")
 
 
 def test_an_estimate_says_so() -> None:
     error_ns = 0.05 * 15 * S
     found = finding(block(sample(LOCK, 5000, 15 * S, error_ns**2), sample(SEND, 100, 5 * S)))
-    assert found == (
-        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), a time estimated to 5 %."
-    )
+    assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 15.0 s +-5 %.")
 
 
 def test_looks_have_no_mean() -> None:
@@ -83,7 +79,7 @@ def test_a_lock_with_its_holder() -> None:
     )
     lock = Lock(0xC000, "sync.Mutex", "main.Cache.mu", (), (release,), 4000, 8 * S)
     assert finding(profile, [lock]) == (
-        "94 % of the waiting for locks is for one, main.Cache.mu, held for 2.00 ms at a time by "
+        "94 % of the waiting for locks is for one, main.Cache.mu, held for 2.00 ms on average by "
         "main.(*Cache).Get (2.go:20)."
     )
     seldom = Lock(0xC000, "sync.Mutex", None, (), (release,), 40, S)
