@@ -62,7 +62,6 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     keep_libraries_to_one_thread()
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
-    from ebpfprof.discovery.usage import UsageMeter
     from ebpfprof.privileges.checks import missing_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_looking
     from ebpfprof.system.pid_namespace import sees_whole_machine
@@ -76,12 +75,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
         for process in (survey.processes if show_all else survey.go)
         if process.pid != os.getpid() and (not names or has_name(process, names))
     ]
-    meter = UsageMeter(process.pid for process in shown)
-    goroutines = goroutine_counts(shown)
-    load = {
-        pid: Load(usage.cpu, usage.memory_bytes, goroutines.get(pid))
-        for pid, usage in (meter.finish() if shown else {}).items()
-    }
+    load = loads_of(shown)
     if as_json:
         rows = [
             {**asdict(process), **asdict(load.get(process.pid, UNKNOWN_LOAD))} for process in shown
@@ -118,6 +112,20 @@ class Load:
 
 
 UNKNOWN_LOAD: Final = Load()
+
+
+def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
+    """What processes use now, by pid, without those that have ended."""
+    from ebpfprof.discovery.usage import UsageMeter
+
+    if not processes:
+        return {}
+    meter = UsageMeter(process.pid for process in processes)
+    goroutines = goroutine_counts(processes)
+    return {
+        pid: Load(usage.cpu, usage.memory_bytes, goroutines.get(pid))
+        for pid, usage in meter.finish().items()
+    }
 
 
 def goroutine_counts(processes: Sequence[GoProcess]) -> dict[int, int]:
@@ -170,12 +178,11 @@ def render(
         "Container": [_container(process) for process in processes],
         "Profiles": [_supported(process) for process in processes],
     }
-    loads = [(load or {}).get(process.pid, UNKNOWN_LOAD) for process in processes]
     columns = {
         name: [printable(cell) for cell in cells] for name, cells in columns.items() if any(cells)
     }
     room = _MAX_COMMAND
-    for name in ("", "Container", "Build", "User", "Go"):
+    for name in ("", "Container", "Build", "User", "Go", "Memory", "Goroutines", "CPU"):
         columns.pop(name, None)
         if width is not None:
             taken = (max(map(cell_len, (name, *cells))) for name, cells in columns.items())

@@ -130,8 +130,8 @@ def require_no_ending(output: Path, endings: Sequence[tuple[str, str]]) -> None:
     if _ENDING.fullmatch(output.suffix):
         known = ", ".join(f"{ending} ({name})" for name, ending in endings)
         raise click.UsageError(
-            f"{printable(output.name)}: there is no format for names that end in "
-            f"{printable(output.suffix)}. Known are {known}. Or choose the format with -f."
+            f"{printable(output.name)}: there is no format for names that end like this. Known "
+            f"are {known}. Or choose the format with -f."
         )
 
 

@@ -87,8 +87,9 @@ def command(
         profile, format_name, hide_idle=hides_idle, sample_type=sample_type, sources=texts
     )
     write(data, format_name, output, force=force)
-    if hides_idle and format_name != "text" and (hidden := hidden_line(profile, split(profile)[1])):
-        say(hidden, err=True, end="")
+    is_asked_for = hide_idle or (output is not None and str(output) != "-")
+    if hides_idle and is_asked_for and format_name != "text":
+        say(hidden_line(profile, split(profile)[1]), err=True, end="")
 
 
 def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:

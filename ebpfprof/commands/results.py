@@ -163,7 +163,7 @@ class Writing:
         texts = [*_findings(reports[0]), *self._next(written, is_short=True)]
         texts += short_form.cost(reports, own_part=self._own_part(), is_long=False)
         if self.hide_idle is not False:
-            texts += [largest.hidden_line_of(profile) for profile in reports[0].profiles]
+            texts += [largest.hidden_line_of(profile, columns) for profile in reports[0].profiles]
         return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
 
     def _show_findings(self, reports: Sequence[Report]) -> None:
@@ -188,13 +188,12 @@ class Writing:
         heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        end = "\n" if rows is None else ""
-        say(f"\n{heading}:\n{table}", err=to_stderr, end=end, wraps=True)
+        say(f"\n{heading}:\n{table}", err=to_stderr, end="", wraps=True)
 
     def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
         """Where the files are, and how to look at the first of them."""
         for number, text in enumerate(self._next(written, is_short=is_short)):
-            blank = "" if number or self.is_quiet else "\n"
+            blank = "" if number or self.is_quiet or is_short else "\n"
             say(blank + text, err=self.to_stderr, wraps=True)
 
     def _next(self, written: Sequence[str], *, is_short: bool) -> list[str]:
@@ -207,12 +206,11 @@ class Writing:
         if self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
-            said.append(
-                "Next:"
-                + to_type(
-                    f"go tool pprof -http=: {name}", f"ebpfprof report {name} -o profile.html"
-                )
-            )
+            commands = f"go tool pprof -http=: {name}", f"ebpfprof report {name} -o profile.html"
+            if is_short:
+                said[-1] += to_type(*commands)
+            else:
+                said.append(f"Next:{to_type(*commands)}")
         return said
 
     def _show_locks(self, report: Report, *, to_stdout: bool) -> None:
@@ -260,11 +258,11 @@ def _recording_line(session: Session, options: Options, duration_s: float) -> st
     """What is said once all probes are in place; `duration_s` may be infinite."""
     files = {kind for target in session.targets for kind in session.files(target)}
     kinds = [kind for kind in options.kinds if kind in files]
-    profiles = "profile" if len(kinds) == 1 else "profiles"
+    profiles = " profile" if len(kinds) == 1 else ""  # with the usual kinds it fits 80 columns
     processes = "process" if len(session.targets) == 1 else "processes"
     named = ", ".join(f"{target.pid} ({target.name})" for target in session.targets)
     length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
-    return f"recording {listed(kinds)} {profiles} of {processes} {named}{length}; Ctrl-C ends it"
+    return f"recording {listed(kinds)}{profiles} of {processes} {named}{length}; Ctrl-C ends it"
 
 
 def say_what_is_assumed(session: Session) -> None:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.report_builder import Report
 
 _MOST_ROWS: Final = 10
+_MUCH: Final = 0.1  # of the processors' time
 _NAME: Final = re.compile(r"([\w.+-]+-\d{8}-\d{6})\.(\w+)\.([\w.]+)")  # without quotes
 _OF_A_TABLE: Final = 3  # an empty line, the heading, the headings of columns
-_OF_A_SCREEN: Final = 4  # the command, that it records, an empty line, the next prompt
+_OF_A_SCREEN: Final = 3  # the command, that it records, the next prompt
 
 
 def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -> int:
@@ -32,7 +33,8 @@ def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -
 def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) -> list[str]:
     """What the recording cost each process, and how accurate it is: a line each, more if `is_long`.
 
-    `own_part` is what we took of the time of all processors (0 to 1), None if they were not busy.
+    `own_part` is what we took of the time of all processors (0 to 1), None if they were not busy:
+    if it is much, it has a line, too.
     """
     lines = []
     for report in reports:
@@ -42,7 +44,7 @@ def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) ->
             lines.append(f"Overhead{of}: {text}.")
     if lines and not is_long:
         lines[-1] += " More with --long."
-    if own_part is not None:
+    if own_part is not None and (is_long or own_part >= _MUCH):
         lines.append(on_busy_processors(own_part))
     for report in reports:
         of = f"Process {report.target.pid}: " if len(reports) > 1 else ""

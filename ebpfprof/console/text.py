@@ -1,9 +1,12 @@
 """Text for people: strings of targets made harmless, and numbers with units."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 _INDENT: Final = "    "
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[num]?s|min|h|[KMGT]iB|B)(?!\w))")
+_KEPT: Final = "\0"  # in place of a space that stays in its line
 _UNITS = (
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -94,14 +97,14 @@ def _in_columns(line: str, columns: int) -> str:
     from textwrap import wrap
 
     lines = wrap(
-        line,
+        _BEFORE_UNIT.sub(_KEPT, line),
         columns,
         replace_whitespace=False,
         expand_tabs=False,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_KEPT, " ")
 
 
 def listed(words: Sequence[str]) -> str:

@@ -196,7 +196,7 @@ def test_within_a_container_list_says_that_it_sees_no_others() -> None:
         Target.start(unshare, *arguments, env=env, ready=None) as unshared,
     ):
         said = unshared.expect("ready")
-    assert said.startswith("ready True ebpfprof: only the processes of this container are in sight")
+    assert said.startswith("ready True ebpfprof: Only the processes of this container are visible")
 
 
 @pytest.fixture

@@ -10,11 +10,17 @@ from ebpfprof.profilers.registry import find_kind
 _MAX_RULES_NAMED = 2
 
 
-def hidden_line(profile: Profile, hidden: Sequence[Hidden], *, has_option: bool = False) -> str:
+def hidden_line(
+    profile: Profile,
+    hidden: Sequence[Hidden],
+    *,
+    has_option: bool = False,
+    width: int | None = None,
+) -> str:
     """What of a profile was hidden as idle, in a line with its newline; "" without hidden waits.
 
-    With `has_option` it names the option that shows them. Without their number, where tables of the
-    kind show none.
+    With `has_option` it names the option that shows them. The rules are named if that fits into
+    `width` columns. Without their number, where tables of the kind show none.
     """
     if not hidden:
         return ""
@@ -26,4 +32,6 @@ def hidden_line(profile: Profile, hidden: Sequence[Hidden], *, has_option: bool 
     kind = find_kind(profile.kind)
     number = "" if kind and not kind.table.count else f" in {counted(count, 'wait')}"
     option = "; --show-idle shows them" if has_option else ""
-    return f"Hidden as idle: {duration(whole_ns)}{number} ({named}{more}){option}\n"
+    text = f"Hidden as idle: {duration(whole_ns)}{number}"
+    line = f"{text} ({named}{more}){option}"
+    return f"{line if width is None or len(line) <= width else text + option}\n"

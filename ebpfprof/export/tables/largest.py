@@ -31,7 +31,7 @@ def render(
         profile = kind.in_tables(profile)
     if hide_idle:
         profile, idle = split(profile)
-        hidden = hidden_line(profile, idle, has_option=True)
+        hidden = hidden_line(profile, idle, has_option=True, width=width)
         if hidden and not profile.samples:
             return f"All that was recorded is idle.\n{hidden}"
     if kind is None or index is not None:
@@ -40,11 +40,11 @@ def render(
     return _of_kind(profile, kind, limit=limit, width=width, color=color) + hidden
 
 
-def hidden_line_of(profile: Profile) -> str:
+def hidden_line_of(profile: Profile, width: int | None) -> str:
     """The line with its newline that render() adds for `hide_idle`; "" without idle waits."""
     kind = find_kind(profile.kind)
     shown = kind.in_tables(profile) if kind else profile
-    return hidden_line(shown, split(shown)[1], has_option=True)
+    return hidden_line(shown, split(shown)[1], has_option=True, width=width)
 
 
 def _of_kind(

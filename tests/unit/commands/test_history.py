@@ -288,7 +288,7 @@ def test_json_has_all_for_programs(folder: Path) -> None:
         (("--name", "x", "--hide-idle", "-f", "pprof"), "always holds everything"),
         (("--name", ""), "An empty name fits no process"),
         (("--since", "14:14", "--name", "shop", "-o", "-"), "standard output holds one profile"),
-        (("--since", "14:14", "--name", "shop", "-o", "x.svg"), "names that end in .svg"),
+        (("--since", "14:14", "--name", "shop", "-o", "x.svg"), "names that end like this"),
         (("--profile", "blok"), "Did you mean block?"),
     ],
 )

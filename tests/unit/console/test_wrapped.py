@@ -17,6 +17,14 @@ def test_lines_break_at_words() -> None:
     ]
 
 
+def test_a_number_stays_with_its_unit() -> None:
+    assert wrapped("It took 22.8 s +-5.8 %, or 12 MiB.", 16).splitlines() == [
+        "It took 22.8 s",
+        "+-5.8 %, or",
+        "12 MiB.",
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
