@@ -178,7 +178,7 @@ def command(
 
     from ebpfprof.commands.results import allow_many_files
     from ebpfprof.console.output_folder import invoking_user
-    from ebpfprof.console.terminal import say
+    from ebpfprof.console.terminal import say, working
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
@@ -221,8 +221,12 @@ def command(
             give_up_before_recording(options, writes=bool(address.path))
             table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
-            live = held.enter_context(interruptible(make))
-            targets = [interruptible(functools.partial(live.add, pid)) for pid in pids]
+            with working("Compiling the probes ..."):
+                live = held.enter_context(interruptible(make))
+            targets = []
+            for number, pid in enumerate(pids, start=1):
+                with working(f"Reading process {pid} ({number} of {len(pids)}) ..."):
+                    targets.append(interruptible(functools.partial(live.add, pid)))
             port = listener.getsockname()[1] if not address.path else 0
 
             def on_ready(manager: Manager) -> None:

@@ -66,7 +66,10 @@ def _found(
             "`ebpfprof list` shows what there is."
         )
     from ebpfprof.discovery.processes import find
+    from ebpfprof.process.process import require_process
 
+    for pid in pids:  # before anything is compiled
+        require_process(pid)
     return find(pids, names, containers, all_go)
 
 

@@ -87,9 +87,16 @@ class Readings:
         Raises TargetGone as snapshot does.
         """
         profile = await self.snapshot(process, kind)
-        last = process.last_read.get(kind)
-        process.last_read[kind] = profile
-        return await asyncio.to_thread(difference, profile, last) if last else profile
+        return await self.since_last_read(process, profile)
+
+    async def since_last_read(self, process: RecordedProcess, profile: Profile) -> Profile:
+        """What is new in a profile of the process since the last call for its kind."""
+        last = process.last_read.get(profile.kind)
+        process.last_read[profile.kind] = profile
+        of_moment = kind_named(profile.kind).of_moment
+        if last is None:
+            return profile
+        return await asyncio.to_thread(difference, profile, last, of_moment=of_moment)
 
     async def between(
         self, process: RecordedProcess, kind: str, from_s: float, to_s: float

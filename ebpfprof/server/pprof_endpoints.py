@@ -178,13 +178,16 @@ class PprofEndpoints:
                 return await self._trace.answer(request, process)
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
-            if name == endpoint.name and endpoint.reader:
+            if endpoint.reader and name and name in (endpoint.name, endpoint.delta):
+                is_delta = name == endpoint.delta
+                read = self._read.since_last if is_delta else self._read.answer
                 try:
-                    return await self._read.answer(request, process, kind, endpoint)
+                    return await read(request, process, kind, endpoint)
                 except UnsupportedTarget:
                     if kind.name not in process.kinds:
                         raise
-                    return await self._sums(asked)  # nothing to read, but it is recorded
+                    # Nothing to read, but it is recorded.
+                    return await (self._since_last(asked) if is_delta else self._sums(asked))
             if name == endpoint.name:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
             if name == endpoint.delta and kind.keeps_sums:

@@ -79,6 +79,20 @@ class ReadEndpoint:
         body = await self._text(process, kind, debug) if wants_body else None
         return Response(body, 200, NOSNIFF, TEXT)
 
+    async def since_last(
+        self, request: Request, process: RecordedProcess, kind: ProfileKind, endpoint: Endpoint
+    ) -> Response:
+        """What is new since the last request for this, by any client (godeltaprof).
+
+        The first answer has all. Raises what the endpoint's reader raises.
+        """
+        profile = None
+        if request.method != "HEAD":
+            read = await self._profile(process, kind)
+            profile = await self._manager.readings.since_last_read(process, read)
+            profile = replace(profile, time_ns=read.time_ns)
+        return await file(_explained(request, profile), attachment(f"{endpoint.name}.pprof.gz"))
+
     async def count(self, process: RecordedProcess, endpoint: Endpoint) -> int:
         """How many there are of the process; 0 if that can't be read."""
         try:
