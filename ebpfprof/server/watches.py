@@ -34,9 +34,13 @@ _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """One process. `read_s` is the last request, CLOCK_MONOTONIC; `looked_s` Unix time."""
+    """One process. `looked_s` is Unix time, all others CLOCK_MONOTONIC.
+
+    `read_s` is the last request for all of it, `wanted_s` the last of any kind.
+    """
 
     read_s: float = float("-inf")
+    wanted_s: float = float("-inf")
     due_s: float = 0.0
     looked_s: float = 0.0
     problem: str = ""
@@ -74,9 +78,17 @@ class GoroutineWatches:
         now_s = time.monotonic()
         if now_s - watched.read_s > READ_S:
             watched.due_s = min(watched.due_s, now_s + _QUICK[0])
-        watched.read_s = now_s
+        watched.read_s = watched.wanted_s = now_s
         found = watched.watch.found if watched.watch else _NOTHING
         return found, watched.looked_s, watched.problem
+
+    def glance(self, process: RecordedProcess) -> WatchedGoroutines | None:
+        """What is known of a process now; it is watched for some time, with looks now and then.
+
+        None before the first look, or if it can't be read.
+        """
+        self._watched.setdefault(process, _Watched()).wanted_s = time.monotonic()
+        return self.known(process)
 
     def known(self, process: RecordedProcess) -> WatchedGoroutines | None:
         """The same of a process that is watched, without prolonging that; None of any other."""
@@ -102,7 +114,7 @@ class GoroutineWatches:
                 self._watched.setdefault(process, _Watched())
         kept = set(processes)
         for process, watched in list(self._watched.items()):
-            is_wanted = self._manager.continuous or now_s - watched.read_s < LEASE_S
+            is_wanted = self._manager.continuous or now_s - watched.wanted_s < LEASE_S
             if process not in kept or process.ending is not None or not is_wanted:
                 del self._watched[process]
                 await asyncio.to_thread(watched.held.close)
