@@ -28,6 +28,7 @@ CHECK_S: Final = 0.25
 """How often it is checked which looks are due."""
 _QUICK: Final = (1.25, 30.0)  # the seconds between two looks, and between two at all stacks
 _SLOW: Final = (10.0, 60.0)
+_FIRST_LOOKS: Final = 12  # so many are frequent: what hangs is found after some looks
 _RETRY_S: Final = 30.0
 _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
@@ -42,6 +43,7 @@ class _Watched:
     read_s: float = float("-inf")
     wanted_s: float = float("-inf")
     due_s: float = 0.0
+    looks: int = 0
     looked_s: float = 0.0
     problem: str = ""
     watch: GoroutineWatch | None = None
@@ -122,12 +124,14 @@ class GoroutineWatches:
                 await asyncio.to_thread(self._look, process, watched)
 
     def _look(self, process: RecordedProcess, watched: _Watched) -> None:
-        interval_s, full_every_s = _QUICK if time.monotonic() - watched.read_s < READ_S else _SLOW
+        is_quick = watched.looks < _FIRST_LOOKS or time.monotonic() - watched.read_s < READ_S
+        interval_s, full_every_s = _QUICK if is_quick else _SLOW
         try:
             if watched.watch is None:
                 watched.watch = self._opened(process.pid, watched.held)
             wait_s = watched.watch.look(interval_s=interval_s, full_every_s=full_every_s)
             watched.looked_s, watched.problem = time.time(), ""
+            watched.looks += 1
         except EbpfprofError as error:
             watched.held.close()
             watched.watch, wait_s = None, _RETRY_S

@@ -305,7 +305,7 @@ class Page {
     byId("losses").hidden = true;
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
-    byId("files").hidden = byId("notes").hidden = !profile;
+    byId("download").hidden = byId("notes").hidden = !profile;
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });

@@ -31,7 +31,7 @@ class ProfileView {
     Object.assign(this, { profile, state, kind, sources });
     const isEmpty = !profile || !profile.stacks.length;
     this.nothing.hidden = !isEmpty;
-    this.nothing.textContent = profile ? ProfileView.emptiness(profile) : nothing;
+    this.nothing.textContent = profile ? ProfileView.emptiness(profile, kind) : nothing;
     for (const element of this.controlled) element.hidden = isEmpty;
     this.operations.section.hidden = this.lockTable.section.hidden = true;
     for (const [view, element] of Object.entries(this.places)) {
@@ -58,11 +58,12 @@ class ProfileView {
     this.showOperations(base, locks);
   }
 
-  /* Why a profile has no stacks, as far as is known. */
-  static emptiness({ words, counted, moment }) {
+  /* Why a profile has no stacks, as far as is known; on the page, where there are other kinds (it
+     describes the `kind`), also which of them have waits that began before. */
+  static emptiness({ words, counted, moment }, kind) {
     if (!words) return "Nothing was recorded in this time.";
     if (moment) return `Nothing was read: ${words.nothing}.`;
-    const before = words.rows === "operations" && counted
+    const before = kind && words.rows === "operations" && counted
       ? " Waits that began before the recording are not in it: Wall and Goroutine have them." : "";
     return `Nothing was recorded in this time: ${words.nothing}.${before}`;
   }

@@ -6,10 +6,10 @@ function formatDuration(ns) {
   return FlameText.quantity(ns, "nanoseconds");
 }
 
-/** A value of a sample type with that unit; counts with a narrow space between thousands. */
+/** A value of a sample type with that unit; counts with commas between thousands. */
 function formatValue(value, unit) {
   if (unit !== "count") return FlameText.quantity(value, unit);
-  return Math.round(value).toLocaleString("en-US").replaceAll(",", "\u202f");
+  return Math.round(value).toLocaleString("en-US");
 }
 
 function formatShare(part, whole) {
