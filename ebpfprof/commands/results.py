@@ -23,7 +23,7 @@ from ebpfprof.export.tables.quantities import PLUS_MINUS
 from ebpfprof.overhead.busy import ProcessorTime
 from ebpfprof.overhead.cost import own_cost, own_cpu_s
 from ebpfprof.process.process import Target
-from ebpfprof.profile.model import Profile
+from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import loss_lines
 from ebpfprof.profilers.registry import kind_named, kind_with_option
 from ebpfprof.system.signals import interruptible
@@ -107,10 +107,11 @@ class Writing:
             reports = session.finish()
         written_to = iter(files)
         shown = [(report, [(p, next(written_to)) for p in report.profiles]) for report in reports]
-        for _, profiles in shown:
+        for report, profiles in shown:
             for profile, file in profiles:
+                has_locks = profile.kind == kind_with_option("by_lock").name
                 with _kept(errors):
-                    self._write_one(profile, file)
+                    self._write_one(profile, file, report.locks if has_locks else ())
                     written.append(file.name)
         errors += session.failures()
         for ending in session.early_endings():
@@ -144,12 +145,19 @@ class Writing:
         if not self.is_quiet:
             say(_recording_line(session, options, duration_s), err=True)
 
-    def _write_one(self, profile: Profile, file: OutputFile) -> None:
+    def _write_one(self, profile: Profile, file: OutputFile, locks: Sequence[Lock]) -> None:
         from ebpfprof.export import formats
 
         hide_idle = formats.hides_idle(self.format, self.hide_idle)
         texts = texts_of(profile, self.sources) if self.sources else None
-        encode = partial(formats.encode, profile, self.format, hide_idle=hide_idle, sources=texts)
+        encode = partial(
+            formats.encode,
+            profile,
+            self.format,
+            hide_idle=hide_idle,
+            sources=texts,
+            locks=locks,
+        )
         file.commit(interruptible(encode))
 
     def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:

@@ -179,7 +179,7 @@ def command(
 
     from ebpfprof.commands.results import allow_many_files
     from ebpfprof.console.output_folder import invoking_user
-    from ebpfprof.console.terminal import say
+    from ebpfprof.console.terminal import say, working
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
@@ -193,6 +193,7 @@ def command(
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
+    options = _with_kinds_without_probes(options)
     if last_s is not None:
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
@@ -222,8 +223,12 @@ def command(
             give_up_before_recording(options, writes=bool(address.path))
             table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
-            live = held.enter_context(interruptible(make))
-            targets = [interruptible(functools.partial(live.add, pid)) for pid in pids]
+            with working("Compiling the probes ..."):
+                live = held.enter_context(interruptible(make))
+            targets = []
+            for number, pid in enumerate(pids, start=1):
+                with working(f"Reading process {pid} ({number} of {len(pids)}) ..."):
+                    targets.append(interruptible(functools.partial(live.add, pid)))
             port = listener.getsockname()[1] if not address.path else 0
 
             def on_ready(manager: Manager) -> None:
@@ -246,6 +251,23 @@ def command(
                 say(f"ebpfprof: {line}", err=True)
     except KeyboardInterrupt:
         raise Aborted("Aborted.") from None
+
+
+def _with_kinds_without_probes(options: Options) -> Options:
+    """With what is recorded by reading memory, and can't be read on request: the wall profile.
+
+    Not where all that was chosen is recorded of any program: then it may be one that is not Go's.
+    """
+    from ebpfprof.profilers.registry import kind_named, kinds_to_choose
+
+    if not any(kind_named(name).needs_go for name in options.kinds):
+        return options
+    added = (
+        kind.name
+        for kind in kinds_to_choose()
+        if not kind.needs_bpf and kind.endpoint and not kind.endpoint.reader
+    )
+    return options.replace(kinds=tuple(dict.fromkeys((*options.kinds, *added))))
 
 
 def _policy(address: Address, token_file: str | None, token_mode: str | None) -> Policy:

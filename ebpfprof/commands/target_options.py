@@ -67,7 +67,10 @@ def _found(
             f"are:{to_type('ebpfprof list')}"
         )
     from ebpfprof.discovery.processes import find
+    from ebpfprof.process.process import require_process
 
+    for pid in pids:  # before anything is compiled
+        require_process(pid)
     return find(pids, names, containers, all_go)
 
 

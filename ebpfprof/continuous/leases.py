@@ -37,6 +37,8 @@ class Leases:
         tell: Callable[[str], None] = tell_user,
     ) -> None:
         """Once `stopping` is set, no lease begins. For `tell` see Manager."""
+        self.leaves_attached = False
+        """Whether processes stay attached without users: the live session is about to close."""
         self._tell_user = tell
         self._lifecycle = lifecycle
         self._readings = readings
@@ -135,6 +137,8 @@ class Leases:
     async def _remove_user(self, process: RecordedProcess) -> None:
         async with process.lock:
             process.users -= 1
+            if self.leaves_attached:
+                return
             if process.users == 0 and process.target is not None:
                 await self._lifecycle.stop(process)
                 if process.ending is None:

@@ -1,6 +1,6 @@
 """The formats of profiles, by their names in -f/--format."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ebpfprof.export.tables import diff, report
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.profile.delta import compared, require_same_types
 from ebpfprof.profile.idle import split
-from ebpfprof.profile.model import Profile
+from ebpfprof.profile.model import Lock, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,14 @@ def encode(
     hide_idle: bool = False,
     sample_type: str | None = None,
     sources: Mapping[str, Any] | None = None,
+    locks: Sequence[Lock] = (),
 ) -> bytes:
     """The profile in the format `name`.
 
     `hide_idle` leaves out idle waits (profile.idle); in formats with comments, a comment says how
     much that was. An HTML file holds idle waits, but hides them at first. `sample_type` is the
     sample type to write, or to show first if the format holds all of them; by default the last one.
-    An HTML file also holds `sources` (flamegraph.encode).
+    An HTML file also holds `sources` and `locks` (flamegraph.encode).
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
     for a pprof file with `hide_idle` or `sample_type`.
     """
@@ -97,7 +98,9 @@ def encode(
         return report.encode(profile, index=index, hide_idle=hide_idle)
     shown = default_index(profile) if index is None else index
     if name == "html":
-        return flamegraph.encode(profile, index=shown, hide_idle=hide_idle, sources=sources)
+        return flamegraph.encode(
+            profile, index=shown, hide_idle=hide_idle, sources=sources, locks=locks
+        )
     if hide_idle:
         profile = without_idle(profile)
     return _ENCODERS[name](profile, shown)

@@ -266,6 +266,14 @@ def _gone(pid: int) -> str:
     )
 
 
+def require_process(pid: int) -> None:
+    """Check that there is such a process, without opening its files.
+
+    Raises NoSuchProcess, or UnsupportedTarget for a thread of another process.
+    """
+    os.close(_pidfd(pid))
+
+
 def _pidfd(pid: int) -> int:
     try:
         return os.pidfd_open(pid)

@@ -137,6 +137,8 @@ class FlightRecorders:
 
     def refusal(self, process: RecordedProcess) -> NoLastSecondsError:
         """Why there are no last seconds of a process, if there are none."""
+        if self._manager.stopping.is_set():
+            return NoLastSecondsError(503, "This server is about to end.")
         if self.settings.last_s is None:
             return NoLastSecondsError(
                 404,
@@ -170,7 +172,12 @@ class FlightRecorders:
         return sum(not each.running.done() for each in self._recorded.values()) < MOST
 
     def _check(self) -> None:
-        """Take what ended children left, start what is missing, forget what is too old."""
+        """Take what ended children left, start what is missing, forget what is too old.
+
+        Nothing once the manager stops, which ends the children.
+        """
+        if self._manager.stopping.is_set():
+            return
         for process, recorded in list(self._recorded.items()):
             if recorded.running.done():
                 self._note_end(process, recorded)
