@@ -57,6 +57,9 @@ class ExitCode(IntEnum):
     ABORTED = 130
 
 
+INDENT = "    "
+"""Before a command that people may copy, which has a line of its own."""
+
 INSTALL_BCC = (
     "apt-get install python3-bpfcc",
     "dnf install python3-bcc",
@@ -69,6 +72,11 @@ SET_USER_ID = (
     "Python's file (chmod u-s,g-s; setcap -r), and use sudo."
 )
 """Why we refuse to run with rights that our caller lacks (PermissionDenied)."""
+
+
+def to_type(*commands: str) -> str:
+    """Commands that people may copy, the end of a message: each on a line of its own, indented."""
+    return "".join(f"\n{INDENT}{command}" for command in commands)
 
 
 class EbpfprofError(Exception):
@@ -161,7 +169,7 @@ class BccMissing(EbpfprofError):
         message: str = (
             "BCC's Python module is missing. The PyPI package called bcc is something else. Make "
             "a virtual environment with --system-site-packages. To install BCC on Debian and "
-            "Ubuntu, or on Fedora:\n    " + "\n    ".join(INSTALL_BCC)
+            f"Ubuntu, or on Fedora:{to_type(*INSTALL_BCC)}"
         ),
     ) -> None:
         super().__init__(message)

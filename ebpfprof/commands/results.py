@@ -18,7 +18,8 @@ from ebpfprof.commands.source_option import texts_of
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name, named_for
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, height, say, width, working
-from ebpfprof.console.text import duration, listed, printable, to_type
+from ebpfprof.console.text import duration, listed, printable
+from ebpfprof.errors import to_type
 from ebpfprof.export.tables.quantities import PLUS_MINUS
 from ebpfprof.overhead.busy import ProcessorTime
 from ebpfprof.overhead.cost import own_cost, own_cpu_s
@@ -196,7 +197,8 @@ class Writing:
         heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        say(f"\n{heading}:\n{table}", err=to_stderr, end="", wraps=True)
+        blank = "" if rows == 1 else "\n"  # a small terminal has no room for it
+        say(f"{blank}{heading}:\n{table}", err=to_stderr, end="", wraps=True)
 
     def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
         """Where the files are, and how to look at the first of them."""

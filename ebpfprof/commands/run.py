@@ -16,8 +16,8 @@ from ebpfprof.commands.recording_options import (
     duration_option,
     writing_options,
 )
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
+from ebpfprof.console.text import printable
+from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram, to_type
 
 if TYPE_CHECKING:
     from ebpfprof.commands.results import Writing

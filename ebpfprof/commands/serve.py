@@ -13,7 +13,7 @@ from ebpfprof.commands.parameter_types import Duration, OneOf
 from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.source_option import opened_sources, source_option
 from ebpfprof.commands.target_options import target_options
-from ebpfprof.console.text import to_type
+from ebpfprof.errors import to_type
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -296,7 +296,7 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
 
 
 def _read_token(path: str) -> str:
-    from ebpfprof.console.text import printable, to_type
+    from ebpfprof.console.text import printable
 
     try:
         with open(path, "rb") as file:

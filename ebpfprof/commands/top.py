@@ -18,7 +18,8 @@ import click
 from ebpfprof.commands.parameter_types import Duration
 from ebpfprof.commands.recording_options import RecordingCommand, duration_option
 from ebpfprof.commands.target_options import target_options
-from ebpfprof.console.text import printable, to_type
+from ebpfprof.console.text import printable
+from ebpfprof.errors import to_type
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options

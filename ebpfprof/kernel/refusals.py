@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from ebpfprof.console.text import to_type
-from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
+from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied, to_type
 from ebpfprof.privileges.checks import way_out
 
 NOT_ALLOWED: Final = (errno.EPERM, errno.EACCES)
