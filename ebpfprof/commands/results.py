@@ -125,8 +125,9 @@ class Writing:
         for line in loss_lines(session.losses(), completeness, is_long=self.is_long):
             say(f"ebpfprof: {line}", err=True)
         rows = self._rows(reports, written)
+        to_stderr = self.to_stderr or any(file.name == "-" for file in files)
         if not self.is_quiet:
-            self._show_findings(reports)
+            self._show_findings(reports, to_stderr=to_stderr)
         for report, profiles in () if self.is_quiet else shown:
             for profile, file in profiles:
                 with _kept(errors):
@@ -136,7 +137,6 @@ class Writing:
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_next(written, is_short=rows is not None)
         if not self.is_quiet:
-            to_stderr = any(file.name == "-" for file in files)
             self._show_cost(reports, to_stderr=to_stderr)
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
@@ -175,12 +175,12 @@ class Writing:
             texts += [largest.hidden_line_of(profile, columns) for profile in reports[0].profiles]
         return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
 
-    def _show_findings(self, reports: Sequence[Report]) -> None:
+    def _show_findings(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
         """What stands out, before all else: of each process a sentence, or one for each profile."""
         for report in reports:
             heading = [f"\nProcess {report.target.pid}:"] if len(reports) > 1 else []
             text = "\n".join([*heading, *_findings(report)]).replace("+-", PLUS_MINUS)
-            say(text, err=self.to_stderr, wraps=True)
+            say(text, err=to_stderr, wraps=True)
 
     def _show(self, target: Target, profile: Profile, name: str, rows: int | None) -> None:
         from ebpfprof.export.tables import largest
@@ -237,7 +237,7 @@ class Writing:
         if self.is_long:
             lines = ["", *lines, f"ebpfprof used {own_cost()}."]
         if lines:
-            say("\n".join(lines), err=self.to_stderr or to_stderr, wraps=True)
+            say("\n".join(lines), err=to_stderr, wraps=True)
 
     def _own_part(self) -> float | None:
         """What we took of the time of all processors (0 to 1); None if they were not busy."""
