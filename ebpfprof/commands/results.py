@@ -115,16 +115,10 @@ class Writing:
                     self._write_one(profile, file, report.locks if has_locks else ())
                     written.append(file.name)
         errors += session.failures()
-        for ending in session.early_endings():
-            say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
-        hints = [] if self.is_quiet else [hint for report in reports for hint in report.hints]
-        for hint in dict.fromkeys(hints):
-            say(f"ebpfprof: {hint}", err=True)
-        accounts = [each.account for report in reports for each in report.profiles if each.account]
-        completeness = [each.completeness for each in accounts]
-        for line in loss_lines(session.losses(), completeness, is_long=self.is_long):
-            say(f"ebpfprof: {line}", err=True)
-        rows = self._rows(reports, written)
+        warnings = self._warnings(session, reports)
+        for warning in warnings:
+            say(warning, err=True)
+        rows = self._rows(reports, written, warnings)
         to_stderr = self.to_stderr or any(file.name == "-" for file in files)
         if not self.is_quiet:
             self._show_findings(reports, to_stderr=to_stderr)
@@ -161,7 +155,22 @@ class Writing:
         )
         file.commit(interruptible(encode))
 
-    def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:
+    def _warnings(self, session: Session, reports: Sequence[Report]) -> list[str]:
+        """What ended early, what may be wrong, and what was lost."""
+        found = [
+            f"{ending.text}; the profile holds what was recorded."
+            for ending in session.early_endings()
+        ]
+        if not self.is_quiet:
+            found += dict.fromkeys(hint for report in reports for hint in report.hints)
+        accounts = [each.account for report in reports for each in report.profiles if each.account]
+        completeness = [each.completeness for each in accounts]
+        found += loss_lines(session.losses(), completeness, is_long=self.is_long)
+        return [f"ebpfprof: {each}" for each in found]
+
+    def _rows(
+        self, reports: Sequence[Report], written: Sequence[str], warnings: Sequence[str]
+    ) -> int | None:
         """How many rows of each table there is room for; None if that does not matter."""
         from ebpfprof.export.tables import largest
 
@@ -169,7 +178,7 @@ class Writing:
         lines, columns = height(stream), width(stream)
         if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
             return None
-        texts = [*_findings(reports[0]), *self._next(written, is_short=True)]
+        texts = [*warnings, *_findings(reports[0]), *self._next(written, is_short=True)]
         texts += short_form.cost(reports, own_part=self._own_part(), is_long=False)
         if self.hide_idle is not False:
             texts += [largest.hidden_line_of(profile, columns) for profile in reports[0].profiles]

@@ -75,7 +75,7 @@ def summary(profile: Profile) -> str:
 
 
 def _nothing(words: str) -> str:
-    return f"Nothing was recorded: {words}."
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
