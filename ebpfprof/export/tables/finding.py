@@ -137,11 +137,11 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
     top = rows[0]
     if top.error > _MAX_ERROR:
         return None
-    told = f", {_estimate(top.value, top.error)}" if top.error else ""
+    estimate = f", {_estimate(top.value, top.error)}" if top.error else ""
     mean = f", mean {duration(top.mean)}" if has_events and not top.error else ""
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
     what = f"{printable(top.operation)} in {_place(top)}{waker}"
-    return percent(top.share), f"{what}{mean}{told}"
+    return percent(top.share), f"{what}{mean}{estimate}"
 
 
 def _of_lock(profile: Profile, lock: Lock) -> str:
@@ -155,8 +155,8 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     if error > _MAX_ERROR:
         return ""
     name = printable(lock.name or f"{lock.type or 'the semaphore'} at {lock.address:#x}")
-    told = f" ({_estimate(lock.delay_ns, error)})" if error else ""
-    sentence = f"{percent(share)} of the waiting for locks is for one{told}, {name}"
+    estimate = f" ({_estimate(lock.delay_ns, error)})" if error else ""
+    sentence = f"{percent(share)} of the waiting for locks is for one{estimate}, {name}"
     if lock.holds >= _LEAST_EVENTS:
         sentence += f", held for {duration(lock.held_ns / lock.holds)} on average"
         if rows[0].count >= _NEARLY_ALL * lock.contentions:
