@@ -99,7 +99,7 @@ def command(
     index = None if sample_type is None else formats.index_of(profile, sample_type)
     hides_idle = formats.hides_idle(format_name, hide_idle)
     if normalize:
-        profile = normalized(profile, base)
+        profile = normalized(profile, base, hides_idle=hides_idle)
     elif per_second:
         _refuse_moments(base)
         lengths = _lengths(base, profile)

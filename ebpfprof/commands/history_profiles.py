@@ -109,7 +109,8 @@ def show(reader: RingArchive, found: FoundTime, showing: Showing) -> None:
             write(data, showing.format, _path(showing, found, kind), force=showing.force)
         return
     span = found.time.begun_ns, found.time.until_ns
-    say("\n".join([f"{found.who}, {span_shown(span)}", *coverage_lines(*_of(found))]))
+    lines = [f"{found.who}, {span_shown(span)}", *coverage_lines(*_of(found))]
+    say("\n".join(lines), wraps=True)
     out = sys.stdout
     for kind in found.kinds:
         merged = _merged(reader, found, kind)
@@ -133,7 +134,7 @@ def compare(reader: RingArchive, before: FoundTime, after: FoundTime, showing: S
     to_stderr = bool(showing.format)
     for name, found in (("Before", before), ("After", after)):
         span = found.time.begun_ns, found.time.until_ns
-        say(f"{name}: {found.who}, {span_shown(span)}", err=to_stderr)
+        say(f"{name}: {found.who}, {span_shown(span)}", err=to_stderr, wraps=True)
         for line in coverage_lines(*_of(found)):
             say(f"  {line}", err=to_stderr)
     for kind in kinds:
