@@ -73,7 +73,7 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
 
 def in_one_line(text: str) -> str:
     """A message with commands to type, for a place that has one line, such as a log."""
-    return text.replace(f"\n{INDENT}", " ").replace("\n", " ")
+    return text.replace(f"\n{INDENT}", " ")
 
 
 def wrapped(text: str, columns: int) -> str:
