@@ -162,13 +162,6 @@ def test_all_pages_can_be_reached_from_the_readme() -> None:
     assert {page.resolve() for page in pages()} == reached
 
 
-def test_the_readme_takes_three_minutes_to_read() -> None:
-    text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    shown = re.sub(r"\]\([^)]*\)", "]", text)
-    words = [word for word in shown.split() if re.search(r"\w", word)]
-    assert 900 <= len(words) <= 1200
-
-
 def test_the_readme_says_early_how_exact_the_default_is() -> None:
     above, below = (ROOT / "README.md").read_text().split("## Install")
     for words in (
@@ -184,5 +177,4 @@ def test_the_words_of_the_glossary_are_in_order() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text()
     words = [word.lower() for word in re.findall(r"^\| ([^|-]+?) \|", text, re.MULTILINE)]
     assert words[0] == "word"
-    assert len(words) > 40
     assert words[1:] == sorted(words[1:])
