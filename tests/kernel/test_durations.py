@@ -41,9 +41,7 @@ def recorded(crowd: Target, folder: Path, max_overhead: str) -> dict[str, Profil
         folder=folder,
     )
     assert finished.code == ExitCode.OK, finished.stderr
-    return {
-        kind: pprof.decode(next(folder.glob(f"*.{kind}.pb.gz")).read_bytes()) for kind in KINDS
-    }
+    return {kind: pprof.decode(next(folder.glob(f"*.{kind}.pb.gz")).read_bytes()) for kind in KINDS}
 
 
 @pytest.mark.parametrize("max_overhead", ["0", "1"])
