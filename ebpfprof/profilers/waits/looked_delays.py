@@ -97,7 +97,7 @@ class LookedDelays:
         """
         with suppress(EbpfprofError):
             self.looks.sampler.look()
-        self._base = self.looks.totals()
+        self._base = self.looks.totals()  # not counted(), which may begin to leave out time
 
     def grown(self, totals: Sequence[StackTotal]) -> list[StackTotal]:
         """The totals, none below what was returned for it before.
