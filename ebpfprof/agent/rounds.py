@@ -181,7 +181,7 @@ class Rounds:
 
     async def stop(self) -> None:
         """End all windows; to close the live session then detaches all probes."""
-        await self.manager.stop_at_once()
+        await self.manager.stop_at_once(ends_windows=True)
 
     def _admit(self, candidate: Candidate) -> None:
         if why := self.scheduler.admit(candidate):

@@ -13,6 +13,7 @@ from ebpfprof.commands.parameter_types import Duration, OneOf
 from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.source_option import opened_sources, source_option
 from ebpfprof.commands.target_options import target_options
+from ebpfprof.console.text import to_type
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -53,8 +54,8 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
             )
         if not (pids or names or containers or all_go):
             raise click.UsageError(
-                "Say which processes: PID, --name NAME, --container ID or --all-go. "
-                "`ebpfprof list` shows what there is."
+                "Name the processes: PID, --name NAME, --container ID or --all-go. To see which "
+                f"there are:{to_type('ebpfprof list')}"
             )
         followed = tuple(containers) if all_go else ()
         return command(
@@ -178,7 +179,7 @@ def command(
 
     from ebpfprof.commands.results import allow_many_files
     from ebpfprof.console.output_folder import invoking_user
-    from ebpfprof.console.terminal import say
+    from ebpfprof.console.terminal import say, working
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
@@ -192,6 +193,7 @@ def command(
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
+    options = _with_kinds_without_probes(options)
     if last_s is not None:
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
@@ -221,8 +223,12 @@ def command(
             give_up_before_recording(options, writes=bool(address.path))
             table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
-            live = held.enter_context(interruptible(make))
-            targets = [interruptible(functools.partial(live.add, pid)) for pid in pids]
+            with working("Compiling the probes ..."):
+                live = held.enter_context(interruptible(make))
+            targets = []
+            for number, pid in enumerate(pids, start=1):
+                with working(f"Reading process {pid} ({number} of {len(pids)}) ..."):
+                    targets.append(interruptible(functools.partial(live.add, pid)))
             port = listener.getsockname()[1] if not address.path else 0
 
             def on_ready(manager: Manager) -> None:
@@ -245,6 +251,23 @@ def command(
                 say(f"ebpfprof: {line}", err=True)
     except KeyboardInterrupt:
         raise Aborted("Aborted.") from None
+
+
+def _with_kinds_without_probes(options: Options) -> Options:
+    """With what is recorded by reading memory, and can't be read on request: the wall profile.
+
+    Not where all that was chosen is recorded of any program: then it may be one that is not Go's.
+    """
+    from ebpfprof.profilers.registry import kind_named, kinds_to_choose
+
+    if not any(kind_named(name).needs_go for name in options.kinds):
+        return options
+    added = (
+        kind.name
+        for kind in kinds_to_choose()
+        if not kind.needs_bpf and kind.endpoint and not kind.endpoint.reader
+    )
+    return options.replace(kinds=tuple(dict.fromkeys((*options.kinds, *added))))
 
 
 def _policy(address: Address, token_file: str | None, token_mode: str | None) -> Policy:
@@ -273,7 +296,7 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
 
 
 def _read_token(path: str) -> str:
-    from ebpfprof.console.text import printable
+    from ebpfprof.console.text import printable, to_type
 
     try:
         with open(path, "rb") as file:
@@ -285,7 +308,7 @@ def _read_token(path: str) -> str:
     if not (_MIN_TOKEN <= len(token) <= _MAX_TOKEN and is_sound):
         raise click.UsageError(
             f"{printable(path)} holds no token: one line of {_MIN_TOKEN} characters and more, "
-            "without spaces; `openssl rand -hex 16` makes one."
+            f"without spaces. To make one:{to_type('openssl rand -hex 16')}"
         )
     return token
 

@@ -91,6 +91,14 @@ class Verb(click.Command):
                 raise
             raise BadConfig(f"{defaults[name][1]}: {error.message}") from error
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
+        """Run the verb, once its output file can be written. Raises OutputError if it can't."""
+        if output := ctx.params.get("output"):
+            from ebpfprof.console.output_file import require_free_place
+
+            require_free_place(output, replaces=bool(ctx.params.get("force")))
+        return super().invoke(ctx)
+
     def alternatives(self) -> Iterable[frozenset[str]]:
         """Further groups of parameters of which the command line chooses."""
         return ()

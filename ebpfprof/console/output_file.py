@@ -6,6 +6,7 @@ import re
 import secrets
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,17 @@ def default_name(
     """
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", command).lstrip(".-")[:64]
     return f"{safe or 'process'}-{pid}-{time.strftime('%Y%m%d-%H%M%S', when)}.{kind}{suffix}"
+
+
+def named_for(path: Path, part: str, suffix: str, endings: Sequence[str]) -> Path:
+    """The path of one of several files: `part` stands before the ending that the name has.
+
+    A name without one of `endings` gets `suffix`: NAME, block gives NAME.block.pb.gz.
+    """
+    name = path.name
+    ending = max((each for each in endings if name.lower().endswith(each)), key=len, default="")
+    stem = name[: len(name) - len(ending)]
+    return path.with_name(f"{stem}.{part}{name[len(stem) :] or suffix}")
 
 
 class OutputFile:
@@ -75,28 +87,15 @@ class OutputFile:
         if path == "-":
             fd = _stdout(is_text=is_text)
             return cls("-", fd, None, owner=owner, suffix=suffix, if_taken=if_taken)
-        name = Path(path).name
         shown = printable(str(path))
-        if name in ("", ".."):
-            raise OutputError(f"{shown} is a directory: give the name of a file in it with -o.")
+        directory = _free_place(path, if_taken)
         try:
-            directory = OutputFolder.open(Path(path).parent)
-        except (OSError, ValueError) as error:
-            raise OutputError(
-                f"Cannot open the directory of {shown}: {_reason(error)}. "
-                "Choose another place with -o."
-            ) from error
-        try:
-            if if_taken != "number":
-                directory.check_free(name, shown, replaces=if_taken == "replace")
             fd = directory.create()
         except BaseException as error:
             directory.close()
             if not isinstance(error, OSError | ValueError):
                 raise
-            raise OutputError(
-                f"Cannot write {shown}: {_reason(error)}. Choose another place with -o."
-            ) from error
+            raise _cannot_write(shown, error) from error
         return cls(str(path), fd, directory, owner=owner, suffix=suffix, if_taken=if_taken)
 
     @property
@@ -165,6 +164,42 @@ class OutputFile:
         trace: TracebackType | None,
     ) -> None:
         self.discard()
+
+
+def require_free_place(path: Path, *, replaces: bool) -> None:
+    """Check that a file can get this path, before any work is done for it; "-" is stdout.
+
+    Raises OutputError where the folder is not there, or the name is taken, unless by a regular file
+    and `replaces`.
+    """
+    if str(path) != "-":
+        _free_place(path, "replace" if replaces else "refuse").close()
+
+
+def _free_place(path: Path, if_taken: IfTaken) -> OutputFolder:
+    """The folder of the path, open. Raises OutputError as OutputFile.prepare."""
+    name, shown = Path(path).name, printable(str(path))
+    if name in ("", ".."):
+        raise OutputError(f"{shown} is a directory: give the name of a file in it with -o.")
+    try:
+        directory = OutputFolder.open(Path(path).parent)
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"Cannot open the directory of {shown}: {_reason(error)}. Choose another place with -o."
+        ) from error
+    try:
+        if if_taken != "number":
+            directory.check_free(name, shown, replaces=if_taken == "replace")
+    except BaseException as error:
+        directory.close()
+        if not isinstance(error, OSError | ValueError):
+            raise
+        raise _cannot_write(shown, error) from error
+    return directory
+
+
+def _cannot_write(shown: str, error: Exception) -> OutputError:
+    return OutputError(f"Cannot write {shown}: {_reason(error)}. Choose another place with -o.")
 
 
 def _stdout(*, is_text: bool) -> int:

@@ -33,33 +33,43 @@ class History:
 
     `sums` are those at the end of the last window, from which the next one is the difference.
     `totals` are the sums of each value of a profile over all windows, also those that were dropped,
-    by kind; kinds that show a moment have none.
+    by kind; kinds that show a moment have none. `present` is what the window that has not ended had
+    when it was last read, None if nobody asked: it is not among the windows.
     """
 
     begun_s: float = 0.0
+    present: Window | None = None
     windows: deque[Window] = field(default_factory=deque)
     sums: dict[str, Profile] = field(default_factory=dict)
     totals: dict[str, list[int]] = field(default_factory=dict)
 
     def begin(self, now_s: float) -> None:
         """A window begins at this Unix time. While nothing is recorded, sums do not grow."""
-        self.begun_s = now_s
+        self.begun_s, self.present = now_s, None
+
+    @property
+    def read_s(self) -> float:
+        """When the present window was last read, or began; Unix time."""
+        return self.present.end_s if self.present else self.begun_s
+
+    def read(self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> None:
+        """Keep what the present window has at this Unix time; arguments as for end()."""
+        self.present = self._window(now_s, sums, new)
 
     def end(self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> Window:
         """End the window at this Unix time, and begin the next one.
 
         By kind, `sums` are the profiles since the first recording, and `new` those of this window.
         """
-        profiles = {kind: self._since_last(kind, later) for kind, later in sums.items()} | dict(new)
-        window = Window(self.begun_s, now_s, profiles)
+        window = self._window(now_s, sums, new)
         self.windows.append(window)
         self.sums.update({kind: each for kind, each in sums.items() if not _is_moment(kind)})
-        for kind, profile in profiles.items():
+        for kind, profile in window.profiles.items():
             if not _is_moment(kind):
                 before = self.totals.get(kind, [0] * len(profile.sample_types))
                 pairs = zip(before, totals(profile), strict=True)
                 self.totals[kind] = [sum(pair) for pair in pairs]
-        self.begun_s = now_s
+        self.begin(now_s)
         return window
 
     def completeness(self) -> list[Completeness]:
@@ -68,10 +78,14 @@ class History:
         return [account.completeness for account in accounts if account]
 
     def between(self, kind: str, from_s: float, to_s: float) -> list[Profile]:
-        """The profiles of the windows that lie in a time, wholly or in part, oldest first."""
+        """The profiles of the windows that lie in a time, wholly or in part, oldest first.
+
+        With that of the present window as it was last read.
+        """
+        windows = [*self.windows, *([self.present] if self.present else ())]
         return [
             window.profiles[kind]
-            for window in self.windows
+            for window in windows
             if kind in window.profiles and window.end_s > from_s and window.start_s < to_s
         ]
 
@@ -79,6 +93,12 @@ class History:
         """Drop the windows that ended before this Unix time."""
         while self.windows and self.windows[0].end_s < before_s:
             self.windows.popleft()
+
+    def _window(
+        self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]
+    ) -> Window:
+        profiles = {kind: self._since_last(kind, later) for kind, later in sums.items()} | dict(new)
+        return Window(self.begun_s, now_s, profiles)
 
     def _since_last(self, kind: str, later: Profile) -> Profile:
         return difference(later, self.sums[kind]) if kind in self.sums else later

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.background import BackgroundTasks
 from ebpfprof.continuous.readings import tell_user
 from ebpfprof.errors import EbpfprofError, TargetGone
@@ -37,6 +37,8 @@ class Leases:
         tell: Callable[[str], None] = tell_user,
     ) -> None:
         """Once `stopping` is set, no lease begins. For `tell` see Manager."""
+        self.leaves_attached = False
+        """Whether processes stay attached without users: the live session is about to close."""
         self._tell_user = tell
         self._lifecycle = lifecycle
         self._readings = readings
@@ -108,7 +110,7 @@ class Leases:
         except EbpfprofError as error:
             process.is_leased = False
             if not isinstance(error, TargetGone):  # which `ending` tells
-                self._tell(process, printable(str(error)))
+                self._tell(process, printable(in_one_line(str(error))))
             return
         except Exception as error:  # one program that nobody thought of must not hold up others
             process.is_leased = False
@@ -135,6 +137,8 @@ class Leases:
     async def _remove_user(self, process: RecordedProcess) -> None:
         async with process.lock:
             process.users -= 1
+            if self.leaves_attached:
+                return
             if process.users == 0 and process.target is not None:
                 await self._lifecycle.stop(process)
                 if process.ending is None:

@@ -136,15 +136,18 @@ class Manager:
         self.stopping.set()
         await self.leases.stop(self.processes)
 
-    async def stop_at_once(self) -> None:
-        """End all waiting and all windows; the caller then closes the live session.
+    async def stop_at_once(self, *, ends_windows: bool) -> None:
+        """End all waiting; the caller then closes the live session.
 
-        To close it detaches all probes together, in a fraction of the time of stop().
+        To close it detaches all probes together, in a fraction of the time of stop(). With
+        `ends_windows` the last windows end now; without, what they had is not read.
         """
+        self.leases.leaves_attached = True
         self.stopping.set()
         await self.leases.join()
-        for process in self.processes:
-            await self.readings.end_window(process)
+        if ends_windows:
+            for process in self.processes:
+                await self.readings.end_window(process)
 
     def _add(self, process: RecordedProcess) -> RecordedProcess:
         self._processes[process.pid] = process

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.history import Window, limit_size, together
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.profile.delta import difference
@@ -87,9 +87,16 @@ class Readings:
         Raises TargetGone as snapshot does.
         """
         profile = await self.snapshot(process, kind)
-        last = process.last_read.get(kind)
-        process.last_read[kind] = profile
-        return await asyncio.to_thread(difference, profile, last) if last else profile
+        return await self.since_last_read(process, profile)
+
+    async def since_last_read(self, process: RecordedProcess, profile: Profile) -> Profile:
+        """What is new in a profile of the process since the last call for its kind."""
+        last = process.last_read.get(profile.kind)
+        process.last_read[profile.kind] = profile
+        of_moment = kind_named(profile.kind).of_moment
+        if last is None:
+            return profile
+        return await asyncio.to_thread(difference, profile, last, of_moment=of_moment)
 
     async def between(
         self, process: RecordedProcess, kind: str, from_s: float, to_s: float
@@ -106,36 +113,56 @@ class Readings:
             )
         return await asyncio.to_thread(together, kind, found)
 
-    async def end_window(self, process: RecordedProcess, *, at_least_s: float = 0.0) -> None:
-        """End the present window now, unless it is younger than so many seconds.
+    async def read_window(self, process: RecordedProcess, *, at_least_s: float) -> None:
+        """Read what the present window has so far; it goes on.
 
-        Does nothing if the process is not being recorded.
+        Does nothing if it began or was read less than so many seconds ago, or if the process is not
+        being recorded. What can't be read is told.
         """
         async with process.lock:
-            if process.users and time.time() - process.history.begun_s > at_least_s:
+            if process.users and time.time() - process.history.read_s > at_least_s:
+                try:
+                    await asyncio.to_thread(self._read_window, process)
+                except EbpfprofError as error:
+                    self._tell(printable(str(error)))
+
+    async def end_window(self, process: RecordedProcess) -> None:
+        """End the present window now. Does nothing if the process is not being recorded."""
+        async with process.lock:
+            if process.users:
                 await self.end_locked_window(process)
 
     async def end_locked_window(self, process: RecordedProcess) -> None:
-        """The same for a caller that holds the lock of the process, whatever its age.
+        """The same for a caller that holds the lock of the process, recorded or not.
 
         What can't be read is told.
         """
         try:
             await asyncio.to_thread(self._end_window, process)
         except EbpfprofError as error:
-            self._tell(printable(str(error)))
+            self._tell(printable(in_one_line(str(error))))
         if self._on_window:
             process.history.windows.clear()
         limit_size(list(self._histories()), _MAX_SAMPLES)
 
+    def _read_window(self, process: RecordedProcess) -> None:
+        sums, new = self._so_far(process, restart=False)
+        process.history.read(time.time(), sums, new)
+
     def _end_window(self, process: RecordedProcess) -> None:
-        sums = self._sums(process, [each for each in process.kinds if kind_named(each).keeps_sums])
-        new = {}
-        if process.mark is not None:
-            new = self._since(process, process.mark, restart=True)
+        sums, new = self._so_far(process, restart=True)
         window = process.history.end(time.time(), sums, new)
         if self._on_window:
             self._on_window(process, window)
+
+    def _so_far(
+        self, process: RecordedProcess, *, restart: bool
+    ) -> tuple[dict[str, Profile], dict[str, Profile]]:
+        """The sums, and of kinds that keep none what is new in the present window."""
+        sums = self._sums(process, [each for each in process.kinds if kind_named(each).keeps_sums])
+        if process.mark is None:
+            return sums, {}
+        return sums, self._since(process, process.mark, restart=restart)
 
     def _sums(self, process: RecordedProcess, kinds: Collection[str]) -> dict[str, Profile]:
         profiles = self._live.snapshot(process.require_target(), kinds).profiles

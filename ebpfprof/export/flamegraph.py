@@ -2,17 +2,20 @@
 
 It shares its scripts and styles with the page of `serve` (ebpfprof/web).
 
-standalone.js reads the JSON of the profile from #profile, and that of a base to compare with from
-#base. If <main id="app"> has the attribute data-hide-idle, it hides idle waits at first.
+standalone.js reads the JSON of the profile from #profile, that of a base to compare with from
+#base, and what stands out, with the locks, from #summary. If <main id="app"> has the attribute
+data-hide-idle, it hides idle waits at first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ebpfprof.export.html_page import html_page
 from ebpfprof.export.json_profile import document
 from ebpfprof.export.kinds import title
-from ebpfprof.profile.model import Profile
+from ebpfprof.export.tables.finding import finding
+from ebpfprof.export.tables.operations import operation_sums
+from ebpfprof.profile.model import Lock, Profile, Sample
 
 _SCRIPTS = (
     "vendor/dagre.min.js",
@@ -27,6 +30,7 @@ _SCRIPTS = (
     "wakers.js",
     "callgraph.js",
     "sourceview.js",
+    "operations.js",
     "tables.js",
     "viewstate.js",
     "profileview.js",
@@ -43,14 +47,19 @@ def encode(
     base: Profile | None = None,
     hide_idle: bool = False,
     sources: Mapping[str, Any] | None = None,
+    locks: Sequence[Lock] = (),
 ) -> bytes:
     """The profile as a page with a flame graph; with `base`, the change from `base` to it.
 
     `index` selects the sample type to show first. With `hide_idle` the page hides idle waits at
     first; the user can show them again. `sources` are the texts of files, by the paths that the
-    profile names (sourceview.js says how).
+    profile names (sourceview.js says how). `locks` are those of the profile, where they were
+    recorded: the page has a table of them.
     """
-    data = {"profile": document(profile, default=index)}
+    data: dict[str, Any] = {"profile": document(profile, default=index)}
+    if not base:
+        listed = [_lock(each) for each in locks] if locks else None
+        data["summary"] = {"sentence": finding(profile, locks), "locks": listed}
     if base:
         data["base"] = document(base, default=index)
     if sources:
@@ -62,3 +71,35 @@ def encode(
         data=data,
         attributes="data-hide-idle" if hide_idle else "",
     )
+
+
+def _lock(lock: Lock) -> dict[str, Any]:
+    """A lock as operations.js reads it: sums in nanoseconds, and the places, most delay first."""
+    where = f"{lock.type or 'semaphore'} at {lock.address:#x}" if lock.address else ""
+    both = f" ({where})" if lock.name and where else ""
+    return {
+        "name": f"{lock.name or where}{both}",
+        "value": lock.delay_ns,
+        "count": lock.contentions,
+        "held_ns": lock.held_ns / lock.holds if lock.holds else None,
+        "places": [
+            *_places("released by", lock.releases),
+            *_places("waited for by", lock.waits),
+            *_places("still waited for by", lock.still_waiting),
+        ],
+    }
+
+
+def _places(verb: str, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    return [
+        {
+            "verb": verb,
+            "value": each.value,
+            "count": each.count,
+            "operation": each.operation,
+            "function": each.function,
+            "file": each.file,
+            "line": each.line,
+        }
+        for each in operation_sums(samples)
+    ]

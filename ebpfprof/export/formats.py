@@ -1,6 +1,6 @@
 """The formats of profiles, by their names in -f/--format."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,35 +11,61 @@ from ebpfprof.export.tables import diff, report
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.profile.delta import compared, require_same_types
 from ebpfprof.profile.idle import split
-from ebpfprof.profile.model import Profile
+from ebpfprof.profile.model import Lock, Profile
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the suffix of its files, and whether a terminal can show it."""
+    """A format: the suffix of its files, and whether a terminal can show it.
+
+    Files that end in one of `other_suffixes` are of the format, too. If it `hides_idle`, people
+    read it, so that idle waits are hidden unless they ask for them.
+    """
 
     name: str
     suffix: str
     is_text: bool
+    hides_idle: bool = False
+    other_suffixes: tuple[str, ...] = ()
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """What the names of its files end in, its own suffix first."""
+        return (self.suffix, *self.other_suffixes)
 
 
 FORMATS = {
     each.name: each
     for each in (
-        Format("pprof", ".pb.gz", is_text=False),
+        Format("pprof", ".pb.gz", is_text=False, other_suffixes=(".pprof", ".prof")),
         Format("folded", ".folded", is_text=True),
         Format("speedscope", ".speedscope.json", is_text=True),
-        Format("html", ".html", is_text=True),
+        Format("html", ".html", is_text=True, hides_idle=True),
         Format("json", ".json", is_text=True),
-        Format("text", ".txt", is_text=True),
+        Format("text", ".txt", is_text=True, hides_idle=True),
     )
 }
 
 
 def of_name(path: str) -> str | None:
     """The format with the longest suffix that matches the file name; None if none matches."""
-    found = [each for each in FORMATS.values() if path.lower().endswith(each.suffix)]
-    return max(found, key=lambda each: len(each.suffix)).name if found else None
+    found = {
+        ending: each.name
+        for each in FORMATS.values()
+        for ending in each.endings
+        if path.lower().endswith(ending)
+    }
+    return found[max(found, key=len)] if found else None
+
+
+def hides_idle(format_name: str, chosen: bool | None) -> bool:
+    """Whether a file of a format leaves out idle waits: as was chosen, else if people read it.
+
+    A pprof file is always complete.
+    """
+    if format_name == "pprof":
+        return False
+    return FORMATS[format_name].hides_idle if chosen is None else chosen
 
 
 DIFFERENCE_FORMATS = ("text", "html", "folded", "json", "pprof")
@@ -52,13 +78,14 @@ def encode(
     hide_idle: bool = False,
     sample_type: str | None = None,
     sources: Mapping[str, Any] | None = None,
+    locks: Sequence[Lock] = (),
 ) -> bytes:
     """The profile in the format `name`.
 
     `hide_idle` leaves out idle waits (profile.idle); in formats with comments, a comment says how
     much that was. An HTML file holds idle waits, but hides them at first. `sample_type` is the
     sample type to write, or to show first if the format holds all of them; by default the last one.
-    An HTML file also holds `sources` (flamegraph.encode).
+    An HTML file also holds `sources` and `locks` (flamegraph.encode).
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
     for a pprof file with `hide_idle` or `sample_type`.
     """
@@ -71,7 +98,9 @@ def encode(
         return report.encode(profile, index=index, hide_idle=hide_idle)
     shown = default_index(profile) if index is None else index
     if name == "html":
-        return flamegraph.encode(profile, index=shown, hide_idle=hide_idle, sources=sources)
+        return flamegraph.encode(
+            profile, index=shown, hide_idle=hide_idle, sources=sources, locks=locks
+        )
     if hide_idle:
         profile = without_idle(profile)
     return _ENCODERS[name](profile, shown)

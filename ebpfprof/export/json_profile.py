@@ -11,6 +11,10 @@ An object with these fields (most strings are an index into "strings"):
     sample_types   [{"type", "unit"} ...]; default: index of the one to show first;
                    count: index of the number of events, 0 if it is not there
     counted        what tables call that number, left out if they don't show it
+    words          what the kind calls things: {"rows": "operations" or "functions", "value": the
+                   heading of the value, "place": that of what called an operation, "headline" and
+                   "events": words of a sentence about the largest place, "nothing": why there may
+                   be no sample}; left out for a profile of another tool
     period         the amount of period_type {"type", "unit"} per sample
     strings        [text ...]
     frames         [[function, file, line, mapping, 1 if inlined into its caller] ...]: function,
@@ -18,6 +22,11 @@ An object with these fields (most strings are an index into "strings"):
     stacks         [[frame, root first ...] ...]; the lists below have an element for each stack
     values         [[one integer for each sample type] ...]
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
+    callers        [frame or -1 ...]: the frame that called the operation, as tables name it; left
+                   out in profiles of functions
+    own            [frame or -1 ...]: the innermost frame of the program's main package or module
+    variances      [number ...]: that of the last value, where it is an estimate; left out if all
+                   values are exact
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
@@ -28,6 +37,7 @@ An object with these fields (most strings are an index into "strings"):
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ebpfprof.console.text import well_formed
@@ -38,12 +48,14 @@ from ebpfprof.export.kinds import (
     default_index,
     has_operations,
     is_moment,
+    kind_words,
     title,
 )
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.idle import IdleRule, rule_of
-from ebpfprof.profile.model import Label, Profile, Sample, ValueType
-from ebpfprof.profile.operations import operation_of
+from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
+from ebpfprof.profile.operations import frame_of_program, operation_of
+from ebpfprof.profile.wakers import waiter_of
 
 FORMAT = "ebpfprof-profile-1"
 
@@ -99,6 +111,8 @@ class _Document:
             for frame in self._frames.frames
         ]
         operations = self._operations()
+        callers = self._callers(stacks) if has_operations(profile) else []
+        variances = [sample.variance for sample in samples]
         labels = [[self._label(label) for label in sample.labels] for sample in samples]
         marks = [self._idle(sample) for sample in samples]
         return {
@@ -112,6 +126,7 @@ class _Document:
             "default": range(len(profile.sample_types))[default],
             **({"count": count} if (count := count_index(profile)) else {}),
             **({"counted": counted} if (counted := count_heading(profile)) else {}),
+            **({"words": words} if (words := kind_words(profile)) else {}),
             "period": profile.period,
             "period_type": _value_type(profile.period_type),
             "strings": list(self._strings),
@@ -119,6 +134,9 @@ class _Document:
             "stacks": stacks,
             "values": [sample.values for sample in samples],
             "operations": operations,
+            **({"callers": callers} if callers else {}),
+            "own": self._own(stacks),
+            **({"variances": variances} if any(variances) else {}),
             "labels": labels,
             "idle": marks,
             "idle_rules": [
@@ -141,6 +159,30 @@ class _Document:
         if not has_operations(self._profile):
             return [0] * len(samples)
         return [self._string(operation_of(sample)[0]) for sample in samples]
+
+    def _callers(self, stacks: Sequence[Sequence[int]]) -> list[int]:
+        callers = (operation_of(sample)[1] for sample in self._profile.samples)
+        return self._numbers(callers, stacks)
+
+    def _own(self, stacks: Sequence[Sequence[int]]) -> list[int]:
+        module = self._profile.module
+        frames = (frame_of_program(waiter_of(s).frames, module) for s in self._profile.samples)
+        return self._numbers(frames, stacks)
+
+    def _numbers(
+        self, wanted: Iterable[Frame | None], stacks: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """The number of a frame of each stack, the innermost that is equal; -1 without one."""
+        keys = [(each.function, each.file, each.line) for each in self._frames.frames]
+        return [
+            -1
+            if frame is None
+            else next(
+                (n for n in reversed(stack) if keys[n] == (frame.function, frame.file, frame.line)),
+                -1,
+            )
+            for frame, stack in zip(wanted, stacks, strict=True)
+        ]
 
     def _idle(self, sample: Sample) -> int:
         rule = rule_of(self._profile.kind, sample)

@@ -52,6 +52,21 @@ def count_heading(profile: Profile) -> str:
     return kind.table.count if kind else ""
 
 
+def kind_words(profile: Profile) -> dict[str, str]:
+    """What pages call the parts of a profile of a known kind; {} for one of another tool."""
+    kind = find_kind(profile.kind)
+    if kind is None:
+        return {}
+    return {
+        "rows": kind.table.rows,
+        "value": kind.table.value,
+        "place": kind.table.place[0],
+        "headline": kind.headline,
+        "events": kind.events,
+        "nothing": kind.nothing,
+    }
+
+
 def is_moment(profile: Profile) -> bool:
     """Whether it shows a moment, rather than sums over the recorded time."""
     kind = find_kind(profile.kind)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.file_opener import FileOpener
@@ -97,8 +97,9 @@ class Target(Closing):
                 raise not_yours(pid, "its executable") from error
             if isinstance(error, OSError):
                 raise NoAnswer(
-                    f"The executable of process {pid} can't be read: {error.strerror}. Look what "
-                    f"is wrong with it (`readlink /proc/{pid}/exe`, NFS, FUSE), and try again."
+                    f"The executable of process {pid} can't be read: {error.strerror}. Its "
+                    "file system (NFS, FUSE) may have failed. To see which file it is:"
+                    + to_type(f"readlink /proc/{pid}/exe")
                 ) from error
             raise
 
@@ -260,9 +261,17 @@ def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
 
 def _gone(pid: int) -> str:
     return (
-        f"There is no process {pid}, or it has ended. Look it up with `pgrep -a NAME`; inside a "
-        "container pids differ from those outside."
+        f"There is no process {pid}, or it has ended. Inside a container, pids differ from those "
+        f"outside. To look it up:{to_type('pgrep -a NAME')}"
     )
+
+
+def require_process(pid: int) -> None:
+    """Check that there is such a process, without opening its files.
+
+    Raises NoSuchProcess, or UnsupportedTarget for a thread of another process.
+    """
+    os.close(_pidfd(pid))
 
 
 def _pidfd(pid: int) -> int:
@@ -274,8 +283,7 @@ def _pidfd(pid: int) -> int:
         leader = _thread_group(pid)
         if leader not in (None, pid):
             raise UnsupportedTarget(
-                f"{pid} is a thread of process {leader}. Profile the whole process: "
-                f"`--pid {leader}`."
+                f"{pid} is a thread of process {leader}. Profile the whole process: --pid {leader}."
             ) from error
         raise NoSuchProcess(_gone(pid)) from error
 
@@ -296,7 +304,9 @@ def _wait_for_program(pid: int) -> None:
     be taken for another program's later (load_elf_binary, fs/binfmt_elf.c of Linux 6.1 to 7.3).
     """
     until_s = time.monotonic() + _EXEC_PATIENCE_S
-    while int(_program_fields(pid)[23]) == 0:  # startcode; 1 if we may not know it
+    while int((fields := _program_fields(pid))[23]) == 0:  # startcode; 1 if we may not know it
+        if fields[0] == "R":  # it waits for a processor, not for a file system
+            until_s = time.monotonic() + _EXEC_PATIENCE_S
         if time.monotonic() >= until_s:
             raise NoAnswer(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
@@ -320,6 +330,6 @@ def _program_fields(pid: int) -> list[str]:
     leader = _thread_group(pid)
     if leader not in (None, pid):
         raise UnsupportedTarget(
-            f"{pid} is a thread of process {leader}. Profile the whole process: `--pid {leader}`."
+            f"{pid} is a thread of process {leader}. Profile the whole process: --pid {leader}."
         )
     return fields

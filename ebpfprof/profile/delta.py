@@ -4,7 +4,7 @@ Two samples count as the same if their locations and labels are equal. Snapshots
 share their Location objects, which makes this fast.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -19,8 +19,10 @@ _INT64_MAX = (1 << 63) - 1
 _Key = tuple[tuple[int | None, ...], tuple[Label, ...]]
 
 
-def difference(later: Profile, earlier: Profile) -> Profile:
+def difference(later: Profile, earlier: Profile, *, of_moment: Collection[int] = ()) -> Profile:
     """The values of `later` minus those of `earlier`: two snapshots of sums that only grow.
+
+    Values whose index is in `of_moment` are no sums: they are those of `later`.
 
     As in net/http/pprof's deltas, samples without a change are left out, and a value that decreased
     is negative. The difference covers the time from the end of `earlier` to the end of `later`. If
@@ -30,7 +32,7 @@ def difference(later: Profile, earlier: Profile) -> Profile:
     require_same_types(later, earlier)
     sums = _Sums()
     sums.add(later.samples, 1)
-    sums.add(earlier.samples, -1)
+    sums.add(_sums_alone(earlier.samples, of_moment), -1)
     begin_ns = _in_int64(earlier.time_ns + earlier.duration_ns)
     account = later.account - earlier.account if later.account and earlier.account else None
     return replace(
@@ -41,6 +43,19 @@ def difference(later: Profile, earlier: Profile) -> Profile:
         duration_ns=_in_int64(max(later.time_ns + later.duration_ns - begin_ns, 0)),
         account=account,
     ).accounted(account)
+
+
+def _sums_alone(samples: Iterable[Sample], of_moment: Collection[int]) -> Iterable[Sample]:
+    """The samples with zeros for values that are no sums."""
+    if not of_moment:
+        return samples
+    return (
+        replace(
+            each,
+            values=tuple(0 if i in of_moment else value for i, value in enumerate(each.values)),
+        )
+        for each in samples
+    )
 
 
 def merged(profiles: Sequence[Profile]) -> Profile:

@@ -87,6 +87,8 @@ class Table:
     place: tuple[str, ...]
     waker: tuple[str, ...] = ()
     rate: Literal["time", "processors"] = "time"
+    at_a_time: str = "goroutines waiting"
+    """What so many nanoseconds in a nanosecond are: goroutines that wait, or CPUs in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,9 @@ class ProfileKind:
     """Whether the kernel keeps sums since the start. Else we add up samples on request."""
     needs_go: bool = True
     """Whether only Go programs have it."""
+    of_moment: tuple[int, ...] = ()
+    """Which of a sample's values are those of the moment in what was recorded since the last
+    request (Endpoint.delta), too, by index: memory in use beside allocations."""
     is_total: bool = False
     """Whether its sums begin when the program started, whatever time was recorded."""
     series: str = ""

@@ -24,6 +24,7 @@ from ebpfprof.server.health import READY, Alive, Readiness
 from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
+from ebpfprof.server.read_endpoint import ReadEndpoint
 from ebpfprof.server.refusals import refused
 from ebpfprof.server.source_api import SourceApi
 from ebpfprof.server.trace_child import TraceSettings
@@ -77,9 +78,10 @@ def application(
     """
     watches = watches or GoroutineWatches(manager)
     recorders = recorders or FlightRecorders(manager, TraceSettings())
-    pprof = PprofEndpoints(manager, recorders, lock_labels=lock_labels)
+    reads = ReadEndpoint(manager)
+    pprof = PprofEndpoints(manager, recorders, reads, lock_labels=lock_labels)
     metrics = Metrics(manager, watches, recorders)
-    api = PageApi(manager, follower, watches, recorders)
+    api = PageApi(manager, follower, watches, recorders, reads)
     routes = [
         Route("/", _page),
         Route("/assets/{name:path}", _asset),

@@ -13,14 +13,16 @@ from starlette.responses import JSONResponse, Response
 
 import ebpfprof
 from ebpfprof.console.output_file import default_name
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.readings import NotRecordedError
-from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings, states
 from ebpfprof.server.growths import Growths
+from ebpfprof.server.loads import Load, Loads
+from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 LEASE_S = 30.0
 """How long a process is recorded after a request for its timeline, in seconds."""
 _LATEST_S = 60.0
-_FRESH_S = 1.0  # no window is made shorter than that
+_FRESH_S = 1.0  # so old may be what the present window has
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -48,6 +50,7 @@ class _NotFoundError(Exception):
     """The message is a sentence for the user."""
 
 
+_NOT_FOUND = (_NotFoundError, NotRecordedError, NoSuchProcess, TargetGone, UnsupportedTarget)
 _Answer = Callable[[Request, "RecordedProcess", str], Awaitable[Response]]
 
 
@@ -60,8 +63,11 @@ class PageApi:
         follower: Follower,
         watches: GoroutineWatches,
         recorders: FlightRecorders,
+        reads: ReadEndpoint,
     ) -> None:
         self._manager = manager
+        self._reads = reads
+        self._loads = Loads()
         self._recorders = recorders
         self._follower = follower
         self._watches = watches
@@ -72,7 +78,8 @@ class PageApi:
         manager = self._manager
         if not manager.stopping.is_set():
             await self._follower.survey()
-        found = [_served(each, self._recorders) for each in manager.processes]
+        loads = await asyncio.to_thread(self._loads.read, manager.processes)
+        found = [self._served(each, loads.get(each.pid)) for each in manager.processes]
         found += [_unserved(each) for each in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
@@ -102,29 +109,33 @@ class PageApi:
 
     async def _answered(self, request: Request, answer: _Answer) -> Response:
         try:
+            if self._manager.stopping.is_set():
+                return refused(request.scope, 503, "This server is about to end.")
             process = self._manager.find(request.path_params["pid"])
             if process is None:
                 raise _NotFoundError(f"Process {request.path_params['pid']} is not served here.")
-            kind = request.query_params.get("kind", process.kinds[0])
-            if kind not in process.kinds:
-                known = ", ".join(process.kinds)
+            kinds_of_page = page_kinds(process)
+            kind = request.query_params.get("kind", kinds_of_page[0])
+            if kind not in kinds_of_page:
+                known = ", ".join(kinds_of_page)
                 raise _BadRequestError(f"There is no such profile of this process, only {known}.")
             return await answer(request, process, kind)
         except _BadRequestError as error:
             return refused(request.scope, 400, str(error))
-        except (_NotFoundError, NotRecordedError, TargetGone) as error:
-            return refused(request.scope, 404, printable(str(error)))
+        except _NOT_FOUND as error:
+            return refused(request.scope, 404, printable(in_one_line(str(error))))
         except EbpfprofError as error:
-            return refused(request.scope, 500, printable(str(error)))
+            return refused(request.scope, 500, printable(in_one_line(str(error))))
 
     async def _timeline(self, request: Request, process: RecordedProcess, kind: str) -> Response:
-        problem = process.take_problem()
-        self._manager.leases.lease(process, LEASE_S)
-        if problem:
-            return refused(request.scope, 500, problem)
         windows, shown = [], kind_named(kind)
+        if kind in process.kinds:
+            problem = process.take_problem()
+            self._manager.leases.lease(process, LEASE_S)
+            if problem:
+                return refused(request.scope, 500, problem)
         no_sums = [0] * len(shown.sample_types)
-        for window in process.history.windows:
+        for window in process.history.windows if kind in process.kinds else ():
             sums = totals(window.profiles[kind]) if kind in window.profiles else no_sums
             windows.append(
                 {
@@ -154,7 +165,7 @@ class PageApi:
             "problem": problem or (_not_read(found.beyond) if found else ""),
             "findings": [
                 *(findings.as_json(found) if found else []),
-                *(findings.growth_as_json(each) for each in self._growths.of(process)),
+                *self._growing(process),
             ],
         }
         return JSONResponse(body, headers=_HEADERS)
@@ -173,6 +184,10 @@ class PageApi:
         return Response(body, headers=headers, media_type="application/octet-stream")
 
     async def _of_time(self, request: Request, process: RecordedProcess, kind: str) -> Profile:
+        if kind not in process.kinds:
+            if process.ending is not None:
+                raise _NotFoundError(f"{process.ending[:1].upper()}{process.ending[1:]}.")
+            return await self._reads.profile(process, kind_named(kind))
         now_s = time.time()
         to_s = _seconds(request, "to", now_s)
         from_s = _seconds(request, "from", min(to_s, now_s) - _LATEST_S)
@@ -180,8 +195,39 @@ class PageApi:
             raise _BadRequestError("from must be before to.")
         readings = self._manager.readings
         if to_s >= now_s:
-            await readings.end_window(process, at_least_s=_FRESH_S)
+            await readings.read_window(process, at_least_s=_FRESH_S)
         return await readings.between(process, kind, from_s, to_s)
+
+    def _served(self, process: RecordedProcess, load: Load | None) -> dict[str, Any]:
+        version = process.target.go_version if process.target else None
+        is_there, says = self._recorders.state(process)
+        found = self._watches.glance(process) if process.ending is None else None
+        told = [*(findings.as_json(found) if found else []), *self._growing(process)]
+        return _listed(
+            process.pid,
+            process.name,
+            process.about,
+            recording=process.is_recording,
+            kinds=page_kinds(process),
+            read=[each for each in page_kinds(process) if each not in process.kinds],
+            ended=process.ending,
+            last={"is_there": is_there, "says": says},
+            cpu=load and load.cpu,
+            memory_bytes=load and load.memory_bytes,
+            goroutines=found and found.goroutines,
+            findings=[{"kind": each["kind"], "title": each["title"]} for each in told],
+            **states.as_json(process),
+            **({"go": version} if version else {}),
+        )
+
+    def _growing(self, process: RecordedProcess) -> list[dict[str, Any]]:
+        return [findings.growth_as_json(each) for each in self._growths.of(process)]
+
+
+def page_kinds(process: RecordedProcess) -> list[str]:
+    """The kinds that the page shows of a process: what is recorded, and what is read on request."""
+    read = () if not is_go(process) else (kind.name for kind in kinds() if is_read(kind))
+    return list(dict.fromkeys((*process.kinds, *read)))
 
 
 def _lock_option(kind: ProfileKind, recorded: Collection[str]) -> str:
@@ -204,28 +250,11 @@ def described_kind(kind: ProfileKind, recorded: Collection[str]) -> dict[str, An
         "name": kind.name,
         "title": kind.title,
         "summary": kind.summary,
-        "headline": kind.headline,
-        "events": kind.events,
         "moment": kind.is_moment,
+        "at_a_time": kind.table.at_a_time,
         "lock_option": _lock_option(kind, recorded),
         "table": {"rows": kind.table.rows, "count": kind.table.count},
     }
-
-
-def _served(process: RecordedProcess, recorders: FlightRecorders) -> dict[str, Any]:
-    version = process.target.go_version if process.target else None
-    is_there, says = recorders.state(process)
-    return _listed(
-        process.pid,
-        process.name,
-        process.about,
-        recording=process.is_recording,
-        kinds=list(process.kinds),
-        ended=process.ending,
-        last={"is_there": is_there, "says": says},
-        **states.as_json(process),
-        **({"go": version} if version else {}),
-    )
 
 
 def _unserved(about: GoProcess) -> dict[str, Any]:
@@ -249,6 +278,11 @@ def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict
         "why_not": "",
         "recording": False,
         "kinds": [],
+        "read": [],
+        "cpu": None,
+        "memory_bytes": None,
+        "goroutines": None,
+        "findings": [],
         "ended": None,
         "last": {"is_there": False, "says": ""},
         "state": "idle",

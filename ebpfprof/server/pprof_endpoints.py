@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import folded
 from ebpfprof.profile.lock_labels import LOCK, without_locks
@@ -42,7 +42,7 @@ from ebpfprof.server.pprof_answers import (
     hang_up,
     parameter,
 )
-from ebpfprof.server.read_endpoint import ReadEndpoint
+from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.symbol_endpoint import symbol
 from ebpfprof.server.symbols import Symbols
 
@@ -98,7 +98,12 @@ class PprofEndpoints:
     """Answers for all processes of a manager."""
 
     def __init__(
-        self, manager: Manager, recorders: FlightRecorders, *, lock_labels: bool = False
+        self,
+        manager: Manager,
+        recorders: FlightRecorders,
+        reads: ReadEndpoint,
+        *,
+        lock_labels: bool = False,
     ) -> None:
         """With `lock_labels`, samples have labels of locks also where no request asks for them.
 
@@ -107,7 +112,7 @@ class PprofEndpoints:
         self._manager = manager
         self._trace = trace_endpoint.TraceEndpoint(manager, recorders)
         self._lock_labels = lock_labels
-        self._read = ReadEndpoint(manager)
+        self._read = reads
 
     async def __call__(self, request: Request) -> Response:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
@@ -120,11 +125,11 @@ class PprofEndpoints:
         except BadParameterError as refusal:
             return error(request, 400, str(refusal))
         except NoLastSecondsError as refusal:
-            return error(request, refusal.status, printable(str(refusal)))
+            return error(request, refusal.status, printable(in_one_line(str(refusal))))
         except (TargetGone, NoSuchProcess, UnsupportedTarget) as refusal:
-            return error(request, 404, printable(str(refusal)))
+            return error(request, 404, printable(in_one_line(str(refusal))))
         except EbpfprofError as refusal:
-            return error(request, 500, printable(str(refusal)))
+            return error(request, 500, printable(in_one_line(str(refusal))))
 
     async def fgprof(self, request: Request) -> Response:
         """The wall profile where clients of the package fgprof look for it: /debug/fgprof.
@@ -174,17 +179,20 @@ class PprofEndpoints:
                 return await _cmdline(process)
             case "symbol":
                 return await symbol(request, process)
-            case trace_endpoint.NAME if _is_go(process):
+            case trace_endpoint.NAME if is_go(process):
                 return await self._trace.answer(request, process)
         for kind, endpoint in _endpoints(process):
             asked = _Asked(request, process, kind, endpoint)
-            if name == endpoint.name and endpoint.reader:
+            if endpoint.reader and name and name in (endpoint.name, endpoint.delta):
+                is_delta = name == endpoint.delta
+                read = self._read.since_last if is_delta else self._read.answer
                 try:
-                    return await self._read.answer(request, process, kind, endpoint)
+                    return await read(request, process, kind, endpoint)
                 except UnsupportedTarget:
                     if kind.name not in process.kinds:
                         raise
-                    return await self._sums(asked)  # nothing to read, but it is recorded
+                    # Nothing to read, but it is recorded.
+                    return await (self._since_last(asked) if is_delta else self._sums(asked))
             if name == endpoint.name:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
             if name == endpoint.delta and kind.keeps_sums:
@@ -301,11 +309,10 @@ class PprofEndpoints:
 def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     """The profiles of a process that have an endpoint: recorded ones, and those read on request."""
     found = [find_kind(name) for name in process.kinds]
-    is_go = _is_go(process)
-    read = [kind for kind in kinds() if is_go and kind.name not in process.kinds]
+    others = [kind for kind in kinds() if is_go(process) and kind.name not in process.kinds]
     return [
         *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
-        *((kind, kind.endpoint) for kind in read if kind.endpoint and kind.endpoint.reader),
+        *((kind, kind.endpoint) for kind in others if kind.endpoint and is_read(kind)),
     ]
 
 
@@ -314,13 +321,9 @@ def _require_running(process: RecordedProcess) -> None:
         raise TargetGone(f"{process.ending[:1].upper()}{process.ending[1:]}.")
 
 
-def _is_go(process: RecordedProcess) -> bool:
-    return process.target is None or process.target.go_version is not None
-
-
 def _described(process: RecordedProcess) -> dict[str, str]:
     """The endpoints of a process that are no profiles."""
-    is_there = {trace_endpoint.NAME: _is_go(process)}
+    is_there = {trace_endpoint.NAME: is_go(process)}
     return {name: text for name, text in _DESCRIPTIONS.items() if is_there.get(name, True)}
 
 

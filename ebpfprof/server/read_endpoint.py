@@ -74,10 +74,24 @@ class ReadEndpoint:
             delta = await self._delta(request, process, kind, seconds) if wants_body else None
             return await file(delta, attachment(f"{endpoint.name}-delta"))
         if debug == 0:
-            profile = await self._profile(process, kind) if wants_body else None
+            profile = await self.profile(process, kind) if wants_body else None
             return await file(_explained(request, profile), attachment(endpoint.name))
         body = await self._text(process, kind, debug) if wants_body else None
         return Response(body, 200, NOSNIFF, TEXT)
+
+    async def since_last(
+        self, request: Request, process: RecordedProcess, kind: ProfileKind, endpoint: Endpoint
+    ) -> Response:
+        """What is new since the last request for this, by any client (godeltaprof).
+
+        The first answer has all. Raises what the endpoint's reader raises.
+        """
+        profile = None
+        if request.method != "HEAD":
+            read = await self.profile(process, kind)
+            profile = await self._manager.readings.since_last_read(process, read)
+            profile = replace(profile, time_ns=read.time_ns)
+        return await file(_explained(request, profile), attachment(f"{endpoint.name}.pprof.gz"))
 
     async def count(self, process: RecordedProcess, endpoint: Endpoint) -> int:
         """How many there are of the process; 0 if that can't be read."""
@@ -88,12 +102,13 @@ class ReadEndpoint:
 
     async def _text(self, process: RecordedProcess, kind: ProfileKind, debug: int) -> bytes:
         if debug < 0:  # so does Go, with the headers of a text
-            return pprof.encode(await self._profile(process, kind))
+            return pprof.encode(await self.profile(process, kind))
         reader = _reader(kind.endpoint)
         async with self._turn:
             return await asyncio.to_thread(reader.written, process.pid, kind, debug)
 
-    async def _profile(self, process: RecordedProcess, kind: ProfileKind) -> Profile:
+    async def profile(self, process: RecordedProcess, kind: ProfileKind) -> Profile:
+        """The profile now. Raises what the endpoint's reader raises."""
         reader = _reader(kind.endpoint)
         async with self._turn:
             return await asyncio.to_thread(reader.profile, process.pid, kind)
@@ -105,15 +120,25 @@ class ReadEndpoint:
 
         Raises TargetGone if the process ends meanwhile.
         """
-        before = await self._profile(process, kind)
+        before = await self.profile(process, kind)
         if not await self._manager.wait(process, seconds, hang_up(request)):
             return None
         if process.ending is not None:
             raise TargetGone(f"{process.ending[:1].upper()}{process.ending[1:]}.")
-        after = await self._profile(process, kind)
+        after = await self.profile(process, kind)
         duration_ns = after.time_ns - before.time_ns
         changes = await asyncio.to_thread(difference, after, before)
         return replace(changes, time_ns=time.time_ns(), duration_ns=duration_ns)
+
+
+def is_read(kind: ProfileKind) -> bool:
+    """Whether it is read from memory on request, whatever is recorded."""
+    return bool(kind.endpoint and kind.endpoint.reader)
+
+
+def is_go(process: RecordedProcess) -> bool:
+    """Whether a process runs a Go program, as far as is known before it is opened."""
+    return process.target is None or process.target.go_version is not None
 
 
 def _reader(endpoint: Endpoint | None) -> Reader:

@@ -137,7 +137,7 @@ async def _serve(
         while not should_end() and not serving.done() and not managing.done():
             await asyncio.sleep(_CHECK_S)
         server.should_exit = True
-        await _unless_aborted(manager.stop())
+        await _unless_aborted(manager.stop_at_once(ends_windows=False))
         await _unless_aborted(asyncio.gather(*tasks))
     finally:
         manager.stopping.set()

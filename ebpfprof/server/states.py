@@ -22,7 +22,8 @@ def _state(process: RecordedProcess) -> tuple[str, str]:
         rest = " What was recorded until then is still here." if process.history.windows else ""
         return "ended", f"{ending}.{rest}"
     if process.is_recording:
-        soon = "" if process.history.windows else ": the first numbers come in a few seconds"
+        has_numbers = process.history.windows or process.history.present
+        soon = "" if has_numbers else ": the first numbers come in a few seconds"
         return "recording", f"Recording{soon}."
     # A lease that was just given begins in a moment.
     if process.phase is Phase.READING or (process.is_leased and process.target is None):

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NotGoProgram
 from ebpfprof.goruntime.process import go_target
 from ebpfprof.goruntime.programs import Programs
@@ -28,16 +28,22 @@ CHECK_S: Final = 0.25
 """How often it is checked which looks are due."""
 _QUICK: Final = (1.25, 30.0)  # the seconds between two looks, and between two at all stacks
 _SLOW: Final = (10.0, 60.0)
+_FIRST_LOOKS: Final = 12  # so many are frequent: what hangs is found after some looks
 _RETRY_S: Final = 30.0
 _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """One process. `read_s` is the last request, CLOCK_MONOTONIC; `looked_s` Unix time."""
+    """One process. `looked_s` is Unix time, all others CLOCK_MONOTONIC.
+
+    `read_s` is the last request for all of it, `wanted_s` the last of any kind.
+    """
 
     read_s: float = float("-inf")
+    wanted_s: float = float("-inf")
     due_s: float = 0.0
+    looks: int = 0
     looked_s: float = 0.0
     problem: str = ""
     watch: GoroutineWatch | None = None
@@ -74,9 +80,17 @@ class GoroutineWatches:
         now_s = time.monotonic()
         if now_s - watched.read_s > READ_S:
             watched.due_s = min(watched.due_s, now_s + _QUICK[0])
-        watched.read_s = now_s
+        watched.read_s = watched.wanted_s = now_s
         found = watched.watch.found if watched.watch else _NOTHING
         return found, watched.looked_s, watched.problem
+
+    def glance(self, process: RecordedProcess) -> WatchedGoroutines | None:
+        """What is known of a process now; it is watched for some time, with looks now and then.
+
+        None before the first look, or if it can't be read.
+        """
+        self._watched.setdefault(process, _Watched()).wanted_s = time.monotonic()
+        return self.known(process)
 
     def known(self, process: RecordedProcess) -> WatchedGoroutines | None:
         """The same of a process that is watched, without prolonging that; None of any other."""
@@ -102,7 +116,7 @@ class GoroutineWatches:
                 self._watched.setdefault(process, _Watched())
         kept = set(processes)
         for process, watched in list(self._watched.items()):
-            is_wanted = self._manager.continuous or now_s - watched.read_s < LEASE_S
+            is_wanted = self._manager.continuous or now_s - watched.wanted_s < LEASE_S
             if process not in kept or process.ending is not None or not is_wanted:
                 del self._watched[process]
                 await asyncio.to_thread(watched.held.close)
@@ -110,17 +124,19 @@ class GoroutineWatches:
                 await asyncio.to_thread(self._look, process, watched)
 
     def _look(self, process: RecordedProcess, watched: _Watched) -> None:
-        interval_s, full_every_s = _QUICK if time.monotonic() - watched.read_s < READ_S else _SLOW
+        is_quick = watched.looks < _FIRST_LOOKS or time.monotonic() - watched.read_s < READ_S
+        interval_s, full_every_s = _QUICK if is_quick else _SLOW
         try:
             if watched.watch is None:
                 watched.watch = self._opened(process.pid, watched.held)
             wait_s = watched.watch.look(interval_s=interval_s, full_every_s=full_every_s)
             watched.looked_s, watched.problem = time.time(), ""
+            watched.looks += 1
         except EbpfprofError as error:
             watched.held.close()
             watched.watch, wait_s = None, _RETRY_S
             is_known = isinstance(error, NotGoProgram)  # the page shows no goroutines of it
-            watched.problem = "" if is_known else printable(str(error))
+            watched.problem = "" if is_known else printable(in_one_line(str(error)))
         watched.due_s = time.monotonic() + wait_s
 
     def _opened(self, pid: int, held: ExitStack) -> GoroutineWatch:

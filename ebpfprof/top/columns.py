@@ -15,7 +15,16 @@ from ebpfprof.export.tables.columns import fit
 from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.top.lines import first_fitting
-from ebpfprof.top.numbers import amount, error, events, of_processor, per, share, total
+from ebpfprof.top.numbers import (
+    NONE,
+    amount,
+    error,
+    events_of,
+    of_processor,
+    per,
+    share,
+    total,
+)
 from ebpfprof.top.rows import Sort, TopRow
 from ebpfprof.top.state import TopView
 from ebpfprof.top.views import View, view_named
@@ -81,8 +90,8 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     if kind.has_amount and kind.table.count:
         heading = kind.table.count + per(kind)
         found += [
-            _column(heading, 8, 6, lambda row, _: events(kind, row.count_per_s), "count"),
-            _column("Mean", 8, 5, lambda row, _: total(kind, row.mean, _digits(row)), "mean"),
+            _column(heading, 8, 6, lambda row, _: _events(kind, row), "count"),
+            _column("Mean", 8, 5, lambda row, _: _mean(kind, row), "mean"),
         ]
     if is_sum:
         found.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
@@ -111,6 +120,15 @@ _HELD: Final = _column(
 
 
 _ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
+
+
+def _events(kind: ProfileKind, row: TopRow) -> str:
+    return events_of(kind, row.count_per_s, row.value)
+
+
+def _mean(kind: ProfileKind, row: TopRow) -> str:
+    has_ended = row.count or (row.total_count and not row.value)
+    return total(kind, row.mean, _digits(row)) if has_ended or not row.total_value else NONE
 
 
 def _digits(row: TopRow) -> int:

@@ -83,6 +83,8 @@ def _sums(view: TopView) -> list[Part]:
     if kind.table.rate == "processors":
         of_value = f"{of_processor(rate)} of a CPU"
     parts = [f"{events(kind, reading.count_per_s)} {kind.events}{per(kind)}"]
+    if kind.table.count and rate > 0 and not reading.count_per_s:
+        parts = [f"{kind.events} in progress"]  # none has ended
     if kind.has_amount:
         parts.append(of_value)
     if not kind.is_moment and reading.window_ns > 0:
@@ -109,7 +111,7 @@ def _hidden(view: TopView, width: int | None) -> str:
     hidden = view.shown.hidden
     rate = sum(each.rate for each in hidden)
     count = sum(each.count_per_s for each in hidden)
-    sums = f"{in_a_second(rate)}/s, {count_per_s(count)} waits/s"
+    sums = f"{in_a_second(rate)}/s" + (f", {count_per_s(count)} waits/s" if count else "")
     named = [f"{each.rule.name} {in_a_second(each.rate)}/s" for each in hidden[:_MAX_RULES_NAMED]]
     choices = [
         f"idle, hidden (i shows it): {sums} "

@@ -66,7 +66,7 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "idle": key.idle.name if key.idle else None,
         "value_per_s": row.rate * 1e9,
         "value_error": row.error,
-        "count_per_s": row.count_per_s,
+        "count_per_s": row.count_per_s if row.count or row.value <= 0 else None,
         "total_value": row.total_value,
         "total_error": row.total_error,
         "total_count": row.total_count,

@@ -12,6 +12,8 @@ from ebpfprof.profile.kind import ProfileKind
 _MANY: Final = 59.95
 _LEAST_ERROR: Final = 0.001
 _MOST_ERROR: Final = 9.99
+NONE: Final = "-"
+"""What stands for a number that is not known."""
 _SIGN: Final = "\N{PLUS-MINUS SIGN}"
 
 
@@ -52,6 +54,14 @@ def error(relative: float, safe: Callable[[str], str] = str) -> str:
 def events(kind: ProfileKind, count: float) -> str:
     """Events in a second, or those of a moment."""
     return f"{count:,.0f}" if kind.is_moment else count_per_s(count)
+
+
+def events_of(kind: ProfileKind, count: float, value: float) -> str:
+    """Events in a second of which this is the value; "-" where there is time and no event.
+
+    Waits in progress: their time is known from looks at goroutines, and they have not ended yet.
+    """
+    return events(kind, count) if count or value <= 0 else NONE
 
 
 def in_a_second(rate: float, digits: int = 3) -> str:

@@ -268,7 +268,7 @@ def shown(
         rule = row.key.idle
         if rule is None or not hide_idle:
             kept.append(row)
-        elif row.count:
+        elif row.count or row.value:
             known = hidden.get(rule.name, HiddenRate(rule, 0.0, 0.0))
             count_per_s = known.count_per_s + row.count_per_s
             hidden[rule.name] = HiddenRate(rule, count_per_s, known.rate + row.rate)

@@ -14,7 +14,7 @@ from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Frame, Label
 from ebpfprof.top.lines import wrapped
-from ebpfprof.top.numbers import amount, error, events, per, share, total
+from ebpfprof.top.numbers import amount, error, events_of, per, share, total
 from ebpfprof.top.rows import Reading, TopRow, TopStack
 from ebpfprof.top.views import view_named
 
@@ -64,9 +64,10 @@ def _values(
     text += f" {error(stack.error, safe)}" if stack.error > 0 else ""
     text += f" ({share(stack.rate, all_rates)})"
     if len(values) > 1:
-        text += f"  {events(kind, stack.count_per_s)}{per(kind)}"
+        text += f"  {events_of(kind, stack.count_per_s, stack.value)}{per(kind)}"
     if not kind.is_moment:
-        text += f"  since the start: {total(kind, values[-1], all_digits)}, {values[0]:,} times"
+        times = f", {values[0]:,} times" if values[0] or not values[-1] else ""
+        text += f"  since the start: {total(kind, values[-1], all_digits)}{times}"
     return text
 
 

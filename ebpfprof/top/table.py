@@ -209,7 +209,7 @@ class TopTable:
                 callees,
                 total_callees,
             ) in enumerate(sums)
-            if total_count or total_callees or number in held
+            if total_count or total_value or total_callees or number in held
         ]
 
 

@@ -4,6 +4,7 @@
 
 const TARGETS_EVERY_MS = 5000;
 const BEGINNING_EVERY_MS = 500; // while a recording begins, its state changes
+const READ_PAUSES = 10; // what is read from memory is read again after so many times as long
 
 const byId = (id) => document.getElementById(id);
 
@@ -102,8 +103,15 @@ class Page {
     const before = this.state;
     this.remember(changes);
     const same = ["pid", "kind", "window", "base"].every((name) => this.state[name] === before[name]);
-    if (same) this.draw();
-    else this.refresh(true);
+    if (same) {
+      this.draw();
+      return;
+    }
+    if (this.target) { // at once: the answer may take seconds
+      this.showTarget(this.target);
+      this.begin(this.target);
+    }
+    this.refresh(true);
   }
 
   /** Change the state and the address, and nothing of what is drawn. */
@@ -153,12 +161,25 @@ class Page {
         this.findings.show(null);
         return;
       }
-      await this.loadFindings(target, question);
-      if (question !== this.question) return;
-      await this.load(target, question, isNew);
+      this.begin(target);
+      await Promise.all([this.loadFindings(target, question), this.load(target, question, isNew)]);
     } catch (error) {
       if (question === this.question) this.showProblem(error);
     }
+  }
+
+  /** What the page is to show; nothing of something else stays on it meanwhile. */
+  begin(target) {
+    const { kind, window, base } = this.state;
+    this.wanted = JSON.stringify([target.pid, kind, window, base]);
+    const place = `${target.pid} ${kind}`;
+    if (this.loaded !== this.wanted && this.profile) {
+      this.profile = this.base = null;
+      this.missing = "Loading…";
+      if (this.place !== place) this.times = null;
+      this.draw();
+    }
+    this.place = place;
   }
 
   /** Goroutines that hang or leak now, whatever time and kind of profile the page shows. */
@@ -169,15 +190,21 @@ class Page {
 
   async load(target, question, isNew) {
     const { kind, window, base } = this.state;
-    const times = await this.api.timeline(target.pid, kind);
-    if (question !== this.question) return;
-    this.times = times;
-    this.showState(times); // it may have begun just now, for this request
-    if (times.state === "reading" || times.state === "attaching" || !times.windows.length) this.intervalMs = BEGINNING_EVERY_MS;
-    this.showTimeline();
-    const wanted = JSON.stringify([target.pid, kind, window, base]);
+    const { wanted } = this;
     const isKnown = this.loaded === wanted && this.profile;
-    if (isKnown && window && !isNew) return;
+    const began = performance.now();
+    if (target.read.includes(kind)) {
+      this.times = null;
+      this.showTimeline();
+    } else {
+      const times = await this.api.timeline(target.pid, kind);
+      if (question !== this.question) return;
+      this.times = times;
+      this.showState(times); // it may have begun just now, for this request
+      if (times.state === "reading" || times.state === "attaching" || !times.windows.length) this.intervalMs = BEGINNING_EVERY_MS;
+      this.showTimeline();
+      if (isKnown && window && !isNew) return;
+    }
     try {
       const [profile, before] = await Promise.all([
         this.api.profile(target.pid, kind, window || {}),
@@ -188,16 +215,22 @@ class Page {
       this.base = before;
       this.loaded = wanted;
       this.missing = "";
+      if (!this.times) {
+        this.showState({ state: "read", says: `Read from its memory at ${formatTime(Date.now() / 1000)}.` });
+        this.intervalMs = Math.max(this.intervalMs, READ_PAUSES * (performance.now() - began));
+      }
     } catch (error) {
       if (question !== this.question) return;
       if (!(error instanceof ApiError) || error.code !== 404) throw error;
       if (this.loaded !== wanted) this.profile = this.base = null;
-      this.missing = target.ended || window || base ? error.message : ""; // the state says it
+      const isSaid = this.times && !target.ended && !window && !base; // the state says it
+      this.missing = isSaid ? "" : error.message;
     }
     this.draw();
   }
 
   showProblem(error) {
+    if (error) byId("welcome").hidden = true;
     const problem = byId("error");
     problem.hidden = !error;
     problem.textContent = error ? error.message : "";
@@ -232,7 +265,8 @@ class Page {
     words.textContent = [target.go, target.user && `user ${target.user}`,
       target.container && `container ${target.container.slice(0, 12)}`].filter(Boolean).join(" · ");
     about.replaceChildren(name, words);
-    if (target.state !== "idle") this.showState(target); // the timeline's request begins a recording
+    // The timeline's request begins a recording; what is read from memory says when it was.
+    if (target.state !== "idle" && !target.read.includes(this.state.kind)) this.showState(target);
     document.title = `${name.textContent} – ebpfprof`;
     const kinds = [...this.kinds.values()].filter(({ name }) => target.kinds.includes(name));
     const tabs = kinds.map(({ name: kind, title, summary }) => {
@@ -255,8 +289,9 @@ class Page {
   showTimeline() {
     const { window, base } = this.state;
     const { windows, unit, kind } = this.times || { windows: [], unit: "nanoseconds" };
-    const isMoment = this.kinds.has(kind) && this.kinds.get(kind).moment;
-    this.timeline.show(windows, { unit, isMoment, window, base });
+    const { moment = false, at_a_time: atATime = "" } = this.kinds.get(kind) ?? {};
+    byId("time").hidden = !windows.length;
+    this.timeline.show(windows, { unit, isMoment: moment, atATime, window, base });
     const words = (time) => `${formatTime(time.from)} to ${formatTime(time.to)}`;
     const shown = window ? words(window) : "the last minute";
     byId("window").textContent = base ? `${shown}, compared with ${words(base)}` : shown;
@@ -270,12 +305,12 @@ class Page {
     byId("losses").hidden = true;
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
+    byId("download").hidden = byId("notes").hidden = !profile;
     byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;
-    const { valueIndex } = this.view;
-    byId("headline").textContent = headline(profile, kind, valueIndex, state.hideIdle);
+    byId("headline").textContent = headline(profile, this.view.valueIndex, state.hideIdle);
     const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
     byId("notes").querySelector("ul").replaceChildren(...notes);
     this.showLosses(profile);

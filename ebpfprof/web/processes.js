@@ -1,15 +1,41 @@
 "use strict";
 // The processes that are served, as a table: to search and sort, also where there are hundreds.
 
+const FINDING_WORDS = {
+  deadlock: ["deadlock", "deadlocks"], lost_wake: ["lost wake", "lost wakes"], asleep: ["all asleep", "all asleep"],
+  hanging: ["group that hangs", "groups that hang"], leak: ["leak", "leaks"], growth: ["memory leak", "memory leaks"],
+};
+
+/** "1 deadlock, 2 leaks" */
+function findingWords(findings) {
+  const counts = new Map();
+  for (const { kind } of findings) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return [...counts].map(([kind, count]) => {
+    const [one, many] = FINDING_WORDS[kind] ?? [kind, kind];
+    return `${count} ${count === 1 ? one : many}`;
+  }).join(", ");
+}
+
+/** What is known of a process beside its numbers: findings, how it ended, or why it is not served. */
+function processNotes(each) {
+  const says = each.ended || !each.supported || !each.kinds.length ? each.says || each.why_not : "";
+  return [says, findingWords(each.findings)].filter(Boolean).join(" ");
+}
+
+// [key, heading, value to sort by, text, whether it is a number]
 const PROCESS_COLUMNS = [
   ["name", "Name", (each) => each.name],
-  ["pid", "PID", (each) => each.pid],
-  ["state", "State", (each) => each.says],
+  ["pid", "PID", (each) => each.pid, String],
+  ["cpu", "CPU", (each) => each.cpu ?? -1, (cpu) => (cpu < 0 ? "-" : `${FlameText.threeDigits(100 * cpu)} %`)],
+  ["memory", "Memory", (each) => each.memory_bytes ?? -1, (bytes) => (bytes < 0 ? "-" : formatValue(bytes, "bytes"))],
+  ["goroutines", "Goroutines", (each) => each.goroutines ?? -1, (count) => (count < 0 ? "-" : formatValue(count, "count"))],
+  ["notes", "Findings", processNotes],
   ["go", "Go", (each) => each.go || ""],
   ["user", "User", (each) => each.user],
   ["container", "Container", (each) => (each.container || "").slice(0, 12)],
   ["command", "Command", (each) => each.command],
 ];
+const PROCESS_NUMBERS = ["pid", "cpu", "memory", "goroutines"];
 
 class ProcessTable {
   /** `hrefOf(process)` is the link that shows a process. */
@@ -44,7 +70,7 @@ class ProcessTable {
     button.type = "button";
     button.textContent = title;
     button.addEventListener("click", () => {
-      this._isDown = this._sort === key && !this._isDown;
+      this._isDown = this._sort === key ? !this._isDown : ["cpu", "memory", "goroutines", "notes"].includes(key);
       this._sort = key;
       this._draw();
     });
@@ -54,7 +80,7 @@ class ProcessTable {
 
   _draw() {
     const text = this._search.value.trim().toLowerCase();
-    const matches = (each) => PROCESS_COLUMNS.some(([, , valueOf]) => String(valueOf(each)).toLowerCase().includes(text));
+    const matches = (each) => PROCESS_COLUMNS.some(([key, , valueOf]) => (key === "pid" || !PROCESS_NUMBERS.includes(key)) && String(valueOf(each)).toLowerCase().includes(text));
     const shown = this._processes.filter(matches).sort((one, other) => this._compare(one, other));
     PROCESS_COLUMNS.forEach(([key], index) => {
       const order = key !== this._sort ? "none" : this._isDown ? "descending" : "ascending";
@@ -77,10 +103,10 @@ class ProcessTable {
   _row(process) {
     const row = document.createElement("tr");
     row.dataset.pid = process.pid;
-    for (const [key, , valueOf] of PROCESS_COLUMNS) {
+    for (const [key, , valueOf, textOf = String] of PROCESS_COLUMNS) {
       const cell = row.insertCell();
-      cell.className = key;
-      const text = FlameText.printable(String(valueOf(process)));
+      cell.className = PROCESS_NUMBERS.includes(key) ? `${key} number` : key;
+      const text = FlameText.printable(textOf(valueOf(process)));
       if (key === "name" && process.kinds.length) {
         const link = document.createElement("a");
         link.href = this._hrefOf(process);
@@ -89,7 +115,10 @@ class ProcessTable {
       } else {
         cell.textContent = text;
       }
-      if (key === "state") cell.dataset.state = process.state;
+      if (key === "notes" && process.findings.length) {
+        cell.dataset.worst = ["deadlock", "lost_wake", "asleep"].some((kind) => process.findings.some((each) => each.kind === kind)) ? "bad" : "mark";
+        cell.title = FlameText.printable(process.findings.map(({ title }) => title).join("\n"));
+      }
       if (key === "command") cell.title = text;
     }
     return row;

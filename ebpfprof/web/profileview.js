@@ -24,15 +24,16 @@ class ProfileView {
   /* ---- What it shows ---- */
 
   /* `state` is a ViewState; `sources` see SourceView; `nothing` is said without a profile; `kind` is
-     the server's description of the kind of profile, if it has one. */
-  show(profile, base, state, { kind = null, sources, nothing = "" }) {
+     the server's description of the kind of profile, if it has one; `locks` see LockTable. */
+  show(profile, base, state, { kind = null, sources, nothing = "", locks = null }) {
     const hasPairs = Boolean(profile) && [profile, base ?? profile].every((each) => Wakers.arePairs(each));
     state = { ...state, view: ViewState.viewOf(state, hasPairs) };
     Object.assign(this, { profile, state, kind, sources });
     const isEmpty = !profile || !profile.stacks.length;
     this.nothing.hidden = !isEmpty;
-    this.nothing.textContent = profile ? "Nothing was recorded in this time." : nothing;
-    this.showControls(hasPairs);
+    this.nothing.textContent = profile ? ProfileView.emptiness(profile, kind) : nothing;
+    for (const element of this.controlled) element.hidden = isEmpty;
+    this.operations.section.hidden = this.lockTable.section.hidden = true;
     for (const [view, element] of Object.entries(this.places)) {
       element.hidden = isEmpty || view !== state.view;
     }
@@ -40,6 +41,7 @@ class ProfileView {
     this.matched.textContent = "";
     this.idle.hidden = true;
     if (isEmpty) return;
+    this.showControls(hasPairs);
     const known = this.stacks?.profiles ?? [];
     if (known[0] !== profile || (known[1] ?? null) !== base) this.stacks = new FlameStacks(profile, base);
     const valueIndex = this.valueIndex;
@@ -53,6 +55,26 @@ class ProfileView {
     this.showMatches(this.graph.search(state.search));
     this.showView();
     this.showTable(base);
+    this.showOperations(base, locks);
+  }
+
+  /* Why a profile has no stacks, as far as is known; on the page, where there are other kinds (it
+     describes the `kind`), also which of them have waits that began before. */
+  static emptiness({ words, counted, moment }, kind) {
+    if (!words) return "Nothing was recorded in this time.";
+    if (moment) return `Nothing was read: ${words.nothing}.`;
+    const before = kind && words.rows === "operations" && counted
+      ? " Waits that began before the recording are not in it: Wall and Goroutine have them." : "";
+    return `Nothing was recorded in this time: ${words.nothing}.${before}`;
+  }
+
+  /* The tables of operations and of locks: not of a comparison, of which they would show a part. */
+  showOperations(base, locks) {
+    const { profile, state, valueIndex } = this;
+    if (base || profile.words?.rows !== "operations" || state.view === "source") return;
+    this.operations.section.hidden = false;
+    this.operations.show(profile, valueIndex, state.hideIdle);
+    this.lockTable.section.hidden = !this.lockTable.show(profile, valueIndex, state.hideIdle, locks);
   }
 
   get unit() {
@@ -168,12 +190,17 @@ class ProfileView {
       sandwich: place("sandwich", "Callers and callees"),
       graph: place("calls", "Call graph"), source: place("source", "Source"),
     };
+    this.operations = new OperationTable(newElement("section", { id: "operations", ariaLabel: "Operations" }));
+    this.lockTable = new LockTable(newElement("section", { id: "locks", ariaLabel: "Locks" }));
     const table = newElement("div", { id: "functions", className: "scroll" });
     this.functions = newElement("section", { ariaLabel: "Functions" },
       newElement("h2", { textContent: "Functions" }), table);
     this.help = this.makeHelp(keys);
-    container.append(this.makeViews(), this.makeBar(), this.idle, this.nothing,
-      ...Object.values(this.places), this.functions, this.help);
+    const choice = newElement("div", { className: "bar view-bar" }, this.makeViews(), ...this.makeSearch());
+    this.display = this.makeOptions();
+    this.controlled = [choice, this.display];
+    container.append(choice, this.display, this.nothing, ...Object.values(this.places),
+      this.operations.section, this.lockTable.section, this.functions, this.help);
     const actions = [
       { key: "c", label: "Copy stack", run: (frame, graph) => this.copy(graph.tree.stackOf(frame.node), graph) },
       { key: "s", label: "Callers and callees", run: (frame) => this.choose(frame) },
@@ -202,6 +229,30 @@ class ProfileView {
       newElement("legend", { className: "hidden", textContent: "View" }), ...labels);
   }
 
+  /* The choices of what is shown: folded up where there is little room. */
+  makeOptions() {
+    const isWide = matchMedia("(min-width: 900px)");
+    const details = newElement("details", { className: "options", open: isWide.matches },
+      newElement("summary", { textContent: "Display" }), this.makeBar());
+    isWide.addEventListener("change", () => { details.open = isWide.matches; });
+    return details;
+  }
+
+  makeSearch() {
+    const search = newElement("input", {
+      id: "search", type: "search", spellcheck: false, placeholder: "function, or path:file",
+    });
+    search.addEventListener("input", () => {
+      clearTimeout(this.searching);
+      this.searching = setTimeout(() => this.onchange({ search: search.value }), ProfileView.SEARCH_AFTER_MS);
+    });
+    this.controls = { search };
+    this.matched = newElement("output", { id: "matched" });
+    const help = newElement("button", { type: "button", textContent: "?", ariaLabel: "Keys", title: "Keys (?)" });
+    help.addEventListener("click", () => this.help.showModal());
+    return [newElement("label", { className: "grow" }, "Search ", search), this.matched, help];
+  }
+
   makeBar() {
     const select = (id, name, choices = []) => {
       const made = newElement("select", { id }, ...choices.map(([value, text]) => new Option(text, value)));
@@ -215,27 +266,16 @@ class ProfileView {
       made.addEventListener("change", () => this.onchange({ [name]: made.checked, ...changes }));
       return made;
     };
-    const search = newElement("input", {
-      id: "search", type: "search", spellcheck: false, placeholder: "function, or path:file",
-    });
-    search.addEventListener("input", () => {
-      clearTimeout(this.searching);
-      this.searching = setTimeout(() => this.onchange({ search: search.value }), ProfileView.SEARCH_AFTER_MS);
-    });
-    this.controls = {
+    Object.assign(this.controls, {
       type: select("value", "type"), group: select("group", "group"),
       layout: select("graph-layout", "layout", ViewState.LAYOUTS),
-      inverted: tick("inverted", "inverted"), hideIdle: tick("hide-idle", "hideIdle"), search,
-    };
-    this.matched = newElement("output", { id: "matched" });
-    const help = newElement("button", { type: "button", textContent: "?", ariaLabel: "Keys", title: "Keys (?)" });
-    help.addEventListener("click", () => this.help.showModal());
+      inverted: tick("inverted", "inverted"), hideIdle: tick("hide-idle", "hideIdle"),
+    });
     const { type, group, layout, inverted, hideIdle } = this.controls;
     const bar = newElement("div", { className: "bar", role: "group", ariaLabel: "What is shown" },
       newElement("label", {}, "Sample type ", type), newElement("label", {}, "Group by ", group),
       newElement("label", {}, "Layout ", layout), newElement("label", {}, inverted, " inverted"),
-      newElement("label", {}, hideIdle, " hide idle waits"),
-      newElement("label", { className: "grow" }, "Search ", search), this.matched, help);
+      newElement("label", {}, hideIdle, " hide idle waits"), this.idle);
     return bar;
   }
 

@@ -5,13 +5,18 @@
    {path, flat, cum, lines}, and lines by number {flat, cum, names}. */
 class SourceCosts {
   constructor({ shown, values, stacks: { ofProfile, profiles } }) {
-    const [{ strings, frames, stacks }] = profiles;
+    const [{ strings, frames, stacks, own = [] }] = profiles;
     this.files = new Map();
+    this.ofProgram = new Map(); // values by file and line of the innermost frames of the program
+    const isOther = frames.map(([name, file, , mapping]) =>
+      FlameNames.kindOf(strings[name], strings[file], strings[mapping]) === "go");
     const places = frames.map(([name, file, line]) => this.place(strings[file], line, strings[name]));
     for (const stack of shown) {
       if (stack >= ofProfile) continue;
       const value = values[stack];
       const calls = stacks[stack];
+      const program = own[stack] >= 0 ? own[stack] : calls.findLast((frame) => isOther[frame]);
+      if (program !== undefined) this.addProgram(strings[frames[program][1]], frames[program][2], value);
       calls.forEach((frame, i) => {
         for (const place of places[frame]) {
           if (place.seen !== stack) place.cum += value; // once for recursive calls
@@ -20,6 +25,27 @@ class SourceCosts {
         }
       });
     }
+  }
+
+  addProgram(path, line, value) {
+    if (!path || line <= 0) return;
+    if (!this.ofProgram.has(path)) this.ofProgram.set(path, { value: 0, lines: new Map() });
+    const file = this.ofProgram.get(path);
+    file.value += value;
+    file.lines.set(line, (file.lines.get(line) ?? 0) + value);
+  }
+
+  /* The file where most is spent in the program's own code, "" if there is none. */
+  get programFile() {
+    const [first] = [...this.ofProgram].sort((a, b) => b[1].value - a[1].value);
+    return first ? first[0] : "";
+  }
+
+  /* The line of a file where most is spent: in the program's own code, or in what it calls. */
+  dearestLine({ path, lines }) {
+    const own = this.ofProgram.get(path);
+    if (own) return [...own.lines].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+    return [...lines].reduce((a, b) => (b[1].flat > a[1].flat || (b[1].flat === a[1].flat && b[1].cum > a[1].cum) ? b : a))[0];
   }
 
   /* The file and the line, which both are charged. */
@@ -64,7 +90,8 @@ class SourceView {
     }
     this.tree = tree;
     const files = this.costs.dearest;
-    const file = files.find((each) => each.path === path) ?? files[0];
+    const named = (wanted) => files.find((each) => each.path === wanted);
+    const file = named(path) ?? named(this.costs.programFile) ?? files[0];
     const whole = tree.later[0];
     const options = files.map((each) => new Option(
       `${FlameText.printable(each.path)}: flat ${FlameText.share(each.flat, whole)}, ` +
@@ -72,7 +99,7 @@ class SourceView {
     this.choice.replaceChildren(...options);
     this.choice.disabled = !file;
     this.lines.hidden = !file;
-    this.note.textContent = file ? "" : "The profile tells no files.";
+    this.note.textContent = file ? "" : "The profile names no files.";
     if (!file) return;
     this.choice.value = file.path;
     if (!this.known.has(file.path)) {
@@ -119,8 +146,8 @@ class SourceView {
   }
 
   toDearest(table, file) {
-    const dearest = [...file.lines].reduce((a, b) => (b[1].flat > a[1].flat || (b[1].flat === a[1].flat && b[1].cum > a[1].cum) ? b : a));
-    const row = [...table.tBodies[0].rows].find((each) => each.cells[0].textContent === String(dearest[0]));
+    const dearest = String(this.costs.dearestLine(file));
+    const row = [...table.tBodies[0].rows].find((each) => each.cells[0].textContent === dearest);
     this.lines.scrollTop = row ? row.offsetTop - this.lines.clientHeight / 2 : 0;
   }
 

@@ -1,10 +1,11 @@
 "use strict";
 /* The page of one profile: the page's element "profile" holds it, its element "base" the one to
-   compare with, if any, and "sources" the text of files, by their paths. */
+   compare with, if any, "sources" the text of files, by their paths, and "summary" {sentence, locks}
+   (see LockTable). */
 
 class StandalonePage {
-  constructor(app, profile, base, sources) {
-    Object.assign(this, { profile, base, hidesIdle: "hideIdle" in app.dataset });
+  constructor(app, profile, base, sources, summary) {
+    Object.assign(this, { profile, base, summary, hidesIdle: "hideIdle" in app.dataset });
     this.sources = {
       get: async (path) => {
         if (Object.hasOwn(sources, path)) return sources[path];
@@ -12,7 +13,8 @@ class StandalonePage {
       },
     };
     app.before(this.header());
-    app.append(...this.comments());
+    this.headline = newElement("p", { id: "headline" });
+    app.append(this.headline, ...this.comments());
     this.view = new ProfileView(app, {
       onchange: (changes) => {
         this.remember(changes);
@@ -37,7 +39,10 @@ class StandalonePage {
   }
 
   draw() {
-    this.view.show(this.profile, this.base, this.state, { sources: this.sources });
+    const { profile, base, state, sources, summary } = this;
+    this.view.show(profile, base, state, { sources, locks: summary.locks });
+    const isEmpty = base || !profile.stacks.length;
+    this.headline.textContent = isEmpty ? "" : summary.sentence || headline(profile, this.view.valueIndex, state.hideIdle);
   }
 
   get graph() {
@@ -82,5 +87,5 @@ window.standalonePage = (() => {
     return element && JSON.parse(element.textContent);
   };
   return new StandalonePage(document.getElementById("app"), content("profile"), content("base"),
-    content("sources") ?? {});
+    content("sources") ?? {}, content("summary") ?? { sentence: "", locks: null });
 })();

@@ -2,7 +2,6 @@
 // The functions of a profile as a table, and its largest place in a sentence.
 
 const MAX_ROWS = 100; // more come with a button
-const INSIDE_GO = new Set(["runtime", "internal", "sync", "reflect"]);
 
 /** The same function, which keeps its last result: one profile is drawn many times. */
 function remembering(compute) {
@@ -17,14 +16,6 @@ function remembering(compute) {
   };
 }
 
-/** Whether a function is of Go's runtime, sync, internal or reflect packages: its callers matter. */
-function isInsideGo(name) {
-  const path = name.split("[", 1)[0];
-  const slash = path.indexOf("/");
-  if (slash >= 0 && path.slice(0, slash).includes(".")) return false;
-  return INSIDE_GO.has(path.split(/[/.]/, 1)[0]);
-}
-
 /** The idle waits of a profile: a row for each rule that found some, and the sum. */
 function idleRows(profile, valueIndex) {
   const rows = profile.idle_rules.map((rule) => ({ ...rule, value: 0, count: 0 }));
@@ -37,52 +28,35 @@ function idleRows(profile, valueIndex) {
   return { rows: rows.filter((row) => row.count), sum: rows.reduce((sum, row) => sum + row.value, 0) };
 }
 
-/** The place with the largest value, in a sentence; "" if there is none. `kind` is the server's
-    description of the kind of profile. */
-const headline = remembering((profile, kind, valueIndex, hideIdle) => {
-  const isOfFunctions = kind.table.rows === "functions";
-  const { strings, frames, stacks, values, idle, operations } = profile;
-  const isInside = frames.map(([name]) => isInsideGo(strings[name]));
-  // Frames with the same text are one place, which has the number of the first of them.
-  const places = new Map();
-  const placeOf = frames.map(([name, , line], index) => {
-    const place = isOfFunctions ? `${name}` : `${name} ${line}`;
-    if (!places.has(place)) places.set(place, index);
-    return places.get(place);
-  });
-  const sums = new Map();
-  let total = 0;
-  stacks.forEach((stack, index) => {
-    const value = values[index][valueIndex];
-    if ((hideIdle && idle[index] >= 0) || !stack.length) return;
-    total += value;
-    let at = stack.length - 1;
-    if (!isOfFunctions) {
-      while (at > 0 && isInside[stack[at]]) at -= 1;
-    }
-    const key = operations[index] * frames.length + placeOf[stack[at]];
-    let known = sums.get(key);
-    if (!known) {
-      const [name, file, line] = frames[stack[at]];
-      known = { value: 0, count: 0, operation: strings[operations[index]], name, file, line };
-      sums.set(key, known);
-    }
-    known.value += value;
-    known.count += values[index][profile.count ?? 0];
-  });
-  let worst = null;
-  for (const each of sums.values()) if (!worst || each.value > worst.value) worst = each;
-  if (!worst || !total) return "";
-  const share = `${Math.round(100 * worst.value / total)} %`;
-  const name = FlameText.printable(strings[worst.name]);
-  const file = FlameText.printable(strings[worst.file].split("/").pop());
+/** The place with the largest value, in a sentence; "" if there is none, or no word for it. */
+const headline = remembering((profile, valueIndex, hideIdle) => {
+  if (!profile.words) return "";
+  const { words } = profile;
+  const { unit } = profile.sample_types[valueIndex];
+  const rows = words.rows === "functions" ? functionRows(profile, valueIndex) : OperationRows.of(profile, valueIndex, { hideIdle });
+  const [worst] = rows;
+  if (!worst || !worst.value || worst.share === null) return "";
+  const share = `${Math.round(100 * worst.share)} %`;
+  const amount = formatValue(worst.value, unit);
+  const name = FlameText.printable(worst.function);
+  if (words.rows === "functions") return `${share} ${words.headline} ${name} (${amount})`;
+  const file = FlameText.printable(worst.file.split("/").pop());
   const where = `${name}${file ? `, ${file}:${worst.line}` : ""}`;
-  const unit = profile.sample_types[valueIndex].unit;
-  const amount = `${formatValue(worst.value, unit)} in ${formatValue(worst.count, "count")}`;
-  if (isOfFunctions) return `${share} ${kind.headline} ${name} (${formatValue(worst.value, unit)})`;
-  const operation = FlameText.printable(worst.operation);
-  return `${share} ${kind.headline} ${operation ? `${operation} in ` : ""}${where} (${amount} ${kind.events})`;
+  const events = worst.count ? `${amount} in ${formatValue(worst.count, "count")} ${words.events}` : `${amount}, ${words.events} in progress`;
+  const what = unit === "count" || (!profile.counted && unit === "nanoseconds") ? amount : events;
+  return `${share} ${words.headline} ${worst.operation ? `${FlameText.printable(worst.operation)} in ` : ""}${where} (${what})`;
 });
+
+/** The functions that stacks end in, the largest first, as rows of OperationRows. */
+function functionRows({ strings, frames, stacks, values }, valueIndex) {
+  const sums = new Map();
+  stacks.forEach((stack, index) => {
+    if (!stack.length) return;
+    const name = strings[frames[stack[stack.length - 1]][0]];
+    sums.set(name, (sums.get(name) ?? 0) + values[index][valueIndex]);
+  });
+  return OperationRows.ranked([...sums].map(([name, value]) => ({ function: name, value, error: 0 })));
+}
 
 class FunctionTable {
   /** `onchoose(row)` is called with the row of a function that was clicked. */
@@ -116,15 +90,15 @@ class FunctionTable {
     }
   }
 
-  /** [key, heading, value of a row, unit, whether it is a part of the whole] */
+  /** [key, heading, value of a row, unit, whether it is a part of the whole, text of (row, unit)] */
   _columns({ unit, count, isCompared }) {
     const columns = [
       ["flat", "Flat", (row) => row.flat, unit, true],
       ["cum", "Cum", (row) => row.cum, unit, true],
     ];
     if (count) {
-      columns.push(["count", count, (row) => row.count, "count", false]);
-      columns.push(["mean", "Mean", (row) => (row.count ? row.cum / row.count : 0), unit, false]);
+      columns.push(["count", count, (row) => row.count, "count", false, formatCount]);
+      columns.push(["mean", "Mean", (row) => (row.count ? row.cum / row.count : 0), unit, false, formatMean]);
     }
     if (isCompared) {
       columns.push(["change", "Change of flat", (row) => row.flat - row.baseFlat, unit, false]);
@@ -143,10 +117,11 @@ class FunctionTable {
   }
 
   _line(row, columns, total, { action }) {
-    const cells = columns.slice(0, -1).map(([key, , valueOf, unit, isPart]) => {
+    const cells = columns.slice(0, -1).map(([key, , valueOf, unit, isPart, textOf]) => {
       const value = valueOf(row);
       const sign = key.endsWith("change") && value > 0 ? "+" : "";
-      const cell = newElement("td", { className: "number" }, sign + formatValue(value, unit));
+      const text = textOf ? textOf(row, unit) : sign + formatValue(value, unit);
+      const cell = newElement("td", { className: "number" }, text);
       if (isPart) cell.append(" ", newElement("small", { textContent: formatShare(value, total) }));
       return cell;
     });

@@ -5,6 +5,8 @@
 const TIMELINE_HEIGHT = 116;
 const TIMELINE_LEAST_S = 60; // a shorter history fills a part of the axis
 const TIMELINE_AXIS_PX = 72;
+const TIMELINE_LEAST_AXIS_PX = 44;
+const TIMELINE_TICKS_PX = 20; // ticks and gaps beside a label
 // The distances that ticks may have: 1, 2, 5, 10, ... of most units, powers of 2 of bytes.
 const TIMELINE_STEPS = {
   bytes: Array.from({ length: 60 }, (_, power) => 2 ** (power - 10)),
@@ -30,18 +32,23 @@ class Timeline {
     this._text.setAttribute("aria-live", "polite");
     this._legend = document.createElement("p");
     this._legend.className = "timeline-legend";
-    container.append(this._box, this._text, this._legend);
+    const words = document.createElement("div");
+    words.className = "timeline-words";
+    words.append(this._text, this._legend);
+    container.append(this._box, words);
     this._box.addEventListener("keydown", (event) => this._key(event));
     new ResizeObserver(() => this._resize()).observe(this._box);
   }
 
   /** `windows` are the server's, with values of that `unit`; `window` and `base` were picked. Bars
-      show what each window has in a second, or if `isMoment` its values as they are. */
-  show(windows, { unit, isMoment, window, base }) {
+      show what each window has in a second, or if `isMoment` its values as they are. Nanoseconds in
+      a nanosecond are `atATime`: how many goroutines waited. */
+  show(windows, { unit, isMoment, atATime = "", window, base }) {
     const time = this._cursor >= 0 && this._windows[this._cursor] ? this._windows[this._cursor].start_s : null;
     this._windows = windows;
     this._unit = unit;
     this._isMoment = isMoment;
+    this._atATime = !isMoment && unit === "nanoseconds" ? atATime : "";
     this._picked = window;
     this._base = base;
     if (time !== null && !this._drags) {
@@ -66,7 +73,8 @@ class Timeline {
 
   /** The amount of a step: in a second, or as it is. */
   _size({ start_s, end_s, value }) {
-    return this._isMoment ? value : value / Math.max(end_s - start_s, 1e-3);
+    if (this._isMoment) return value;
+    return value / Math.max(end_s - start_s, 1e-3) / (this._atATime ? 1e9 : 1);
   }
 
   _range() {
@@ -90,9 +98,11 @@ class Timeline {
   }
 
   _drawLegend() {
-    const per = this._isMoment ? "at the end of a step" : "per second, step by step";
+    const per = this._atATime || (this._isMoment ? "at the end of a step" : "per second");
+    const hasGaps = this._windows.some(({ start_s }, n) => n > 0 && start_s - this._windows[n - 1].end_s > 1);
+    const isThere = { picked: this._picked, base: this._base, empty: hasGaps, step: true };
     const entries = [["step", per], ["picked", "shown below"], ["base", "compared with"], ["empty", "not recorded"]];
-    const shown = entries.filter(([name]) => (name !== "picked" || this._picked) && (name !== "base" || this._base));
+    const shown = entries.filter(([name]) => isThere[name]);
     const wanted = JSON.stringify(shown);
     if (this._legend.dataset.shown === wanted) return;
     this._legend.dataset.shown = wanted;
@@ -121,7 +131,7 @@ class Timeline {
       },
       axes: [
         { ...axis, size: 30, space: TIMELINE_AXIS_PX, values: (_, times, __, ___, step) => times.map((time) => formatTime(time).slice(0, step < 60 ? 8 : 5)) },
-        { ...axis, size: TIMELINE_AXIS_PX, incrs: () => TIMELINE_STEPS[this._unit] || TIMELINE_STEPS.others, values: (_, values) => values.map((value) => this._amount(value)) },
+        { ...axis, size: (made, values) => this._axisWidth(made, values), incrs: () => TIMELINE_STEPS[this._unit] || TIMELINE_STEPS.others, values: (_, values) => values.map((value) => this._amount(value)) },
       ],
       series: [{}, { fill: colour("--accent"), width: 0, points: { show: false }, paths: (made) => this._bars(made) }],
       hooks: { drawClear: [(made) => this._drawMarks(made)] },
@@ -133,7 +143,18 @@ class Timeline {
     return plot;
   }
 
+  /** Room for the longest of these labels: a part of a number would be another number. */
+  _axisWidth({ ctx, axes }, values) {
+    if (!values) return TIMELINE_AXIS_PX;
+    ctx.save();
+    ctx.font = axes[1].font[0];
+    const widest = Math.max(0, ...values.map((text) => ctx.measureText(text).width)) / devicePixelRatio;
+    ctx.restore();
+    return Math.max(TIMELINE_LEAST_AXIS_PX, Math.ceil(widest) + TIMELINE_TICKS_PX);
+  }
+
   _amount(value) {
+    if (this._atATime) return String(Number(value.toPrecision(6)));
     return value ? `${formatValue(value, this._unit)}${this._isMoment ? "" : "/s"}` : "0";
   }
 
@@ -172,7 +193,12 @@ class Timeline {
     });
   }
 
-  _textOf({ start_s, end_s, value }) {
+  _textOf(step) {
+    const { start_s, end_s, value } = step;
+    if (this._atATime) {
+      const words = value ? `${formatNumber(this._size(step))} ${this._atATime}` : "nothing recorded";
+      return `${formatTime(start_s)}: ${words}`;
+    }
     const text = `${formatTime(start_s)}: ${formatValue(value, this._unit)}`;
     return this._isMoment ? text : `${text} in ${formatDuration((end_s - start_s) * 1e9)}`;
   }

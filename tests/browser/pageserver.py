@@ -104,6 +104,11 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
         "why_not": "",
         "recording": True,
         "kinds": ["block", "mutex", "cpu"],
+        "read": [],
+        "cpu": 0.5,
+        "memory_bytes": 64 << 20,
+        "goroutines": 42,
+        "findings": [],
         "prefix": f"/proc/{pid}",
         "ended": None,
         "last": {"is_there": False, "says": ""},
@@ -147,6 +152,8 @@ class PageServer:
     trace: tuple[int, bytes] = (200, b"a trace")
     """The answer to a request for one."""
     asked: list[str] = field(default_factory=list)
+    answers_profiles: threading.Event = field(default_factory=threading.Event)
+    """Until it is set, a request for a profile waits."""
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
         """Status, media type and body of a GET."""
@@ -178,6 +185,7 @@ class PageServer:
             return 200, "application/json", json.dumps(found).encode()
         if path.endswith("/timeline"):
             return 200, "application/json", self._timeline(kind)
+        assert self.answers_profiles.wait(60)
         if kind in self.bodies:
             return 200, "application/json", self.bodies[kind]
         if self.no_profile or kind not in self.profiles:
@@ -216,6 +224,7 @@ def page_server() -> Iterator[PageServer]:
         targets=[described(1234, "shop")],
         profiles={"block": block_profile(), "cpu": cpu_profile()},
     )
+    served.answers_profiles.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -45,7 +45,9 @@ def test_they_are_above_the_profiles_of_a_program_that_stands_still(page: FakedP
     ]
     with phone(page.browser):
         page.open()
-        page.until_text("#nothing", "Nothing was recorded in this time.")
+        page.until_text(
+            "#nothing", "Nothing was recorded in this time: no goroutine waited and was woken."
+        )
         deadlock, hanging = page.texts("#findings summary")
         assert deadlock == "Probably a deadlock: 2 goroutines wait."
         assert hanging.endswith(f"chan send in {LONG} (replica.go:77).")

@@ -316,7 +316,8 @@ def test_deep_stacks_scroll(show: Show) -> None:
 
 def test_an_empty_graph_has_a_message(show: Show) -> None:
     empty = show(replace(block_profile(), samples=()))
-    assert empty.text("#nothing") == "Nothing was recorded in this time."
+    reason = "no goroutine waited and was woken."
+    assert empty.text("#nothing") == f"Nothing was recorded in this time: {reason}"
     assert empty.texts("canvas") == []
     worker = block_profile().samples[2]
     idle = show(replace(block_profile(), samples=(worker,)))

@@ -83,9 +83,9 @@ def test_hundreds_of_processes_can_be_searched_and_sorted(page: FakedPage) -> No
     # A new answer of the server leaves the search and the focus alone.
     page.one("#processes tbody a").send_keys(Keys.NULL)
     page.browser.execute_script("document.querySelector('#processes tbody a').focus()")
-    page.server.targets = [each | {"says": "Not recording."} for each in HUNDREDS]
+    page.server.targets = [each | {"goroutines": 4711} for each in HUNDREDS]
     page.browser.execute_script("page.refresh(false)")
-    page.until_text("#processes", "Not recording.")
+    page.until_text("#processes", "4,711")
     assert names(page) == ["service-299"]
     assert page.browser.switch_to.active_element.text == "service-299"
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
@@ -178,13 +178,13 @@ def test_ticks_of_the_timeline_are_round_in_their_unit(page: FakedPage) -> None:
 def test_the_timeline_has_an_axis_and_a_legend(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
-    legend = ["per second, step by step", "not recorded"]
-    assert [text.strip() for text in page.texts(".timeline-legend span")] == legend
+    assert [text.strip() for text in page.texts(".timeline-legend span")] == ["goroutines waiting"]
+    assert page.text(".timeline-text").endswith(": 0.01 goroutines waiting")  # 40 ms in 5 s
     times = page.browser.execute_script(
         "return page.timeline._plot.axes[0]._values.concat(page.timeline._plot.axes[1]._values)"
     )
     assert any(str(each).count(":") == 2 for each in times)
-    assert any(str(each).endswith("ms/s") for each in times)
+    assert "0.005" in times  # 1 to 40 ms in steps of 5 s
     picked = f"&from={START_S}&to={START_S + WINDOW_S}"
     base = f"&base-from={START_S + WINDOW_S}&base-to={START_S + 2 * WINDOW_S}"
     page.open(f"#pid=1234{picked}{base}")

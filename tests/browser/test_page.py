@@ -13,7 +13,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 from ebpfprof.export import json_profile
-from ebpfprof.profile.kind import Table
+from ebpfprof.export.kinds import kind_words
+from ebpfprof.profile.kind import ProfileKind, Table
 from ebpfprof.profile.model import Sample
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import (
@@ -50,6 +51,13 @@ def test_a_click_shows_another_profile(page: FakedPage) -> None:
     assert not page.one("#hide-idle").is_displayed()
 
 
+def with_words_of(kind: ProfileKind) -> bytes:
+    """The waits as a document of a kind that is registered."""
+    words = kind_words(replace(block_profile(), kind=kind.name))
+    document = json.loads(json_profile.encode(block_profile()))
+    return json.dumps(document | {"kind": kind.name, "words": words}).encode()
+
+
 @pytest.mark.parametrize(
     ("rows", "headline"),
     [
@@ -64,10 +72,9 @@ def test_a_kind_that_is_only_registered_has_a_tab(
     page: FakedPage, rows: Literal["operations", "functions"], headline: str
 ) -> None:
     kind = replace(NAPS, table=Table(rows, "Rest", "Naps", ("Where",)))
-    document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
-    page.server.bodies[kind.name] = json.dumps(document).encode()
     page.server.targets[0]["kinds"].append(kind.name)
     with registered(kind):
+        page.server.bodies[kind.name] = with_words_of(kind)
         page.open()
         page.until_text("#headline", "Mutex.Lock")
         assert page.texts("[role=tab]") == ["Block", "Mutex", "CPU", "Nap"]
@@ -88,10 +95,9 @@ def test_a_kind_that_is_only_registered_has_a_tab(
 
 def test_the_timeline_of_a_moment_has_no_rate(page: FakedPage) -> None:
     kind = replace(NAPS, is_moment=True)
-    document = json.loads(json_profile.encode(block_profile())) | {"kind": kind.name}
-    page.server.bodies[kind.name] = json.dumps(document).encode()
     page.server.targets[0]["kinds"].append(kind.name)
     with registered(kind):
+        page.server.bodies[kind.name] = with_words_of(kind)
         page.open("#kind=naps")
         page.until_text("#headline", "of all naps:")
         assert page.text(".timeline-text").endswith(": 38.1 MiB")
@@ -195,7 +201,8 @@ def test_lines_of_source_files_are_asked_for_only_when_they_are_shown(page: Fake
     assert page.text("#source .quiet").startswith("From /home/anna/src/main.go as it is now.")
     page.open("#view=source")
     page.until_text("#source .quiet", "Start serve with --source DIR.")
-    assert page.text("#source code").splitlines()[0] == "sync.(*Mutex).Lock"
+    # At first the program's own code, not what it calls.
+    assert page.text("#source code").splitlines()[0] == "main.(*Cache).Get"
 
 
 def picked(page: FakedPage) -> tuple[float, float]:

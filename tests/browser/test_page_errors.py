@@ -47,7 +47,9 @@ def test_names_are_never_markup(page: FakedPage) -> None:
 def test_the_page_says_that_a_profile_is_empty(page: FakedPage) -> None:
     page.server.profiles["block"] = replace(block_profile(), samples=())
     page.open()
-    page.until_text("#nothing", "Nothing was recorded in this time.")
+    page.until_text(
+        "#nothing", "Nothing was recorded in this time: no goroutine waited and was woken."
+    )
     assert not page.one("#graph").is_displayed()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
+from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server import heap
 from tests.builds import VERSIONS
@@ -179,3 +180,27 @@ def test_such_a_program_answers_with_what_was_recorded() -> None:
     assert counts["main.first"] == 100
     assert counts["main.large"] == 10
     assert any(sample.values[3] for sample in heap.samples)
+
+
+def test_what_was_allocated_since_the_last_request_and_what_is_in_use(
+    target: Target, server: Server
+) -> None:
+    """As godeltaprof: differences of what was allocated, and all that is in use."""
+    order(target, "gc")
+    server.get("/debug/pprof/delta_heap")
+    before = server.get("/debug/pprof/heap").profile("heap")
+    order(target, "make 7")
+    order(target, "gc")
+    since = server.get("/debug/pprof/delta_heap")
+    after = server.get("/debug/pprof/heap").profile("heap")
+    assert "delta_heap" not in str(server.get("/debug/pprof/").body)  # no profile of its own
+    found = totals(since.profile("heap"))
+    assert found[0] > 0
+    assert (
+        found[:2] == [new - old for new, old in zip(totals(after), totals(before), strict=True)][:2]
+    )
+    assert found[2:] == totals(after)[2:]
+    assert since.headers["content-disposition"] == 'attachment; filename="heap.pprof.gz"'
+    # Nothing is new: what is in use stays.
+    again = totals(server.get("/debug/pprof/delta_heap").profile("heap"))
+    assert again == [0, 0, *totals(after)[2:]]

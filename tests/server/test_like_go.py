@@ -68,7 +68,7 @@ def test_an_unknown_profile_is_refused_in_gos_words_with_what_there_is(
     assert ours.body.decode().startswith(f"{gos}. Process ")
     assert ours.body.decode().endswith(
         "allocs, block, cmdline, goroutine, heap, mutex, profile, symbol, threadcreate, threads, "
-        "trace.\n"
+        "trace, wall.\n"
     )
 
 
@@ -271,14 +271,14 @@ def test_offsets_equal_gos(pair: Pair) -> None:
 def test_the_index_has_the_shape_of_gos(pair: Pair) -> None:
     go, ours = (answer.body.decode() for answer in pair.both("/"))
     row = re.compile(r"<tr><td>\d+</td><td><a href='(\w+)\?debug=1'>(\w+)</a></td></tr>")
-    assert set(row.findall(ours)) - {(name, name) for name in ("symbol", "threads")} <= set(
+    assert set(row.findall(ours)) - {(name, name) for name in ("symbol", "threads", "wall")} <= set(
         row.findall(go)
     )
     described = re.compile(r"<li><div class=profile-name>(\w+): </div> (.*)</li>")
     texts, gos = dict(described.findall(ours)), dict(described.findall(go))
     assert set(texts) == {
         *("allocs", "block", "cmdline", "goroutine", "heap", "mutex", "profile", "symbol"),
-        *("threadcreate", "threads", "trace"),
+        *("threadcreate", "threads", "trace", "wall"),
     }
     # Go 1.19 knows ?debug=2, but does not say so here.
     assert texts.pop("goroutine").startswith(gos["goroutine"])

@@ -133,16 +133,17 @@ def test_the_page_learns_the_words_of_the_kind(kind: ProfileKind) -> None:
     async def work(kind: ProfileKind) -> None:
         service, _ = await recorded(kind)
         found = (await service.client.ask("/api/targets")).json
-        assert [each["kinds"] for each in found["targets"]] == [["block", "naps"]]
+        assert [each["kinds"] for each in found["targets"]] == [
+            ["block", "naps", "goroutine", "heap", "allocs", "threads", "threadcreate"]
+        ]
         assert [each["name"] for each in found["kinds"]][-1] == "naps"
         assert found["kinds"][-1] == described_kind(kind, ())
         assert found["kinds"][-1] == {
             "name": "naps",
             "title": "nap",
             "summary": "where goroutines took a nap",
-            "headline": "of all naps:",
-            "events": "naps",
             "moment": False,
+            "at_a_time": "goroutines waiting",
             "lock_option": "",
             "table": {"rows": "operations", "count": "Naps"},
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -11,14 +12,19 @@ import pytest
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.process.process import TargetEnd
+from ebpfprof.profile.delta import totals
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Profile
 from ebpfprof.server import app as app_module
-from ebpfprof.server import page_api
+from ebpfprof.server import goroutines, loads, page_api
 from tests.continuous.fakes import PID, FakeTarget, go_process
 from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service, recorded
 
 pytestmark = pytest.mark.usefixtures("checks_often")
 
+READ = ["goroutine", "heap", "allocs", "threads", "threadcreate"]
+"""What a Go program has without a recording, in the order of the registry."""
 NOT_KEPT = (
     "The last seconds are not kept here: start serve with --last 10s. seconds=N records the next "
     "ones."
@@ -45,7 +51,12 @@ def test_targets_are_described() -> None:
                 "supported": True,
                 "why_not": "",
                 "recording": False,
-                "kinds": ["block", "mutex", "cpu"],
+                "kinds": ["block", "mutex", "cpu", *READ],
+                "read": READ,
+                "cpu": None,
+                "memory_bytes": None,
+                "goroutines": None,
+                "findings": [],
                 "prefix": f"/proc/{PID}",
                 "ended": None,
                 "last": {"is_there": False, "says": NOT_KEPT},
@@ -158,7 +169,7 @@ def test_bad_requests_get_errors() -> None:
             ("/api/targets/1/timeline", 404),
             ("/api/targets/x/timeline", 404),
             ("/api/nonsense", 404),
-            (f"{base}/timeline?kind=heap", 400),
+            (f"{base}/timeline?kind=open", 400),
             (f"{base}/profile?kind=", 400),
             (f"{base}/profile?from=x", 400),
             (f"{base}/profile?to=nan", 400),
@@ -267,5 +278,80 @@ def test_unsupported_processes_are_listed_where_all_are_served() -> None:
             (PID, True, ""),
             (PID + 1, False, "Go 1.4 is too old"),
         ]
+
+    run(work())
+
+
+def test_the_load_of_each_process_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "_LEAST_S", 0.0)
+
+    async def work() -> None:
+        service = await Service.of(FakeTarget(os.getpid()))
+        first, second = [
+            (await service.client.ask("/api/targets")).json["targets"][0] for _ in range(2)
+        ]
+        assert first["cpu"] is None  # of no time yet
+        assert second["cpu"] >= 0
+        assert first["memory_bytes"] > 1 << 20
+
+    run(work())
+
+
+def test_what_is_read_from_memory_is_there_without_a_recording(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(pid: int, kind: ProfileKind) -> Profile:
+        assert pid == PID
+        return kind.make_profile([], [], time_ns=time.time_ns(), duration_ns=0)
+
+    monkeypatch.setattr(goroutines, "profile", read)
+
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service = await Service.of(target)
+        times = await service.client.ask(f"/api/targets/{PID}/timeline?kind=goroutine")
+        assert times.json["windows"] == []
+        found = await service.client.ask(f"/api/targets/{PID}/profile?kind=goroutine")
+        assert (found.status, found.json["kind"]) == (200, "goroutine")
+        heap = await service.client.ask(f"/api/targets/{PID}/profile?kind=heap")
+        assert heap.status == 404  # there is no such process
+        assert target.starts == 0
+
+    run(work())
+
+
+def test_asking_for_the_latest_ends_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or steps of the timeline would be as short as requests are frequent."""
+    monkeypatch.setattr(page_api, "_FRESH_S", 0.0)
+
+    async def work() -> None:
+        target = FakeTarget(PID)
+        service = await Service.of(target)
+        (process,) = service.manager.processes
+        async with service.manager.leases.recording(process):
+            for kind in ("block", "cpu"):
+                target.work(2)
+                before = total(await service.client.ask(f"/api/targets/{PID}/profile?kind={kind}"))
+                target.work(3)
+                after = total(await service.client.ask(f"/api/targets/{PID}/profile?kind={kind}"))
+                assert after == before + 3
+            assert not process.history.windows
+            await service.manager.readings.end_window(process)
+            (window,) = process.history.windows
+            assert totals(window.profiles["block"])[0] == 1 + 10
+            assert totals(window.profiles["cpu"])[0] == 1 + 10
+            again = await service.client.ask(f"/api/targets/{PID}/profile?kind=block")
+            assert total(again) == 1 + 10  # nothing twice
+
+    run(work())
+
+
+def test_a_server_that_ends_says_so() -> None:
+    async def work() -> None:
+        service, _ = await recorded(1)
+        await service.manager.stop_at_once(ends_windows=False)
+        answer = await service.client.ask(f"/api/targets/{PID}/profile?kind=block")
+        assert answer.status == 503
+        assert answer.json == {"error": "This server is about to end."}
 
     run(work())

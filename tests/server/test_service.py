@@ -147,3 +147,13 @@ def test_places_are_counted_by_user(monkeypatch: pytest.MonkeyPatch) -> None:
         assert statuses == [503, 200, 200, 200, 200]
 
     asyncio.run(asyncio.wait_for(work(), DEADLINE_S))
+
+
+def test_the_end_leaves_probes_to_the_live_session() -> None:
+    """To close it detaches those of all processes together; nobody can ask for more windows."""
+    target = FakeTarget(PID)
+    with served(target) as address:
+        assert ask(address, f"/api/targets/{PID}/timeline").status == 200
+        while not target.users:
+            assert ask(address, f"/api/targets/{PID}/timeline").status == 200
+    assert target.users == 1

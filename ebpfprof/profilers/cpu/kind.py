@@ -24,7 +24,7 @@ CPU = ProfileKind(
     # As in Go's own CPU profile (runtime/pprof/proto.go, newProfileBuilder).
     sample_types=(ValueType("samples", "count"), _CPU_TIME),
     period_type=_CPU_TIME,
-    table=Table("functions", "CPU", "Samples", ("Function",), rate="processors"),
+    table=Table("functions", "CPU", "Samples", ("Function",), rate="processors", at_a_time="CPUs"),
     profiler="ebpfprof.profilers.cpu.profiler",
     key="x",
     endpoint=Endpoint(

@@ -36,6 +36,7 @@ HEAP = ProfileKind(
     # As in Go's own heap profile (runtime/pprof/protomem.go).
     sample_types=_TYPES,
     shown=(2, 3),
+    of_moment=(2, 3),  # as godeltaprof's heap profile
     period_type=_SPACE,
     growth=in_use,
     table=Table("functions", "In use", "", ("Function",)),
@@ -45,6 +46,7 @@ HEAP = ProfileKind(
         "heap",
         "A sampling of memory allocations of live objects. You can specify the gc GET parameter to "
         "run GC before taking the heap sample.",
+        delta="delta_heap",
         reader=_READER,
     ),
     options=(

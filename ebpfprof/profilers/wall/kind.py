@@ -23,7 +23,7 @@ WALL = ProfileKind(
     headline="of the time of all goroutines:",
     sample_types=(ValueType("samples", "count"), _TIME),
     period_type=_TIME,
-    table=Table("operations", "Time", "", ("Called from", "From")),
+    table=Table("operations", "Time", "", ("Called from", "From"), at_a_time="goroutines"),
     profiler="ebpfprof.profilers.wall.profiler",
     key="t",
     endpoint=Endpoint(

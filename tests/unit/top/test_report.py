@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ebpfprof.kernel.losses import Loss
+from ebpfprof.top.json_form import document
 from ebpfprof.top.report import plain, rendered, report
 from ebpfprof.top.rows import Moment
 from ebpfprof.top.state import TopView
@@ -254,3 +255,21 @@ def test_a_report_without_a_terminal_is_not_cut() -> None:
     assert "x" * 500 in text
     (headings,) = [at for at, line in enumerate(text.splitlines()) if "Delay/s" in line]
     assert len(report(view(WIDE), None, 5, ascii_only=True)) == headings + 1 + 5
+
+
+def test_waits_in_progress_have_neither_a_count_nor_a_mean() -> None:
+    """Their time is known from looks; none of them has ended."""
+    get = calling(79, "main.(*PriceCache).Get")
+    at = moment([wait(0, 46 * S, LOCK, get), wait(0, S, RECEIVE, calling(150, "main.worker"))])
+    text = screen(view(at, hide_idle=False))
+    assert "waits in progress  delay 23.5 s/s" in text
+    assert "waits/s" not in text.partition("\n\n")[0]
+    assert re.search(r"(?m)^ +23\.0 s +97\.9% +- +- +46\.0 s Mutex\.Lock", text)
+    (row, *_) = document(view(at, hide_idle=False), 0.0)["tables"][0]["rows"]
+    assert row["count_per_s"] is None
+
+
+def test_idle_waits_in_progress_are_told_as_hidden() -> None:
+    worker = calling(150, "main.worker")
+    text = screen(view(moment([wait(0, 2 * S, RECEIVE, worker), SHOP[0]])))
+    assert "idle, hidden (i shows it): 1.00 s/s (" in text
