@@ -44,6 +44,8 @@ def collect_less_often() -> None:
 
 
 def _run() -> int:
+    from io import StringIO
+
     from ebpfprof.console.terminal import say
     from ebpfprof.errors import SET_USER_ID, ExitCode
 
@@ -60,7 +62,9 @@ def _run() -> int:
         try:
             return int(cli.main(prog_name="ebpfprof", standalone_mode=False) or ExitCode.OK)
         except click.ClickException as error:
-            error.show()
+            message = StringIO()
+            error.show(message)
+            say(message.getvalue(), err=True, end="")
             return error.exit_code
         except click.Abort:
             return ExitCode.ABORTED

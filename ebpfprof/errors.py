@@ -57,6 +57,12 @@ class ExitCode(IntEnum):
     ABORTED = 130
 
 
+INSTALL_BCC = (
+    "apt-get install python3-bpfcc",
+    "dnf install python3-bcc",
+)
+"""How to install BCC on Debian and Ubuntu, and on Fedora and RHEL."""
+
 SET_USER_ID = (
     "Python runs as a set-user-id program or with file capabilities. That is unsafe: its caller "
     "lacks these rights, but controls its environment. Remove the mode bits or capabilities from "
@@ -153,10 +159,9 @@ class BccMissing(EbpfprofError):
     def __init__(
         self,
         message: str = (
-            "BCC's Python module is missing: install it with `apt-get install python3-bpfcc` "
-            "(Debian, Ubuntu) or `dnf install python3-bcc` (Fedora, RHEL), and make a virtual "
-            "environment with --system-site-packages. The PyPI package called bcc is something "
-            "else and does not help."
+            "BCC's Python module is missing. The PyPI package called bcc is something else. Make "
+            "a virtual environment with --system-site-packages. To install BCC on Debian and "
+            "Ubuntu, or on Fedora:\n    " + "\n    ".join(INSTALL_BCC)
         ),
     ) -> None:
         super().__init__(message)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 
 PERIOD_S: Final = 600.0
 MOST: Final = 5
@@ -32,7 +32,7 @@ class Log:
 
     def say(self, sentence: str) -> None:
         """Write a sentence, unless some like it were written lately; the next one says so."""
-        text = printable(sentence)
+        text = printable(in_one_line(sentence))
         shape = _VARIES.sub("#", text)
         with self._lock:
             now_s = self._clock()

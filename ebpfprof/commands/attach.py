@@ -12,7 +12,7 @@ import click
 from ebpfprof.commands.recording_options import (
     RecordingCommand,
     duration_option,
-    require_one_file_for,
+    require_one_for_stdout,
     writing_options,
 )
 from ebpfprof.commands.source_option import opened_sources, require_html_for, source_option
@@ -50,8 +50,9 @@ def command(
       sudo ebpfprof attach --pid 1234 --profile cpu --duration 10 -o cpu.pb.gz
       sudo ebpfprof attach --pid 1234 --profile block,mutex
       sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open
-      sudo ebpfprof attach --pid 1234 --profile block -o - | go tool pprof -top -
-      sudo ebpfprof attach --pid 1234 --profile block -f html --hide-idle
+      sudo ebpfprof attach --pid 1234 -o before
+      sudo ebpfprof attach --pid 1234 --profile block -o waits.html
+      ssh web1 sudo ebpfprof attach 1234 --profile cpu -q -o - > cpu.pb.gz
     """
     from ebpfprof.commands.results import allow_many_files, say_what_is_assumed
     from ebpfprof.console.terminal import progress, working
@@ -60,7 +61,7 @@ def command(
     from ebpfprof.recording.session import Session
     from ebpfprof.system.signals import Signals, interruptible
 
-    require_one_file_for(output, len(pids), options)
+    require_one_for_stdout(output, len(pids) * len(options.recorded_kinds))
     require_html_for(source, writing.format)
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many_files()

@@ -11,6 +11,7 @@ import click
 
 from ebpfprof.commands.recording_options import (
     FORCE_OPTION,
+    IDLE_OPTION,
     format_for,
     format_option,
     output_option,
@@ -57,11 +58,7 @@ _SAME_LENGTH = 0.05
     help="Which of the profiles' values to compare, such as contentions or delay.  "
     "[default: the last one]",
 )
-@click.option(
-    "--hide-idle",
-    is_flag=True,
-    help="Leave waits for work (idle workers, tickers, servers that listen) out of both.",
-)
+@IDLE_OPTION
 def command(
     before: Path,
     after: Path,
@@ -71,7 +68,7 @@ def command(
     normalize: bool,
     per_second: bool,
     sample_type: str | None,
-    hide_idle: bool,
+    hide_idle: bool | None,
 ) -> None:
     """Compare two saved profiles: what grew and what shrank from A to B.
 
@@ -100,6 +97,7 @@ def command(
         raise click.UsageError("--normalize and --per-second scale B in two ways: choose one.")
     base, profile = of_one_kind(read_profile(before), read_profile(after))
     index = None if sample_type is None else formats.index_of(profile, sample_type)
+    hides_idle = formats.hides_idle(format_name, hide_idle)
     if normalize:
         profile = normalized(profile, base)
     elif per_second:
@@ -115,14 +113,14 @@ def command(
             profile,
             base,
             index=index,
-            hide_idle=hide_idle,
+            hide_idle=hides_idle,
             width=width(out),
             color=has_color(out),
         )
-        say(text, end="")
+        say(text, end="", wraps=True)
         return
     data = formats.encode_difference(
-        profile, base, format_name, sample_type=sample_type, hide_idle=hide_idle
+        profile, base, format_name, sample_type=sample_type, hide_idle=hides_idle
     )
     write(data, format_name, output, force=force)
 

@@ -14,10 +14,12 @@ from ebpfprof.commands.parameter_types import Duration, OneOf, Pid
 from ebpfprof.commands.recording_options import (
     FORCE_OPTION,
     FORMATS,
+    IDLE_OPTION,
     format_for,
     format_option,
     list_of,
     output_option,
+    require_one_for_stdout,
 )
 from ebpfprof.commands.target_options import name_option
 from ebpfprof.commands.times import Span, span_of, time_of
@@ -90,12 +92,7 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
 @format_option(FORMATS, default="tables on the terminal", help="Write the merged profiles.")
 @output_option(default="SERVICE-DATE-TIME.KIND.SUFFIX")
 @FORCE_OPTION
-@click.option(
-    "--hide-idle",
-    is_flag=True,
-    help="Leave waits for work (idle workers, tickers, servers that listen) out, and say how much "
-    "that was.",
-)
+@IDLE_OPTION
 @click.option(
     "--compare",
     "compare_s",
@@ -110,12 +107,17 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with all files.")
 @click.option(
-    "--folder",
+    "--config",
+    type=click.Path(),
+    metavar="FILE",
+    help="The agent's settings, which name the folder.  [default: /etc/ebpfprof/agent.toml, if it "
+    "is there]",
+)
+@click.option(
+    "--path",
     type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
-    default=_FOLDER,
-    show_default=True,
-    help="Where the agent writes.",
+    help=f"The folder itself: path in [ring] of the settings.  [default: {_FOLDER}]",
 )
 def command(
     since: str | None,
@@ -130,11 +132,12 @@ def command(
     format_name: str | None,
     output: Path | None,
     force: bool,
-    hide_idle: bool,
+    hide_idle: bool | None,
     compare_s: float | None,
     compare_with: str | None,
     as_json: bool,
-    folder: Path,
+    config: str | None,
+    path: Path | None,
 ) -> None:
     """Show what was recorded by the agent: of any time, also of processes that are gone.
 
@@ -150,6 +153,7 @@ def command(
       sudo ebpfprof history --since 2h --name shop --profile block -o shop.html
       sudo ebpfprof history --since 03:00 --until 04:00 --pod 'shop-*' -f pprof
       sudo ebpfprof history --since '2026-11-25 03:00' --until 03:20 --json
+      sudo ebpfprof history --config ./agent.toml
     """
     from ebpfprof.commands.history_profiles import Showing, compare, find, show
     from ebpfprof.commands.history_selection import Selection
@@ -172,7 +176,7 @@ def command(
     if hide_idle and made == "pprof":
         raise click.UsageError("A pprof file always holds everything: leave out --hide-idle.")
     span, base = _spans(since, until, at, compare_s, compare_with)
-    with RingArchive(folder) as reader:
+    with RingArchive(_folder(config, path)) as reader:
         if reader.warning:
             say(f"ebpfprof: {reader.warning}", err=True)
         if as_json or chosen.is_all:
@@ -181,15 +185,22 @@ def command(
         is_shown = made == "text" and output is None
         showing = Showing("" if is_shown else made, output, force, hide_idle)
         found = find(reader, span, chosen, kinds)
-        if output is not None and len(found.kinds) > 1:
-            raise click.UsageError(
-                f"-o names one file, and there are {', '.join(found.kinds)}: choose one with "
-                "--profile."
-            )
+        require_one_for_stdout(output, len(found.kinds))
         if base is None:
             show(reader, found, showing)
         else:
             compare(reader, find(reader, base, chosen, kinds), found, showing)
+
+
+def _folder(config: str | None, path: Path | None) -> Path:
+    """The folder of the ring. Raises BadConfig, click.UsageError."""
+    if path is not None:
+        if config is not None:
+            raise click.UsageError("--config and --path both name the folder: choose one.")
+        return path
+    from ebpfprof.agent.settings_file import load
+
+    return Path(load(config).ring.path)
 
 
 def _spans(

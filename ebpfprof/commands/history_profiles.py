@@ -15,11 +15,13 @@ from ebpfprof.commands.history_selection import Selection, in_time, named
 from ebpfprof.commands.history_text import coverage_lines, kinds_in, why_nothing
 from ebpfprof.commands.profile_files import write
 from ebpfprof.commands.times import Span, iso, of_day, span_shown
+from ebpfprof.console.output_file import named_for
 from ebpfprof.console.terminal import has_color, say, width, working
 from ebpfprof.console.text import counted, duration, printable
 from ebpfprof.errors import EbpfprofError, RingError
 from ebpfprof.export import formats
 from ebpfprof.export.tables import diff, largest
+from ebpfprof.export.tables.finding import finding, summary
 from ebpfprof.profile.delta import of_same_length
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.ring.coverage import coverage
@@ -42,7 +44,13 @@ class Showing:
     format: str
     output: Path | None
     force: bool
-    hide_idle: bool
+    hide_idle: bool | None
+    """As chosen; None: hidden where people read (formats.hides_idle)."""
+
+    @property
+    def hides_idle(self) -> bool:
+        """Whether what is shown or written leaves out idle waits."""
+        return formats.hides_idle(self.format or "text", self.hide_idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ def show(reader: RingArchive, found: FoundTime, showing: Showing) -> None:
             data = formats.encode(
                 profile,
                 showing.format,
-                hide_idle=showing.hide_idle and showing.format != "pprof",
+                hide_idle=showing.hides_idle,
             )
             write(data, showing.format, _path(showing, found, kind), force=showing.force)
         return
@@ -105,11 +113,13 @@ def show(reader: RingArchive, found: FoundTime, showing: Showing) -> None:
     out = sys.stdout
     for kind in found.kinds:
         merged = _merged(reader, found, kind)
+        sentence = finding(merged.profile) or summary(merged.profile)
         table = largest.render(
-            merged.profile, hide_idle=showing.hide_idle, width=width(out), color=has_color(out)
+            merged.profile, hide_idle=showing.hides_idle, width=width(out), color=has_color(out)
         )
         comments = [printable(each[:_MAX_COMMENT]) for each in merged.profile.comments]
-        say("\n".join([f"\n{_heading(found, merged)}:\n{table}", *comments[:_MAX_COMMENTS]]))
+        lines = [f"\n{sentence}" if sentence else "", f"{_heading(found, merged)}:\n{table}"]
+        say("\n".join([*lines, *comments[:_MAX_COMMENTS]]), wraps=True)
 
 
 def compare(reader: RingArchive, before: FoundTime, after: FoundTime, showing: Showing) -> None:
@@ -135,14 +145,14 @@ def compare(reader: RingArchive, before: FoundTime, after: FoundTime, showing: S
                 scaled,
                 base,
                 showing.format,
-                hide_idle=showing.hide_idle and showing.format != "pprof",
+                hide_idle=showing.hides_idle,
             )
             say(f"ebpfprof: {told}", err=True)
             write(data, showing.format, _path(showing, after, kind), force=showing.force)
             continue
         out = sys.stdout
         text = diff.render(
-            scaled, base, hide_idle=showing.hide_idle, width=width(out), color=has_color(out)
+            scaled, base, hide_idle=showing.hides_idle, width=width(out), color=has_color(out)
         )
         say(f"\n{text}{told}")
 
@@ -198,12 +208,16 @@ def _heading(found: FoundTime, merged: Merged) -> str:
 
 
 def _path(showing: Showing, found: FoundTime, kind: str) -> Path:
-    """Where to write: -o, or SERVICE-DATE-TIME.KIND.SUFFIX."""
+    """Where to write: -o, with the kind if there are several, or SERVICE-DATE-TIME.KIND.SUFFIX."""
+    made = formats.FORMATS[showing.format]
     if showing.output is not None:
-        return showing.output
+        is_one = len(found.kinds) == 1
+        return (
+            showing.output if is_one else named_for(showing.output, kind, made.suffix, made.endings)
+        )
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", found.who).lstrip(".-")[:64] or "history"
     at = clock.strftime("%Y%m%d-%H%M%S", clock.localtime(found.time.begun_ns // 1_000_000_000))
-    return Path(f"{safe}-{at}.{kind}{formats.FORMATS[showing.format].suffix}")
+    return Path(f"{safe}-{at}.{kind}{made.suffix}")
 
 
 def _of(found: FoundTime) -> tuple[RecordedTime, Sequence[IndexedProcess]]:
@@ -217,5 +231,5 @@ def _hint(reader: RingArchive, time: RecordedTime) -> str:
         return f" Recorded then: {named(others)}."
     times = reader.times()
     if times is None:
-        return " There is nothing of any other time either: is `ebpfprof agent` running?"
+        return " There is nothing of any other time either: is the agent running?"
     return f" What there is reaches from {span_shown(times)}."

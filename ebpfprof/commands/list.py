@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
 from ebpfprof.commands.verb import Verb
-from ebpfprof.console.text import listed, printable
+from ebpfprof.console.text import listed, printable, quantity
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
@@ -25,6 +27,8 @@ _MAX_NAME = 24
 _MAX_USER = 16
 _MAX_CONTAINER = 20
 _GAP = 2
+_NUMBERS = ("PID", "CPU", "Memory", "Goroutines")
+_MOST_READING_S = 3.0  # for all processes together
 _ALL, _NONE = "all", "none"
 _COLORS = {_ALL: "green", _NONE: "red"}
 _COLOR_OF_SOME = "yellow"
@@ -45,7 +49,9 @@ _WIDEST = 4096
 def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """List the Go processes here, and whether they can be profiled.
 
-    Without root it sees your own processes only, and says how many others there are.
+    CPU is the share of one processor over half a second, Memory the resident set. Goroutines are
+    counted in the memory of the process, without the runtime's own; "-" where that can't be read.
+    Without root it sees your own processes only, and reports the number of the others.
 
     \b
     Examples:
@@ -56,9 +62,11 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     keep_libraries_to_one_thread()
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
+    from ebpfprof.privileges.checks import missing_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_looking
     from ebpfprof.system.pid_namespace import sees_whole_machine
 
+    missing = missing_capabilities()  # before we give up what listing does not need
     give_up_before_looking()
     with ProcessTable() as processes:
         survey = processes.survey()
@@ -67,29 +75,86 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
         for process in (survey.processes if show_all else survey.go)
         if process.pid != os.getpid() and (not names or has_name(process, names))
     ]
+    load = loads_of(shown)
     if as_json:
-        rows = [asdict(process) for process in shown]
+        rows = [
+            {**asdict(process), **asdict(load.get(process.pid, UNKNOWN_LOAD))} for process in shown
+        ]
         said = {"processes": rows, "unseen": survey.unseen, "unanswered": survey.unanswered}
         say(json.dumps(said, indent=2))
     elif shown:
-        table = render(shown, width(sys.stdout), color=has_color(sys.stdout))
-        say(table + "".join(f"{note}\n" for note in _notes(shown)), end="")
+        table = render(shown, width(sys.stdout), color=has_color(sys.stdout), load=load)
+        say(table + "".join(f"{note}\n" for note in _notes(shown)), end="", wraps=True)
     else:
         say(_nothing(names, show_all))
     if survey.unanswered:
         say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
     if survey.unseen:
-        say(f"ebpfprof: {not_seen(survey.unseen)}", err=True)
+        say(f"ebpfprof: {not_seen(survey.unseen, missing)}", err=True)
     if not sees_whole_machine():
         say(
-            "ebpfprof: only the processes of this container are in sight. Run ebpfprof outside of "
-            "it, or give it the host's pids (docker run --pid=host).",
+            "ebpfprof: Only the processes of this container are visible. Run ebpfprof on the host, "
+            "or start the container with --pid=host.",
             err=True,
         )
 
 
-def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) -> str:
-    """The table, cut to `width` columns; as wide as it takes if that is None.
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a process uses, None where that is not known.
+
+    `cpu` is a part of one processor, `memory_bytes` what is resident, `goroutines` their number.
+    """
+
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    goroutines: int | None = None
+
+
+UNKNOWN_LOAD: Final = Load()
+
+
+def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
+    """What processes use now, by pid, without those that have ended."""
+    from ebpfprof.discovery.usage import UsageMeter
+
+    if not processes:
+        return {}
+    meter = UsageMeter(process.pid for process in processes)
+    goroutines = goroutine_counts(processes)
+    return {
+        pid: Load(usage.cpu, usage.memory_bytes, goroutines.get(pid))
+        for pid, usage in meter.finish().items()
+    }
+
+
+def goroutine_counts(processes: Sequence[GoProcess]) -> dict[int, int]:
+    """The number of goroutines by pid, where it can be read.
+
+    Those whose turn does not come within _MOST_READING_S are left out.
+    """
+    from ebpfprof.errors import EbpfprofError
+    from ebpfprof.server.goroutines import count
+    from symbolizer import SymbolizerError
+
+    found = {}
+    until_s = time.monotonic() + _MOST_READING_S
+    for process in processes:
+        if not process.supported or time.monotonic() > until_s:
+            continue
+        with suppress(EbpfprofError, SymbolizerError):  # without rights, or it has ended
+            found[process.pid] = count(process.pid)
+    return found
+
+
+def render(
+    processes: Sequence[GoProcess],
+    width: int | None,
+    *,
+    color: bool,
+    load: Mapping[int, Load] | None = None,
+) -> str:
+    """The table, cut to `width` columns; as wide as it takes if that is None. `load` is by pid.
 
     Where that leaves too little of the commands, columns are left out, and then the commands; never
     the pids and the names.
@@ -100,9 +165,13 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
 
     from ebpfprof.export.tables.columns import rendered
 
+    loads = [(load or {}).get(process.pid, UNKNOWN_LOAD) for process in processes]
     columns = {
         "PID": [str(process.pid) for process in processes],
         "Name": [_cut(printable(process.name), _MAX_NAME) for process in processes],
+        "CPU": list(map(_cpu, loads)),
+        "Memory": list(map(_memory, loads)),
+        "Goroutines": list(map(_goroutines, loads)),
         "User": [process.user[:_MAX_USER] for process in processes],
         "Go": [_version(process) for process in processes],
         "Build": [process.build_mode for process in processes],
@@ -113,7 +182,7 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
         name: [printable(cell) for cell in cells] for name, cells in columns.items() if any(cells)
     }
     room = _MAX_COMMAND
-    for name in ("", "Container", "Build", "User", "Go"):
+    for name in ("", "Container", "Build", "User", "Go", "Memory", "Goroutines", "CPU"):
         columns.pop(name, None)
         if width is not None:
             taken = (max(map(cell_len, (name, *cells))) for name, cells in columns.items())
@@ -122,7 +191,7 @@ def render(processes: Sequence[GoProcess], width: int | None, *, color: bool) ->
             break
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name, justify="right" if name == "PID" else "left", no_wrap=True)
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     has_commands = room >= _MIN_COMMAND
     if has_commands:
         table.add_column("Command", no_wrap=True)
@@ -148,6 +217,18 @@ def _cut(text: str, room: int) -> str:
     while end > 0 and cell_len(text[:end]) > room - 3:
         end -= 1
     return text[:end] + "..."
+
+
+def _cpu(load: Load) -> str:
+    return "-" if load.cpu is None else f"{100 * load.cpu:.0f}%"
+
+
+def _memory(load: Load) -> str:
+    return "-" if load.memory_bytes is None else quantity(load.memory_bytes, "bytes", 2)
+
+
+def _goroutines(load: Load) -> str:
+    return "-" if load.goroutines is None else str(load.goroutines)
 
 
 def _version(process: GoProcess) -> str:

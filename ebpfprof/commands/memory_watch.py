@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ebpfprof.commands.growth_readers import StackGrowth, TypeGrowth
 from ebpfprof.commands.watching import look_again
 from ebpfprof.console.terminal import say, width
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import EbpfprofError, UnsupportedTarget
 from ebpfprof.export.tables import heap_growth
 from ebpfprof.goruntime.process import for_user
@@ -71,8 +71,9 @@ class MemoryWatch:
             except UnsupportedTarget:  # it samples no stacks: what it tells of any heap is left
                 say(
                     f"ebpfprof: Process {pid} ({printable(target.name)}) keeps no memory profile, "
-                    "so it has no stacks: types and sizes of objects are shown. `ebpfprof serve "
-                    f"--pid {pid} --continuous --profile heap` finds the stacks, with probes.",
+                    "so it has no stacks: types and sizes of objects are shown. To find the stacks "
+                    "with probes:"
+                    + to_type(f"ebpfprof serve --pid {pid} --continuous --profile heap"),
                     err=True,
                 )
                 return _Watched(target, TypeGrowth(target, binary, memory))

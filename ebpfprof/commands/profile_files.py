@@ -38,7 +38,7 @@ def read_profile(path: Path) -> Profile:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise EbpfprofError(
-            f"{shown} cannot be read: {reason}. Give a pprof file, as `ebpfprof attach` writes it."
+            f"{shown} cannot be read: {reason}. Give a pprof file, as ebpfprof attach writes it."
         ) from error
     try:
         return pprof.decode(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _TAKES_ALL = "ebpfprof.takes_all_kinds"
 FORMATS = ("pprof", "folded", "speedscope", "html", "json", "text")  # ebpfprof.export.formats
 _ALL = "all"
+_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9_-]*")  # not the ".2" of shop-1.2
 
 
 def list_of(inner: click.ParamType[Any]) -> Callable[..., list[Any]]:
@@ -81,14 +83,12 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_writing
 
 
-def require_one_file_for(output: Path | None, processes: int, options: Options) -> None:
-    """Raise click.UsageError if -o names a file and several would be written."""
-    profiles = len(options.recorded_kinds)
-    if output and processes * profiles > 1:
+def require_one_for_stdout(output: Path | None, profiles: int) -> None:
+    """Raise click.UsageError if so many profiles would go to stdout, which holds one."""
+    if str(output) == "-" and profiles > 1:
         raise click.UsageError(
-            "-o names one file, but there are several to write "
-            f"(processes: {processes}, profiles of each: {profiles}): leave it out, or choose one "
-            "with --profile."
+            f"-o -: standard output holds one profile, and there are {profiles} to write. Choose "
+            "one with --profile, or give -o a name."
         )
 
 
@@ -108,20 +108,31 @@ def format_for(
 ) -> str:
     """The format to write: the one that was given, else as the name of `output` ends.
 
-    Raises click.UsageError if that is none of `formats`.
+    The `default` where the name has no ending. Raises click.UsageError if the ending is of none of
+    `formats`.
     """
     if given or output is None:
         return given or default
+    from ebpfprof.export.formats import FORMATS as KNOWN
     from ebpfprof.export.formats import of_name
 
-    found = of_name(output.name) or default
-    if found not in formats:
+    found = of_name(output.name)
+    if found is None or found not in formats:
+        require_no_ending(output, [(name, KNOWN[name].suffix) for name in formats])
+    return found if found and found in formats else default
+
+
+def require_no_ending(output: Path, endings: Sequence[tuple[str, str]]) -> None:
+    """Raise click.UsageError if a file name ends as one of a format, since we have none for it.
+
+    `endings` has the formats that there are, and how names of their files end.
+    """
+    if _ENDING.fullmatch(output.suffix):
+        known = ", ".join(f"{ending} ({name})" for name, ending in endings)
         raise click.UsageError(
-            f"A file that is called {printable(output.name)} would be {found}, which can't be "
-            f"written here: choose another name, or say with -f which of {', '.join(formats)} it "
-            "is to be."
+            f"{printable(output.name)}: there is no format for names that end like this. Known "
+            f"are {known}. Or choose the format with -f."
         )
-    return found
 
 
 def output_option(*, default: str) -> Callable[..., Any]:
@@ -131,13 +142,20 @@ def output_option(*, default: str) -> Callable[..., Any]:
         "--output",
         type=click.Path(path_type=Path, allow_dash=True),
         metavar="FILE",
-        help=f"Where to write, - for stdout. A file that is there is not replaced: see --force.  "
-        f"[default: {default}]",
+        help="Where to write, - for stdout. With several profiles, the name of each gets its "
+        f"kind. A file that is there is not replaced: see --force.  [default: {default}]",
     )
 
 
 FORCE_OPTION = click.option(
     "--force", is_flag=True, help="Replace the file that -o names, if it is there."
+)
+IDLE_OPTION = click.option(
+    "--hide-idle/--show-idle",
+    "hide_idle",
+    default=None,
+    help="Hide or show idle waits: workers without work, tickers, servers that listen.  [default: "
+    "hidden in tables, text and HTML, with a line that says how much; other formats have all]",
 )
 ALLOW_UNKNOWN_GO_OPTION = click.option(
     "--allow-unknown-go",
@@ -327,12 +345,7 @@ _WRITING_OPTIONS = (
     output_option(default="COMMAND-PID-DATE-TIME.KIND.SUFFIX"),
     FORCE_OPTION,
     format_option(FORMATS, default="pprof", help="What to write."),
-    click.option(
-        "--hide-idle",
-        is_flag=True,
-        help="Leave waits for work (idle workers, tickers, servers that listen) out of what people "
-        "read, and say how much that was. A pprof file always has them.",
-    ),
+    IDLE_OPTION,
     click.option(
         "-q",
         "--quiet",

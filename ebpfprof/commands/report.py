@@ -10,6 +10,7 @@ import click
 from ebpfprof.commands.recording_options import (
     FORCE_OPTION,
     FORMATS,
+    IDLE_OPTION,
     format_for,
     format_option,
     output_option,
@@ -33,12 +34,7 @@ from ebpfprof.commands.verb import Verb
     help="Which of the profile's values to show, such as contentions, delay, inuse_space.  "
     "[default: the last one]",
 )
-@click.option(
-    "--hide-idle",
-    is_flag=True,
-    help="Leave waits for work (idle workers, tickers, servers that listen) out, and say how much "
-    "that was.",
-)
+@IDLE_OPTION
 @source_option
 def command(
     file: Path,
@@ -46,7 +42,7 @@ def command(
     output: Path | None,
     force: bool,
     sample_type: str | None,
-    hide_idle: bool,
+    hide_idle: bool | None,
     source: tuple[str, ...],
 ) -> None:
     """Show a saved profile, or write it in another format.
@@ -57,7 +53,7 @@ def command(
     \b
     Examples:
       ebpfprof report waits.block.pb.gz
-      ebpfprof report waits.block.pb.gz --hide-idle
+      ebpfprof report waits.block.pb.gz --show-idle
       ebpfprof report waits.block.pb.gz -o waits.html
       ebpfprof report waits.block.pb.gz -o waits.html --source ~/src/shop
       ebpfprof report today.cpu.pb.gz -o today.speedscope.json
@@ -79,22 +75,24 @@ def command(
         profile = read_profile(file)
         texts = texts_of(profile, sources) if sources else None
     index = None if sample_type is None else formats.index_of(profile, sample_type)
+    hides_idle = formats.hides_idle(format_name, hide_idle)
     if format_name == "text" and output is None:
         out = sys.stdout
         text = report.render(
-            profile, index=index, hide_idle=hide_idle, width=width(out), color=has_color(out)
+            profile, index=index, hide_idle=hides_idle, width=width(out), color=has_color(out)
         )
-        say(text, end="")
+        say(text, end="", wraps=True)
         return
     data = formats.encode(
-        profile, format_name, hide_idle=hide_idle, sample_type=sample_type, sources=texts
+        profile, format_name, hide_idle=hides_idle, sample_type=sample_type, sources=texts
     )
     write(data, format_name, output, force=force)
-    if hide_idle and format_name != "text" and (hidden := hidden_line(profile, split(profile)[1])):
-        say(hidden, err=True, end="")
+    is_asked_for = hide_idle or (output is not None and str(output) != "-")
+    if hides_idle and is_asked_for and format_name != "text":
+        say(hidden_line(profile, split(profile)[1]), err=True, end="")
 
 
-def refuse_for_pprof(format_name: str, *, hide_idle: bool, sample_type: str | None) -> None:
+def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:
     """Raise click.UsageError for options that would leave something out of a pprof file."""
     for option, given in (("--hide-idle", hide_idle), ("--sample-type", sample_type)):
         if given and format_name == "pprof":

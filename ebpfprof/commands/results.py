@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from ebpfprof.commands import short_form
 from ebpfprof.commands.source_option import texts_of
-from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
+from ebpfprof.console.output_file import IfTaken, OutputFile, default_name, named_for
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, height, say, width, working
-from ebpfprof.console.text import duration, listed, printable
-from ebpfprof.overhead.busy import ProcessorTime, on_busy_processors
+from ebpfprof.console.text import duration, listed, printable, to_type
+from ebpfprof.export.tables.quantities import PLUS_MINUS
+from ebpfprof.overhead.busy import ProcessorTime
+from ebpfprof.overhead.cost import own_cost, own_cpu_s
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import loss_lines
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How to write profiles: in which format, and whether without idle waits where people read it.
+    """How to write profiles: in which format, and whether without idle waits.
 
+    `hide_idle` is as chosen; None hides them where people read (formats.hides_idle).
     `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs. Unless
     it `is_long`, what is shown of one process fits the height of a terminal. HTML files have lines
     of `sources`.
@@ -45,7 +48,7 @@ class Writing:
     """
 
     format: str = "pprof"
-    hide_idle: bool = False
+    hide_idle: bool | None = None
     force: bool = False
     to_stderr: bool = False
     is_quiet: bool = False
@@ -63,16 +66,28 @@ class Writing:
         made = FORMATS[self.format]
         if_taken: IfTaken = "number"
         paths: list[Path | Literal["-"]]
-        if output is not None:
-            if_taken = "replace" if self.force else "refuse"
-            paths = ["-" if str(output) == "-" else output]
-        else:
+        parts = [(each, kind) for each in session.targets for kind in session.files(each)]
+        if output is None:
             when = time.localtime()
             paths = [
                 Path(default_name(target.name, target.pid, kind, when, made.suffix))
-                for target in session.targets
-                for kind in session.files(target)
+                for target, kind in parts
             ]
+        else:
+            if_taken = "replace" if self.force else "refuse"
+            if len(parts) == 1:
+                paths = ["-" if str(output) == "-" else output]
+            else:
+                has_pid = len(session.targets) > 1
+                paths = [
+                    named_for(
+                        output,
+                        f"{target.pid}.{kind}" if has_pid else kind,
+                        made.suffix,
+                        made.endings,
+                    )
+                    for target, kind in parts
+                ]
         prepare = partial(
             OutputFile.prepare,
             owner=invoking_user(),
@@ -105,11 +120,12 @@ class Writing:
         for hint in dict.fromkeys(hints):
             say(f"ebpfprof: {hint}", err=True)
         accounts = [each.account for report in reports for each in report.profiles if each.account]
-        for line in loss_lines(session.losses(), [each.completeness for each in accounts]):
+        completeness = [each.completeness for each in accounts]
+        for line in loss_lines(session.losses(), completeness, is_long=self.is_long):
             say(f"ebpfprof: {line}", err=True)
         rows = self._rows(reports, written)
         if not self.is_quiet:
-            self._show_findings(reports, is_short=rows is not None)
+            self._show_findings(reports)
         for report, profiles in () if self.is_quiet else shown:
             for profile, file in profiles:
                 with _kept(errors):
@@ -120,7 +136,7 @@ class Writing:
         self._show_next(written, is_short=rows is not None)
         if not self.is_quiet:
             to_stderr = any(file.name == "-" for file in files)
-            self._show_cost(reports, to_stderr=to_stderr, is_short=rows is not None)
+            self._show_cost(reports, to_stderr=to_stderr)
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -132,7 +148,7 @@ class Writing:
     def _write_one(self, profile: Profile, file: OutputFile, locks: Sequence[Lock]) -> None:
         from ebpfprof.export import formats
 
-        hide_idle = self.hide_idle and self.format != "pprof"
+        hide_idle = formats.hides_idle(self.format, self.hide_idle)
         texts = texts_of(profile, self.sources) if self.sources else None
         encode = partial(
             formats.encode,
@@ -146,20 +162,24 @@ class Writing:
 
     def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:
         """How many rows of each table there is room for; None if that does not matter."""
+        from ebpfprof.export.tables import largest
+
         stream = self._stream(next(iter(written), "-"))
         lines, columns = height(stream), width(stream)
         if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
             return None
         texts = [*_findings(reports[0]), *self._next(written, is_short=True)]
-        texts.append(short_form.cost(reports[0]))
+        texts += short_form.cost(reports, own_part=self._own_part(), is_long=False)
+        if self.hide_idle is not False:
+            texts += [largest.hidden_line_of(profile, columns) for profile in reports[0].profiles]
         return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
 
-    def _show_findings(self, reports: Sequence[Report], *, is_short: bool) -> None:
-        """What stands out, before all else: of each process, one sentence a profile."""
+    def _show_findings(self, reports: Sequence[Report]) -> None:
+        """What stands out, before all else: of each process a sentence, or one for each profile."""
         for report in reports:
-            if found := _findings(report):
-                heading = [] if is_short else [f"\nProcess {report.target.pid}:"]
-                say("\n".join([*heading, *found]), err=self.to_stderr)
+            heading = [f"\nProcess {report.target.pid}:"] if len(reports) > 1 else []
+            text = "\n".join([*heading, *_findings(report)]).replace("+-", PLUS_MINUS)
+            say(text, err=self.to_stderr, wraps=True)
 
     def _show(self, target: Target, profile: Profile, name: str, rows: int | None) -> None:
         from ebpfprof.export.tables import largest
@@ -168,7 +188,7 @@ class Writing:
         stream = self._stream(name)
         table = largest.render(
             profile,
-            hide_idle=self.hide_idle,
+            hide_idle=self.hide_idle is not False,
             limit=rows,
             width=width(stream),
             color=has_color(stream),
@@ -176,13 +196,13 @@ class Writing:
         heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        say(f"\n{heading}:\n{table}", err=to_stderr, end="\n" if rows is None else "")
+        say(f"\n{heading}:\n{table}", err=to_stderr, end="", wraps=True)
 
     def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
         """Where the files are, and how to look at the first of them."""
         for number, text in enumerate(self._next(written, is_short=is_short)):
-            blank = "" if number or self.is_quiet else "\n"
-            say(blank + text, err=self.to_stderr)
+            blank = "" if number or self.is_quiet or is_short else "\n"
+            say(blank + text, err=self.to_stderr, wraps=True)
 
     def _next(self, written: Sequence[str], *, is_short: bool) -> list[str]:
         """The same as lines."""
@@ -194,8 +214,11 @@ class Writing:
         if self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
             # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
-            said.append(f"Next: go tool pprof -http=: {name}")
-            said.append(f"Or: ebpfprof report {name} -o profile.html")
+            commands = f"go tool pprof -http=: {name}", f"ebpfprof report {name} -o profile.html"
+            if is_short:
+                said[-1] += to_type(*commands)
+            else:
+                said.append(f"Next:{to_type(*commands)}")
         return said
 
     def _show_locks(self, report: Report, *, to_stdout: bool) -> None:
@@ -207,28 +230,16 @@ class Writing:
         heading = f"\nLocks of process {target.pid} ({target.name})"
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
-    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool, is_short: bool) -> None:
-        from ebpfprof.overhead.cost import own_cost, own_cpu_s
+    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
+        lines = short_form.cost(reports, own_part=self._own_part(), is_long=self.is_long)
+        if self.is_long:
+            lines = ["", *lines, f"ebpfprof used {own_cost()}."]
+        if lines:
+            say("\n".join(lines), err=self.to_stderr or to_stderr, wraps=True)
 
-        lines = []
-        for each in () if is_short else reports:
-            lines.append(f"Process {each.target.pid} lost {each.cost}.")
-            if each.coverage and each.coverage.is_scaled:
-                lines.append(f"Process {each.target.pid} was {each.coverage} 0 records every wait.")
-                for profile in each.profiles:
-                    error = each.coverage.error(profile.kind)
-                    title = kind_named(profile.kind).title
-                    lines += [f"{title[:1].upper()}{title[1:]} profile: {error}."] if error else []
-        own = "" if is_short else f"ebpfprof itself took {own_cost()}."
-        taken = (ProcessorTime.now() - self.began).taken(own_cpu_s())
-        if taken is not None:
-            lost = {each.target.pid: each.lost for each in reports}
-            own += f" {on_busy_processors(taken, lost)}"
-        if is_short:
-            lines += map(short_form.cost, reports)
-        blank = [] if is_short else [""]
-        text = "\n".join([*blank, *lines, *filter(None, [own.strip()])])
-        say(text, err=self.to_stderr or to_stderr)
+    def _own_part(self) -> float | None:
+        """What we took of the time of all processors (0 to 1); None if they were not busy."""
+        return (ProcessorTime.now() - self.began).taken(own_cpu_s())
 
     def _stream(self, name: str) -> TextIO:
         return sys.stderr if self.to_stderr or name == "-" else sys.stdout
@@ -236,14 +247,10 @@ class Writing:
 
 def _findings(report: Report) -> list[str]:
     """The sentences about what stands out in the profiles of a process."""
-    from ebpfprof.export.tables.finding import finding
+    from ebpfprof.export.tables.finding import summaries
 
     has_locks = kind_with_option("by_lock").name
-    found = (
-        finding(profile, report.locks if profile.kind == has_locks else ())
-        for profile in report.profiles
-    )
-    return [each for each in found if each]
+    return summaries(report.profiles, report.locks, has_locks)
 
 
 @contextmanager
@@ -259,11 +266,11 @@ def _recording_line(session: Session, options: Options, duration_s: float) -> st
     """What is said once all probes are in place; `duration_s` may be infinite."""
     files = {kind for target in session.targets for kind in session.files(target)}
     kinds = [kind for kind in options.kinds if kind in files]
-    profiles = "profile" if len(kinds) == 1 else "profiles"
+    profiles = " profile" if len(kinds) == 1 else ""  # with the usual kinds it fits 80 columns
     processes = "process" if len(session.targets) == 1 else "processes"
     named = ", ".join(f"{target.pid} ({target.name})" for target in session.targets)
     length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
-    return f"recording {listed(kinds)} {profiles} of {processes} {named}{length}; Ctrl-C ends it"
+    return f"recording {listed(kinds)}{profiles} of {processes} {named}{length}; Ctrl-C ends it"
 
 
 def say_what_is_assumed(session: Session) -> None:

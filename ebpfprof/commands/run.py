@@ -14,10 +14,9 @@ from click.shell_completion import CompletionItem
 from ebpfprof.commands.recording_options import (
     RecordingCommand,
     duration_option,
-    require_one_file_for,
     writing_options,
 )
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def command(
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.system.signals import Signals
 
-    _refuse_contradictions(output, options)
+    _refuse_contradictions(output)
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
         raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
@@ -121,8 +120,7 @@ class _Plan:
     duration_s: float
 
 
-def _refuse_contradictions(output: Path | None, options: Options) -> None:
-    require_one_file_for(output, 1, options)
+def _refuse_contradictions(output: Path | None) -> None:
     if str(output) == "-":
         raise click.UsageError(
             "-o -: standard output is the program's own. Give the name of a file."
@@ -215,8 +213,8 @@ class _ProgramRecording:
         if self.has_ended and not self._child.has_ended:
             pid = self._child.pid
             say(
-                f"ebpfprof: What process {pid} runs now is not recorded: `ebpfprof attach --pid "
-                f"{pid}` does that.",
+                f"ebpfprof: What process {pid} runs now is not recorded. To record it:"
+                + to_type(f"ebpfprof attach --pid {pid}"),
                 err=True,
             )
 
@@ -245,6 +243,6 @@ def _no_go(name: str) -> NotGoProgram:
     kinds = ",".join(kind.name for kind in kinds_of_any_program())
     return NotGoProgram(
         f"Nothing was recorded: {name} is no Go program, and did not replace itself by one. "
-        "Its child processes are not profiled: name the Go program itself, as in "
-        f"`ebpfprof run -- ./program`. For other programs there is --profile {kinds}."
+        f"For other programs there is --profile {kinds}. Child processes are not profiled: name "
+        f"the Go program itself:{to_type('ebpfprof run -- ./program')}"
     )

@@ -13,6 +13,7 @@ from ebpfprof.commands.parameter_types import Duration, OneOf
 from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.source_option import opened_sources, source_option
 from ebpfprof.commands.target_options import target_options
+from ebpfprof.console.text import to_type
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -53,8 +54,8 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
             )
         if not (pids or names or containers or all_go):
             raise click.UsageError(
-                "Say which processes: PID, --name NAME, --container ID or --all-go. "
-                "`ebpfprof list` shows what there is."
+                "Name the processes: PID, --name NAME, --container ID or --all-go. To see which "
+                f"there are:{to_type('ebpfprof list')}"
             )
         followed = tuple(containers) if all_go else ()
         return command(
@@ -295,7 +296,7 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
 
 
 def _read_token(path: str) -> str:
-    from ebpfprof.console.text import printable
+    from ebpfprof.console.text import printable, to_type
 
     try:
         with open(path, "rb") as file:
@@ -307,7 +308,7 @@ def _read_token(path: str) -> str:
     if not (_MIN_TOKEN <= len(token) <= _MAX_TOKEN and is_sound):
         raise click.UsageError(
             f"{printable(path)} holds no token: one line of {_MIN_TOKEN} characters and more, "
-            "without spaces; `openssl rand -hex 16` makes one."
+            f"without spaces. To make one:{to_type('openssl rand -hex 16')}"
         )
     return token
 

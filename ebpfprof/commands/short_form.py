@@ -7,31 +7,66 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import percent
+from ebpfprof.console.text import percent, wrapped
+from ebpfprof.export.tables.quantities import PLUS_MINUS
+from ebpfprof.overhead.busy import on_busy_processors
+from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.report_builder import Report
 
 _MOST_ROWS: Final = 10
+_MUCH: Final = 0.1  # of the processors' time
 _NAME: Final = re.compile(r"([\w.+-]+-\d{8}-\d{6})\.(\w+)\.([\w.]+)")  # without quotes
 _OF_A_TABLE: Final = 3  # an empty line, the heading, the headings of columns
-_OF_A_SCREEN: Final = 4  # the command, that it records, an empty line, the next prompt
+_OF_A_SCREEN: Final = 3  # the command, that it records, the next prompt
 
 
 def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -> int:
     """How many rows each of some tables may have, besides these texts: one at least."""
-    others = sum(math.ceil(max(1, len(line)) / columns) for t in texts for line in t.splitlines())
+    shown = [line for text in texts for line in wrapped(text, columns).splitlines()]
+    others = sum(math.ceil(max(1, len(line)) / columns) for line in shown)
     left = lines - _OF_A_SCREEN - others - _OF_A_TABLE * tables
     return max(1, min(_MOST_ROWS, left // max(1, tables)))
 
 
-def cost(report: Report) -> str:
-    """What the recording cost the process, and what is estimated, in a line or two."""
-    text = f"Process {report.target.pid} lost {percent(report.lost)} of its CPU time"
-    if report.coverage and report.coverage.is_scaled:
-        share = percent(report.coverage.share)
-        text += f"; its waits were recorded {share} of the time, and scaled"
-    return f"{text}. More with --long."
+def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) -> list[str]:
+    """What the recording cost each process, and how accurate it is: a line each, more if `is_long`.
+
+    `own_part` is what we took of the time of all processors (0 to 1), None if they were not busy:
+    if it is much, it has a line, too.
+    """
+    lines = []
+    for report in reports:
+        of = f" of process {report.target.pid}" if len(reports) > 1 else ""
+        if report.overhead:
+            text = str(report.overhead) if is_long else report.overhead.summary
+            lines.append(f"Overhead{of}: {text}.")
+    if lines and not is_long:
+        lines[-1] += " More with --long."
+    if own_part is not None and (is_long or own_part >= _MUCH):
+        lines.append(on_busy_processors(own_part))
+    for report in reports:
+        of = f"Process {report.target.pid}: " if len(reports) > 1 else ""
+        lines += [f"{of}{each}" for each in _accuracy(report, is_long=is_long)]
+    return lines
+
+
+def _accuracy(report: Report, *, is_long: bool) -> list[str]:
+    coverage = report.coverage
+    if not report.records_waits:
+        return []
+    if coverage is None or not coverage.is_scaled:
+        lost = (each.account.completeness.lost for each in report.profiles if each.account)
+        return [] if any(lost) else ["Every wait was recorded."]
+    lines = []
+    for profile in report.profiles if is_long else ():
+        if error := coverage.error(profile.kind):
+            title = kind_named(profile.kind).title
+            lines.append(f"{title[:1].upper()}{title[1:]}: {error}.".replace("+-", PLUS_MINUS))
+    share = percent(coverage.share)
+    lines.append(f"Sampled ({share} of the time). Use --max-overhead 0 to record every wait.")
+    return lines
 
 
 def written(names: Sequence[str]) -> str:

@@ -19,7 +19,6 @@ _USUAL: Final = (
     "compare_s",
     "kinds",
     "names",
-    "all_go",
     "address",
     "continuous",
     "token_mode",
@@ -29,14 +28,18 @@ _USUAL: Final = (
     "all_goroutines",
     "output",
     "format_name",
-    "by_lock",
     "max_overhead",
     "hide_idle",
+    "by_lock",
+    "all_go",
     "per_second",
     "as_json",
     "pids",
 )
 """The options that most people need, the most needed first."""
+
+
+_CHOICES: Final = re.compile(r"\[\w+(\|\w+)+\]")  # of an option that takes one of some words
 
 
 def fits(text: str) -> bool:
@@ -74,15 +77,21 @@ def _with(
                 lines = [heading, *[each for each in lines if len(each) < _COLUMNS - 4][:_EXAMPLES]]
                 formatter.write_text("\n".join(["\b", *lines]))
     records = [each.get_help_record(ctx) for each in options if each in shown]
-    rows = [(typed, _first_words(text)) for typed, text in filter(None, records)]
+    rows = [(_typed(typed), _first_words(text)) for typed, text in filter(None, records)]
     if rows:
         with formatter.section("Options"):
             formatter.write_dl(rows)
     formatter.write_paragraph()
-    formatter.write_text(f"{ctx.command_path} --help-all tells more, and shows all options.")
+    formatter.write_text(f"{ctx.command_path} --help-all shows all options.")
     return formatter.getvalue().rstrip("\n")
 
 
+def _typed(text: str) -> str:
+    """An option with its value, without the list of words that the value may be."""
+    name = re.search(r"--([a-z-]+)", text)
+    return _CHOICES.sub(name[1].upper(), text) if name else text
+
+
 def _first_words(text: str) -> str:
-    """The first sentence, up to a semicolon."""
-    return re.split(r"[.;]\s|\s\s\[", text)[0].rstrip(".")
+    """The first sentence, up to a semicolon or a colon."""
+    return re.split(r"[.;:]\s|\s\s\[", text)[0].rstrip(".")

@@ -11,6 +11,7 @@ import click
 
 from ebpfprof.commands.parameter_types import Pid
 from ebpfprof.commands.recording_options import list_of
+from ebpfprof.console.text import to_type
 
 MIN_CONTAINER_ID = 6
 _PID_ARGUMENTS = "ebpfprof.pid_arguments"
@@ -62,8 +63,8 @@ def _found(
         if not required:
             return []
         raise click.UsageError(
-            "Say which processes: PID, --name NAME, --container ID or --all-go. "
-            "`ebpfprof list` shows what there is."
+            "Name the processes: PID, --name NAME, --container ID or --all-go. To see which there "
+            f"are:{to_type('ebpfprof list')}"
         )
     from ebpfprof.discovery.processes import find
     from ebpfprof.process.process import require_process
@@ -128,8 +129,8 @@ _OPTIONS = (
         help="Process to profile; may be given several times, and without --pid, too.",
     ),
     name_option(
-        help="Processes whose command or executable is called so, or fits the shell pattern; may "
-        "be given several times."
+        help="Processes whose command or executable matches NAME (shell patterns allowed); may be "
+        "given several times."
     ),
     click.option(
         "--container",

@@ -18,7 +18,7 @@ import click
 from ebpfprof.commands.parameter_types import Duration
 from ebpfprof.commands.recording_options import RecordingCommand, duration_option
 from ebpfprof.commands.target_options import target_options
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
@@ -151,7 +151,7 @@ def command(
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
         poller = Poller(session, targets, samples, options, trace)
         if not poller.views:
-            raise click.UsageError("`top` has no table of these profiles: choose others.")
+            raise click.UsageError("top has no table of these profiles: choose others.")
         names = [view.name for view in poller.views]
         first = next((view.name for view in poller.views if view.option), names[0])
         view = TopView(poller.nothing(), names, first, hide_idle=hide_idle)
@@ -169,8 +169,8 @@ def _require_trace_is_possible(pids: list[int], *, is_screen: bool) -> None:
         raise click.UsageError(f"A trace (--last) is of one process; {len(pids)} were chosen.")
     if not is_screen:
         raise click.UsageError(
-            f"--last is for the live table, where {_KEY} writes the trace: elsewhere run "
-            "`ebpfprof trace --last`."
+            f"--last is for the live table, where {_KEY} writes the trace. Elsewhere:"
+            + to_type("ebpfprof trace --last 5s PID")
         )
 
 

@@ -10,12 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.commands.recording_options import require_no_ending
 from ebpfprof.commands.trace_tables import Asked, TraceTables
 from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
-from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.console.text import counted, duration, percent, printable, to_type
 from ebpfprof.export.timelines.formats import FORMATS, of_name
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
@@ -65,7 +66,10 @@ class Tracing:
 
         Raises any of ebpfprof.errors, or click.UsageError.
         """
-        name = self._format_name or (output and of_name(output.name)) or _DEFAULT
+        name = self._format_name or (output and of_name(output.name))
+        if name is None and output is not None:
+            require_no_ending(output, [(each.name, each.suffix) for each in FORMATS.values()])
+        name = name or _DEFAULT
         self._format = FORMATS[name]
         self._to_stdout = output is not None and str(output) == "-"
         with working("Reading the program ...", is_shown=not self._is_quiet):
@@ -118,15 +122,14 @@ class Tracing:
             length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
             kept = ""
             if self._options.last_s is not None:
-                kept = (
-                    f"; the last {self._options.last_s:g} s are kept, `kill -USR1 {os.getpid()}` "
-                    "writes them"
-                )
+                kept = f"; the last {self._options.last_s:g} s are kept"
             say(
                 f"tracing process {target.pid} ({printable(target.name)}){length}{kept}; Ctrl-C "
                 "ends it",
                 err=True,
             )
+            if kept:
+                say(f"To write them now:{to_type(f'kill -USR1 {os.getpid()}')}", err=True)
         with progress(duration_s, is_shown=not self._is_quiet) as draw:
             recorder.record(
                 duration_s,

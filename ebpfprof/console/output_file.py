@@ -6,6 +6,7 @@ import re
 import secrets
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,17 @@ def default_name(
     """
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", command).lstrip(".-")[:64]
     return f"{safe or 'process'}-{pid}-{time.strftime('%Y%m%d-%H%M%S', when)}.{kind}{suffix}"
+
+
+def named_for(path: Path, part: str, suffix: str, endings: Sequence[str]) -> Path:
+    """The path of one of several files: `part` stands before the ending that the name has.
+
+    A name without one of `endings` gets `suffix`: NAME, block gives NAME.block.pb.gz.
+    """
+    name = path.name
+    ending = max((each for each in endings if name.lower().endswith(each)), key=len, default="")
+    stem = name[: len(name) - len(ending)]
+    return path.with_name(f"{stem}.{part}{name[len(stem) :] or suffix}")
 
 
 class OutputFile:

@@ -81,7 +81,7 @@ class OutputFolder:
         if not stat.S_ISREG(mode):
             raise OutputError(
                 f"{shown} is not a regular file: choose another with -o, or write to standard "
-                "output with `-o -` and redirect that."
+                "output with -o - and redirect that."
             )
         if not replaces:
             raise OutputError(

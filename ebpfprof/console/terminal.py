@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, AnyStr, TextIO
 
+from ebpfprof.console.text import wrapped
 from ebpfprof.errors import OutputError
 from ebpfprof.system.signals import interruptible
 
@@ -15,14 +16,18 @@ _MAX_BAR = 40
 _ERASE_LINE = "\r\x1b[K"
 
 
-def say(text: str, *, err: bool = False, end: str = "\n") -> None:
+def say(text: str, *, err: bool = False, end: str = "\n", wraps: bool | None = None) -> None:
     """Print to stdout or stderr; a pipe without a reader (`| head`) is no error.
 
-    Raises OutputError if writing to stdout fails for another reason, such as a full disk.
+    On a terminal, text that `wraps` is wrapped at words; None: text for stderr is, since sentences
+    go there. Commands to type, which are indented, stay whole. Raises OutputError if writing to
+    stdout fails for another reason, such as a full disk.
     """
     stream = sys.stderr if err else sys.stdout
     if stream is None:  # it was closed when we were started
         return
+    if (err if wraps is None else wraps) and (columns := width(stream)):
+        text = wrapped(text, columns)
     encoding = stream.encoding or "ascii"
     try:
         shown = text.encode(encoding, "backslashreplace").decode(encoding) + end

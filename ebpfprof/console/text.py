@@ -1,7 +1,12 @@
 """Text for people: strings of targets made harmless, and numbers with units."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
+_INDENT: Final = "    "
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[num]?s|min|h|[KMGT]iB|B)(?!\w))")
+_KEPT: Final = "\0"  # in place of a space that stays in its line
 _UNITS = (
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -63,6 +68,43 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
         if abs(value) >= size * 0.9995:
             return f"{_with_digits(value / size, digits)} {name}"
     return f"{value:.0f} B"
+
+
+def to_type(*commands: str) -> str:
+    """Commands that people may copy, the end of a message: each on a line of its own, indented."""
+    return "".join(f"\n{_INDENT}{command}" for command in commands)
+
+
+def in_one_line(text: str) -> str:
+    """A message with commands to type, for a place that has one line, such as a log."""
+    return text.replace(f"\n{_INDENT}", " ").replace("\n", " ")
+
+
+def wrapped(text: str, columns: int) -> str:
+    """The text with lines of at most `columns`, broken at words.
+
+    Indented lines stay whole: tables, stacks, commands to type. So do escape sequences.
+    """
+    if "\x1b" in text:
+        return text
+    return "\n".join(_in_columns(line, columns) for line in text.split("\n"))
+
+
+def _in_columns(line: str, columns: int) -> str:
+    if len(line) <= columns or line.startswith(" "):
+        return line
+    # Importing textwrap takes a few milliseconds: only long lines pay for it.
+    from textwrap import wrap
+
+    lines = wrap(
+        _BEFORE_UNIT.sub(_KEPT, line),
+        columns,
+        replace_whitespace=False,
+        expand_tabs=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace(_KEPT, " ")
 
 
 def listed(words: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.background import BackgroundTasks
 from ebpfprof.continuous.readings import tell_user
 from ebpfprof.errors import EbpfprofError, TargetGone
@@ -110,7 +110,7 @@ class Leases:
         except EbpfprofError as error:
             process.is_leased = False
             if not isinstance(error, TargetGone):  # which `ending` tells
-                self._tell(process, printable(str(error)))
+                self._tell(process, printable(in_one_line(str(error))))
             return
         except Exception as error:  # one program that nobody thought of must not hold up others
             process.is_leased = False

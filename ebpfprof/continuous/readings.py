@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.history import Window, limit_size, together
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.profile.delta import difference
@@ -140,7 +140,7 @@ class Readings:
         try:
             await asyncio.to_thread(self._end_window, process)
         except EbpfprofError as error:
-            self._tell(printable(str(error)))
+            self._tell(printable(in_one_line(str(error))))
         if self._on_window:
             process.history.windows.clear()
         limit_size(list(self._histories()), _MAX_SAMPLES)

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess
 from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
@@ -35,7 +35,8 @@ _NOT_OURS, _GONE = "not ours", "gone"
 _EFFECTIVE_UID = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
 
 
-LIST = "`ebpfprof list` shows the Go processes here"
+LIST: Final = "ebpfprof list"
+"""The command that shows which processes there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,16 @@ def not_answered(pids: Iterable[int]) -> str:
     )
 
 
-def not_seen(number: int) -> str:
-    """Sentences about so many processes that could not be looked into, and what to do."""
-    one = number == 1
-    what = f"{number} {'process' if one else 'processes'} could not be looked into"
-    if not missing_capabilities():
-        return f"{what}: the kernel does not let even this user do it."
-    return f"{what}, since {'it is' if one else 'they are'} not this user's. {way_out()}"
+def not_seen(number: int, missing: Sequence[str] | None = None) -> str:
+    """Sentences about so many processes that could not be read, and what to do.
+
+    `missing` are the capabilities that we lacked when we began; None: those that we lack now.
+    """
+    what = f"{number} {'process' if number == 1 else 'processes'} could not be read"
+    if not (missing_capabilities() if missing is None else missing):
+        return f"{what}: the kernel does not allow it, not even to this user."
+    of = "it belongs to another user" if number == 1 else "they belong to other users"
+    return f"{what}: {of}. {way_out()}"
 
 
 _Life = tuple[int, str]
@@ -287,7 +291,10 @@ def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) ->
     where = f" in a container whose id begins with {' or '.join(containers)}" if containers else ""
     kind = "process" if names else "Go process that can be profiled"
     hidden = f" {not_seen(survey.unseen)}" if survey.unseen else ""
-    return f"There is no {kind}{called}{where}.{hidden} {LIST}, `ebpfprof list --all` all others."
+    return (
+        f"There is no {kind}{called}{where}.{hidden}\nTo see the Go processes here, or all:"
+        + to_type(LIST, f"{LIST} --all")
+    )
 
 
 def _is_ours(pid: int) -> bool:

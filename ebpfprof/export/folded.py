@@ -45,7 +45,7 @@ def _sums(profiles: Sequence[Profile], index: int) -> dict[tuple[str, ...], list
             if value < 0:
                 raise InvalidProfile(
                     "The profile has negative values, as a difference has, which folded stacks "
-                    "cannot show: use another format, or `ebpfprof diff` on the two profiles."
+                    "cannot show: use another format, or ebpfprof diff on the two profiles."
                 )
             if value:
                 stack = tuple(table.stack(sample))

@@ -16,30 +16,56 @@ from ebpfprof.profile.model import Lock, Profile
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the suffix of its files, and whether a terminal can show it."""
+    """A format: the suffix of its files, and whether a terminal can show it.
+
+    Files that end in one of `other_suffixes` are of the format, too. If it `hides_idle`, people
+    read it, so that idle waits are hidden unless they ask for them.
+    """
 
     name: str
     suffix: str
     is_text: bool
+    hides_idle: bool = False
+    other_suffixes: tuple[str, ...] = ()
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """What the names of its files end in, its own suffix first."""
+        return (self.suffix, *self.other_suffixes)
 
 
 FORMATS = {
     each.name: each
     for each in (
-        Format("pprof", ".pb.gz", is_text=False),
+        Format("pprof", ".pb.gz", is_text=False, other_suffixes=(".pprof", ".prof")),
         Format("folded", ".folded", is_text=True),
         Format("speedscope", ".speedscope.json", is_text=True),
-        Format("html", ".html", is_text=True),
+        Format("html", ".html", is_text=True, hides_idle=True),
         Format("json", ".json", is_text=True),
-        Format("text", ".txt", is_text=True),
+        Format("text", ".txt", is_text=True, hides_idle=True),
     )
 }
 
 
 def of_name(path: str) -> str | None:
     """The format with the longest suffix that matches the file name; None if none matches."""
-    found = [each for each in FORMATS.values() if path.lower().endswith(each.suffix)]
-    return max(found, key=lambda each: len(each.suffix)).name if found else None
+    found = {
+        ending: each.name
+        for each in FORMATS.values()
+        for ending in each.endings
+        if path.lower().endswith(ending)
+    }
+    return found[max(found, key=len)] if found else None
+
+
+def hides_idle(format_name: str, chosen: bool | None) -> bool:
+    """Whether a file of a format leaves out idle waits: as was chosen, else if people read it.
+
+    A pprof file is always complete.
+    """
+    if format_name == "pprof":
+        return False
+    return FORMATS[format_name].hides_idle if chosen is None else chosen
 
 
 DIFFERENCE_FORMATS = ("text", "html", "folded", "json", "pprof")

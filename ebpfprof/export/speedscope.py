@@ -28,7 +28,7 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
         if min(sample.values) < 0:
             raise InvalidProfile(
                 "The profile has negative values, as a difference has, which speedscope cannot "
-                "show: use another format, or `ebpfprof diff` on the two profiles."
+                "show: use another format, or ebpfprof diff on the two profiles."
             )
         known = sums.setdefault(tuple(table.stack(sample)), [0] * len(sample.values))
         for column, value in enumerate(sample.values):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import UnsupportedTarget
 from ebpfprof.goruntime.bucket_list import BucketList
 from ebpfprof.goruntime.godebug import memory_profile_rate
@@ -90,8 +90,8 @@ def require_profile(target: Target, found: HeapBuckets) -> None:
         raise UnsupportedTarget(
             f"Process {target.pid} ({printable(target.name)}) keeps no memory profile: its "
             "MemProfileRate is 0. The linker sets that where nothing in the program reads the "
-            "profile; a blank import of net/http/pprof changes it. `ebpfprof memory --pid "
-            f"{target.pid}` shows types and sizes of objects without it."
+            "profile; a blank import of net/http/pprof changes it. To see types and sizes of "
+            f"objects without it:{to_type(f'ebpfprof memory --pid {target.pid}')}"
         )
 
 

@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ebpfprof.errors import AttachFailed, BccMissing, KernelUnsupported
+from ebpfprof.console.text import to_type
+from ebpfprof.errors import INSTALL_BCC, AttachFailed, BccMissing, KernelUnsupported
 from ebpfprof.kernel import features, program_cache
 from ebpfprof.kernel.sources import bpf_folder, program_text
 from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES
@@ -265,12 +266,12 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     except (ImportError, OSError, SyntaxError) as error:
         raise BccMissing(
             f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
-            f"{_how_to_get_bcc(Path(sys.prefix))} The package called bcc on PyPI is something else."
+            "The package called bcc on PyPI is something else. " + _how_to_get_bcc(Path(sys.prefix))
         ) from error
     if not hasattr(bcc, "BPF"):
         raise BccMissing(
             f"The module bcc at {bcc.__file__} is not the BPF Compiler Collection. Uninstall that "
-            "package and install `python3-bpfcc` (Debian, Ubuntu) or `python3-bcc` (Fedora)."
+            "package and install python3-bpfcc (Debian, Ubuntu) or python3-bcc (Fedora)."
         )
     return bcc
 
@@ -284,17 +285,20 @@ def _how_to_get_bcc(prefix: Path) -> str:
         settings = (prefix / "pyvenv.cfg").read_text(errors="replace")
     except OSError:  # no virtual environment
         settings = ""
-    install = (
-        "`apt-get install python3-bpfcc` (Debian, Ubuntu) or `dnf install python3-bcc` (Fedora)"
-    )
     if not _HIDES_SYSTEM.search(settings):
-        return f"Install them with {install}, and run ebpfprof with the distribution's own python3."
+        return (
+            "Run ebpfprof with the distribution's own python3. To install them on Debian and "
+            f"Ubuntu, or on Fedora:{to_type(*INSTALL_BCC)}"
+        )
     has_them = any(_PACKAGES.glob("*/*-packages/bcc"))
-    first = "The system has them, but" if has_them else f"Install them with {install}. Besides,"
+    install = "" if has_them else f" Install them first:{to_type(*INSTALL_BCC)}\n"
     return (
-        f"{first} this virtual environment hides the system's packages. Make it again with "
-        "`python3 -m venv --system-site-packages`; with pipx: `pipx install --force "
-        "--system-site-packages ebpfprof`, with the distribution's own python3."
+        "This virtual environment hides the system's packages. Make it again, or with pipx, with "
+        f"the distribution's own python3.{install or ' Type one of:'}"
+        + to_type(
+            "python3 -m venv --system-site-packages FOLDER",
+            "pipx install --force --system-site-packages ebpfprof",
+        )
     )
 
 

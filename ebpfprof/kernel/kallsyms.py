@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ebpfprof.console.text import to_type
 from ebpfprof.privileges.checks import effective_capabilities, way_out
 
 if TYPE_CHECKING:
@@ -134,9 +135,9 @@ def _why_hidden() -> str:
     except (OSError, ValueError):
         restrict = 0
     if restrict > 1:
-        return (
-            f"{what} (kernel.kptr_restrict is {restrict}). Type: sudo sysctl kernel.kptr_restrict=1"
+        return f"{what} (kernel.kptr_restrict is {restrict}). Type:" + to_type(
+            "sudo sysctl kernel.kptr_restrict=1"
         )
     if _CAP_SYSLOG not in effective_capabilities():
         return f"{what} (CAP_SYSLOG is missing). {way_out()}"
-    return f"{what}. Type: sudo sysctl kernel.kptr_restrict=0"
+    return f"{what}. Type:{to_type('sudo sysctl kernel.kptr_restrict=0')}"

@@ -45,13 +45,6 @@ class ProcessorTime:
         return min(1.0, used_s / self.all_s)
 
 
-def on_busy_processors(taken: float, lost: dict[int, float]) -> str:
-    """What all of it comes to, in words: our own part, and by pid what targets lost to probes."""
-    both = ", ".join(
-        f"process {pid} had some {percent(min(1.0, taken + share))} less"
-        for pid, share in lost.items()
-    )
-    return (
-        "All processors were busy meanwhile, so that counts, too: it was "
-        f"{percent(taken)} of their time. With it, {both}."
-    )
+def on_busy_processors(taken: float) -> str:
+    """That our own part of the processors' time was missing elsewhere, a sentence."""
+    return f"All processors were busy: ebpfprof itself used {percent(taken)} of their time."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ebpfprof.console.text import counted, duration, percent, quantity
+from ebpfprof.console.text import duration, percent, quantity
 
 _LEAST_CPU_NS: Final = 1_000_000_000
 
@@ -37,13 +37,6 @@ class Runs:
     def each_ns(self) -> float:
         """How long one run took on average, estimated, in ns."""
         return self.ns / self.count if self.count else 0.0
-
-    def each(self, what: str = "") -> str:
-        """How long one run took, in words, and how many runs were timed."""
-        if self.timed < 1:
-            return f"{what} not timed".lstrip()
-        times = "once" if self.timed == 1 else f"{self.timed} times"
-        return " ".join(filter(None, (duration(self.each_ns), what))) + f", timed {times}"
 
 
 def runs(count: int, timed: int, timed_ns: int) -> Runs:
@@ -106,29 +99,38 @@ class Overhead:
         """The part of its CPU time that the target lost, 0 to 1."""
         return min(1.0, self.ns / self.cpu_ns) if self.cpu_ns else 0.0
 
+    @property
+    def summary(self) -> str:
+        """In a few words: "35 ms, 1 % of the process's CPU time"."""
+        share = f", {percent(self.share)} of the process's CPU time" if self.cpu_ns else ""
+        return f"{duration(self.ns, digits=2)}{share}"
+
     def __str__(self) -> str:
         parts = []
         if self.hits.count:
-            each = (self.hit_ns or 0.0) + self.hits.each_ns
-            trap = "the trap not known"
-            if self.hit_ns is not None:
-                trap = f"{duration(self.hit_ns)} the trap, as tried out"
-            hits, program = counted(self.hits.count, "probe hit"), self.hits.each("our program")
-            parts.append(f"{hits}, some {duration(each)} each: {trap}, {program}")
+            each_ns = (self.hit_ns or 0.0) + self.hits.each_ns
+            parts.append(_times(self.hits, "probe hit", each_ns))
+            if self.hit_ns is None:
+                parts.append("without their traps, whose cost is not known")
         if self.samples.count:
-            samples = counted(self.samples.count, "CPU sample")
-            parts.append(f"{samples}, each {self.samples.each()}")
+            parts.append(_times(self.samples, "CPU sample", self.samples.each_ns))
         if self._is_bounded:
-            parts.append("but no more than its CPU time in the kernel")
-        what = f" ({'; '.join(parts)})" if parts else ""
-        share = f", {percent(self.share)} of its CPU time" if self.cpu_ns else ""
-        return f"some {duration(self.ns)}{share}{what}"
+            parts.append("limited to the CPU time in the kernel")
+        return f"{self.summary} ({', '.join(parts)})" if parts else self.summary
+
+
+def _times(found: Runs, noun: str, each_ns: float) -> str:
+    """The number of runs and what one costs: "10,030 probe hits of 2.9 us"."""
+    nouns = noun if found.count == 1 else f"{noun}s"
+    of_ns = f" of {duration(each_ns, digits=2)}" if each_ns else ""
+    untimed = "" if found.timed else ", our programs not timed"
+    return f"{found.count:,} {nouns}{of_ns}{untimed}"
 
 
 def own_cost() -> str:
-    """What this process and its ended children used until now, in words."""
-    peak = quantity(_peak_bytes(), "bytes")
-    return f"{duration(own_cpu_s() * 1e9)} of CPU time, {peak} of memory at most"
+    """What this process and its ended children used until now, in words; the memory is the most."""
+    peak = quantity(_peak_bytes(), "bytes", digits=2)
+    return f"{duration(own_cpu_s() * 1e9, digits=2)} of CPU time and {peak} of memory"
 
 
 def own_cpu_s() -> float:

@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from ebpfprof.console.text import to_type
 from ebpfprof.errors import SET_USER_ID, KernelUnsupported, PermissionDenied
 from ebpfprof.privileges import capabilities
 from ebpfprof.privileges.capabilities import NUMBERS
@@ -108,7 +109,7 @@ def way_out() -> str:
             "container --pid=host, these capabilities, and a seccomp profile that allows bpf and "
             "perf_event_open (docs/install.md has the command)."
         )
-    return f"Type: sudo {_typed()}"
+    return f"Type:{to_type(f'sudo {_typed()}')}"
 
 
 def in_first_user_namespace() -> bool:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import (
     AttachFailed,
     CommandNotFound,
@@ -325,13 +325,13 @@ def _become(
 def _not_traced(code: int) -> EbpfprofError:
     if code == errno.EPERM:
         return PermissionDenied(
-            "The kernel does not let this user trace a program of its own (ptrace). Look at "
-            f"`cat {_YAMA}`: 3 forbids it to all users. Start the program by itself, and use "
-            "`ebpfprof attach`."
+            "The kernel does not let this user trace a program of its own (ptrace); a 3 in "
+            f"{_YAMA} forbids it to all users. Start the program by itself, and attach to it:"
+            + to_type("ebpfprof attach PID")
         )
     return AttachFailed(
-        f"The program could not be traced: {os.strerror(code)}. Start it by itself, and use "
-        "`ebpfprof attach`."
+        f"The program could not be traced: {os.strerror(code)}. Start it by itself, and attach to "
+        f"it:{to_type('ebpfprof attach PID')}"
     )
 
 
@@ -353,7 +353,7 @@ def _not_run(command: str, answer: bytes) -> EbpfprofError:
         )
     if code == errno.EACCES:
         return CommandNotRunnable(
-            f"{shown} may not be executed: it is a directory, lacks the right (`chmod +x`), or "
+            f"{shown} may not be executed: it is a directory, lacks the right (chmod +x), or "
             "lies where this user or the mount (noexec) does not allow it."
         )
     if code == errno.ENOEXEC:

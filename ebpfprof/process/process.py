@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.file_opener import FileOpener
@@ -97,8 +97,9 @@ class Target(Closing):
                 raise not_yours(pid, "its executable") from error
             if isinstance(error, OSError):
                 raise NoAnswer(
-                    f"The executable of process {pid} can't be read: {error.strerror}. Look what "
-                    f"is wrong with it (`readlink /proc/{pid}/exe`, NFS, FUSE), and try again."
+                    f"The executable of process {pid} can't be read: {error.strerror}. Its "
+                    "file system (NFS, FUSE) may have failed. To see which file it is:"
+                    + to_type(f"readlink /proc/{pid}/exe")
                 ) from error
             raise
 
@@ -260,8 +261,8 @@ def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
 
 def _gone(pid: int) -> str:
     return (
-        f"There is no process {pid}, or it has ended. Look it up with `pgrep -a NAME`; inside a "
-        "container pids differ from those outside."
+        f"There is no process {pid}, or it has ended. Inside a container, pids differ from those "
+        f"outside. To look it up:{to_type('pgrep -a NAME')}"
     )
 
 
@@ -282,8 +283,7 @@ def _pidfd(pid: int) -> int:
         leader = _thread_group(pid)
         if leader not in (None, pid):
             raise UnsupportedTarget(
-                f"{pid} is a thread of process {leader}. Profile the whole process: "
-                f"`--pid {leader}`."
+                f"{pid} is a thread of process {leader}. Profile the whole process: --pid {leader}."
             ) from error
         raise NoSuchProcess(_gone(pid)) from error
 
@@ -328,6 +328,6 @@ def _program_fields(pid: int) -> list[str]:
     leader = _thread_group(pid)
     if leader not in (None, pid):
         raise UnsupportedTarget(
-            f"{pid} is a thread of process {leader}. Profile the whole process: `--pid {leader}`."
+            f"{pid} is a thread of process {leader}. Profile the whole process: --pid {leader}."
         )
     return fields

@@ -8,8 +8,10 @@ from typing import Final
 ALARMING_SHARE: Final = 0.01
 """Losses of this part of all events and more may change what a profile says.
 
-Terminal and page tell smaller ones in a footnote.
+Terminal and page have a line for smaller ones.
 """
+FOOTNOTE_SHARE: Final = 0.001
+"""Losses of a smaller part are in the comments of a profile and with --long only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ebpfprof.console.text import percent
 from ebpfprof.kernel.losses import Loss, losses_since, losses_together
-from ebpfprof.profile.completeness import Completeness
+from ebpfprof.profile.completeness import FOOTNOTE_SHARE, Completeness
 
 if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead
@@ -125,9 +125,9 @@ class RecordingAccount:
         sampling = self.sampling + (coverage.sampling if coverage else "")
         found = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
         if self.overhead:
-            found.append(f"cost of all profiles to the target: {self.overhead}")
+            found.append(f"overhead of all profiles: {self.overhead}")
         if self.own_cost:
-            found.append(f"cost to ebpfprof itself until now: {self.own_cost}")
+            found.append(f"ebpfprof used until then: {self.own_cost}")
         found += [f"incomplete: {loss}" for loss in self.losses]
         found.append(in_proportion(self.completeness))
         if coverage:
@@ -143,28 +143,32 @@ class RecordingAccount:
         longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
         errors = [math.sqrt(variance) / max(delay_ns, 1) for delay_ns, variance in longest]
         error = percent(max(errors, default=0.0))
-        what = "" if coverage.error(self.kind) else "standard error "
-        return [f"{what}of the ten stacks with the longest delays {error} at most"]
+        return [f"at most +-{error} on the ten stacks with the longest delays (one standard error)"]
 
 
 def in_proportion(found: Completeness) -> str:
     """How much losses matter, a sentence; "" without losses."""
     if not found.lost:
         return ""
-    so = "" if found.is_alarming else ", too little to change what the profile says"
+    so = "" if found.is_alarming else ", too little to change what the profile shows"
     share = percent(found.lost_share)
     most = share if share.startswith("less") else f"at most {share}"
     return f"incomplete in all: {most} of what happened{so}"
 
 
-def loss_lines(losses: Iterable[Loss], found: Iterable[Completeness]) -> list[str]:
-    """What the terminal says of losses: each one if they matter to a profile, else a line in all.
+def loss_lines(
+    losses: Iterable[Loss], found: Iterable[Completeness], *, is_long: bool = False
+) -> list[str]:
+    """What the terminal shows of losses, in proportion to what they mean for a profile.
 
-    `found` has the completeness of each profile.
+    Each one if they matter, else a line in all; of the smallest nothing, unless it `is_long`: the
+    comments of the profile have them. `found` has the completeness of each profile.
     """
     worst = max(found, key=lambda each: each.lost_share, default=Completeness())
     if worst.lost and not worst.is_alarming:
-        return [f"{in_proportion(worst)}; its comments say what is missing"]
+        if worst.lost_share < FOOTNOTE_SHARE and not is_long:
+            return []
+        return [f"{in_proportion(worst)}; its comments have the details"]
     return [*(f"incomplete: {loss}" for loss in losses), *filter(None, [in_proportion(worst)])]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import ebpfprof
-from ebpfprof.console.text import percent, printable
+from ebpfprof.console.text import in_one_line, percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
@@ -49,9 +49,9 @@ class Report:
 
     `profiles` has one profile for each recorded kind, in order, then those that options add.
     Without names, profiles hold addresses, and `failure` says why. `hints` are sentences for the
-    user about causes outside of the process: why names are missing, or a debugger. `cost` says what
-    recording cost the process, `lost` which part of its CPU time (0 to 1), `coverage` for how much
-    of the time a bounded recording recorded its waits.
+    user about causes outside of the process: why names are missing, or a debugger. `overhead` is
+    what recording cost the process, `coverage` for how much of the time a bounded recording
+    recorded its waits. `records_waits`: waits were recorded, by probes.
     """
 
     target: Target
@@ -59,9 +59,9 @@ class Report:
     locks: list[Lock] = field(default_factory=list)
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
-    cost: str = ""
-    lost: float = 0.0
+    overhead: Overhead | None = None
     coverage: Coverage | None = None
+    records_waits: bool = False
 
 
 class ReportBuilder:
@@ -70,10 +70,7 @@ class ReportBuilder:
     def __init__(self, recording: Recording, options: Options) -> None:
         self.recording = recording
         self.options = options
-        cost = recording.overhead
-        self.report = Report(
-            recording.target, cost=str(cost or ""), lost=cost.share if cost else 0.0
-        )
+        self.report = Report(recording.target, overhead=recording.overhead)
         self._unnamed: list[str] = []
 
     def account(
@@ -99,7 +96,7 @@ class ReportBuilder:
         if go and go.no_runtime_locks:
             common.append(go.no_runtime_locks)
         if self.report.failure:
-            common.append(f"names are missing: {printable(str(self.report.failure))}")
+            common.append(f"names are missing: {printable(in_one_line(str(self.report.failure)))}")
         if target.allowance.exceeded:
             common.append(self._given_up())
         common += missing

@@ -149,7 +149,7 @@ class RingDatabase:
             )
         raise RingError(
             f"The index of the recorded profiles has version {version}, and this ebpfprof knows "
-            f"{VERSION}: start `ebpfprof agent` of this version, which makes a new one."
+            f"{VERSION}: start the agent of this version, which makes a new one."
         )
 
     def _execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:

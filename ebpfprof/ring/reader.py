@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import printable, to_type
 from ebpfprof.errors import RingError
 from ebpfprof.profile.model import Profile
 from ebpfprof.ring.contents import unpacked
@@ -54,8 +54,8 @@ class RingArchive(Closing):
             self._folder = RingFolder.open(path)
         except FileNotFoundError as error:
             raise RingError(
-                f"Nothing was recorded in {shown}, which does not exist: `sudo ebpfprof agent` "
-                "records continuously, into /var/lib/ebpfprof; --folder names another place."
+                f"Nothing was recorded in {shown}, which does not exist. --path or --config names "
+                f"another folder. To record continuously:{to_type('sudo ebpfprof agent')}"
             ) from error
         try:
             self._database = self._index(shown)
@@ -109,8 +109,8 @@ class RingArchive(Closing):
         if not self._folder.require_index():
             if next(self._folder.files(), None) is None:
                 raise RingError(
-                    f"Nothing was recorded in {shown} yet: `sudo ebpfprof agent` records "
-                    "continuously; --folder names another place."
+                    f"Nothing was recorded in {shown} yet. --path or --config names another "
+                    f"folder. To record continuously:{to_type('sudo ebpfprof agent')}"
                 )
             reason = "it is missing"
         else:

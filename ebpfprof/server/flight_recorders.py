@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable, to_type
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.server.trace_child import FlightChild, TraceFile, TraceSettings
 
@@ -163,8 +163,8 @@ class FlightRecorders:
         others = ", ".join(str(each.pid) for each in self._recorded)
         return NoLastSecondsError(
             503,
-            f"The last seconds are kept of {MOST} processes at most, now of {others}: run "
-            f"`ebpfprof trace --last` for this one.",
+            f"The last seconds are kept of {MOST} processes at most, now of {others}. For "
+            f"this one:{to_type(f'ebpfprof trace --last 5s {process.pid}')}",
         )
 
     @property
@@ -207,7 +207,7 @@ class FlightRecorders:
             recorded.failure = recorded.child.failure or _bug(recorded.running)
             recorded.retry_s = now_s + (math.inf if recorded.child.is_hopeless else RETRY_S)
             if not isinstance(recorded.failure, TargetGone):  # the manager will notice that
-                why = printable(str(recorded.failure))
+                why = printable(in_one_line(str(recorded.failure)))
                 say(f"ebpfprof: The last seconds of process {process.pid}: {why}", err=True)
         elif now_s > recorded.retry_s and self._has_room:
             self._recorded[process] = self._started(process, recorded.lost_ns)

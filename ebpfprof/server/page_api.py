@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 import ebpfprof
 from ebpfprof.console.output_file import default_name
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import json_profile, pprof
@@ -123,9 +123,9 @@ class PageApi:
         except _BadRequestError as error:
             return refused(request.scope, 400, str(error))
         except _NOT_FOUND as error:
-            return refused(request.scope, 404, printable(str(error)))
+            return refused(request.scope, 404, printable(in_one_line(str(error))))
         except EbpfprofError as error:
-            return refused(request.scope, 500, printable(str(error)))
+            return refused(request.scope, 500, printable(in_one_line(str(error))))
 
     async def _timeline(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         windows, shown = [], kind_named(kind)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import folded
 from ebpfprof.profile.lock_labels import LOCK, without_locks
@@ -125,11 +125,11 @@ class PprofEndpoints:
         except BadParameterError as refusal:
             return error(request, 400, str(refusal))
         except NoLastSecondsError as refusal:
-            return error(request, refusal.status, printable(str(refusal)))
+            return error(request, refusal.status, printable(in_one_line(str(refusal))))
         except (TargetGone, NoSuchProcess, UnsupportedTarget) as refusal:
-            return error(request, 404, printable(str(refusal)))
+            return error(request, 404, printable(in_one_line(str(refusal))))
         except EbpfprofError as refusal:
-            return error(request, 500, printable(str(refusal)))
+            return error(request, 500, printable(in_one_line(str(refusal))))
 
     async def fgprof(self, request: Request) -> Response:
         """The wall profile where clients of the package fgprof look for it: /debug/fgprof.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.process.source_files import SourceError, SourceFiles, named_lines
 from ebpfprof.server.refusals import refused
 
@@ -41,7 +41,7 @@ class SourceApi:
         try:
             body = await asyncio.to_thread(self._read, file, profiles)
         except SourceError as error:
-            body = {"problem": printable(str(error))}
+            body = {"problem": printable(in_one_line(str(error)))}
         return JSONResponse(body, headers=_HEADERS)
 
     def _read(self, file: str, profiles: Sequence[Profile]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.console.text import in_one_line
 from ebpfprof.errors import AttachFailed, EbpfprofError, ExitCode, TargetGone
 from ebpfprof.privileges.capabilities import passed_on
 
@@ -29,7 +30,7 @@ _HOPELESS: Final = (
     ExitCode.PERMISSION_DENIED,
     ExitCode.BCC_MISSING,
 )
-_ITS_COMMAND: Final = " Type: sudo "  # which is not for users
+_ITS_COMMAND: Final = " Type:\n"  # which is not for users
 _SAID_BY: Final = "ebpfprof: "
 _MOST_SAID: Final = 4096
 _ANSWER_S: Final = 10.0  # how long it may take, at the end, to answer what was asked
@@ -67,9 +68,8 @@ async def started(command: Sequence[str], *, stdin: int) -> asyncio.subprocess.P
 
 def failure(code: int, said: bytes) -> EbpfprofError:
     """Why a child that ended with this status has no trace; `said` is what it wrote to stderr."""
-    lines = said.decode(errors="replace").strip().splitlines()
-    said_why = lines[-1].removeprefix(_SAID_BY).partition(_ITS_COMMAND)[0] if lines else ""
-    why = said_why or _ended_with(code)
+    last = said.decode(errors="replace").strip().rpartition(_SAID_BY)[2]
+    why = in_one_line(last.partition(_ITS_COMMAND)[0]) or _ended_with(code)
     return TargetGone(why) if code in _GONE else AttachFailed(f"No trace was recorded. {why}")
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NotGoProgram
 from ebpfprof.goruntime.process import go_target
 from ebpfprof.goruntime.programs import Programs
@@ -136,7 +136,7 @@ class GoroutineWatches:
             watched.held.close()
             watched.watch, wait_s = None, _RETRY_S
             is_known = isinstance(error, NotGoProgram)  # the page shows no goroutines of it
-            watched.problem = "" if is_known else printable(str(error))
+            watched.problem = "" if is_known else printable(in_one_line(str(error)))
         watched.due_s = time.monotonic() + wait_s
 
     def _opened(self, pid: int, held: ExitStack) -> GoroutineWatch:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.console.output_file import OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.export import pprof
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import IntervalStart
@@ -71,7 +71,7 @@ class Poller:
         }
         reports = [report for _, found in of_targets for report in found]
         notes = [f"names are missing: {r.failure}" for r in reports if r.failure]
-        notes += dict.fromkeys(hint for r in reports for hint in r.hints)
+        notes += dict.fromkeys(in_one_line(hint) for r in reports for hint in r.hints)
         notes += [self.trace.failure] if self.trace.failure else []
         return Moment(
             readings=readings,

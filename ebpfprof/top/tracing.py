@@ -95,7 +95,7 @@ class TopTrace(Closing):
 
     def _why_not(self) -> str:
         if len(self._targets) != 1:
-            return "A trace is of one process: start top with one, or run `ebpfprof trace PID`."
+            return "A trace is of one process: start top with one, or run ebpfprof trace PID."
         if self._targets[0].recorded.go is None:
             return _NOT_GO
         if self._targets[0].ending:

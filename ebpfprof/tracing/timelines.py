@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.console.text import counted, duration, in_one_line, percent, printable
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.kallsyms import KernelSymbols
@@ -136,6 +136,6 @@ def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Itera
     for loss in recorded.losses:
         yield f"incomplete: {loss}"
     if recorded.c_failure:
-        yield f"incomplete: stacks of C code ({printable(str(recorded.c_failure))})"
+        yield f"incomplete: stacks of C code ({printable(in_one_line(str(recorded.c_failure)))})"
     for name in recorded.missing:
         yield f"not seen: what {name} does, which has no place for a probe"

@@ -67,5 +67,6 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
 
 def error_told(profile: Profile) -> float:
     """The largest standard error of the ten stacks with the longest delays, as a comment has it."""
-    found = [re.search(r"longest delays ([0-9.]+) % at most", line) for line in profile.comments]
+    pattern = r"at most \+-([0-9.]+) % on the ten stacks"
+    found = [re.search(pattern, line) for line in profile.comments]
     return max((float(match[1]) / 100 for match in found if match), default=0.0)

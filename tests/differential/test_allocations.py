@@ -174,12 +174,10 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
             counts = [int(word) for word in target.ask(f"work {MANY}", "counts").split()[1:]]
     allocs = found["allocs"]
     comments = " ".join(allocs.comments)
-    share = re.search(r"recorded ([\d.]+) % of the time, in (\d+) windows", comments)
+    share = re.search(r"sampled ([\d.]+) % of the time, in (\d+) windows", comments)
     assert share, comments
     assert int(share[2]) >= 2
-    told = re.search(
-        r"standard error of all bytes (\S+) %, of the ten largest stacks (\S+) %", comments
-    )
+    told = re.search(r"\+-(\S+) % on all bytes, at most \+-(\S+) % on the ten largest", comments)
     assert told, comments
     error = float(told[2].replace("<", "")) / 100
     # Which stack comes next, chance decides: it is the same all the time.
@@ -229,7 +227,7 @@ def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> N
     counted = by_leaf(allocs, 0)["first"]
     assert 0 < counted < 500_000
     comments = "\n".join(allocs.comments)
-    part = re.search(r"^recorded ([\d.]+) % of the time, from the beginning on", comments, re.M)
+    part = re.search(r"^sampled ([\d.]+) % of the time, from the beginning on", comments, re.M)
     assert part, comments
     assert float(part[1]) < 50
     assert re.search(r"^not in it: [\d.]+ MiB of [\d.]+ MiB, in objects of sizes", comments, re.M)

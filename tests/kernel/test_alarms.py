@@ -69,7 +69,7 @@ def test_a_burst_overdraws_the_budget_by_little_more_than_is_lent(tmp_path: Path
                 running.round(units)
             recorder.interrupt()
             said = recorder.finish().stdout.decode()
-    ((number, unit, percent),) = re.findall(r"lost some ([\d.]+) (us|ms|s), ([\d.]+) %", said)
+    ((number, unit, percent),) = re.findall(r"Overhead: ([\d.]+) (us|ms|s), ([\d.]+) %", said)
     lost_ns = float(number) * {"us": 1e3, "ms": 1e6, "s": 1e9}[unit]
     allowed_ns = max(LENT_NS, lost_ns / float(percent))
     assert lost_ns < allowed_ns + LENT_NS + LATE_NS

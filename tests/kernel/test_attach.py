@@ -54,16 +54,19 @@ def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_pat
     assert finished.stderr == (
         f"recording block profile of process {target.pid} (ticker) for 0.5 s; Ctrl-C ends it\n"
     )
-    text, *cost = finished.stdout.decode().strip().rsplit("\n", 3)
-    heading, *table, written, further, other_way = text.splitlines()
+    lines = finished.stdout.decode().strip().splitlines()
+    sentence, blank, heading, *table = lines[: lines.index(f"Written: {name}")]
+    assert "main.receive" in sentence
+    assert blank == ""
     assert re.fullmatch(rf"Waits of process {target.pid} \(ticker\) in [\d.]+ m?s:", heading)
     assert "main.receive" in "\n".join(table)
-    assert written == f"Written: {name}"
-    assert further == f"Next: go tool pprof -http=: {name}"
-    assert other_way == f"Or: ebpfprof report {name} -o profile.html"
-    assert cost[0] == ""
-    assert cost[1].startswith(f"Process {target.pid} lost some ")
-    assert cost[2].startswith("ebpfprof itself took ")
+    following, pprof_command, report, overhead, *accuracy = lines[len(table) + 4 :]
+    assert following == "Next:"
+    assert pprof_command == f"    go tool pprof -http=: {name}"
+    assert report == f"    ebpfprof report {name} -o profile.html"
+    assert overhead.startswith("Overhead: ")
+    assert overhead.endswith(" of the process's CPU time. More with --long.")
+    assert accuracy[-1] == "Every wait was recorded."
     top = toolchain("1.27").go("tool", "pprof", "-top", name, cwd=tmp_path)
     assert "runtime.chanrecv2" in top
 

@@ -41,6 +41,8 @@ def test_all_of_it_fits_80_by_24(tmp_path: Path) -> None:
     assert text.count("go tool pprof") == 1
     assert "ebpfprof report demo-" in text
     assert "More with --long." in text
+    assert any(line.startswith("Overhead: ") for line in lines)
+    assert any(line.startswith("    go tool pprof -http=: demo-") for line in lines)
 
 
 def test_it_has_what_is_told_of_a_program_that_hangs(tmp_path: Path) -> None:
@@ -71,5 +73,5 @@ def test_the_long_form_has_all(tmp_path: Path) -> None:
         lines = shown(terminal, tmp_path, target.pid, "--long")
     text = "\n".join(lines)
     assert len(lines) > 40
-    assert "ebpfprof itself took" in text
+    assert "\nebpfprof used " in text
     assert "probe hits" in text

@@ -85,8 +85,8 @@ def test_a_missing_capability_is_named(
     )
     assert f" CAP_{missing.upper()} is missing. " in said
     assert said.endswith(
-        f"Type: sudo {python_in(checkout)} -I -m ebpfprof attach --max-overhead 0 --profile block "
-        f"--pid {pid}"
+        f"Type:\n    sudo {python_in(checkout)} -I -m ebpfprof attach --max-overhead 0 "
+        f"--profile block --pid {pid}"
     )
 
 

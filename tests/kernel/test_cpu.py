@@ -63,7 +63,7 @@ def test_by_default_all_three_profiles_are_written(checker: Target, tmp_path: Pa
     pid = checker.pid
     finished = run("--pid", str(pid), "-d", "2", "--profile", "default", folder=tmp_path)
     assert finished.code == 0, finished.stderr
-    assert finished.stderr.startswith("recording block, mutex and cpu profiles of process")
+    assert finished.stderr.startswith("recording block, mutex and cpu of process")
     profiles = {
         kind: pprof.decode(path.read_bytes())
         for kind in ("block", "mutex", "cpu")

@@ -38,14 +38,14 @@ def wait(seconds: float) -> None:
 
 def told_error(profile: Profile) -> float:
     """The standard error of all delays, as a part of them."""
-    (found,) = re.findall(r"of all delays (?:less than )?([\d.]+) %", " ".join(profile.comments))
+    (found,) = re.findall(r"\+-(?:less than )?([\d.]+) % on delays", " ".join(profile.comments))
     return float(found) / 100
 
 
 def is_scaled(finished: Finished) -> bool:
     """Whether the recording was in windows."""
     assert finished.code == ExitCode.OK, finished.stderr
-    return "scaled" in finished.stdout.decode()
+    return "Sampled (" in finished.stdout.decode()
 
 
 def test_a_crowd_has_waited_as_long_as_it_was_watched(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def samples(profile: Profile) -> dict[tuple[Any, ...], tuple[int, ...]]:
 
 
 def history(folder: Path, *arguments: str) -> str:
-    said = verb("history", "--folder", str(folder), *arguments)
+    said = verb("history", "--path", str(folder), *arguments)
     assert said.code == 0, said.stderr
     return said.stdout
 
@@ -178,7 +178,7 @@ def test_other_users_are_told_to_use_sudo(tmp_path: Path) -> None:
         folder.chmod(0o755)
     with open_checkout() as checkout:
         as_nobody = (*by_user(NOBODY, ()), *ebpfprof(checkout, "history"))
-        said = verb("--folder", str(tmp_path / "ring"), command=as_nobody)
+        said = verb("--path", str(tmp_path / "ring"), command=as_nobody)
     assert (said.code, said.stdout) == (4, "")
     assert "can be read by root only" in said.stderr
     assert "use sudo" in said.stderr

@@ -96,7 +96,7 @@ def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatc
 
 
 def test_kptr_restrict_2_hides_kernel_names() -> None:
-    way_out = "(kernel.kptr_restrict is 2). Type: sudo sysctl kernel.kptr_restrict=1"
+    way_out = "(kernel.kptr_restrict is 2). Type:\n    sudo sysctl kernel.kptr_restrict=1"
     with restricted(2):
         assert told() == f"True None {HIDDEN} {way_out}"
 

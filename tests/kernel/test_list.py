@@ -69,10 +69,16 @@ def test_each_process_has_a_line_in_the_table(copy: Path) -> None:
     with Target.start(copy, "--flag", "[red]") as target:
         said = verb("list", "-n", copy.name)
     heading, line = said.stdout.splitlines()
-    assert heading.split() == ["PID", "Name", "User", "Go", "Build", "Profiles", "Command"]
+    load = ["CPU", "Memory", "Goroutines"]
+    assert heading.split() == ["PID", "Name", *load, "User", "Go", "Build", "Profiles", "Command"]
     version = toolchain("1.27").version
     command = [str(copy), "--flag", "[red]"]
-    assert line.split() == [str(target.pid), copy.name, "root", version, "exe", "all", *command]
+    pid, name, cpu, memory, unit, goroutines, *others = line.split()
+    assert (pid, name, unit) == (str(target.pid), copy.name, "MiB")
+    assert cpu.endswith("%")
+    assert float(memory) > 0
+    assert int(goroutines) >= 1
+    assert others == ["root", version, "exe", "all", *command]
 
 
 def test_unsupported_programs_are_listed_with_the_reason(tmp_path: Path) -> None:
@@ -154,9 +160,9 @@ def test_without_rights_only_processes_of_the_user_are_listed(copy: Path) -> Non
     assert roots.pid not in found
     assert 2 not in found
     assert json.loads(said.stdout)["unseen"] >= 1
-    assert "could not be looked into" in said.stderr
-    assert "Type: sudo " in said.stderr
-    assert "could not be looked into" in nothing.stderr
+    assert "could not be read: " in said.stderr
+    assert "Type:\n    sudo " in said.stderr
+    assert "could not be read: " in nothing.stderr
 
 
 @NEEDS_NAMESPACES
@@ -190,7 +196,7 @@ def test_within_a_container_list_says_that_it_sees_no_others() -> None:
         Target.start(unshare, *arguments, env=env, ready=None) as unshared,
     ):
         said = unshared.expect("ready")
-    assert said.startswith("ready True ebpfprof: only the processes of this container are in sight")
+    assert said.startswith("ready True ebpfprof: Only the processes of this container are visible")
 
 
 @pytest.fixture
@@ -236,7 +242,7 @@ def test_attach_records_all_processes_of_a_name(copy: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--name", "no-such-program"), ExitCode.NO_SUCH_PROCESS, "`ebpfprof list`"),
+        (("--name", "no-such-program"), ExitCode.NO_SUCH_PROCESS, "\n    ebpfprof list\n"),
         (("--container", "abcdef"), ExitCode.NO_SUCH_PROCESS, "begins with abcdef"),
         (("--container", "abcde"), ExitCode.USAGE, "at least the first 6 characters"),
         (("--name", ""), ExitCode.USAGE, "empty name"),

@@ -214,7 +214,7 @@ def test_a_missing_process_is_refused(live: LiveSession) -> None:
         live.add((1 << 22) - 1)
 
 
-HITS = re.compile(r"cost of all profiles to the target: .*?([0-9,]+) probe hits?")
+HITS = re.compile(r"overhead of all profiles: .*?([0-9,]+) probe hits?")
 LENGTH = re.compile(r", ([0-9.]+) s, every event")
 
 
@@ -304,7 +304,7 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
         load.kill()
     part = difference(after, before)
     assert int(said(WINDOWS, part)) == int(said(WINDOWS, after)) - first
-    (error,) = [each for each in part.comments if each.startswith("standard error of all")]
+    (error,) = [each for each in part.comments if each.endswith(" on delays (one standard error)")]
     assert error not in (*before.comments, *after.comments)
     assert f"{part.duration_ns / 1e9:.3f} s, every event in windows" in part.comments[0]
 

@@ -175,10 +175,11 @@ def test_a_missing_right_is_named(
     arguments = ("--pid", str(owners.pid), *VERBS[name])
     said = run(checkout, folder, name, *arguments, rights=without(missing))
     assert said.code == ExitCode.PERMISSION_DENIED
-    (line,) = said.stderr.splitlines()
-    assert (
-        f" {named(missing)} {'are' if ',' in named(missing) else 'is'} missing. Type: sudo " in line
+    line, command = said.stderr.splitlines()
+    assert line.endswith(
+        f" {named(missing)} {'are' if ',' in named(missing) else 'is'} missing. Type:"
     )
+    assert command.startswith("    sudo ")
     assert list(folder.iterdir()) == []
 
 

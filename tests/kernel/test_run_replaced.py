@@ -83,7 +83,7 @@ def test_run_does_not_follow_the_exec_of_a_go_program(
     monkeypatch.chdir(tmp_path)
     with running(str(program("brief")), "exec", str(program("sleeper"))) as target:
         (pid,) = children(target.pid)
-        while f"`ebpfprof attach --pid {pid}` does that" not in target.errors:
+        while f"\n    ebpfprof attach --pid {pid}" not in target.errors:
             assert target.returncode is None
         target.close_input()
         assert target.wait() == 0

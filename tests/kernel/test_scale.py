@@ -44,7 +44,7 @@ def crowd(goroutines: int, stacks: int, depth: int, *arguments: str) -> Iterator
 def record_crowd(folder: Path, target: Target) -> tuple[Profile, str]:
     """All goroutines come to wait and are woken once; the profile and what was said at the end."""
     output = folder / "block.prof"  # not of those that all readers of profiles would take
-    with recording(target.pid, folder, "-o", str(output)) as recorder:
+    with recording(target.pid, folder, "--long", "-o", str(output)) as recorder:
         target.ask("park", "parked")
         target.ask("release 1", "parked")
         recorder.interrupt()
@@ -77,7 +77,7 @@ def way(sample: Sample) -> int | None:
 
 def memory_bytes(said: str) -> int:
     """The peak that the command tells of itself."""
-    found = re.search(r"ebpfprof itself took .*, ([0-9.]+) (\wiB) of memory at most", said)
+    found = re.search(r"ebpfprof used .* and ([0-9.]+) (\wiB) of memory", said)
     assert found, said
     return int(float(found[1]) * UNITS[found[2]])
 

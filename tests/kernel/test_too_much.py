@@ -80,7 +80,7 @@ def test_dwarf_beyond_the_memory_limit_leaves_addresses(
 ) -> None:
     native = built(tmp_path, "program", PROGRAM)
     file = tmp_path / "cpu.pb.gz"
-    arguments = ("--profile", "cpu", "--hz", "999", "-o", str(file))
+    arguments = ("--profile", "cpu", "--hz", "999", "--long", "-o", str(file))
     with (
         Target.start(native, *map(str, libraries)) as target,
         recording(target.pid, tmp_path, *arguments) as recorder,
@@ -93,7 +93,7 @@ def test_dwarf_beyond_the_memory_limit_leaves_addresses(
     assert len(said) == 1
     assert "takes more than 512 MiB of memory" in said[0]
     assert re.search(r"[1-9]\d* % of its samples lack names or lines", said[0])
-    memory = re.search(r"itself took .*, (\d+) MiB of memory at most", finished.stdout.decode())
+    memory = re.search(r"ebpfprof used .* and (\d+) MiB of memory", finished.stdout.decode())
     assert memory
     assert int(memory[1]) < MAX_MIB
     profile = pprof.decode(file.read_bytes(), kind="cpu")

@@ -83,8 +83,10 @@ def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
     longest = max(wakers.samples, key=lambda sample: sample.values[1])
     assert longest.variance > 0
     assert any("split among them as windows saw who woke" in text for text in wakers.comments)
-    told = [text for text in wakers.comments if text.startswith("standard error")]
-    assert told == [text for text in block.comments if text.startswith("standard error")]
+    told = [text for text in wakers.comments if text.endswith(" on delays (one standard error)")]
+    assert told == [
+        text for text in block.comments if text.endswith(" on delays (one standard error)")
+    ]
     # Two functions that only wake each other.
     known = [sample for sample in wakers.samples if sample.locations[-1] != UNKNOWN_WAKER]
     waits = {"main.produce": "main.consume", "main.consume": "main.produce"}

@@ -91,7 +91,9 @@ def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     assert 0.9 * whole < sum(times.values()) < 1.1 * whole
     waits = times["chan receive"] + times["runnable"]
     assert waits / sum(times.values()) == pytest.approx(GOROUTINES / (GOROUTINES + 2), rel=0.05)
-    assert "standard error of the ten stacks" in " ".join(profile.comments)
+    assert "on the ten stacks with the longest delays (one standard error)" in " ".join(
+        profile.comments
+    )
     assert not any("of all delays" in each for each in profile.comments)
     said = finished.stdout.decode()
     assert "Time" in said

@@ -100,7 +100,8 @@ def test_of_more_processes_than_that_the_later_ones_have_none_and_learn_why(
             assert (await recorders.trace(first, "go", None)).file.data == b"ok"
             status, why = await refusal(recorders, second)
             assert status == 503
-            assert f"of 1 processes at most, now of {PID}: run `ebpfprof trace --last`" in why
+            assert f"of 1 processes at most, now of {PID}. For this one:" in why
+            assert why.endswith(f"\n    ebpfprof trace --last 5s {PID + 1}")
             # Its place is for the next one once it has ended.
             first.end("process ended")
             next(iter(recorders._recorded.values())).running.cancel()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ebpfprof.console.text import to_type
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.pprof.wire import fields, unpacked
 from ebpfprof.profile.idle_comments import with_behaviours
@@ -61,14 +62,14 @@ _OTHER_FILES = (
 _LONGEST_START = 512
 _COUNTS_AS_TEXT = re.compile(rb"[^\n]{1,256} profile: total [0-9]")
 _ADVICE = {
-    "text": "This is a profile in Go's old text format: fetch it again without `debug=`.",
-    "gperftools": "This is a CPU profile in the old format of gperftools: convert it with "
-    "`go tool pprof -proto PROGRAM FILE`.",
-    "trace": "This is a Go execution trace: open it with `go tool trace`, or make a profile of it "
-    "with `go tool trace -pprof=sync`.",
-    "perf": "This is a data file of perf: read it with `perf report`, or convert it with "
-    "perf_to_profile.",
-    "program": "This is a program, not a profile: record it with `ebpfprof run`.",
+    "text": "This is a profile in Go's old text format: fetch it again without debug=.",
+    "gperftools": "This is a CPU profile in the old format of gperftools. To convert it:"
+    + to_type("go tool pprof -proto PROGRAM FILE"),
+    "trace": "This is a Go execution trace. To open it, or to make a profile of it:"
+    + to_type("go tool trace FILE", "go tool trace -pprof=sync FILE"),
+    "perf": "This is a data file of perf: convert it with perf_to_profile, or read it:"
+    + to_type("perf report -i FILE"),
+    "program": "This is a program, not a profile. To record it:" + to_type("ebpfprof run FILE"),
     "page": "This is a web page, not a profile: its address may be wrong.",
     "json": "This is JSON, not a pprof file: use the pprof file that it was made from.",
 }
@@ -158,7 +159,7 @@ class _Decoder:
         if times > 1:
             raise InvalidProfile(
                 "The file holds several profiles, one after the other: use one of them, or merge "
-                "them with `go tool pprof -proto FILE FILE...`."
+                f"them:{to_type('go tool pprof -proto FILE FILE...')}"
             )
         self._merged.settle()
         message = message_class("Profile").FromString(b"".join(header))
@@ -173,8 +174,8 @@ class _Decoder:
         self._distinct += count
         if self._distinct > MAX_DISTINCT:
             raise InvalidProfile(
-                f"The profile has more than {MAX_DISTINCT} different entries: use a part of it, "
-                "which `go tool pprof -proto -focus=REGEXP FILE` writes."
+                f"The profile has more than {MAX_DISTINCT} different entries: use a part of it:"
+                + to_type("go tool pprof -proto -focus=REGEXP FILE")
             )
 
     def _keep_strings(self, content: bytes, count: int) -> None:

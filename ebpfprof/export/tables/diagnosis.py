@@ -164,7 +164,7 @@ def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | No
         found.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
     shown.update(each.goid for each in new)
     if len(alike) > _MAX_STACKS:
-        found.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see `ebpfprof dump`\n")
+        found.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see ebpfprof dump\n")
     return found
 
 

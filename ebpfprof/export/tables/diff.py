@@ -88,7 +88,7 @@ def render(
         (base, in_base), (profile, in_profile) = split(base), split(profile)
         lines = (
             ("Before", hidden_line(base, in_base)),
-            ("After", hidden_line(profile, in_profile)),
+            ("After", hidden_line(profile, in_profile, has_option=True)),
         )
         hidden = "".join(f"{when}: {line}" for when, line in lines if line)
     text: _Amount = partial(amount, unit=profile.sample_types[index].unit, color=color)

@@ -1,19 +1,23 @@
-"""What stands out in a profile, in one sentence: only where one place makes most of it.
+"""What stands out in a profile, in one sentence; and the sentence that is there if nothing does.
 
-Nothing is said on thin evidence: of few events, of little waiting, or of an estimate that is rough.
+A finding needs evidence: many events, much waiting, and an estimate that is not rough.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from ebpfprof.console.text import duration, percent, printable
-from ebpfprof.export.tables.functions import function_sums
+from ebpfprof.console.text import duration, percent, printable, quantity
+from ebpfprof.export.go_quotes import readable
+from ebpfprof.export.tables.functions import FunctionSums, function_sums
 from ebpfprof.export.tables.operations import OperationSums, operation_sums
+from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.idle import split
-from ebpfprof.profile.model import Lock, Profile
+from ebpfprof.profile.model import Frame, Lock, Profile
+from ebpfprof.profile.operations import frame_of_program, is_of_program
 from ebpfprof.profilers.registry import find_kind
 
 _MOST: Final = 0.5  # of all waiting
@@ -23,6 +27,55 @@ _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MAX_ERROR: Final = 0.1
 _SURE: Final = 2  # standard errors
 _NEARLY_ALL: Final = 0.9
+_ROUGH: Final = 0.5  # a standard error with which the largest place is not known
+
+
+def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: str) -> list[str]:
+    """The findings of the profiles of one process; if there are none, a summary of the first.
+
+    `locks` belong to the profile of kind `locks_kind`.
+    """
+    found = [finding(each, locks if each.kind == locks_kind else ()) for each in profiles]
+    return [each for each in found if each] or [each for each in map(summary, profiles[:1]) if each]
+
+
+def summary(profile: Profile) -> str:
+    """The largest place of a profile in which nothing may stand out, printable.
+
+    "" for a profile of an unknown kind.
+    """
+    kind = find_kind(profile.kind)
+    if kind is None:
+        return ""
+    busy, hidden = split(kind.in_tables(profile))
+    has_functions = kind.table.rows == "functions"
+    if not any(sample.values[-1] for sample in busy.samples):
+        return "Only idle waits were recorded." if hidden else _nothing(kind.nothing)
+    if has_functions:
+        function = function_sums(busy.samples)[0]
+        error, value, count = function.error, function.own, 0
+        whole = sum(sample.values[-1] for sample in busy.samples)
+        share, what = value / whole, _function(busy, function)
+    else:
+        row = operation_sums(busy.samples, busy.module)[0]
+        error, value, count, share = row.error, row.value, row.count, row.share
+        what = f"{printable(row.operation)} in {_place(row)}"
+    if error > _ROUGH:
+        return (
+            "The recording is too short, or sampled too little, to name the largest place; "
+            "--max-overhead 0 records every wait."
+        )
+    unit = profile.sample_types[-1].unit
+    amount = quantity(value, unit, known_digits(error))
+    has_events = kind.table.count and len(profile.sample_types) > 1
+    nouns = kind.events if count != 1 else kind.events.removesuffix("s")
+    times = f" in {count:,} {nouns}" if has_events and count and not error else ""
+    first = "" if share >= _MOST else "No single place stands out. The largest: "
+    return f"{first}{percent(share)} {kind.headline} {what}, {printable(amount)}{times}."
+
+
+def _nothing(words: str) -> str:
+    return f"Nothing was recorded: {words}."
 
 
 def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
@@ -54,8 +107,23 @@ def _of_functions(profile: Profile) -> tuple[str, str] | None:
     error = math.sqrt(share * (1 - share) / count)
     if share - _SURE * error < _MUCH:
         return None
-    told = f"{percent(share)} (give or take {percent(error)})"
-    return told, f"{printable(rows[0].function)} itself"
+    return f"{percent(share)} (give or take {percent(error)})", _function(profile, rows[0])
+
+
+def _function(profile: Profile, row: FunctionSums) -> str:
+    """A function without what it calls, and where the program's own code calls it, printable."""
+    callers = Counter[Frame]()
+    for sample in profile.samples:
+        frames = sample.frames
+        if frames and (readable(frames[0].function), frames[0].file) == (row.function, row.file):
+            own = frame_of_program(frames, profile.module)
+            if own and own is not frames[0]:
+                callers[own] += sample.values[-1]
+    text = f"{printable(row.function)} itself"
+    if is_of_program(row.function, profile.module) or not callers:
+        return text
+    own = callers.most_common(1)[0][0]
+    return f"{text}, called in {_place_of(readable(own.function), own.file, own.line)}"
 
 
 def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | None:
@@ -69,8 +137,8 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
     top = rows[0]
     if top.error > _MAX_ERROR:
         return None
-    told = f", a time estimated to {percent(top.error)}" if top.error else ""
-    mean = f", {duration(top.mean)} at a time" if has_events and not top.error else ""
+    told = f", {_estimate(top.value, top.error)}" if top.error else ""
+    mean = f", mean {duration(top.mean)}" if has_events and not top.error else ""
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
     what = f"{printable(top.operation)} in {_place(top)}{waker}"
     return percent(top.share), f"{what}{mean}{told}"
@@ -87,13 +155,18 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     if error > _MAX_ERROR:
         return ""
     name = printable(lock.name or f"{lock.type or 'the semaphore'} at {lock.address:#x}")
-    told = f" (a time estimated to {percent(error)})" if error else ""
+    told = f" ({_estimate(lock.delay_ns, error)})" if error else ""
     sentence = f"{percent(share)} of the waiting for locks is for one{told}, {name}"
     if lock.holds >= _LEAST_EVENTS:
-        sentence += f", held for {duration(lock.held_ns / lock.holds)} at a time"
+        sentence += f", held for {duration(lock.held_ns / lock.holds)} on average"
         if rows[0].count >= _NEARLY_ALL * lock.contentions:
             sentence += f" by {_place(rows[0])}"
     return f"{sentence}."
+
+
+def _estimate(value_ns: float, error: float) -> str:
+    """A time and its standard error: "22.8 s +-5.8 %"."""
+    return f"{duration(value_ns, known_digits(error))} +-{percent(error)}"
 
 
 def _is_much(profile: Profile, waited_ns: float, count: float, share: float) -> bool:

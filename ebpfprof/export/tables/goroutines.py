@@ -28,7 +28,7 @@ _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
 _NUMBERS: Final = {4: "four", 8: "eight"}
 _NO_STACK: Final = {
-    "running": "(it runs: its stack is not in memory; `ebpfprof top --profile cpu` shows it)"
+    "running": "(it runs: its stack is not in memory; ebpfprof top --profile cpu shows it)"
 }
 _BARE_CALL: Final = "(no stack in memory: Go's scheduler does not know of this system call)"
 _MOVING: Final = "(no stack: it moved at each attempt to read it)"

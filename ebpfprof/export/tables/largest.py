@@ -31,13 +31,20 @@ def render(
         profile = kind.in_tables(profile)
     if hide_idle:
         profile, idle = split(profile)
-        hidden = hidden_line(profile, idle)
+        hidden = hidden_line(profile, idle, has_option=True, width=width)
         if hidden and not profile.samples:
             return f"All that was recorded is idle.\n{hidden}"
     if kind is None or index is not None:
         shown = default_index(profile) if index is None else index
         return functions.render(profile, index=shown, width=width, color=color) + hidden
     return _of_kind(profile, kind, limit=limit, width=width, color=color) + hidden
+
+
+def hidden_line_of(profile: Profile, width: int | None) -> str:
+    """The line with its newline that render() adds for `hide_idle`; "" without idle waits."""
+    kind = find_kind(profile.kind)
+    shown = kind.in_tables(profile) if kind else profile
+    return hidden_line(shown, split(shown)[1], has_option=True, width=width)
 
 
 def _of_kind(

@@ -4,6 +4,7 @@ import math
 
 from ebpfprof.console.text import printable, quantity
 
+PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _MAX_TEXT = 24
 
 
@@ -23,7 +24,7 @@ def error_cell(error: float, *, color: bool) -> str:
     """A standard error as a part of its value (0 to 1): "" where there is none to tell."""
     if error <= 0:
         return ""
-    sign = "\N{PLUS-MINUS SIGN}" if color else "+-"
+    sign = PLUS_MINUS if color else "+-"
     return f"{sign}{100 * error:.2g}%" if error < 0.1 else f"{sign}{100 * error:.0f}%"
 
 

@@ -3,6 +3,7 @@
 from ebpfprof.console.text import duration, printable
 from ebpfprof.export.kinds import title
 from ebpfprof.export.tables import largest
+from ebpfprof.export.tables.finding import finding, summary
 from ebpfprof.profile.model import Profile
 
 _MAX_COMMENTS = 32
@@ -22,12 +23,19 @@ def render(
     width: int | None,
     color: bool,
 ) -> str:
-    """The table of largest.render(), between a line with the title and the comments."""
+    """The table of largest.render(), below a sentence and the title, above the comments.
+
+    The sentence is about the values that the profile's kind shows: there is none with an `index`,
+    nor without samples.
+    """
     length = f" in {duration(profile.duration_ns)}" if profile.duration_ns > 0 else ""
     heading = printable(f"{title(profile)}{length}:", ascii_only=not color)
     table = largest.render(profile, index=index, hide_idle=hide_idle, width=width, color=color)
+    has_sentence = index is None and profile.samples
+    sentence = (finding(profile) or summary(profile)) if has_sentence else ""
+    first = f"{printable(sentence, ascii_only=not color)}\n\n" if sentence else ""
     comments = [
         printable(comment[:_MAX_COMMENT], ascii_only=not color) + "\n"
         for comment in profile.comments[:_MAX_COMMENTS]
     ]
-    return "".join([heading, "\n", table, *(["\n"] if comments else []), *comments])
+    return "".join([first, heading, "\n", table, *(["\n"] if comments else []), *comments])

@@ -57,7 +57,7 @@ def waits_findings(graph: WaitGraph) -> list[str]:
     if open_ns >= _MOST * whole_ns:
         return [
             f"{percent(open_ns / whole_ns)} of the waiting had not ended when the trace did; "
-            "`ebpfprof dump` shows who may hold what is waited for."
+            "ebpfprof dump shows which goroutine may hold what is waited for."
         ]
     much = [each for each in knots(graph) if each.own_ns >= _MUCH * whole_ns][:_MOST_KNOTS]
     found = [printable(knot_sentence(each)) for each in much]

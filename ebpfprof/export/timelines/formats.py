@@ -31,7 +31,7 @@ class TimelineFormat:
 FORMATS: Final = {
     each.name: each
     for each in (
-        TimelineFormat("go", ".trace", "trace", "go tool trace {}", go_trace.encode),
+        TimelineFormat("go", ".trace", "trace", "go tool trace {}", go_trace.encode, (".out",)),
         TimelineFormat(
             "perfetto",
             ".perfetto-trace",

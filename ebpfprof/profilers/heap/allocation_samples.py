@@ -154,17 +154,16 @@ class AllocationCoverage:
 
     @property
     def _recorded(self) -> str:
-        share = f"recorded {percent(self.share)} of the time"
+        share = f"sampled {percent(self.share)} of the time"
         if self.windows:
             windows = counted(self.windows, "window")
             return (
-                f"{share}, in {windows} at random times, and scaled to what the program's own "
-                "counters say: --max-overhead"
+                f"{share}, in {windows} at random times, and scaled to the program's own counters"
             )
         if self.is_cut_short:
             return (
                 f"{share}, from the beginning on: then the budget was used up, and there was no "
-                "time for a window: --max-overhead"
+                "time for a window"
             )
         return ""
 
@@ -198,8 +197,8 @@ class AllocationCoverage:
         if not math.isfinite(of_all):
             return "standard error not known, from a single window"
         return (
-            f"standard error of all bytes {percent(of_all)}, of the ten largest stacks "
-            f"{percent(of_largest)} at most"
+            f"+-{percent(of_all)} on all bytes, at most +-{percent(of_largest)} on the ten largest "
+            "stacks (one standard error)"
         )
 
     def missing(self, _kind: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.profilers.heap import allocation_samples, buckets
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
@@ -31,7 +31,7 @@ def report(
         if kind.name not in builder.recording.kinds:
             continue
         found: list[Sample] = []
-        remarks = [printable(str(why_not))] if why_not else []
+        remarks = [printable(in_one_line(str(why_not)))] if why_not else []
         try:
             if isinstance(counts, AllocationCounts):
                 found = allocation_samples.samples(counts, stacks, of_use=kind is HEAP)

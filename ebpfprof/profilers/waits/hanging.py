@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import counted, duration, printable, to_type
 from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
@@ -24,7 +24,7 @@ def sentences(
     translator: StackTranslator,
     pid: int,
 ) -> list[str]:
-    """A sentence for each place where goroutines hang, the most of them first.
+    """A sentence for each place where goroutines hang, the most of them first; then what to type.
 
     `hanging` is that of LookedDelays. Raises GoTableError if the binary's tables contradict
     themselves.
@@ -42,11 +42,13 @@ def sentences(
             before, before_ns = found[key]
             found[key] = before + count, max(before_ns, longest_ns)
     ordered = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
-    return [
+    sentences = [
         printable(
             f"{counted(count, 'goroutine')} of process {pid} did not move for {duration(ns, 2)} or "
-            f"longer: {name} in {function} ({file.rpartition('/')[2]}:{line}). "
-            f"`ebpfprof dump --pid {pid}` shows what they wait for."
+            f"longer: {name} in {function} ({file.rpartition('/')[2]}:{line})."
         )
         for (name, function, file, line), (count, ns) in ordered[:_MOST]
     ]
+    if sentences:
+        sentences[-1] += to_type(f"ebpfprof dump --pid {pid}")
+    return sentences

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.idle_comments import idle_comments
@@ -92,6 +92,7 @@ class _WaitReporter:
     def report(self) -> None:
         found, options = self._found, self._builder.options
         self._builder.report.coverage = found.coverage
+        self._builder.report.records_waits = True
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
 
@@ -167,7 +168,7 @@ class _WaitReporter:
             remarks.append(_SPLIT)
         missing = []
         if found.unread:
-            missing.append(f"open waits are missing: {printable(str(found.unread))}")
+            missing.append(f"open waits are missing: {printable(in_one_line(str(found.unread)))}")
         account = replace(
             builder.account(kind, title, remarks, missing),
             coverage=None if kind.is_moment else found.coverage,

@@ -110,7 +110,7 @@ class WindowCoverage:
         when = f"in {windows} at random times"
         if self.recorded_ns and not self.windows:
             when = "all of it at the beginning"
-        return f"recorded {percent(self.share)} of the time, {when}, and scaled: --max-overhead"
+        return f"sampled {percent(self.share)} of the time, {when}, and scaled"
 
     @property
     def sampling(self) -> str:
@@ -151,14 +151,15 @@ class WindowCoverage:
         which = "without a window" if not self.windows else "from a single window"
         if self.windows < 2 and not self.looks:
             return f"standard error not known, {which}"
-        of_count = f"not known ({which})"
+        on_count = ""
         factor = 1.0
         if self.windows > 1:
             error = math.sqrt(self.factor * deviation.count_variance)
-            of_count = percent(error / max(deviation.count, 1.0))
+            on_count = f"+-{percent(error / max(deviation.count, 1.0))} on counts, "
             factor = 1.0 if self.looks else self.factor
-        of_delay = math.sqrt(factor * deviation.delay_variance) / max(deviation.delay_ns, 1.0)
-        return f"standard error of all counts {of_count}, of all delays {percent(of_delay)}"
+        on_delay = math.sqrt(factor * deviation.delay_variance) / max(deviation.delay_ns, 1.0)
+        unknown = "" if on_count else f"; counts: not known, {which}"
+        return f"{on_count}+-{percent(on_delay)} on delays (one standard error){unknown}"
 
     def missing(self, kind: str) -> list[str]:
         """In words, what the mutex profile lacks: waits that no release was charged for."""

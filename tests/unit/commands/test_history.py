@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ebpfprof.commands.cli import cli
-from ebpfprof.errors import EbpfprofError
+from ebpfprof.errors import BadConfig, EbpfprofError
 from ebpfprof.export import pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profile.service import ServiceIdentity
@@ -82,7 +82,7 @@ def _now(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def ask(folder: Path, *arguments: str) -> Answer:
     """What it prints; raises the errors that main() would print."""
-    done = CliRunner().invoke(cli, ["history", *arguments, "--folder", str(folder)])
+    done = CliRunner().invoke(cli, ["history", *arguments, "--path", str(folder)])
     if isinstance(done.exception, EbpfprofError):
         raise done.exception
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
@@ -105,11 +105,15 @@ def test_the_list_has_the_dead_and_says_what_was_not_watched(folder: Path) -> No
 
 
 def test_of_a_service_it_adds_up_what_was_recorded(folder: Path) -> None:
-    said = ask(folder, "--since", "14:13:20", "--until", "14:23:20", "--name", "shop").out
+    at = ("--since", "14:13:20", "--until", "14:23:20", "--name", "shop")
+    hidden = ask(folder, *at).out
+    assert "All that was recorded is idle.\nHidden as idle: 10.0 s in 30 waits" in hidden
+    assert "--show-idle shows them" in hidden
+    said = ask(folder, *at, "--show-idle").out
     assert said.startswith(
         "prod/shop, 2026-09-21 14:13:20 to 14:23:20, UTC\n"
         "Watched: 10.0 min of 10.0 min (100 %); 1 process: 42.\n\n"
-        "Waits of prod/shop in 10.0 min:\n"
+        "Only idle waits were recorded.\nWaits of prod/shop in 10.0 min:\n"
     )
     assert "10.0 s  100.0%     30  333 ms  chan receive  main.work" in said
     assert "Goroutines of prod/shop at 14:23:20:" in said
@@ -131,7 +135,7 @@ def test_an_estimate_says_that_it_is_one(folder: Path) -> None:
     said = ask(folder, "--since", "14:13", "--until", "14:23", "--name", "api").out
     assert "7 (ended 14:19:24)" in said
     assert "Did not run: 14:19:24 to 14:23:00: the agent saw no process of it." in said
-    assert "standard error of all counts" in said
+    assert " on delays (one standard error)" in said
     assert "in 160 windows at random times, and scaled" in said
 
 
@@ -194,7 +198,7 @@ def test_a_comparison_is_by_the_time_that_was_watched(folder: Path) -> None:
     said = ask(
         folder,
         *("--since", "14:28:20", "--until", "14:38:20", "--name", "shop"),
-        *("--compare", "10m", "--profile", "block"),
+        *("--compare", "10m", "--profile", "block", "--show-idle"),
     ).out
     assert "Before: prod/shop, 2026-09-21 14:18:20 to 14:28:20, UTC" in said
     assert "Not watched: 14:23:20 to 14:28:20: the agent did not run." in said
@@ -236,7 +240,7 @@ def test_files_of_all_kinds_are_written_here_under_names_of_their_time(
 
 @pytest.mark.parametrize("name", ["x.html", "x.folded", "x.json", "x.txt", "x.speedscope.json"])
 def test_each_format_is_written(folder: Path, tmp_path: Path, name: str) -> None:
-    at = ("--at", "14:18", "--name", "shop", "--profile", "block")
+    at = ("--at", "14:18", "--name", "shop", "--profile", "block", "--show-idle")
     ask(folder, *at, "-o", str(tmp_path / name))
     assert b"main.work" in (tmp_path / name).read_bytes()
 
@@ -283,7 +287,8 @@ def test_json_has_all_for_programs(folder: Path) -> None:
         (("--name", "x", "--compare", "1h", "-f", "speedscope"), "can't be written as speedscope"),
         (("--name", "x", "--hide-idle", "-f", "pprof"), "always holds everything"),
         (("--name", ""), "An empty name fits no process"),
-        (("--since", "14:14", "--name", "shop", "-o", "x.pb.gz"), "-o names one file"),
+        (("--since", "14:14", "--name", "shop", "-o", "-"), "standard output holds one profile"),
+        (("--since", "14:14", "--name", "shop", "-o", "x.svg"), "names that end like this"),
         (("--profile", "blok"), "Did you mean block?"),
     ],
 )
@@ -293,3 +298,18 @@ def test_what_makes_no_sense_is_a_usage_error(
     found = ask(folder, *arguments)
     assert found.code == 2
     assert message in " ".join(found.err.split())
+
+
+def test_the_folder_comes_from_the_settings_of_the_agent(folder: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "agent.toml"
+    settings.write_text(f'[ring]\npath = "{folder}"\n')
+    arguments = ["history", "--since", "14:13", "--until", "14:23"]
+    found = CliRunner().invoke(cli, [*arguments, "--config", str(settings)])
+    assert found.exit_code == 0
+    assert found.stdout == ask(folder, *arguments[1:]).out
+    both = CliRunner().invoke(cli, [*arguments, "--config", str(settings), "--path", str(folder)])
+    assert both.exit_code == 2
+    assert "choose one" in both.stderr
+    settings.write_text("[ring]\npath = 7\n")
+    wrong = CliRunner().invoke(cli, [*arguments, "--config", str(settings)])
+    assert isinstance(wrong.exception, BadConfig)

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from ebpfprof.commands import list as list_verb
 from ebpfprof.commands.cli import cli
-from ebpfprof.commands.list import render
+from ebpfprof.commands.list import Load, render
 from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey
 from ebpfprof.profilers import registry
 from ebpfprof.recording import drop_privileges
@@ -54,6 +55,10 @@ NATIVE = replace(
 )
 
 
+LOAD = Load(1.234, 12 << 20, 34)
+LOADS = {API.pid: LOAD}
+
+
 @pytest.fixture
 def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
     """Run the verb where there are these processes."""
@@ -63,6 +68,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
         monkeypatch.setattr(pid_namespace, "sees_whole_machine", lambda: True)
         # This process has other tests to run (tests/conftest.py).
         monkeypatch.setattr(drop_privileges, "give_up_before_looking", lambda: None)
+        monkeypatch.setattr(list_verb, "loads_of", lambda _: {API.pid: LOAD})
         # As it is called: click keeps the first way in which a command asks for help.
         result = CliRunner().invoke(cli, ["list", *arguments])
         assert result.exit_code == 0, result.output
@@ -74,10 +80,14 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
 def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -> None:
     result = listing(there=(OLD, replace(OLD, pid=10), API))
     assert result.stdout.splitlines() == [
-        "  PID  Name  User  Go      Build    Container     Profiles  Command",
-        "    8  api   www   1.16.1  pie cgo                none      /srv/api --port 80",
-        "   10  api   www   1.16.1  pie cgo                none      /srv/api --port 80",
-        f"71234  api   www   1.27.3  pie cgo  {ID[:12]}  all       /srv/api --port 80",
+        "  PID  Name   CPU  Memory  Goroutines  User  Go      Build    Container     Profiles  "
+        "Command",
+        "    8  api      -       -           -  www   1.16.1  pie cgo                none      "
+        "/srv/api --port 80",
+        "   10  api      -       -           -  www   1.16.1  pie cgo                none      "
+        "/srv/api --port 80",
+        f"71234  api   123%  12 MiB          34  www   1.27.3  pie cgo  {ID[:12]}  all       "
+        "/srv/api --port 80",
         "",
         "8, 10: the program was built with go1.16.1.",
     ]
@@ -87,7 +97,8 @@ def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -
 def test_programs_that_are_not_go_need_the_option_all(listing: Listing) -> None:
     assert "nginx" not in listing(there=(API, NATIVE)).stdout
     result = listing("--all", there=(API, NATIVE))
-    assert "    9  nginx  www   -                              cpu       [nginx]\n" in result.stdout
+    (line,) = (line for line in result.stdout.splitlines() if "nginx" in line)
+    assert line.split() == ["9", "nginx", "-", "-", "-", "www", "-", "cpu", "[nginx]"]
     assert "CPU profile" in result.stdout
     assert "9: " not in result.stdout
 
@@ -130,11 +141,12 @@ def test_unseen_processes_are_reported_on_stderr(
     listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "ebpfprof.discovery.processes.missing_capabilities", lambda: ["CAP_SYS_PTRACE"]
+        "ebpfprof.privileges.checks.missing_capabilities", lambda: ["CAP_SYS_PTRACE"]
     )
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     result = listing(there=(API,), unseen=3)
-    assert "3 processes could not be looked into, since they are not this user's." in result.stderr
+    assert "3 processes could not be read: they belong to other users. Type:" in result.stderr
+    assert "\n    sudo " in result.stderr
     assert "sudo" in result.stderr
     assert "sudo" not in result.stdout
 
@@ -165,7 +177,11 @@ def test_json_has_all_fields_unchanged(listing: Listing) -> None:
         "module": "",
         "module_version": "",
         "started_ns": 0,
+        "cpu": 1.234,
+        "memory_bytes": 12 << 20,
+        "goroutines": 34,
     }
+    assert (old["cpu"], old["memory_bytes"], old["goroutines"]) == (None, None, None)
     assert (old["supported"], old["why_not"]) == (False, OLD.why_not)
     assert (native["is_go"], native["go_version"]) == (False, None)
 
@@ -181,7 +197,7 @@ HOSTILE = "\x1b[2J[bold red]x[/] \r\n\u202eevil\udcff日本語" * 20
 @pytest.mark.parametrize("color", [False, True])
 def test_no_process_can_break_the_table(width: int | None, color: bool) -> None:
     hostile = replace(API, command=HOSTILE, user=HOSTILE, go_version=HOSTILE[:20])
-    lines = render([hostile, API, NATIVE], width, color=color).splitlines()
+    lines = render([hostile, API, NATIVE], width, color=color, load=LOADS).splitlines()
     assert len(lines) == 4
     assert all("\u202e" not in line and "\r" not in line for line in lines)
     if not color:
@@ -193,7 +209,7 @@ def test_no_process_can_break_the_table(width: int | None, color: bool) -> None:
 
 
 def test_columns_give_way_to_the_command() -> None:
-    wide, narrow = (render([API], width, color=False) for width in (100, 50))
+    wide, narrow = (render([API], width, color=False, load=LOADS) for width in (130, 50))
     assert "Container" in wide
     assert "/srv/api --port 80" in wide
     assert "Container" not in narrow

@@ -30,4 +30,4 @@ def test_a_wrong_value_gets_a_sentence(given: list[str], reason: str) -> None:
 
 def test_serve_names_processes_as_the_other_verbs_do() -> None:
     said = [CliRunner().invoke(cli, [verb]).output for verb in ("serve", "attach")]
-    assert all("Say which processes: PID, --name NAME" in each for each in said)
+    assert all("Name the processes: PID, --name NAME" in each for each in said)

@@ -43,7 +43,8 @@ def test_help_all_shows_each_option(verb: str) -> None:
 @pytest.mark.parametrize(
     ("verb", "options"),
     [
-        ("attach", ["--duration", "--profile", "--name"]),
+        ("attach", ["--duration", "--profile", "--name", "--max-overhead", "--by-lock"]),
+        ("attach", ["--hide-idle / --show-idle", "--output", "--format"]),
         ("run", ["--duration", "--profile"]),
         ("top", ["--profile", "--once"]),
         ("serve", ["--listen", "--continuous"]),

@@ -166,8 +166,8 @@ def test_a_name_without_a_match_is_an_error_with_a_way_out(
     with pytest.raises(NoSuchProcess) as raised:
         found(names, all_go=all_go)
     assert words in str(raised.value)
-    assert "3 processes could not be looked into" in str(raised.value)
-    assert "`ebpfprof list`" in str(raised.value)
+    assert "3 processes could not be read" in str(raised.value)
+    assert str(raised.value).endswith("\n    ebpfprof list\n    ebpfprof list --all")
 
 
 def test_ebpfprof_and_its_children_are_never_matched(surveyed: Surveyed) -> None:
@@ -232,8 +232,10 @@ def test_only_users_without_rights_are_told_to_be_root(
     noun = "process" if number == 1 else "processes"
     monkeypatch.setattr(processes, "missing_capabilities", list)
     said = processes.not_seen(number)
-    assert said.startswith(f"{number} {noun} could not be looked into: the kernel ")
+    assert said.startswith(f"{number} {noun} could not be read: the kernel ")
     monkeypatch.setattr(processes, "missing_capabilities", lambda: ["CAP_SYS_PTRACE"])
     monkeypatch.setattr(processes, "way_out", lambda: "Use sudo.")
-    those = "it is" if number == 1 else "they are"
-    assert processes.not_seen(number).endswith(f", since {those} not this user's. Use sudo.")
+    those = "it belongs to another user" if number == 1 else "they belong to other users"
+    assert processes.not_seen(number).endswith(f": {those}. Use sudo.")
+    # The rights that there were at the beginning count, not those that are left.
+    assert processes.not_seen(number, []) == said

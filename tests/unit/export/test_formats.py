@@ -79,8 +79,10 @@ def test_formats_say_how_much_was_hidden() -> None:
 def test_where_all_is_idle_nothing_says_that_nothing_was_recorded() -> None:
     idle = replace(IDLE, samples=IDLE.samples[:1])
     found = lines(idle, "text", hide_idle=True)
-    assert found[1] == "All that was recorded is idle."
-    assert found[2].startswith("Hidden as idle: 700 ns in 7 waits")
+    assert found[0] == "Only idle waits were recorded."
+    assert found[3] == "All that was recorded is idle."
+    assert found[4].startswith("Hidden as idle: 700 ns in 7 waits")
+    assert found[4].endswith("; --show-idle shows them")
     assert not any("Nothing was recorded" in line for line in found)
 
 
@@ -168,8 +170,12 @@ def test_speedscope_has_each_value_type_and_inlined_frames() -> None:
 
 def test_waits_as_text() -> None:
     found = lines(SMALL, "text")
-    assert found[0] == "Waits of api in 30.0 s:"
-    assert re.sub(r" +", " ", found[2]) == "4.50 us 93.8% 1 4.50 us RWMutex.Lock main.work"
+    assert found[:3] == [
+        "100 % of waiting: RWMutex.Lock in main.work (main.go:12), 4.50 us in 1 wait.",
+        "",
+        "Waits of api in 30.0 s:",
+    ]
+    assert re.sub(r" +", " ", found[4]) == "4.50 us 93.8% 1 4.50 us RWMutex.Lock main.work"
     assert found[-1] == "every event was recorded"
 
 
@@ -193,6 +199,8 @@ def test_a_heap_profile_as_text() -> None:
 def test_a_cpu_profile_as_text() -> None:
     found = [re.sub(r" +", " ", line).strip() for line in lines(CPU, "text")]
     assert found == [
+        "60 % of CPU time: sync.(*Mutex).Lock itself, called in main.work (main.go:12), 30 ns.",
+        "",
         "CPU time of api in 1.00 s:",
         "CPU Share Cum Share Function",
         "30 ns 60.0% 30 ns 60.0% sync.(*Mutex).Lock",
@@ -208,7 +216,7 @@ def test_functions_are_limited_and_the_rest_is_counted() -> None:
         for n in range(20)
     )
     found = lines(replace(CPU, samples=samples), "text")
-    assert len(found) == 2 + 15 + 1
+    assert len(found) == 2 + 2 + 15 + 1
     assert found[-1] == "210 ns in all; 5 more functions"
 
 

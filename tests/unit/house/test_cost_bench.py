@@ -175,7 +175,7 @@ def test_a_missing_top_stack_has_the_largest_error() -> None:
 def test_the_standard_error_comes_from_the_profile() -> None:
     ours = profile(a=1000)
     assert compared(profile(a=1000), ours).error == 0
-    told = "of the ten stacks with the longest delays 2.5 % at most"
+    told = "at most +-2.5 % on the ten stacks with the longest delays (one standard error)"
     assert compared(profile(a=1000), replace(ours, comments=(told,))).error == 0.025
 
 

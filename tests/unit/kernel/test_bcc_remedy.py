@@ -37,7 +37,7 @@ def test_an_environment_that_hides_the_systems_bcc_is_to_be_made_again(
 ) -> None:
     (system / packages / "bcc").mkdir(parents=True)
     said = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
-    assert said.startswith("The system has them, but this virtual environment hides ")
+    assert said.startswith("This virtual environment hides the system's packages. ")
     assert "pipx install --force --system-site-packages" in said
     assert "apt-get" not in said
 

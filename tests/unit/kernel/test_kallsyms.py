@@ -116,13 +116,17 @@ HIDDEN = b"0000000000000000 T _stext\n0000000000000000 t do_it\t[module]\n"
         (
             "2\n",
             {CAP_SYSLOG},
-            "(kernel.kptr_restrict is 2). Type: sudo sysctl kernel.kptr_restrict=1",
+            "(kernel.kptr_restrict is 2). Type:\n    sudo sysctl kernel.kptr_restrict=1",
         ),
-        ("2\n", set(), "(kernel.kptr_restrict is 2). Type: sudo sysctl kernel.kptr_restrict=1"),
+        (
+            "2\n",
+            set(),
+            "(kernel.kptr_restrict is 2). Type:\n    sudo sysctl kernel.kptr_restrict=1",
+        ),
         ("1\n", set(), "(CAP_SYSLOG is missing). WAY OUT"),
         ("0\n", set(), "(CAP_SYSLOG is missing). WAY OUT"),
         (None, set(), "(CAP_SYSLOG is missing). WAY OUT"),
-        ("?\n", {CAP_SYSLOG}, ". Type: sudo sysctl kernel.kptr_restrict=0"),
+        ("?\n", {CAP_SYSLOG}, ". Type:\n    sudo sysctl kernel.kptr_restrict=0"),
     ],
 )
 def test_hidden_addresses_give_no_names_but_a_way_out(

@@ -54,16 +54,15 @@ def test_comments_describe_the_time_between_two_snapshots() -> None:
     assert part.comments() == (
         "ebpfprof: block profile of process 7, 5.000 s, every event in windows",
         "sampled somehow",
-        "cost of all profiles to the target: some 200 us, 0.01 % of its CPU time "
-        "(100 probe hits, some 2.00 us each: 1.00 us the trap, as tried out, 1.00 us our program, "
-        "timed 100 times)",
+        "overhead of all profiles: 200 us, 0.01 % of the process's CPU time "
+        "(100 probe hits of 2.0 us)",
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
         # 1,000 events are in it, scaled from a fifth of the time.
         "incomplete in all: at most 1.5 % of what happened",
-        "recorded 20 % of the time, in 10 windows at random times, and scaled: --max-overhead",
-        "standard error of all counts 0 %, of all delays 7.7 %",
-        "of the ten stacks with the longest delays 6 % at most",
+        "sampled 20 % of the time, in 10 windows at random times, and scaled",
+        "+-0 % on counts, +-7.7 % on delays (one standard error)",
+        "at most +-6 % on the ten stacks with the longest delays (one standard error)",
         "2 stacks lost",
     )
     assert dict(part.spread) == {"b": (100, 36.0), "c": (100, 1.0)}
@@ -79,9 +78,7 @@ def test_with_less_than_two_windows_no_error_is_known() -> None:
     assert known in single.comments()
     none = replace(LATER, coverage=EARLIER.coverage) - EARLIER
     assert "standard error not known, without a window" in none.comments()
-    assert any(
-        each.startswith("recorded 0 % of the time, in 0 windows") for each in none.comments()
-    )
+    assert any(each.startswith("sampled 0 % of the time, in 0 windows") for each in none.comments())
     for part in (single, none):
         assert not any("ten stacks" in each for each in part.comments())
 
@@ -91,21 +88,25 @@ def test_without_pauses_no_scaling_is_mentioned() -> None:
     part = replace(LATER, coverage=coverage(11, 65, 40)) - EARLIER
     said = " ".join(part.comments())
     assert "every event, " not in said
-    assert not any(word in said for word in ("windows", "recorded", "error"))
+    assert not any(word in said for word in ("windows", "sampled 0", "error"))
 
 
 def test_losses_are_told_in_proportion() -> None:
     few = replace(EARLIER, coverage=None, events=58_000, losses=(replace(LOST, count=1),))
     assert "incomplete: 1 events lost (lost)" in few.comments()
     told = "incomplete in all: less than 0.01 % of what happened"
-    assert f"{told}, too little to change what the profile says" in few.comments()
+    assert f"{told}, too little to change what the profile shows" in few.comments()
     assert not any("in all" in each for each in replace(few, losses=()).comments())
     many = replace(few, losses=(LOST, replace(FULL, count=600)))
     assert "incomplete in all: at most 1 % of what happened" in many.comments()
-    # The terminal has a line for what does not matter, and all of what does.
+    # The terminal has all of what matters, and a line for what does not; none for the smallest.
     nothing = replace(few, losses=()).completeness
-    assert loss_lines(few.losses, [nothing, few.completeness]) == [
-        f"{told}, too little to change what the profile says; its comments say what is missing"
+    footnote = ", too little to change what the profile shows; its comments have the details"
+    assert loss_lines(few.losses, [nothing, few.completeness]) == []
+    assert loss_lines(few.losses, [nothing, few.completeness], is_long=True) == [told + footnote]
+    some = replace(few, losses=(replace(LOST, count=300),))
+    assert loss_lines(some.losses, [nothing, some.completeness]) == [
+        f"incomplete in all: at most 0.51 % of what happened{footnote}"
     ]
     assert loss_lines(many.losses, [many.completeness, few.completeness]) == [
         "incomplete: 5 events lost (lost)",

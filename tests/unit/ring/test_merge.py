@@ -92,7 +92,7 @@ def test_errors_of_estimates_add_up_to_those_of_one_recording(tmp_path: Path) ->
     whole = difference(sums[4], sums[0])
     assert found.comments[0] == "all of it, 240.000 s, every event in windows"
     assert found.comments[1:] == whole.comments[1:]
-    assert "standard error of all counts 5.1 %, of all delays 2.9 %" in found.comments
+    assert "+-5.1 % on counts, +-2.9 % on delays (one standard error)" in found.comments
     for mine, theirs in zip(found.samples, whole.samples, strict=True):
         assert mine.values == theirs.values
         assert mine.variance == pytest.approx(theirs.variance, rel=1e-2)

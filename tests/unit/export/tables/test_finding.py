@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.export.tables.finding import finding
+from ebpfprof.export.tables.finding import finding, summaries, summary
 from ebpfprof.profile.model import Frame, Location, Lock, Mapping, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
@@ -32,17 +32,13 @@ def block(*samples: Sample, duration_ns: int = 10 * S) -> Profile:
 
 def test_a_place_with_most_of_the_waiting_is_told() -> None:
     found = finding(block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)))
-    assert found == (
-        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 3.00 ms at a time."
-    )
+    assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), mean 3.00 ms.")
 
 
 def test_an_estimate_says_so() -> None:
     error_ns = 0.05 * 15 * S
     found = finding(block(sample(LOCK, 5000, 15 * S, error_ns**2), sample(SEND, 100, 5 * S)))
-    assert found == (
-        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), a time estimated to 5 %."
-    )
+    assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 15.0 s +-5 %.")
 
 
 def test_looks_have_no_mean() -> None:
@@ -83,7 +79,7 @@ def test_a_lock_with_its_holder() -> None:
     )
     lock = Lock(0xC000, "sync.Mutex", "main.Cache.mu", (), (release,), 4000, 8 * S)
     assert finding(profile, [lock]) == (
-        "94 % of the waiting for locks is for one, main.Cache.mu, held for 2.00 ms at a time by "
+        "94 % of the waiting for locks is for one, main.Cache.mu, held for 2.00 ms on average by "
         "main.(*Cache).Get (2.go:20)."
     )
     seldom = Lock(0xC000, "sync.Mutex", None, (), (release,), 40, S)
@@ -100,7 +96,42 @@ def test_a_function_that_takes_a_third_of_the_cpu_time_for_sure() -> None:
         return CPU.make_profile(found, [MAIN], time_ns=0, duration_ns=S)
 
     assert finding(cpu(500, 500)) == (
-        "50 % (give or take 1.6 %) of CPU time: runtime.memmove itself."
+        "50 % (give or take 1.6 %) of CPU time: runtime.memmove itself, "
+        "called in main.copy (2.go:20)."
     )
     assert finding(cpu(35, 65)) == ""  # too uncertain
     assert finding(cpu(40, 40)) == ""  # too few
+
+
+def test_where_nothing_stands_out_the_largest_place_is_reported() -> None:
+    spread = block(sample(LOCK, 5000, 4 * S), sample(SEND, 100, 3 * S), sample(RECEIVE, 9, 3 * S))
+    assert summary(spread) == (
+        "No single place stands out. The largest: 40 % of waiting: Mutex.Lock in "
+        "main.(*Cache).Get (2.go:20), 4.00 s in 5,000 waits."
+    )
+    few = block(sample(LOCK, 1, S // 100), sample(SEND, 1, S // 1000))
+    assert summary(few) == (
+        "91 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 10.0 ms in 1 wait."
+    )
+
+
+def test_a_rough_estimate_names_no_place() -> None:
+    found = summary(block(sample(LOCK, 5000, 15 * S, (9.0 * S) ** 2), sample(SEND, 100, 5 * S)))
+    assert "too short, or sampled too little" in found
+    assert "--max-overhead 0" in found
+    assert "main." not in found
+
+
+def test_the_place_is_in_the_programs_own_code() -> None:
+    stack = ("runtime.chanrecv1", "net/http.(*persistConn).roundTrip", "main.(*Shop).fetch")
+    found = summary(block(sample(stack, 200, 15 * S), sample(SEND, 100, 5 * S)))
+    assert " in main.(*Shop).fetch (3.go:30)" in found
+
+
+def test_there_is_always_a_sentence() -> None:
+    assert summary(block()) == "Nothing was recorded: no goroutine waited and was woken."
+    worker = sample(("runtime.chanrecv1", "main.(*Pool).worker"), 10, S)
+    assert summary(block(worker)) == "Only idle waits were recorded."
+    quiet, loud = block(), block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S))
+    assert summaries([quiet, loud], (), "mutex") == [finding(loud)]
+    assert summaries([quiet, block()], (), "mutex") == [summary(quiet)]

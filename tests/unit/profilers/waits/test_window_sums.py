@@ -178,7 +178,7 @@ def test_the_standard_error_is_shown_in_words() -> None:
     # Two windows: a difference of 2 in 10 ns, for 90 ns that were not watched; three times as much,
     # since a single difference tells little.
     assert sums.coverage().error("block") == (
-        "standard error of all counts 135 %, of all delays 135 %"
+        "+-135 % on counts, +-135 % on delays (one standard error)"
     )
     assert sums.coverage().error("mutex") == ""
     assert "10 % of the time, in 2 windows" in str(sums.coverage())
@@ -196,6 +196,4 @@ def test_a_pause_without_a_window_is_scaled_with_an_unknown_error() -> None:
     assert coverage.is_scaled
     assert totals(sums)[A.return_pcs].count == 20
     assert coverage.error("block") == "standard error not known, without a window"
-    assert str(coverage) == (
-        "recorded 10 % of the time, all of it at the beginning, and scaled: --max-overhead"
-    )
+    assert str(coverage) == "sampled 10 % of the time, all of it at the beginning, and scaled"
