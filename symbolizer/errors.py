@@ -5,6 +5,7 @@ SymbolizerError
 │   └── UnsupportedElf    a sound ELF file, but of another architecture or word size
 ├── NotGoError            not a Go program
 ├── UnsupportedGoVersion  a Go version whose runtime layout is unknown
+│   └── ObfuscatedProgram a program that hides its Go version or its runtime's names
 ├── GoTableError          pclntab, moduledata or build info that contradicts itself
 └── TooMuchToRead         reading a process's files takes more memory or CPU time than is allowed
 """
@@ -35,6 +36,13 @@ class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where i
     def __init__(self, message: str, *, can_be_tried: bool = False) -> None:
         super().__init__(message)
         self.can_be_tried = can_be_tried
+
+
+class ObfuscatedProgram(UnsupportedGoVersion):
+    """A Go program that an obfuscator changed so that its runtime can't be recognised."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the program is obfuscated, as garble does: {what}")
 
 
 class GoTableError(SymbolizerError):

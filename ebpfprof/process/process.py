@@ -304,7 +304,9 @@ def _wait_for_program(pid: int) -> None:
     be taken for another program's later (load_elf_binary, fs/binfmt_elf.c of Linux 6.1 to 7.3).
     """
     until_s = time.monotonic() + _EXEC_PATIENCE_S
-    while int(_program_fields(pid)[23]) == 0:  # startcode; 1 if we may not know it
+    while int((fields := _program_fields(pid))[23]) == 0:  # startcode; 1 if we may not know it
+        if fields[0] == "R":  # it waits for a processor, not for a file system
+            until_s = time.monotonic() + _EXEC_PATIENCE_S
         if time.monotonic() >= until_s:
             raise NoAnswer(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
