@@ -213,6 +213,8 @@ class ProfileView {
     this.sandwich = new Sandwich(this.places.sandwich, { actions });
     this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
     this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
+    for (const element of [...this.controlled, ...Object.values(this.places), this.nothing, this.idle,
+      this.operations.section, this.lockTable.section, this.functions]) element.hidden = true; // until there is a profile
     this.table = new FunctionTable(table, {
       onchoose: (row) => this.chosen(row), onsort: (sort) => this.onchange({ sort }),
     });

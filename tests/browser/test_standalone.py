@@ -112,7 +112,6 @@ def test_a_difference_shows_changes(browser: Chrome, tmp_path: Path) -> None:
     with offline(browser, path):
         page = FlamePage(browser, path)
         assert page.text("h1") == "Waits of shop, compared"
-        page.tick("hide idle waits")
         red, _, blue = page.colour("main.(*Cache).Get")
         assert red > blue + 10
         red, green, blue = page.colour("main.answer")
@@ -131,7 +130,18 @@ def test_a_normalized_base_is_not_scaled_again(browser: Chrome, tmp_path: Path) 
     before = saved(tmp_path, "before", replace(profile, duration_ns=2 * profile.duration_ns))
     after = saved(tmp_path, "after", profile)
     path = tmp_path / "changes.html"
-    ebpfprof("diff", before, after, "--normalize", "-f", "html", "-o", path, folder=tmp_path)
+    ebpfprof(
+        "diff",
+        before,
+        after,
+        "--normalize",
+        "--show-idle",
+        "-f",
+        "html",
+        "-o",
+        path,
+        folder=tmp_path,
+    )
     page = FlamePage(browser, path)
     page.press(Keys.HOME)
     assert page.said == "all, 40.0 s (100 %), base 40.0 s, change 0 ns (0.00 %)"

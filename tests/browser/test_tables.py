@@ -69,6 +69,22 @@ def test_waits_in_progress_have_neither_a_count_nor_a_mean(page: FakedPage) -> N
     assert rows(page, "functions")[0] == "35.1 h 100 % 35.1 h 100 % - - sync.(*Mutex).Lock"
 
 
+OF_A_PROFILE = (
+    *("#functions", "#operations", "#locks", "#graph", "#wakers", "#sandwich", "#search"),
+    *("#value", "#idle", "#download", "#notes"),
+)
+
+
+def test_without_a_profile_there_is_no_empty_control(page: FakedPage) -> None:
+    page.server.answers_profiles.clear()
+    page.open()
+    page.until_text("#state", "Recording.")
+    for empty in OF_A_PROFILE:
+        assert not page.one(empty).is_displayed(), empty
+    page.server.answers_profiles.set()
+    page.until_text("#headline", "Mutex.Lock")
+
+
 def test_nothing_of_another_kind_stays_while_one_is_loaded(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
@@ -77,7 +93,7 @@ def test_nothing_of_another_kind_stays_while_one_is_loaded(page: FakedPage) -> N
     page.until_text("#nothing", "Loading")
     assert page.attribute("[data-kind=cpu]", "aria-selected") == "true"
     assert page.text("#headline") == ""
-    for empty in ("#functions", "#operations", "#graph", "#search", "#value", "#download"):
+    for empty in OF_A_PROFILE:
         assert not page.one(empty).is_displayed(), empty
     page.server.answers_profiles.set()
     page.until_text("#headline", "of CPU time")
