@@ -116,7 +116,7 @@ def test_what_is_read_from_memory_has_no_timeline(page: FakedPage) -> None:
 def test_processes_are_listed_with_their_load_and_findings(page: FakedPage) -> None:
     stuck = [{"kind": "deadlock", "title": "Deadlock: two."}, {"kind": "leak", "title": "Perhaps."}]
     page.server.targets += [
-        described(7, "stuck", findings=[*stuck, stuck[0]], cpu=None, goroutines=12_345),
+        described(7, "stuck", findings=[*stuck, stuck[0]], cpu=None, goroutines=12_345, not_read=1),
         described(8, "idle", state="idle", says="Not recording."),
     ]
     page.open()
@@ -125,7 +125,7 @@ def test_processes_are_listed_with_their_load_and_findings(page: FakedPage) -> N
     assert page.texts("#processes th")[:6] == headings
     assert "Not recording." not in page.text("#processes")
     cells = page.texts("#processes tr[data-pid='7'] td")
-    assert cells[1:6] == ["7", "-", "64.0 MiB", "12,345", "2 deadlocks, 1 leak"]
+    assert cells[1:6] == ["7", "-", "64.0 MiB", "12,345+", "2 deadlocks, 1 leak"]
     assert page.texts("#processes tr[data-pid='1234'] td")[2:6] == ["50.0 %", "64.0 MiB", "42", ""]
     page.click("#processes th.notes button")
     assert page.texts("#processes tbody .name")[0] == "stuck"
