@@ -17,9 +17,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable, to_type
+from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
-from ebpfprof.errors import NoSuchProcess
+from ebpfprof.errors import NoSuchProcess, to_type
 from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError

@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ebpfprof.console.text import to_type
-from ebpfprof.errors import INSTALL_BCC, AttachFailed, BccMissing, KernelUnsupported
+from ebpfprof.errors import INSTALL_BCC, AttachFailed, BccMissing, KernelUnsupported, to_type
 from ebpfprof.kernel import features, program_cache
 from ebpfprof.kernel.sources import bpf_folder, program_text
 from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES

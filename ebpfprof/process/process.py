@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.console.text import printable
+from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget, to_type
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.profile.model import Mapping

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import in_one_line, printable, to_type
-from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.console.text import in_one_line, printable
+from ebpfprof.errors import AttachFailed, TargetGone, to_type
 from ebpfprof.server.trace_child import FlightChild, TraceFile, TraceSettings
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import counted, duration, printable, to_type
+from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.errors import to_type
 from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
