@@ -26,6 +26,8 @@ An object with these fields (most strings are an index into "strings"):
                    out in profiles of functions
     own            [frame or -1 ...]: the innermost frame of the program's main package or module;
                    left out if no stack has one
+    few_releases   a sentence in place of a table of releases, where too few of them were recorded;
+                   else left out
     variances      [number ...]: that of the last value, where it is an estimate; left out if all
                    values are exact
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
@@ -53,6 +55,7 @@ from ebpfprof.export.kinds import (
     title,
 )
 from ebpfprof.profile.completeness import Completeness
+from ebpfprof.profile.evidence import few_releases
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
@@ -136,6 +139,7 @@ class _Document:
             "stacks": stacks,
             "values": [sample.values for sample in samples],
             "operations": operations,
+            **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
             **({"own": own} if max(own, default=-1) >= 0 else {}),
             **({"variances": variances} if any(variances) else {}),

@@ -1,7 +1,7 @@
 "use strict";
 /* The tables of operations and of locks, as `attach` prints them, of the stacks that are shown. */
 
-/* The standard error of an estimate, as a part of it: larger ones rank no row. */
+/* The standard error of an estimate, as a part of it: larger ones rank no row (profile/evidence.py). */
 const MOST_RANKED_ERROR = 0.5;
 
 class OperationRows {
@@ -45,7 +45,7 @@ class OperationRows {
   /* The largest first, those that are too rough last and without a share. */
   static ranked(rows) {
     const isRough = (row) => row.error > MOST_RANKED_ERROR;
-    const whole = rows.reduce((sum, row) => sum + row.value, 0);
+    const whole = rows.reduce((sum, row) => sum + (isRough(row) ? 0 : row.value), 0);
     rows.sort((one, other) => isRough(one) - isRough(other) || other.value - one.value);
     return rows.map((row) => ({ ...row, share: whole && !isRough(row) ? row.value / whole : null }));
   }
@@ -57,13 +57,18 @@ class RankedTable {
 
   constructor(section, title) {
     this.section = section;
+    this.note = newElement("p", { className: "quiet" });
     this.most = RankedTable.MOST;
     this.place = newElement("div", { className: "scroll ranked" });
-    section.append(newElement("h2", { textContent: title }), this.place);
+    section.append(newElement("h2", { textContent: title }), this.place, this.note);
   }
 
-  /* `columns` are [heading, (row) => text or element, whether it is a number]. */
-  draw(rows, columns) {
+  /* `columns` are [heading, (row) => text or element, whether it is a number]. Rows without a share
+     are only counted. */
+  draw(all, columns) {
+    const rows = all.filter(({ share }) => share !== null);
+    const rough = all.length - rows.length;
+    this.note.textContent = !rough ? "" : `${rough === 1 ? "1 more row was" : `${rough} more rows were`} seen too few times to rank.`;
     const shown = () => rows.slice(0, this.most).map((row) => newElement("tr", {}, ...columns.map(([, contentOf, isNumber]) =>
       newElement("td", { className: isNumber ? "number" : "" }, contentOf(row)))));
     const heads = columns.map(([textContent, , isNumber]) =>
@@ -83,7 +88,7 @@ class RankedTable {
     const { words, counted } = profile;
     const columns = [[words.value, (row) => formatValue(row.value, unit), true]];
     if (rows.some((row) => row.error > 0)) columns.push(["Error", (row) => formatError(row.error), true]);
-    columns.push(["Share", (row) => (row.share === null ? "-" : FlameText.share(row.share, 1)), true]);
+    columns.push(["Share", (row) => FlameText.share(row.share, 1), true]);
     if (counted && profile.sample_types.length > 1) {
       columns.push(["Count", (row) => formatCount(row), true]);
       columns.push(["Mean", (row) => formatMean(row, unit), true]);
@@ -106,6 +111,11 @@ class OperationTable extends RankedTable {
   }
 
   show(profile, valueIndex, hideIdle) {
+    this.place.hidden = Boolean(profile.few_releases);
+    if (profile.few_releases) {
+      this.note.textContent = FlameText.printable(profile.few_releases);
+      return;
+    }
     const rows = OperationRows.of(profile, valueIndex, { hideIdle });
     const { unit } = profile.sample_types[valueIndex];
     const from = ({ own }) => (own ? `from ${own.function}${own.file ? `, ${own.file.split("/").pop()}:${own.line}` : ""}` : "");
@@ -153,9 +163,10 @@ class LockTable extends RankedTable {
     const verb = kind === "mutex" ? "released by" : "waited for by";
     const all = labels.map((_, stack) => nameOf(stack));
     const rows = OperationRows.of(profile, valueIndex, { hideIdle, keyOf: (stack) => all[stack] });
+    const isUnknown = Boolean(profile.few_releases);
     return rows.map((row) => ({
-      ...row, name: row.key,
-      places: OperationRows.of(profile, valueIndex, {
+      ...row, name: row.key, count: isUnknown ? null : row.count,
+      places: isUnknown ? [] : OperationRows.of(profile, valueIndex, {
         hideIdle,
         keyOf: (stack) => (all[stack] === row.key ? `${profile.operations[stack]} ${profile.callers[stack]}` : ""),
       }).map((place) => ({ ...place, verb })),

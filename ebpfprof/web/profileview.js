@@ -144,8 +144,7 @@ class ProfileView {
     controls.hideIdle.checked = state.hideIdle;
     controls.layout.value = state.layout;
     const hasIdle = (each) => each.idle.some((rule) => rule >= 0);
-    const mayHaveIdle = kind && kind.table.rows === "operations" && !kind.moment; // others have no rule
-    const isOfWaits = mayHaveIdle || hasIdle(profile);
+    const isOfWaits = kind ? kind.table.rows === "operations" && (!kind.moment || hasIdle(profile)) : hasIdle(profile);
     controls.hideIdle.parentElement.hidden = !isOfWaits;
     for (const [name, views] of [["group", ["flame"]], ["layout", ["flame"]], ["inverted", ["flame", "wakers"]]]) {
       controls[name].parentElement.hidden = !views.includes(state.view);

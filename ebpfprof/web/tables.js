@@ -31,6 +31,7 @@ function idleRows(profile, valueIndex) {
 /** The place with the largest value, in a sentence; "" if there is none, or no word for it. */
 const headline = remembering((profile, valueIndex, hideIdle) => {
   if (!profile.words) return "";
+  if (profile.few_releases) return "";
   const { words } = profile;
   const { unit } = profile.sample_types[valueIndex];
   const rows = words.rows === "functions" ? functionRows(profile, valueIndex, hideIdle) : OperationRows.of(profile, valueIndex, { hideIdle });

@@ -9,7 +9,8 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 
 from ebpfprof.export import flamegraph
-from ebpfprof.profile.model import Lock, Profile, Sample
+from ebpfprof.profile.evidence import UNKNOWN_RELEASE
+from ebpfprof.profile.model import Label, Lock, Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import block_profile, described, stack
@@ -40,11 +41,23 @@ def test_a_rough_estimate_is_not_ranked(page: FakedPage) -> None:
     sure = Sample(GET, (100, 8_000_000_000), (), 1e18)
     page.server.profiles["block"] = replace(block_profile(), samples=(rough, sure))
     page.open()
-    page.until_text("#operations", "main.feed")
-    first, last = rows(page, "operations")
-    assert first.startswith("8.00 s \u00b113 % ")
-    assert last.startswith("30.0 s \u00b1100 % - ")
+    page.until_text("#operations", "1 more row was seen too few times to rank.")
+    (only,) = rows(page, "operations")
+    assert only.startswith("8.00 s \u00b113 % 100 % ")
+    page.until_text("#headline", "100 % of waiting: ")
     assert "Mutex.Lock in main.(*Cache).Get" in page.text("#headline")
+
+
+def test_few_recorded_releases_have_no_table(page: FakedPage) -> None:
+    lock = Label("lock", "main.Cache.mu")
+    unknown = Sample((UNKNOWN_RELEASE,), (0, 7_000_000_000), (lock,))
+    known = Sample(stack("sync.(*Mutex).Unlock", "main.(*Cache).Put"), (4, 1_000_000_000), (lock,))
+    page.server.profiles["mutex"] = replace(block_profile(), kind="mutex", samples=(unknown, known))
+    page.open("#kind=mutex")
+    page.until_text("#operations", "--max-overhead 0 records each release.")
+    assert not page.one("#operations .ranked").is_displayed()
+    assert page.text("#headline") == ""
+    assert rows(page, "locks") == ["8.00 s 100 % - - main.Cache.mu"]
 
 
 def test_locks_are_listed_with_the_places_that_waited_for_them(page: FakedPage) -> None:
