@@ -7,6 +7,7 @@ EbpfprofError            1   anything else that failed
 ├── LibraryMissing       1   a Python library that this part needs is not installed
 ├── NoAnswer             1   the executable is on a file system that does not answer
 ├── RingError            1   the agent's folder is missing, unsafe, in use, or of another version
+├── TooManyFiles         1   the limit of open files is reached
 ├── BadConfig            2   a configuration file or environment variable is wrong
 ├── NoSuchProcess        3   no process has this pid
 ├── PermissionDenied     4   neither root nor the necessary capabilities
@@ -145,6 +146,10 @@ class NoAnswer(EbpfprofError):
 
 class RingError(EbpfprofError):
     """The folder of the agent's files is missing, unsafe, in use, or of another version."""
+
+
+class TooManyFiles(EbpfprofError):
+    """No more files can be opened; the message names the limit and how to raise it."""
 
 
 class OutputError(EbpfprofError):

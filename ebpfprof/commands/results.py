@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shlex
 import sys
 import time
@@ -292,9 +291,3 @@ def say_what_is_assumed(session: Session) -> None:
         say(f"ebpfprof: {refusal}.", err=True)
     for warning in session.tracers():
         say(f"ebpfprof: {warning}", err=True)
-
-
-def allow_many_files() -> None:
-    """Raise the soft limit of open files, also for the helper: a perf event's probe takes two."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

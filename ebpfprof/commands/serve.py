@@ -177,7 +177,6 @@ def command(
     """
     from contextlib import ExitStack
 
-    from ebpfprof.commands.results import allow_many_files
     from ebpfprof.console.output_folder import invoking_user
     from ebpfprof.console.terminal import say, working
     from ebpfprof.discovery.processes import ProcessTable
@@ -190,6 +189,7 @@ def command(
     from ebpfprof.server.listener import listening
     from ebpfprof.server.service import Service, run
     from ebpfprof.server.trace_child import TraceSettings
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
@@ -197,7 +197,7 @@ def command(
     if last_s is not None:
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
-    allow_many_files()
+    allow_many()
     service = Service(
         kinds=options.kinds,
         interval_s=interval_s,

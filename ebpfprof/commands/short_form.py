@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent, wrapped
 from ebpfprof.export.tables.quantities import PLUS_MINUS
+from ebpfprof.overhead.budget import why_exceeded
 from ebpfprof.overhead.busy import on_busy_processors
 from ebpfprof.profilers.registry import kind_named
 
@@ -41,7 +42,9 @@ def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) ->
         of = f" of process {report.target.pid}" if len(reports) > 1 else ""
         if report.overhead:
             text = str(report.overhead) if is_long else report.overhead.summary
-            lines.append(f"Overhead{of}: {text}.")
+            length_ns = max((each.duration_ns for each in report.profiles), default=0)
+            why = why_exceeded(report.overhead, report.bound, length_ns)
+            lines.append(" ".join(filter(None, (f"Overhead{of}: {text}.", why))))
     if lines and not is_long:
         lines[-1] += " More with --long."
     if own_part is not None and (is_long or own_part >= _MUCH):

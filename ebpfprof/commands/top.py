@@ -105,10 +105,10 @@ def command(
       sudo ebpfprof top --pid 1234 --once --json
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
     """
-    from ebpfprof.commands.results import allow_many_files
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.live import LiveSession
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, check, interruptible
     from ebpfprof.top.poller import Poller
     from ebpfprof.top.state import TopView
@@ -122,7 +122,7 @@ def command(
         _require_trace_is_possible(pids, is_screen=is_screen)
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf)
-    allow_many_files()
+    allow_many()
     give_up_before_recording(options, writes=True)
     with ExitStack() as held:
         signals = held.enter_context(Signals())

@@ -24,7 +24,8 @@ An object with these fields (most strings are an index into "strings"):
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
     callers        [frame or -1 ...]: the frame that called the operation, as tables name it; left
                    out in profiles of functions
-    own            [frame or -1 ...]: the innermost frame of the program's main package or module
+    own            [frame or -1 ...]: the innermost frame of the program's main package or module;
+                   left out if no stack has one
     variances      [number ...]: that of the last value, where it is an estimate; left out if all
                    values are exact
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
@@ -112,6 +113,7 @@ class _Document:
         ]
         operations = self._operations()
         callers = self._callers(stacks) if has_operations(profile) else []
+        own = self._own(stacks)
         variances = [sample.variance for sample in samples]
         labels = [[self._label(label) for label in sample.labels] for sample in samples]
         marks = [self._idle(sample) for sample in samples]
@@ -135,7 +137,7 @@ class _Document:
             "values": [sample.values for sample in samples],
             "operations": operations,
             **({"callers": callers} if callers else {}),
-            "own": self._own(stacks),
+            **({"own": own} if max(own, default=-1) >= 0 else {}),
             **({"variances": variances} if any(variances) else {}),
             "labels": labels,
             "idle": marks,

@@ -81,6 +81,21 @@ class GoroutineLooks(Closing):
             self._users += 1
             return kernel_now_ns()
 
+    def count_from(self, at_ns: int) -> None:
+        """The recording begins at `at_ns` (CLOCK_MONOTONIC): see counted()."""
+        with self._lock:
+            if self._is_looking:
+                self.sampler.count_from(at_ns)
+
+    def end_at(self, at_ns: int) -> None:
+        """The recording ends at `at_ns` (CLOCK_MONOTONIC): no later time counts.
+
+        Returns at once; stop() takes the last look.
+        """
+        with self._lock:
+            if self._is_looking:
+                self.sampler.end_at(at_ns)
+
     def stop(self) -> None:
         """End the looks of one user, with a last look; the sums stay."""
         with self._lock:
@@ -110,6 +125,10 @@ class GoroutineLooks(Closing):
     def totals(self) -> StateTotals:
         """The sums of all looks so far. Raises AssertionError before the first start()."""
         return self.sampler.totals()
+
+    def counted(self) -> StateTotals:
+        """The sums of the recorded time alone. Raises AssertionError before the first start()."""
+        return self.sampler.counted()
 
     def idle(self) -> IdleStates:
         """The waits that are idle by behaviour; after the looks, those of their end.

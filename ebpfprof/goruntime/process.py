@@ -179,11 +179,9 @@ def for_user(target: Target, error: Exception) -> Exception:
 def way_out(error: UnsupportedGoVersion) -> str:
     """What to do about a version of Go that we don't know, in words."""
     any_version = "attach --profile cpu records a program of any version"
-    if isinstance(error, ObfuscatedProgram):
-        return f"build it without the obfuscator; {any_version}"
     if error.can_be_tried:
         return f"--allow-unknown-go reads it as the nearest known version; {any_version}"
-    return f"build it with a known version; {any_version}"
+    return f"{error.remedy}; {any_version}"
 
 
 def children_instead(pid: int) -> str:

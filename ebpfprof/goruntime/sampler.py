@@ -63,9 +63,10 @@ class GoroutineSampler(Closing):
         """
         self._memory = Memory(go.target)
         self._sums = StateSums(most)
-        self._states = StateReader(
+        self.states = StateReader(
             go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
         )
+        """What read stacks and labels, with how many of them it could not read."""
         self._heads = HeadReader(go, self._memory, most=most)
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
@@ -76,25 +77,21 @@ class GoroutineSampler(Closing):
         self.beyond = 0
         """Goroutines that the last look did not read: there are too many."""
 
-    @property
-    def torn(self) -> int:
-        """Stacks read a moment too late, of goroutines that had moved on; most are right."""
-        return self._states.torn
-
-    @property
-    def unknown(self) -> int:
-        """Goroutines without a stack: they had moved on, and nothing told where they were."""
-        return self._states.unknown
-
-    @property
-    def unlabelled(self) -> int:
-        """Goroutines whose labels could not be read."""
-        return self._states.unlabelled
-
     def look(self) -> None:
-        """Look now. Raises TargetGone or UnreadableMemory."""
+        """Look now, unless the end has come. Raises TargetGone or UnreadableMemory."""
         with self._lock:
-            self._look()
+            if not self._sums.has_reached_end:
+                self._look()
+
+    def count_from(self, at_ns: int) -> None:
+        """Leave what looks found before `at_ns` (CLOCK_MONOTONIC) out of counted()."""
+        with self._lock:
+            self._sums.count_from(at_ns)
+
+    def end_at(self, at_ns: int) -> None:
+        """Count no time after `at_ns` (CLOCK_MONOTONIC), until pause()."""
+        with self._lock:
+            self._sums.end_at(at_ns)
 
     def pause(self) -> None:
         """The looks end for now: what goes on has neither begun nor ended to the next one."""
@@ -107,6 +104,11 @@ class GoroutineSampler(Closing):
         """The sums of all looks so far."""
         with self._lock:
             return self._sums.totals()
+
+    def counted(self) -> StateTotals:
+        """The sums of the time from count_from() to end_at()."""
+        with self._lock:
+            return self._sums.counted()
 
     def idle(self) -> dict[GoroutineState, tuple[IdleBehaviour, frozenset[int]]]:
         """The waits that are idle by behaviour, with the ids of their goroutines: see idle_watch.
@@ -188,7 +190,7 @@ class GoroutineSampler(Closing):
         self._since_ns = np.zeros(0, np.int64)
         self._moved_at = np.zeros(0, np.int64)
         self._movers = np.zeros(0, np.int64)
-        self._states.plan(self._places(self._movers))
+        self.states.plan(self._places(self._movers))
         self._looks, self._last_ns = 0, 0
         self._noted = np.zeros(0, np.int64)
         self._is_unnoted = np.zeros(0, np.bool_)
@@ -196,7 +198,7 @@ class GoroutineSampler(Closing):
 
     def _look(self) -> None:
         begun_ns = kernel_now_ns()
-        quick = self._states.read_movers()  # first, before the program notices that we run
+        quick = self.states.read_movers()  # first, before the program notices that we run
         now_ns = kernel_now_ns()
         movers = self._movers
         heads = self._heads.read()
@@ -246,12 +248,12 @@ class GoroutineSampler(Closing):
         is_left[slots] = heads.waits[slots] != 0
         rows = np.flatnonzero(is_left[self._movers])
         if len(rows):
-            rows, found = self._states.of_movers(movers, rows)
+            rows, found = self.states.of_movers(movers, rows)
             states[self._movers[rows]] = found
             is_left[self._movers[rows]] = False
         left = np.flatnonzero(is_left)
         if len(left):
-            states[left] = self._states.of(self._places(left, heads), heads.waits[left])
+            states[left] = self.states.of(self._places(left, heads), heads.waits[left])
         return states[slots]
 
     def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> StackPlaces:
@@ -301,4 +303,4 @@ class GoroutineSampler(Closing):
             order = np.argsort(self._moved_at[movers], kind="stable")
             movers = np.sort(movers[order[-AT_ONCE:]])
         self._movers = movers
-        self._states.plan(self._places(movers))
+        self.states.plan(self._places(movers))

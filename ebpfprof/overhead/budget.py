@@ -2,16 +2,23 @@
 
 The bound is a share of the CPU time that the target uses. A target that uses less than a tenth of a
 processor counts as if it used that much: probes in a target that hardly runs disturb little. A new
-recording gets an advance of some milliseconds, since its cost is unknown before it begins.
+recording gets an initial credit, since its cost is unknown before it begins: what the bound allows
+in half a second, and 10 ms at most.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-LENT_NS: Final = 10_000_000  # the advance
+from ebpfprof.console.text import percent
+
+if TYPE_CHECKING:
+    from ebpfprof.overhead.cost import Overhead
+
+MOST_CREDIT_NS: Final = 10_000_000
+CREDIT_FOR_NS: Final = 500_000_000
 IDLE_SHARE: Final = 0.1  # of a processor: the least that a target counts as using
 TURN_NS: Final = 500_000_000  # a pause and its window, unless earning the window takes longer
 SETTLED_NS: Final = 20_000_000_000
@@ -19,6 +26,24 @@ SETTLED_TURNS: Final = 2  # times as long after SETTLED_NS: each window costs us
 SHORTEST_NS: Final = 5_000_000
 LONGEST_SHARE: Final = 0.85  # of a turn: attaching and detaching probes takes a tenth of a second
 _CAREFUL: Final = 0.8
+
+
+def why_exceeded(overhead: Overhead, bound: float, elapsed_ns: int) -> str:
+    """Why a recording of `elapsed_ns` cost more than its bound (0 to 1; 0: none), a sentence.
+
+    "" if it did not, or if neither the least use nor a short recording explains it.
+    """
+    if not bound or elapsed_ns <= 0 or overhead.share <= bound:
+        return ""
+    used_share = overhead.cpu_ns / elapsed_ns
+    if used_share < IDLE_SHARE:
+        return (
+            f"The process used {percent(used_share)} of a CPU. The bound counts that as "
+            f"{percent(IDLE_SHARE)}."
+        )
+    if elapsed_ns < SETTLED_NS:
+        return "The bound holds on average. A short recording can exceed it."
+    return ""
 
 
 def samples_to_take(one_in: int, spent_ns: float, used_ns: float, share: float) -> int:
@@ -72,7 +97,7 @@ class Budget:
         Before them `spent_before_ns` had been spent.
         """
         rate = (self.spent_ns - spent_before_ns) / recorded_ns
-        income = self._allowance_rate if self._earned_ns > LENT_NS else 0.0
+        income = self._allowance_rate if self._earned_ns > self._initial_ns else 0.0
         return self.left_ns / (rate - income) if rate > income else math.inf
 
     @property
@@ -82,8 +107,8 @@ class Budget:
 
     @property
     def credit_ns(self) -> float:
-        """The same within a window, which may overdraw it by as much as is lent at the start."""
-        return self._earned_ns + LENT_NS - self.spent_ns
+        """The same within a window, which may exceed the budget by the initial credit."""
+        return self._earned_ns + self._initial_ns - self.spent_ns
 
     def next_turn(self, least_ns: float = 0.0) -> Turn:
         """The next pause and window that the budget allows, together so long at least."""
@@ -105,8 +130,13 @@ class Budget:
         return self.share * max(used_share, IDLE_SHARE)
 
     @property
+    def _initial_ns(self) -> float:
+        """The initial credit, by the CPU time that the target used so far."""
+        return min(MOST_CREDIT_NS, CREDIT_FOR_NS * self._allowance_rate)
+
+    @property
     def _allowed_ns(self) -> float:
-        return max(LENT_NS, self._earned_ns)
+        return max(self._initial_ns, self._earned_ns)
 
     @property
     def _earned_ns(self) -> float:

@@ -135,7 +135,8 @@ def normalized(profile: Profile, base: Profile, *, hides_idle: bool = False) -> 
 def of_same_length(profile: Profile, base: Profile) -> Profile:
     """`profile` scaled to the duration of `base`, so that sums compare as rates do.
 
-    Raises InvalidProfile if the sample types differ or a duration is not known.
+    Variances are scaled, too. Raises InvalidProfile if the sample types differ or a duration is not
+    known.
     """
     require_same_types(profile, base)
     if min(profile.duration_ns, base.duration_ns) <= 0:
@@ -144,10 +145,17 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
             "second."
         )
 
+    factor = base.duration_ns / profile.duration_ns
+
     def scale(values: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(round(value * base.duration_ns / profile.duration_ns) for value in values)
 
-    return replace(_with_values(profile, scale), duration_ns=base.duration_ns)
+    scaled = (
+        replace(each, values=_checked(scale(each.values)), variance=factor**2 * each.variance)
+        for each in profile.samples
+    )
+    kept = tuple(each for each in scaled if any(each.values))
+    return replace(profile, samples=kept, duration_ns=base.duration_ns)
 
 
 def totals(profile: Profile) -> list[int]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead
 
 _LONGEST = 10
+_MOST_ERROR = 1.0  # a larger one is not worth its digits
 
 
 class Coverage(Protocol):
@@ -68,9 +69,10 @@ class RecordingAccount:
     `title` says what was recorded, `sampling` which events, `length_ns` for how long. `remarks` are
     sentences that hold for any part of the time. `own_cost` is what ebpfprof itself used until now,
     in words, "" to leave it out. `losses` are those of this target. `events` is how many
-    the profile holds, scaled where the `coverage` says so. `coverage` and
-    `spread` describe the estimate of a target that was recorded in windows. `counted` has a number
-    for each sentence, in which it replaces {}.
+    were recorded, scaled where the `coverage` says so: those of the profile that holds the most of
+    those recorded together, since what is lost may be of any of them. `coverage` and `spread`
+    describe the estimate of a target that was recorded in windows. `counted` has a number for each
+    sentence, in which it replaces {}.
     """
 
     kind: str
@@ -132,18 +134,42 @@ class RecordingAccount:
         found.append(in_proportion(self.completeness))
         if coverage:
             found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
-            found += coverage.missing(self.kind)
+            found += [
+                f"{each}{self._exact_rerun(coverage)}" for each in coverage.missing(self.kind)
+            ]
         found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
         found += self.idle
         return tuple(filter(None, found))
+
+    def _exact_rerun(self, coverage: Coverage) -> str:
+        """How to record every event, and what that would cost.
+
+        Probes cost something only while they are attached, so all the time costs in proportion.
+        """
+        how = "; --max-overhead 0 records every release"
+        found = self.overhead
+        if found is None or not found.cpu_ns or not coverage.share:
+            return how
+        probes_ns = found.hits.count * (found.hit_ns or 0.0) + found.hits.ns
+        exact_ns = probes_ns / coverage.share
+        share = exact_ns / (max(0.0, found.cpu_ns - probes_ns) + exact_ns)
+        return f"{how} at about {100 * share:.2g} % of the CPU time of the process"
 
     def _error_of_longest(self, coverage: Coverage) -> list[str]:
         if not coverage.knows_errors:
             return []
         longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
         errors = [math.sqrt(variance) / max(delay_ns, 1) for delay_ns, variance in longest]
-        error = percent(max(errors, default=0.0))
-        return [f"at most +-{error} on the ten stacks with the longest delays (one standard error)"]
+        known = [error for error in errors if error <= _MOST_ERROR]
+        of_ten = "the ten stacks with the longest delays"
+        if len(known) == len(errors):
+            most = percent(max(known, default=0.0))
+            return [f"at most +-{most} on {of_ten} (one standard error)"]
+        rare = "the others were seen too rarely to tell"
+        if not known:
+            return [f"the errors of {of_ten} are above {percent(_MOST_ERROR)}"]
+        most = percent(max(known))
+        return [f"at most +-{most} on {len(known)} of {of_ten} (one standard error): {rare}"]
 
 
 def in_proportion(found: Completeness) -> str:

@@ -70,7 +70,8 @@ class Profiler(Protocol):
 
     Each process has a number below the `targets` of open_profiler. One thread at a time may use a
     profiler. The order of calls: load(); open(), start() and stop() for each process, any number of
-    times; end(), detach(), and close(). report() works after close(), too.
+    times, with end() before stop(); or end() of all, detach(), and close(). report() works after
+    close(), too.
     """
 
     @property
@@ -91,19 +92,23 @@ class Profiler(Protocol):
         """Give an open process this number. Raises any of ebpfprof.errors."""
 
     def start(self, number: int) -> int:
-        """Start to record a process, until stop(). Returns the start time (CLOCK_MONOTONIC, ns).
+        """Start to record a process, until end(). Returns the start time (CLOCK_MONOTONIC, ns).
 
         Earlier sums go on. Raises AttachFailed, TargetGone or PermissionDenied.
         """
 
-    def stop(self, number: int) -> None:
-        """Stop recording a process, if it is recorded; its sums stay."""
-
     def note_end(self, number: int) -> None:
         """Read from a process what must be read before its recording ends."""
 
-    def end(self) -> None:
-        """End the recording of all processes at once: later events are not recorded."""
+    def end(self, number: int, at_ns: int) -> None:
+        """End the recording of a process, if it is recorded: later events don't count.
+
+        `at_ns` (CLOCK_MONOTONIC) is a moment from now, the same for all profilers. This returns at
+        once: what takes time is left to stop() or detach().
+        """
+
+    def stop(self, number: int) -> None:
+        """Detach the probes from a process, if it is recorded; its sums stay."""
 
     def detach(self) -> None:
         """Detach all probes and close all samplers; sums stay readable."""

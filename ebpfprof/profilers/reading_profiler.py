@@ -65,20 +65,20 @@ class ReadingProfiler(HasSnapshots, ABC, Generic[Found]):
         self._due_s[number] = time.monotonic() + (self.look_every_s or 0.0)
         return kernel_now_ns()
 
-    def stop(self, number: int) -> None:
-        """Look no longer."""
-        self._due_s.pop(number, None)
-
     def note_end(self, number: int) -> None:
         """Read before the recording ends."""
         self._look(number)
 
-    def end(self) -> None:
-        """From now on snapshots have what note_end() read."""
-        self._is_over = True
+    def end(self, number: int, at_ns: int) -> None:
+        """Nothing ends: what counts is a moment."""
+
+    def stop(self, number: int) -> None:
+        """Look no longer."""
+        self._due_s.pop(number, None)
 
     def detach(self) -> None:
-        """Nothing to detach."""
+        """From now on snapshots have what note_end() read."""
+        self._is_over = True
 
     def forget(self, number: int) -> None:
         """Delete all data of a process."""

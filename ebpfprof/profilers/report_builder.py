@@ -60,6 +60,8 @@ class Report:
     failure: Exception | None = None
     hints: list[str] = field(default_factory=list)
     overhead: Overhead | None = None
+    bound: float = 0.0
+    """The part of the process's CPU time that the recording may cost, 0 to 1; 0: no bound."""
     coverage: Coverage | None = None
     records_waits: bool = False
 
@@ -70,8 +72,11 @@ class ReportBuilder:
     def __init__(self, recording: Recording, options: Options) -> None:
         self.recording = recording
         self.options = options
-        self.report = Report(recording.target, overhead=recording.overhead)
+        self.report = Report(
+            recording.target, overhead=recording.overhead, bound=options.max_overhead / 100
+        )
         self._unnamed: list[str] = []
+        self._accounts: dict[str, RecordingAccount] = {}
 
     def account(
         self,
@@ -127,6 +132,7 @@ class ReportBuilder:
         profile = replace(profile, module=info.module if info else "")
         count, _ = kind_named(profile.kind).shown
         account = replace(account, events=sum(each.values[count] for each in profile.samples))
+        self._accounts[profile.kind] = account
         self.report.profiles.append(profile.accounted(account))
 
     def fail(self, error: Exception) -> None:
@@ -144,9 +150,22 @@ class ReportBuilder:
             self.report.hints.append(self._given_up())
         if self.recording.no_go:
             self.report.hints.append(f"{self.recording.no_go}.")
+        self._note_events()
         order = {name: index for index, name in enumerate(self.recording.kinds)}
         self.report.profiles.sort(key=lambda profile: order.get(profile.kind, len(order)))
         return self.report
+
+    def _note_events(self) -> None:
+        """Losses of several kinds are a part of the events of all, not of those of an empty one."""
+        most: dict[str, int] = {}
+        for name, account in self._accounts.items():
+            profiler = kind_named(name).profiler
+            most[profiler] = max(most.get(profiler, 0), account.events)
+        for index, profile in enumerate(self.report.profiles):
+            recorded = replace(
+                self._accounts[profile.kind], events=most[kind_named(profile.kind).profiler]
+            )
+            self.report.profiles[index] = profile.accounted(recorded)
 
     def _given_up(self) -> str:
         """A sentence about names that are missing because finding them would take too much.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.look_thread import LookThread
-from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_in_all, losses_of, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.file_opener import WorkerFileOpener
@@ -134,8 +133,7 @@ class LiveSession(Closing):
             if target.users > 1:
                 target.users -= 1
             elif target.users == 1:
-                target.pause()
-                self._detach(target)
+                target.pause(self._detach(target))
 
     def remove(self, target: LiveTarget) -> None:
         """Stop recording a process, however many starts it has, and close it with its sums."""
@@ -144,8 +142,7 @@ class LiveSession(Closing):
                 return
             del self._targets[target.number]
             if target.users:
-                target.pause()
-                self._detach(target)
+                target.pause(self._detach(target))
             self.profilers.forget(target.number)
             self._free_numbers.append(target.number)
             target.held.close()
@@ -271,9 +268,12 @@ class LiveSession(Closing):
         self._require_running(target)
         target.started_unix_ns = target.started_unix_ns or time.time_ns()
 
-    def _detach(self, target: LiveTarget) -> None:
+    def _detach(self, target: LiveTarget) -> int:
+        """End the recording of a process; returns when that was (CLOCK_MONOTONIC, ns)."""
+        ended_ns = self.profilers.end([target.number])
         target.recorded.look_at_cpu(is_over=True)
         self.profilers.stop(target.number)
+        return ended_ns
 
     def _require_held(self, target: LiveTarget) -> None:
         if self._targets.get(target.number) is not target:
@@ -292,10 +292,9 @@ class LiveSession(Closing):
         if recorded.ending is None and self._targets.get(target.number) is target:
             ending = recorded.target.ending()
             if ending and target.users:
-                recorded.ended_ns = kernel_now_ns()
-                target.pause()
                 recorded.ending = ending
-                self._detach(target)
+                recorded.ended_ns = self._detach(target)
+                target.pause(recorded.ended_ns)
             recorded.ending = ending
 
     def _poll(self) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.profiler import OpenedProcess, Profiler, RecordedData, Rights
+from ebpfprof.system.priority import run_as_others, run_promptly
 
 if TYPE_CHECKING:
+    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.profilers.options import Options
 
 _TICK_S = 0.1
+_END_LEAD_NS = 500_000  # the kernel must know the end of a recording before it comes
+_END_LEAD_EACH_NS = 50_000  # for each process
 
 
 def rights_for(options: Options) -> Rights:
@@ -38,6 +44,7 @@ class ProfilerSet:
         """Start to compile, for up to `targets` processes. Raises what profilers raise."""
         self._kinds: dict[Profiler, set[str]] = {}
         self._of_number: dict[int, list[Profiler]] = {}
+        self._looks: dict[int, GoroutineLooks] = {}
         with ExitStack() as held:
             for name, names in _modules(options).items():
                 profiler: Profiler = _module(name).open_profiler(targets, options)
@@ -56,30 +63,49 @@ class ProfilerSet:
         found = [profiler for profiler, kinds in self._kinds.items() if kinds & wanted]
         for profiler in found:
             profiler.open(number, opened)
-        self._of_number[number] = found
+        # Probes record from the moment when they are attached, so they come last. What the others
+        # sampled before can be left out.
+        self._of_number[number] = sorted(found, key=lambda profiler: profiler.has_probes(number))
+        if opened.looks:
+            self._looks[number] = opened.looks
 
     def start(self, number: int) -> int:
-        """Start to record a process. Returns when the first profiler began (CLOCK_MONOTONIC, ns).
+        """Start to record a process. Returns when all profilers had begun (CLOCK_MONOTONIC, ns).
 
         Raises what Profiler.start raises.
         """
-        return min([profiler.start(number) for profiler in self._of_number[number]])
+        began_ns = max([profiler.start(number) for profiler in self._of_number[number]])
+        if number in self._looks:
+            self._looks[number].count_from(began_ns)
+        return began_ns
+
+    def end(self, numbers: Sequence[int], *, reads: bool = False) -> int:
+        """End the recording of processes at one moment. Returns it (CLOCK_MONOTONIC, ns).
+
+        If it `reads`, profilers first read from the processes what they must read before the end.
+        What takes time after it is left to stop() or detach().
+        """
+        for number in numbers if reads else ():
+            for profiler in self._of_number[number]:
+                profiler.note_end(number)
+        run_promptly()
+        try:
+            lead_ns = _END_LEAD_NS + _END_LEAD_EACH_NS * len(numbers)
+            ended_ns = kernel_now_ns() + lead_ns
+            for number in numbers:
+                for profiler in reversed(self._of_number.get(number, ())):
+                    profiler.end(number, ended_ns)
+                if number in self._looks:
+                    self._looks[number].end_at(ended_ns)
+            time.sleep(max(0, ended_ns - kernel_now_ns()) / 1e9)
+        finally:
+            run_as_others()
+        return ended_ns
 
     def stop(self, number: int) -> None:
         """Stop recording a process; profilers stop in the reverse order of their start."""
         for profiler in reversed(self._of_number.get(number, ())):
             profiler.stop(number)
-
-    def end(self, numbers: Sequence[int]) -> None:
-        """End the recording of all processes at once.
-
-        Before that, profilers read what they need from the processes with these numbers.
-        """
-        for number in numbers:
-            for profiler in self._of_number[number]:
-                profiler.note_end(number)
-        for profiler in self._kinds:
-            profiler.end()
 
     def detach(self) -> None:
         """Detach all probes and close all samplers; sums stay readable."""
@@ -88,6 +114,7 @@ class ProfilerSet:
 
     def forget(self, number: int) -> None:
         """Delete all data of a process that is not recorded."""
+        self._looks.pop(number, None)
         for profiler in self._of_number.pop(number, ()):
             profiler.forget(number)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -65,13 +64,12 @@ class Session(Closing):
 
         Between processes it checks for a signal that aborts.
         """
+        self._since: list[IntervalStart | None] = []
         for target in self._targets:
             check()
             self._live.start(target)
-        self._since: list[IntervalStart | None] = [
-            self._live.begin(target) for target in self._targets
-        ]
-        self._started_ns, self._started_unix_ns = kernel_now_ns(), time.time_ns()
+            self._since.append(self._live.begin(target))
+        self._started_ns = kernel_now_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
         """Record until the duration is over, all processes have ended, or should_stop() is true.
@@ -107,11 +105,12 @@ class Session(Closing):
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [each.notice_tracer(is_over=True) for each in recorded]
-        profilers.end([each.number for each in self._targets if not each.ending])
-        ended_ns = kernel_now_ns()
+        numbers = [each.number for each in self._targets if not each.ending]
+        ended_ns = profilers.end(numbers, reads=True)
         live.notice_endings()
         for each in recorded:
             each.look_at_cpu(is_over=True)
+        overheads = self.overheads()  # until the same moment as the CPU time
         profilers.detach()
         found = [
             [
@@ -121,7 +120,7 @@ class Session(Closing):
             for target, since in zip(self._targets, self._since, strict=True)
         ]
         losses = [live.losses(target) for target in self._targets]
-        overheads, _ = self._at_the_end = self.overheads(), list(live.losses())
+        self._at_the_end = overheads, list(live.losses())
         # Free the maps first: finding names needs memory, which may be short.
         profilers.close()
         reports = []
@@ -130,8 +129,8 @@ class Session(Closing):
                 target=each.target,
                 go=each.go,
                 kinds=each.kinds,
-                started_ns=self._started_ns,
-                started_unix_ns=self._started_unix_ns,
+                started_ns=self._targets[index].started_ns,
+                started_unix_ns=self._targets[index].started_unix_ns,
                 ended_ns=each.ended_ns or ended_ns,
                 ending=each.ending,
                 until_end=self._until_end,

@@ -175,9 +175,10 @@ class LiveTarget:
             return self._recorded_ns
         return self._recorded_ns + kernel_now_ns() - self.started_ns
 
-    def pause(self) -> None:
-        """Stop counting recorded_ns, and drop all starts."""
-        self._recorded_ns, self.users = self.recorded_ns, 0
+    def pause(self, at_ns: int) -> None:
+        """Stop counting recorded_ns at `at_ns` (CLOCK_MONOTONIC), and drop all starts."""
+        self._recorded_ns += at_ns - self.started_ns
+        self.users = 0
 
     def recording(
         self, kinds: tuple[str, ...], overhead: Overhead, losses: tuple[Loss, ...]

@@ -8,7 +8,7 @@ class OperationRows {
   /* Rows of a profile, as json_profile.py describes it, by the keys that `keyOf(stack)` gives, ""
      for none: {operation, function, file, line, own, value, count, error, share}. */
   static of(profile, valueIndex, { hideIdle, keyOf = null }) {
-    const { strings, frames, values, operations, callers, own, idle, variances } = profile;
+    const { strings, frames, values, operations, callers, own = [], idle, variances } = profile;
     const isEstimated = variances && valueIndex === profile.sample_types.length - 1;
     const rows = new Map();
     operations.forEach((operation, stack) => {

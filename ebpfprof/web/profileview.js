@@ -144,7 +144,8 @@ class ProfileView {
     controls.hideIdle.checked = state.hideIdle;
     controls.layout.value = state.layout;
     const hasIdle = (each) => each.idle.some((rule) => rule >= 0);
-    const isOfWaits = kind ? kind.table.rows === "operations" : Boolean(profile) && hasIdle(profile);
+    const mayHaveIdle = kind && kind.table.rows === "operations" && !kind.moment; // others have no rule
+    const isOfWaits = mayHaveIdle || hasIdle(profile);
     controls.hideIdle.parentElement.hidden = !isOfWaits;
     for (const [name, views] of [["group", ["flame"]], ["layout", ["flame"]], ["inverted", ["flame", "wakers"]]]) {
       controls[name].parentElement.hidden = !views.includes(state.view);
@@ -213,6 +214,8 @@ class ProfileView {
     this.sandwich = new Sandwich(this.places.sandwich, { actions });
     this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
     this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
+    for (const element of [...this.controlled, ...Object.values(this.places), this.nothing, this.idle,
+      this.operations.section, this.lockTable.section, this.functions]) element.hidden = true; // until there is a profile
     this.table = new FunctionTable(table, {
       onchoose: (row) => this.chosen(row), onsort: (sort) => this.onchange({ sort }),
     });

@@ -17,6 +17,12 @@ from symbolizer.frames import FuncRole
 from symbolizer.go.version import GoVersion
 
 _DATA: Final = "data/goruntime.json"
+_OTHER_LAYOUTS = frozenset(("staticlockranking",))
+"""Experiments that change structs that are read (internal/goexperiment/flags.go).
+
+staticlockranking gives each runtime.mutex a rank, so all that lies behind one moves.
+"""
+
 _OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers"}
 
 
@@ -144,8 +150,16 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
     """Return the layout of a version's runtime.
 
     Raises UnsupportedGoVersion for an unknown version, and for a development version, whose layout
-    may change, unless `allow_unknown_version`: then the nearest known layout is returned.
+    may change, unless `allow_unknown_version`: then the nearest known layout is returned. Raises it
+    in any case for an experiment that has a layout of its own.
     """
+    other = [name for name in version.experiments if name in _OTHER_LAYOUTS]
+    if other:
+        raise UnsupportedGoVersion(
+            f"the program was built with GOEXPERIMENT={other[0]}, which changes the layout of the "
+            "runtime's structs",
+            remedy="build it without that experiment",
+        )
     minors = _known_minors()
     known = version.minor in minors and version.stage != "devel"
     if not known and not allow_unknown_version:

@@ -10,8 +10,9 @@ from symbolizer.errors import UnsupportedGoVersion
 _PATTERN = re.compile(
     r"(?P<devel>devel )?go1(?:\.(?P<minor>[0-9]{1,4}))?"
     r"(?:\.(?P<patch>[0-9]{1,4})|(?P<stage>beta|rc)(?P<number>[0-9]{1,4}))?(?!\.?[0-9])"
-    r"(?P<suffix>-\S*)?"
+    r"(?P<suffix>-(?!X:)\S*)?"
 )
+_EXPERIMENTS = re.compile(r"[ -]X:([A-Za-z0-9,]+)")
 _STAGES = {"devel": -3, "beta": -2, "rc": -1}
 
 
@@ -45,6 +46,12 @@ class GoVersion:
         if match["devel"] or suffix.startswith("-devel") or not is_released:
             return cls(minor, stage="devel", text=text)
         return cls(minor, int(match["patch"] or match["number"] or 0), match["stage"] or "", text)
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The experiments of GOEXPERIMENT that differ from the toolchain's own, in lower case."""
+        match = _EXPERIMENTS.search(self.text)
+        return tuple(match[1].lower().split(",")) if match else ()
 
     def __str__(self) -> str:
         return self.text

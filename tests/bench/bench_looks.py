@@ -63,7 +63,10 @@ def measure(standing: int, moving: int, seconds: float) -> Measured:
             # Looks at equal distances could meet what the target does at equal distances.
             time.sleep(random.uniform(0.5, 1.5) / PROMISED_HZ)
         return Measured(
-            median(costs_us[WARM_UP:]), sampler.torn, sampler.unknown, moving * len(costs_us)
+            median(costs_us[WARM_UP:]),
+            sampler.states.torn,
+            sampler.states.unknown,
+            moving * len(costs_us),
         )
 
 

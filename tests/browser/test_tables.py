@@ -69,6 +69,22 @@ def test_waits_in_progress_have_neither_a_count_nor_a_mean(page: FakedPage) -> N
     assert rows(page, "functions")[0] == "35.1 h 100 % 35.1 h 100 % - - sync.(*Mutex).Lock"
 
 
+OF_A_PROFILE = (
+    *("#functions", "#operations", "#locks", "#graph", "#wakers", "#sandwich", "#search"),
+    *("#value", "#idle", "#download", "#notes"),
+)
+
+
+def test_without_a_profile_there_is_no_empty_control(page: FakedPage) -> None:
+    page.server.answers_profiles.clear()
+    page.open()
+    page.until_text("#state", "Recording.")
+    for empty in OF_A_PROFILE:
+        assert not page.one(empty).is_displayed(), empty
+    page.server.answers_profiles.set()
+    page.until_text("#headline", "Mutex.Lock")
+
+
 def test_nothing_of_another_kind_stays_while_one_is_loaded(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
@@ -77,7 +93,7 @@ def test_nothing_of_another_kind_stays_while_one_is_loaded(page: FakedPage) -> N
     page.until_text("#nothing", "Loading")
     assert page.attribute("[data-kind=cpu]", "aria-selected") == "true"
     assert page.text("#headline") == ""
-    for empty in ("#functions", "#operations", "#graph", "#search", "#value", "#download"):
+    for empty in OF_A_PROFILE:
         assert not page.one(empty).is_displayed(), empty
     page.server.answers_profiles.set()
     page.until_text("#headline", "of CPU time")
@@ -100,7 +116,7 @@ def test_what_is_read_from_memory_has_no_timeline(page: FakedPage) -> None:
 def test_processes_are_listed_with_their_load_and_findings(page: FakedPage) -> None:
     stuck = [{"kind": "deadlock", "title": "Deadlock: two."}, {"kind": "leak", "title": "Perhaps."}]
     page.server.targets += [
-        described(7, "stuck", findings=[*stuck, stuck[0]], cpu=None, goroutines=12_345),
+        described(7, "stuck", findings=[*stuck, stuck[0]], cpu=None, goroutines=12_345, not_read=1),
         described(8, "idle", state="idle", says="Not recording."),
     ]
     page.open()
@@ -109,7 +125,7 @@ def test_processes_are_listed_with_their_load_and_findings(page: FakedPage) -> N
     assert page.texts("#processes th")[:6] == headings
     assert "Not recording." not in page.text("#processes")
     cells = page.texts("#processes tr[data-pid='7'] td")
-    assert cells[1:6] == ["7", "-", "64.0 MiB", "12,345", "2 deadlocks, 1 leak"]
+    assert cells[1:6] == ["7", "-", "64.0 MiB", "12,345+", "2 deadlocks, 1 leak"]
     assert page.texts("#processes tr[data-pid='1234'] td")[2:6] == ["50.0 %", "64.0 MiB", "42", ""]
     page.click("#processes th.notes button")
     assert page.texts("#processes tbody .name")[0] == "stuck"

@@ -80,8 +80,8 @@ class WidgetProfiler(HasSnapshots):
     def note_end(self, number: int) -> None:
         pass
 
-    def end(self) -> None:
-        self._recorded.clear()
+    def end(self, number: int, at_ns: int) -> None:
+        self._recorded.discard(number)
 
     def detach(self) -> None:
         pass

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.overhead.budget import LENT_NS
+from ebpfprof.overhead.budget import MOST_CREDIT_NS
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.rows import WaitsConfig
@@ -55,7 +55,7 @@ def test_it_rings_once_when_the_hits_are_used_up_and_not_before() -> None:
         assert not rung.acquire(blocking=False)
 
 
-def test_a_burst_overdraws_the_budget_by_little_more_than_is_lent(tmp_path: Path) -> None:
+def test_a_burst_exceeds_the_budget_by_little_more_than_the_credit(tmp_path: Path) -> None:
     (mutex,) = [each for each in WORKLOADS if each.name == "mutex"]
     with ExitStack() as held:
         running = Running(mutex, held)
@@ -71,5 +71,5 @@ def test_a_burst_overdraws_the_budget_by_little_more_than_is_lent(tmp_path: Path
             said = recorder.finish().stdout.decode()
     ((number, unit, percent),) = re.findall(r"Overhead: ([\d.]+) (us|ms|s), ([\d.]+) %", said)
     lost_ns = float(number) * {"us": 1e3, "ms": 1e6, "s": 1e9}[unit]
-    allowed_ns = max(LENT_NS, lost_ns / float(percent))
-    assert lost_ns < allowed_ns + LENT_NS + LATE_NS
+    allowed_ns = max(MOST_CREDIT_NS, lost_ns / float(percent))
+    assert lost_ns < allowed_ns + MOST_CREDIT_NS + LATE_NS

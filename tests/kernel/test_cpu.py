@@ -217,7 +217,7 @@ def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[C
             while not asked.done():
                 collector.poll()
             asked.result()
-        collector.stop()
+        collector.end(0)
         collector.detach()
         assert collector.failure is None
         found = Counter(collector.samples.read(sums))

@@ -100,7 +100,12 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
     assert {state: total.hits for state, total in found.items()} == {
         state: LOOKS * count for state, count in expected.items()
     }
-    assert (looks.torn, looks.unknown, looks.unlabelled, looks.beyond) == (0, 0, 0, 0)
+    assert (looks.states.torn, looks.states.unknown, looks.states.unlabelled, looks.beyond) == (
+        0,
+        0,
+        0,
+        0,
+    )
     # Each look stands for the time around it, so together they stand for all time.
     assert {state: total.ns for state, total in found.items()} == {
         state: totals.length_ns * count for state, count in expected.items()

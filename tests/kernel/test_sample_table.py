@@ -67,7 +67,7 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
             answer.result()
         collector.poll()
         sums.append(collector.samples.begin(0))
-    collector.stop()
+    collector.end(0)
     collector.detach()
     assert collector.failure is None
     whole, rest, _ = (Counter(collector.samples.read(each)) for each in sums)

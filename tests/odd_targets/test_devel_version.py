@@ -27,6 +27,8 @@ RELEASES = (
     "go1.20",
     "go1.27.3 (Red Hat 1.27.3-1.el10)",
     "go1.27.3 X:nodwarf5",
+    "go1.27.3-X:nodwarf5",
+    "go1.27-X:nodwarf5",
 )
 
 

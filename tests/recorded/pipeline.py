@@ -295,7 +295,7 @@ class _Replay:
         program.show(MIDDLE)
         later_sums = collector.samples.begin(0)
         program.show(END)
-        collector.stop()
+        collector.end(0)
         collector.detach()
         assert collector.failure is None
         before = recording.recording.overhead

@@ -56,6 +56,7 @@ def test_targets_are_described() -> None:
                 "cpu": None,
                 "memory_bytes": None,
                 "goroutines": None,
+                "not_read": 0,
                 "findings": [],
                 "prefix": f"/proc/{PID}",
                 "ended": None,

@@ -148,7 +148,9 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     """A sentence about one lock, with all waits for it; "" if it does not stand out."""
     whole_ns = sum(sample.values[-1] for sample in profile.samples)
     share = min(1.0, lock.delay_ns / whole_ns) if whole_ns else 0.0
-    if not lock.address or not _is_much(profile, lock.delay_ns, lock.contentions, share):
+    is_known = lock.are_releases_known
+    count = lock.contentions if is_known else sum(each.values[0] for each in lock.waits)
+    if not lock.address or not _is_much(profile, lock.delay_ns, count, share):
         return ""
     rows = operation_sums(lock.releases, profile.module)
     error = math.sqrt(sum(row.variance for row in rows)) / lock.delay_ns
@@ -157,7 +159,7 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     name = printable(lock.name or f"{lock.type or 'the semaphore'} at {lock.address:#x}")
     estimate = f" ({_estimate(lock.delay_ns, error)})" if error else ""
     sentence = f"{percent(share)} of the waiting for locks is for one{estimate}, {name}"
-    if lock.holds >= _LEAST_EVENTS:
+    if lock.holds >= _LEAST_EVENTS and is_known:
         sentence += f", held for {duration(lock.held_ns / lock.holds)} on average"
         if rows[0].count >= _NEARLY_ALL * lock.contentions:
             sentence += f" by {_place(rows[0])}"

@@ -201,14 +201,13 @@ class CpuCollector(Closing):
         except Exception as error:
             self._failure = self._failure or error
 
-    def stop(self) -> None:
-        """End the recording of all targets at once."""
-        for index in self._targets:
-            self._describe(index, active=False)
+    def end(self, index: int) -> None:
+        """Take no more samples of a target until the next attach()."""
+        self._describe(index, active=False)
 
     def pause(self, index: int) -> None:
-        """Stop sampling a target until the next attach(), and unwind its last samples."""
-        self._describe(index, active=False)
+        """The same, and unwind its last samples."""
+        self.end(index)
         self._settle()
 
     def forget(self, index: int) -> None:

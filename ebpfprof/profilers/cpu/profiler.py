@@ -88,9 +88,10 @@ class CpuProfiler:
     def note_end(self, number: int) -> None:
         """Nothing to read."""
 
-    def end(self) -> None:
-        """End the recording of all processes at once."""
-        self.collector.stop()
+    def end(self, number: int, at_ns: int) -> None:
+        """Take no more samples of a process."""
+        if number in self._sampled:
+            self.collector.end(number)
 
     def detach(self) -> None:
         """Close the samplers; sums stay readable."""

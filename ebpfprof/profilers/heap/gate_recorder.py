@@ -12,6 +12,7 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.survivors import Survivors
+from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts, allocation_counts
@@ -111,10 +112,14 @@ class GateRecorder(Closing):
         """Detach the probes; sums stay."""
         self._recorded[number].windows.stop()
 
-    def end(self) -> None:
-        """End the recording of all processes at once."""
+    def end(self, number: int, at_ns: int) -> None:
+        """Count no allocations of a process after `at_ns` (CLOCK_MONOTONIC)."""
+        self._recorded[number].windows.end(at_ns)
+
+    def stop_all(self) -> None:
+        """Detach the probes of all processes; sums stay."""
         for each in self._recorded.values():
-            each.windows.end()
+            each.windows.end(kernel_now_ns())
         for each in self._recorded.values():
             each.windows.stop()
 
@@ -175,7 +180,7 @@ class GateRecorder(Closing):
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
-        self.end()
+        self.stop_all()
         self._program.close()
 
     def _note_window(self, number: int, weight: float) -> None:

@@ -130,18 +130,18 @@ class GateWindows:
             self._thread.start()
         return begin_ns
 
-    def end(self) -> None:
-        """End the recording now, without waiting for the thread: stop() does that."""
+    def end(self, at_ns: int) -> None:
+        """End the recording at `at_ns`, without waiting for the thread: stop() does that."""
         if not self._ending.has_come:
             if self._open:
                 self._program.record(self._index, is_on=False)
-            self._stopped_ns = kernel_now_ns()
+            self._stopped_ns = at_ns
             self._look_at_counters()
             self._ending.come()
 
     def stop(self) -> None:
         """End the recording, if it is not over, and detach the probes."""
-        self.end()
+        self.end(kernel_now_ns())
         if self._thread:
             self._thread.join()
             self._thread = None

@@ -131,19 +131,21 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
         if gates := self._gates_of(number):
             gates.stop(number)
 
-    def end(self) -> None:
-        """End the recording of all processes at once."""
+    def end(self, number: int, at_ns: int) -> None:
+        """Count no allocations after `at_ns`."""
+        if gates := self._gates_of(number):
+            gates.end(number, at_ns)
+
+    def detach(self) -> None:
+        """Detach all probes, after a last look at what they counted."""
         if self._gates:
-            self._gates.end()
+            self._gates.stop_all()
         for number in self.targets:
             if self._gates_of(number):
                 self._look(number)
-        super().end()
-
-    def detach(self) -> None:
-        """Detach all probes."""
         if self._gates:
             self._gates.detach()
+        super().detach()
 
     def poll(self) -> None:
         """Look at processes whose time has come, and after collections."""

@@ -63,6 +63,7 @@ class WaitsCollector(BoundedProbes):
         self._targets = targets
         self._attached: dict[int, GoTarget] = {}
         self._fields: dict[int, dict[str, Any]] = {}
+        self._begun_ns: dict[int, int] = {}
         self._wake = "on_wake" if config.block else "on_release"
         self._program = BpfProgram(
             "waits/waits.bpf.c",
@@ -162,6 +163,11 @@ class WaitsCollector(BoundedProbes):
         """
         self._describe(index, begin_ns, end_ns)
 
+    def end_window(self, index: int, end_ns: int) -> None:
+        """End what open_window() began, if it goes on, at a moment from now (CLOCK_MONOTONIC)."""
+        if index in self._begun_ns:
+            self._describe(index, self._begun_ns[index], end_ns)
+
     def seed(self, index: int, parked: ParkedGoroutine) -> None:
         """Put a goroutine that was parked a moment ago into the kernel's table, before a window.
 
@@ -214,7 +220,7 @@ class WaitsCollector(BoundedProbes):
             self._absent_labels.bring(targets)
 
     def stop(self) -> None:
-        """End the recording of all targets at once: later events are not recorded."""
+        """End the recording of all targets now: later events are not recorded."""
         for index in self._attached:
             self._describe(index)
 
@@ -252,6 +258,9 @@ class WaitsCollector(BoundedProbes):
         self._program.close()
 
     def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:
+        self._begun_ns.pop(index, None)
+        if end_ns:
+            self._begun_ns[index] = begin_ns
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
         self._program.maps["targets"].set_struct(index, {**self._fields[index], **window})
 

@@ -116,7 +116,9 @@ class WaitsProfiler(HasSnapshots):
         windows = self._windows.get(number)
         if windows is None:
             delays = self._delays[number] = LookedDelays(
-                opened.looks, has_wakers=self.collector.has_wakers
+                opened.looks,
+                has_wakers=self.collector.has_wakers,
+                has_releases="mutex" in self._options.kinds,
             )
             share = self._options.max_overhead / 100
             windows = Windows(
@@ -132,6 +134,13 @@ class WaitsProfiler(HasSnapshots):
         except BaseException:  # Ctrl-C too: who started us will not call stop()
             self._delays[number].stop()
             raise
+
+    def end(self, number: int, at_ns: int) -> None:
+        """Record no events after `at_ns`."""
+        if number in self._windows:
+            self._windows[number].end(at_ns)
+        else:
+            self.collector.end_window(number, at_ns)
 
     def stop(self, number: int) -> None:
         """Detach the probes; the sums stay."""
@@ -149,21 +158,17 @@ class WaitsProfiler(HasSnapshots):
             opened, go = self._opened[number]
             self._open.note_end(number, go, opened.looks if number in self._windows else None)
 
-    def end(self) -> None:
-        """End the recording of all processes at once."""
-        # Windows first: stop() would overwrite the times of a window that is being prepared.
-        for windows in self._windows.values():
-            windows.end()
-        for number, windows in self._windows.items():
-            windows.stop()
-            self._delays[number].stop()
-        self.collector.stop()
-        for idle in self._idle.values():
-            idle.stop()
-
     def detach(self) -> None:
         """Detach all probes, and read the final sums of all processes."""
+        for delays in self._delays.values():  # at once: this looks at the goroutines
+            delays.stop()
+        # Windows first: stop() would overwrite the times of a window that is being prepared.
+        for windows in self._windows.values():
+            windows.stop()
+        self.collector.stop()
         self.collector.detach()
+        for idle in self._idle.values():
+            idle.stop()
         self._last = self.collector.tables.snapshot(), self.collector.tables.holds()
         if self._open:
             self._last_waits = self.collector.tables.last_waits()
@@ -225,7 +230,7 @@ class WaitsProfiler(HasSnapshots):
             _, go = self._opened[number]
             found.holds = windows.holds()
             found.totals, found.coverage = self._delays[number].applied(
-                *(windows.totals(), windows.coverage(), windows.exact()),
+                *(windows.totals(), windows.coverage(), windows.exact(), windows.uncharged()),
                 *tellers(go, self._translators[number]),
             )
         elif settled:
@@ -260,7 +265,7 @@ class WaitsProfiler(HasSnapshots):
     def close(self) -> None:
         """Detach the probes and free the maps."""
         for windows in self._windows.values():
-            windows.end()
+            windows.end(kernel_now_ns())
         for windows in self._windows.values():
             windows.stop()
         self.collector.close()

@@ -77,6 +77,7 @@ class Windows:
         self._thread: threading.Thread | None = None
         self._lead_ns = _FIRST_LEAD_NS
         self._past_holds = dict[int, Hold]()  # of ended windows, by semaphore
+        self._stopped_ns = FOREVER_NS  # the end of the recording, once that is known
         self.is_open = False
         """Whether there is a window without an end: probes do not come and go."""
         self._begin_estimates, self._least_turn_ns = begin_estimates, least_turn_ns
@@ -114,15 +115,19 @@ class Windows:
         self._thread.start()
         return self._started_ns
 
-    def end(self) -> None:
-        """End the recording now, without waiting for the thread: stop() does that."""
+    def end(self, at_ns: int) -> None:
+        """End the recording at `at_ns`, without waiting for the thread: stop() does that."""
         if not self._ending.has_come:
-            self._stopped_ns = kernel_now_ns()
+            self._stopped_ns = at_ns
+            with self._lock:
+                if self.is_open and self._window.end_ns == FOREVER_NS:
+                    self._waits.end_window(self._index, at_ns)
+                    self._window = replace(self._window, end_ns=at_ns)
             self._ending.come()
 
     def stop(self) -> None:
         """End the recording, if it is not over, and detach the probes."""
-        self.end()
+        self.end(kernel_now_ns())
         if self._thread:
             self._thread.join()
             self._thread = None
@@ -163,6 +168,11 @@ class Windows:
         """How much was recorded so far."""
         with self._lock:
             return self._sums.coverage(self._until_ns())
+
+    def uncharged(self) -> dict[int, float]:
+        """By semaphore, waiting time (ns, scaled) whose release no window recorded."""
+        with self._lock:
+            return self._sums.uncharged()
 
     def _until_ns(self) -> int | None:
         """Now, while the recording goes on; None once its last window stands for the rest."""
@@ -248,16 +258,21 @@ class Windows:
         `ends_exact` tells that from its end on, for the first time, not every event is recorded:
         estimates begin there, and not when the probes are detached, which may take long.
         """
-        begin_ns, end_ns = self._window.begin_ns, self._window.end_ns
-        # Of a window that a burst cut short, activity tells what it stands for.
-        is_cut = self._ending.has_come and end_ns < FOREVER_NS
-        planned_ns = end_ns - begin_ns if is_cut else 0
-        if kernel_now_ns() < end_ns:
-            end_ns = kernel_now_ns() + _ENDS_IN_NS
-            if end_ns <= begin_ns:
-                self._discard()
-                return
-            self._waits.open_window(self._index, begin_ns, end_ns)
+        begin_ns, planned_ns = self._window.begin_ns, 0
+        with self._lock:
+            end_ns = self._window.end_ns
+            is_set = end_ns < FOREVER_NS and end_ns == self._stopped_ns  # by end()
+            if kernel_now_ns() < end_ns and not is_set:
+                # Of a window that a burst cut short, activity tells what it stands for.
+                is_cut = self._ending.has_come and end_ns < FOREVER_NS
+                planned_ns = end_ns - begin_ns if is_cut else 0
+                end_ns = kernel_now_ns() + _ENDS_IN_NS
+                if end_ns > begin_ns:
+                    self._waits.end_window(self._index, end_ns)
+                    self._window = replace(self._window, end_ns=end_ns)
+        if end_ns <= begin_ns:
+            self._discard()
+            return
         # Wait for its last nanosecond: only then do the tables hold the waits at its end.
         time.sleep(max(0.0, (end_ns - kernel_now_ns()) / 1e9))
         before, self._counters = self._counters, self._read_counters()
@@ -278,7 +293,6 @@ class Windows:
             self._sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
             self._sums.settle(self._seeds.scanner.waiting)
             self._past_holds = self._holds()
-            self._window = replace(self._window, end_ns=end_ns)
             self.is_open = False
         self._spending.look()
         spent_ns = self._spending.budget.spent_ns - self._window.spent_before_ns

@@ -75,13 +75,13 @@ class WallProfiler(HasSnapshots):
     def note_end(self, number: int) -> None:
         """Nothing to read."""
 
-    def end(self) -> None:
+    def end(self, number: int, at_ns: int) -> None:
+        """Nothing to do: GoroutineLooks.end_at() is called for all profilers."""
+
+    def detach(self) -> None:
         """End the looks at all processes."""
         for number in tuple(self._started):
             self.stop(number)
-
-    def detach(self) -> None:
-        """Nothing to detach."""
 
     def forget(self, number: int) -> None:
         """Delete all data of a process."""
@@ -106,7 +106,7 @@ class WallProfiler(HasSnapshots):
             if looks.has_begun:
                 counts = (
                     ("goroutines_beyond", _BEYOND, looks.sampler.beyond),
-                    ("labels_unread", _UNLABELLED, looks.sampler.unlabelled),
+                    ("labels_unread", _UNLABELLED, looks.sampler.states.unlabelled),
                 )
                 found += [Loss(name, text, n, target=number) for name, text, n in counts if n]
         return found
@@ -125,12 +125,12 @@ class WallProfiler(HasSnapshots):
         looks = self._opened[number][1]
         if not looks.has_begun:
             return None
-        sampler = looks.sampler
+        sampler, idle = looks.sampler, looks.idle()  # first, since it may take long
         return RecordedWall(
-            totals=looks.totals(),
-            idle=looks.idle(),
-            torn=sampler.torn,
-            unknown=sampler.unknown,
+            totals=looks.counted(),
+            idle=idle,
+            torn=sampler.states.torn,
+            unknown=sampler.states.unknown,
             late_ns=looks.late_ns,
         )
 
@@ -146,4 +146,4 @@ class WallProfiler(HasSnapshots):
 
     def close(self) -> None:
         """End the looks; the processes' own stacks of contexts close their memory."""
-        self.end()
+        self.detach()

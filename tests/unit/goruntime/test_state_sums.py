@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums
+from ebpfprof.profile.model import Label
 
 WAITS = GoroutineState("select", (1, 2), 2, ())
 RUNS = GoroutineState("running", (), 2, ())
@@ -113,3 +114,82 @@ def one_run(chance: random.Random, length_ns: int) -> tuple[float, float, float]
     total = added.totals()
     waits = total.states[WAITS]
     return truth, waits.ns, math.sqrt(waits.variance)
+
+
+def times(sums: StateSums) -> dict[str, int]:
+    return {state.word: each.ns for state, each in sums.counted().states.items()}
+
+
+def test_times_of_a_recording_are_those_between_its_begin_and_its_end() -> None:
+    added = StateSums()
+    add(added, 1000, (1, WAITS), (2, RUNS))
+    add(added, 1100, (2, WAITS))
+    added.count_from(1500)
+    assert times(added) == {"select": 0, "running": 0}
+    add(added, 1700, (1, RUNS))
+    added.end_at(2000)
+    add(added, 2600, (1, WAITS))  # reading that many goroutines took long
+    add(added, 2700, (1, RUNS))
+    found = added.counted()
+    assert times(added) == {"select": 100 + 500 + 150, "running": 250}
+    assert sum(times(added).values()) == 2 * (2000 - 1500)
+    assert (found.looks, found.length_ns) == (3, 2000 - 1500)
+    waits, runs = found.states[WAITS], found.states[RUNS]
+    assert (waits.hits, runs.hits) == (2 + 1 + 2, 1)
+
+
+def test_a_recording_without_a_last_look_goes_on_as_its_last_look_found() -> None:
+    added = StateSums()
+    add(added, 1000, (1, WAITS), (2, RUNS))
+    added.count_from(1100)
+    added.end_at(1400)
+    added.pause()
+    assert times(added) == {"select": 300, "running": 300}
+
+
+def test_the_time_between_two_recordings_does_not_count() -> None:
+    added = StateSums()
+    for begun_ns in (1000, 9000):
+        add(added, begun_ns, (1, WAITS), (2, RUNS))
+        add(added, begun_ns + 50)
+        added.count_from(begun_ns + 100)
+        add(added, begun_ns + 300)
+        added.end_at(begun_ns + 400)
+        added.pause()
+    assert times(added) == {"select": 600, "running": 600}
+    assert added.counted().looks == 2 * 2
+
+
+def test_a_recording_begins_when_it_began_though_a_look_came_since() -> None:
+    added = StateSums()
+    add(added, 1000, (1, WAITS))
+    add(added, 1200)
+    added.count_from(1150)  # the thread that looks was faster
+    added.end_at(1300)
+    added.pause()
+    assert times(added) == {"select": 150}
+
+
+def test_the_error_of_goroutines_that_begin_together_is_honest_whatever_their_labels() -> None:
+    def error(labelled: bool) -> float:
+        added = StateSums()
+        add(added, 0)
+        states = [
+            WAITS._replace(labels=(Label("number", str(n)),)) if labelled else WAITS
+            for n in range(16)
+        ]
+        add(added, 1000, *enumerate(states))
+        return math.sqrt(sum(each.variance for each in added.totals().states.values()))
+
+    # All began at one moment between the two samples: none of the errors is less than all others.
+    assert error(labelled=True) == pytest.approx(error(labelled=False))
+    assert error(labelled=True) == pytest.approx(16 * 1000 / math.sqrt(2))
+
+
+def test_goroutines_that_take_turns_are_as_uncertain_as_one_of_them() -> None:
+    added = StateSums()
+    first, second = (WAITS._replace(labels=(Label("number", n),)) for n in "12")
+    add(added, 0, (1, first), (2, RUNS))
+    add(added, 1000, (1, RUNS), (2, second))
+    found = added.totals().states
+    assert found[first].variance == found[second].variance == 1000**2 / 2

@@ -7,14 +7,18 @@ import math
 import pytest
 
 from ebpfprof.overhead.budget import (
-    LENT_NS,
+    CREDIT_FOR_NS,
+    IDLE_SHARE,
+    MOST_CREDIT_NS,
     SETTLED_NS,
     SETTLED_TURNS,
     SHORTEST_NS,
     TURN_NS,
     Budget,
     samples_to_take,
+    why_exceeded,
 )
+from ebpfprof.overhead.cost import Overhead, Runs
 
 S = 1_000_000_000
 
@@ -40,23 +44,66 @@ def test_an_idle_target_counts_as_a_tenth_of_a_processor() -> None:
         assert account.is_overdrawn == is_overdrawn
 
 
-def test_the_budget_lends_a_little_and_is_paid_back() -> None:
-    assert not budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100).is_overdrawn
-    assert budget(spent_ns=LENT_NS + 1, used_share=1, elapsed_ns=S // 100).is_overdrawn
-    account = budget(spent_ns=LENT_NS, used_share=1, elapsed_ns=S // 100)
+@pytest.mark.parametrize(
+    ("used_share", "credit_ns"),
+    [
+        (0, 0.01 * IDLE_SHARE * CREDIT_FOR_NS),  # half a millisecond
+        (0.5, 0.01 * 0.5 * CREDIT_FOR_NS),
+        (1, 0.01 * CREDIT_FOR_NS),  # five
+        (64, MOST_CREDIT_NS),
+    ],
+)
+def test_the_initial_credit_is_what_the_bound_allows_in_half_a_second(
+    used_share: float, credit_ns: float
+) -> None:
+    for spent_ns, is_overdrawn in ((credit_ns, False), (credit_ns + 1, True)):
+        account = budget(spent_ns=spent_ns, used_share=used_share, elapsed_ns=S // 100)
+        assert account.is_overdrawn == is_overdrawn
+
+
+@pytest.mark.parametrize("used_share", [0.01, 0.1, 1, 8])
+def test_a_recording_of_two_seconds_costs_little_more_than_the_bound(used_share: float) -> None:
+    """By a clock of its own: the program waits so often that probes take half of its CPU time."""
+    rate = max(used_share, 0.01) / 2
+    account, now_ns, spent_ns = Budget(0.01), 0.0, 0.0
+    step_ns = 100_000  # an alarm comes as soon as this
+
+    def pass_ns(length_ns: float, *, is_on: bool) -> None:
+        nonlocal now_ns, spent_ns
+        now_ns += length_ns
+        spent_ns += rate * length_ns if is_on else 0.0
+        account.look(spent_ns, used_share * now_ns, int(now_ns))
+
+    while now_ns == 0 or not account.is_overdrawn:
+        pass_ns(step_ns, is_on=True)
+    account.note_window(spent_ns, now_ns, 0)
+    while now_ns < 2 * S:
+        turn = account.next_turn()
+        assert turn.window_ns is not None
+        pass_ns(max(0.0, turn.pause_ns), is_on=False)
+        until_ns = now_ns + turn.window_ns
+        while now_ns < until_ns and account.credit_ns > 0:
+            pass_ns(step_ns, is_on=True)
+    allowed_ns = 0.01 * max(used_share, IDLE_SHARE) * now_ns
+    assert 0.5 * allowed_ns < spent_ns < 1.3 * allowed_ns
+
+
+def test_the_initial_credit_is_paid_back() -> None:
+    credit_ns = 0.01 * CREDIT_FOR_NS
+    account = budget(spent_ns=credit_ns, used_share=1, elapsed_ns=S // 100)
     account.note_window(0.5 * S, S, 0)
     turn = account.next_turn()
     assert turn.window_ns is not None
-    # At the end of the turn all has been earned, with what was lent.
+    # At the end of the turn all has been earned, with the credit.
     earned_ns = 0.01 * (S // 100 + turn.pause_ns + turn.window_ns)
-    assert earned_ns == pytest.approx(LENT_NS + 0.5 * turn.window_ns)
+    assert earned_ns == pytest.approx(credit_ns + 0.5 * turn.window_ns)
 
 
-def test_a_window_may_overdraw_the_budget_by_what_is_lent() -> None:
+def test_a_window_may_exceed_the_budget_by_the_credit() -> None:
     earned_ns = 0.01 * 10 * S
     account = budget(spent_ns=earned_ns + 1, used_share=1)
     assert account.left_ns == -1
-    assert account.credit_ns == LENT_NS - 1
+    assert account.credit_ns == 0.01 * CREDIT_FOR_NS - 1
 
 
 def test_windows_get_rarer_and_longer_at_the_same_cost() -> None:
@@ -129,9 +176,28 @@ def test_the_budget_lasts_until_spending_exceeds_it() -> None:
 
     assert account.lasts_ns(0.04 * S, 0.1 * S) == pytest.approx(0.05 * S / (0.1 - 0.01))
     assert account.lasts_ns(0.05 * S, 0.1 * S) == math.inf
-    # What is lent does not grow.
-    account = budget(spent_ns=LENT_NS / 2, used_share=1, elapsed_ns=S // 100)
+    # The credit does not grow.
+    account = budget(spent_ns=0.01 * CREDIT_FOR_NS / 2, used_share=1, elapsed_ns=S // 100)
     assert account.lasts_ns(0, S // 100) == pytest.approx(S // 100)
+
+
+@pytest.mark.parametrize(
+    ("bound", "spent_share", "used_share", "elapsed_s", "why"),
+    [
+        (0.01, 0.04, 0.025, 2, "The process used 2.5 % of a CPU. The bound counts that as 10 %."),
+        (0.01, 0.04, 0.025, 100, "The process used 2.5 % of a CPU. The bound counts that as 10 %."),
+        (0.01, 0.02, 1, 2, "The bound holds on average. A short recording can exceed it."),
+        (0.01, 0.02, 1, 100, ""),  # neither explains it
+        (0.01, 0.01, 0.025, 2, ""),
+        (0.0, 0.5, 0.025, 2, ""),
+    ],
+)
+def test_an_exceeded_bound_is_explained(
+    bound: float, spent_share: float, used_share: float, elapsed_s: int, why: str
+) -> None:
+    used_ns = round(used_share * elapsed_s * S)
+    overhead = Overhead(Runs(1, spent_share * used_ns, 1), Runs(), 0.0, used_ns)
+    assert why_exceeded(overhead, bound, elapsed_s * S) == why
 
 
 @pytest.mark.parametrize(

@@ -116,3 +116,15 @@ def test_losses_are_told_in_proportion() -> None:
     assert loss_lines((), [nothing]) == loss_lines((), []) == []
     # Where there is no profile to compare with, all is told.
     assert loss_lines((LOST,), []) == ["incomplete: 5 events lost (lost)"]
+
+
+def test_errors_too_large_to_say_anything_have_no_digits() -> None:
+    spread = {"a": (1000, 50.0**2), "b": (500, 100.0**2), "rare": (10, 119.0**2)}
+    mixed = replace(LATER, spread=spread).comments()
+    assert (
+        "at most +-20 % on 2 of the ten stacks with the longest delays (one standard error): the "
+        "others were seen too rarely to tell"
+    ) in mixed
+    rare = replace(LATER, spread={"rare": (10, 119.0**2)}).comments()
+    assert "the errors of the ten stacks with the longest delays are above 100 %" in rare
+    assert not any("1190" in comment for comment in (*mixed, *rare))
