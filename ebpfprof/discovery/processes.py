@@ -291,10 +291,10 @@ def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) ->
     where = f" in a container whose id begins with {' or '.join(containers)}" if containers else ""
     kind = "process" if names else "Go process that can be profiled"
     hidden = f" {not_seen(survey.unseen)}" if survey.unseen else ""
-    return (
-        f"There is no {kind}{called}{where}.{hidden}\nTo see the Go processes here, or all:"
-        + to_type(LIST, f"{LIST} --all")
-    )
+    text = f"There is no {kind}{called}{where}.{hidden}"
+    if "\n" in hidden:  # it has the command that helps
+        return text
+    return f"{text} To see the Go processes here, or all:" + to_type(LIST, f"{LIST} --all")
 
 
 def _is_ours(pid: int) -> bool:
