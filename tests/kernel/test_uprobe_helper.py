@@ -38,7 +38,7 @@ def helper() -> Iterator[UprobeHelper]:
 
 
 def test_attaching_no_probes_is_allowed(helper: UprobeHelper) -> None:
-    helper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0))
+    helper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0), uses_links=False)
 
 
 def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
@@ -47,7 +47,9 @@ def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
         with pytest.raises(AttachFailed, match=r"in failed: .*TypeError"):
-            helper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
+            helper.attach(
+                0, program, no_pid, probes, {"f": program}, anchor=(0, 0), uses_links=True
+            )
     finally:
         os.close(program)
 
