@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
         )
         kept = UprobeHelper(uses_links=uses_links)
         probes = [Uprobe("f", *wake, cookie=0)]
-        kept.attach(0, target.exe_fd, running.pid, probes, {"f": nothing}, anchor=anchor)
+        put_in = partial(kept.attach, 0, target.exe_fd, running.pid, probes, {"f": nothing})
+        put_in(anchor=anchor, uses_links=uses_links)
         held = only_holders()
         assert len(held) == 1
         await_true(lambda: all(_is_shell(each) for each in held), "they are no shells")
@@ -108,7 +110,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
         assert list(probed(running.pid)) == [go.sites.anchor_pc]
         (with_anchor,) = only_holders()
         await_true(lambda: _is_shell(with_anchor), "the anchor's holder is no shell")
-        kept.attach(0, target.exe_fd, running.pid, probes, {"f": nothing}, anchor=anchor)
+        put_in(anchor=anchor, uses_links=uses_links)
         of_window = [each for each in only_holders() if each != with_anchor]
         assert len(of_window) == 1
         assert not _is_shell(of_window[0])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -81,6 +82,14 @@ INLINE_CONSTANTS: Final = {
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
 }
 
+# The experiments of each version that move fields that are read, but staticlockranking.
+EXPERIMENTS: Final = {
+    "1.24": ("nospinbitmutex",),
+    "1.25": ("greenteagc",),
+    "1.26": ("nogreenteagc",),
+    "1.27": ("nogreenteagc",),
+}
+
 
 def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     """Return a toolchain's minor version, "1.27", and its entry in the file."""
@@ -107,6 +116,10 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)
+    entry["experiments"] = {
+        name: other_structs(toolchain, name, entry["structs"])
+        for name in EXPERIMENTS.get(toolchain.minor, ())
+    }
     return toolchain.minor, entry
 
 
@@ -269,6 +282,16 @@ def pclntab_magic(program: Path) -> str:
         section = ELFFile(file).get_section_by_name(".gopclntab")
         assert section, f"{program}: no pclntab"
         return f"{int.from_bytes(section.data()[:4], 'little'):#x}"
+
+
+def other_structs(toolchain: Toolchain, experiment: str, usual: dict[str, Any]) -> dict[str, Any]:
+    """The layouts of those structs that are others in a program built with an experiment."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "layout"
+        build = ("build", "-buildvcs=false", "-o", program, ".")
+        toolchain.go(*build, cwd=LAYOUT_TARGET, env={"GOEXPERIMENT": experiment})
+        found = struct_layouts(program)
+    return {name: row for name, row in found.items() if row != usual.get(name)}
 
 
 def struct_layouts(program: Path) -> dict[str, Any]:
