@@ -13,8 +13,6 @@ from tests.kernel.programs import program, with_version
 from tests.kernel.refusal import refused
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
-from tests.toolchains import toolchain
-from tests.tools.generate_goruntime import LAYOUT_TARGET, struct_layouts
 
 RANKED = "go1.27.3-X:staticlockranking"
 
@@ -51,16 +49,6 @@ def test_an_experiment_that_moves_fields_has_its_own_offsets(
         assert other.is_of(GoVersion.parse(text))
         assert other.structs[struct] != usual.structs[struct]
         assert other.structs["g"] == usual.structs["g"]
-
-
-@pytest.mark.long
-def test_offsets_of_an_experiment_are_those_of_a_real_build(tmp_path: Path) -> None:
-    flags = ("build", "-buildvcs=false", "-o", tmp_path / "layout", ".")
-    toolchain("1.27").go(*flags, cwd=LAYOUT_TARGET, env={"GOEXPERIMENT": "nogreenteagc"})
-    layout = layout_for(GoVersion.parse("go1.27.3-X:nogreenteagc"))
-    for name, row in struct_layouts(tmp_path / "layout").items():
-        found = layout.structs[name]
-        assert {"size": found.size, "fields": dict(found.fields)} == row
 
 
 def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:

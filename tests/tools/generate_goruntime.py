@@ -116,11 +116,17 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)
-    entry["experiments"] = {
-        name: other_structs(toolchain, name, entry["structs"])
-        for name in EXPERIMENTS.get(toolchain.minor, ())
-    }
     return toolchain.minor, entry
+
+
+def experiments(toolchain: Toolchain, usual: dict[str, Any]) -> dict[str, Any]:
+    """For each experiment that moves fields, those structs that are not as `usual`.
+
+    That takes minutes: each experiment has its own build of the standard library.
+    """
+    return {
+        name: other_structs(toolchain, name, usual) for name in EXPERIMENTS.get(toolchain.minor, ())
+    }
 
 
 def constants_source(goroot: Path) -> str:
@@ -358,7 +364,10 @@ def main(goroots: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     entries = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {}
-    entries.update(describe(Path(goroot)) for goroot in goroots)
+    for goroot in map(Path, goroots):
+        minor, entry = describe(goroot)
+        toolchain = Toolchain(entry["toolchain"].removeprefix("go"), goroot)
+        entries[minor] = entry | {"experiments": experiments(toolchain, entry["structs"])}
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(render(entries))
     return 0
