@@ -194,6 +194,15 @@ class GoroutineScanner(Closing):
         waits = zip(heads["sequence"].tolist(), heads["pc"].tolist(), strict=True)
         return dict(zip(heads["goid"].tolist(), waits, strict=True))
 
+    def born(self) -> dict[int, int]:
+        """All goroutines now: by id, the return address of the `go` statement that created each.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        _, heads, _ = self._heads()
+        goids, pcs = self._columns(heads, "goid", "created_pc")
+        return dict(zip(goids, pcs, strict=True))
+
     def parked_waits(self) -> npt.NDArray[np.uint64]:
         """The same as numbers of waits, sorted: see profile.wait_times. Raises as parked()."""
         heads = self._parked_heads()

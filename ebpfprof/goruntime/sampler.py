@@ -153,21 +153,22 @@ class GoroutineSampler(Closing):
                     found[each.address] = int(self._since_ns[at])
             return found
 
-    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int]]:
+    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int, int]]:
         """What goroutines do that have not moved for `least_ns` until the last look, or longer.
 
-        Returns how many they are, and for how long the one that stands longest: a lower bound.
+        Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
         """
-        found: dict[GoroutineState, tuple[int, int]] = {}
+        found: dict[GoroutineState, tuple[int, int, int]] = {}
         with self._lock:
             latest_ns = self._latest_ns(least_ns, LEAST_LOOKS)
             stands = (self._waits != 0) & (self._since_ns <= latest_ns)
             stands &= self._counted.of(self._waits, self._waits >> np.uint64(8))
             for slot in np.flatnonzero(stands).tolist():
                 if state := self._sums.state_of(slot):
-                    count, longest_ns = found.get(state, (0, 0))
                     stood_ns = self._last_ns - int(self._since_ns[slot])
-                    found[state] = count + 1, max(longest_ns, stood_ns)
+                    count, oldest_ns, newest_ns = found.get(state, (0, stood_ns, stood_ns))
+                    ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
+                    found[state] = count + 1, *ages_ns
         return found
 
     def close(self) -> None:
