@@ -23,6 +23,9 @@ _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MAX_ERROR: Final = 0.1
 _SURE: Final = 2  # standard errors
 _NEARLY_ALL: Final = 0.9
+_SEVERAL_WAITS: Final = {"HTTP answer": "a request has two of these waits or more"}
+"""Operations that wait more than once: net/http's roundTrip first waits until the request is
+written, then for the answer (net/http/transport.go, Go 1.19 to 1.27)."""
 
 
 def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
@@ -70,7 +73,9 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
     if top.error > _MAX_ERROR:
         return None
     told = f", a time estimated to {percent(top.error)}" if top.error else ""
-    mean = f", {duration(top.mean)} at a time" if has_events and not top.error else ""
+    mean = f", {duration(top.mean)} a wait" if has_events and not top.error else ""
+    if mean and top.operation in _SEVERAL_WAITS:
+        mean += f" ({_SEVERAL_WAITS[top.operation]})"
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
     what = f"{printable(top.operation)} in {_place(top)}{waker}"
     return percent(top.share), f"{what}{mean}{told}"

@@ -65,7 +65,7 @@ def test_it_is_no_wider_than_the_terminal(width: int) -> None:
 def test_what_stands_out_is_said_with_what_woke() -> None:
     assert finding(PROFILE) == (
         "75 % of waiting: chan receive in main.handle (main.handle.go:2), woken by main.submit "
-        "(main.submit.go:2), 45.0 ms at a time."
+        "(main.submit.go:2), 45.0 ms a wait."
     )
 
 
