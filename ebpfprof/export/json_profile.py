@@ -17,6 +17,13 @@ An object with these fields (most strings are an index into "strings"):
                    file and mapping are strings; line is 0 if unknown
     stacks         [[frame, root first ...] ...]; the lists below have an element for each stack
     values         [[one integer for each sample type] ...]
+    errors         [standard error of the value that tables show ...], 0 for an exact one; left out
+                   if all are exact
+    max_error      rows with a larger error, as a part of their value, have no rank and no share;
+                   left out if all are exact
+    releases_known false if too few releases of locks were recorded to tell which made others wait,
+                   how often and for how long; left out if that is known. The comments say how to
+                   record them
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
@@ -28,6 +35,7 @@ An object with these fields (most strings are an index into "strings"):
 """
 
 import json
+import math
 from typing import Any
 
 from ebpfprof.console.text import well_formed
@@ -41,6 +49,7 @@ from ebpfprof.export.kinds import (
     title,
 )
 from ebpfprof.profile.completeness import Completeness
+from ebpfprof.profile.evidence import MAX_ERROR, are_releases_known
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import operation_of
@@ -118,6 +127,7 @@ class _Document:
             "frames": frames,
             "stacks": stacks,
             "values": [sample.values for sample in samples],
+            **_evidence(profile),
             "operations": operations,
             "labels": labels,
             "idle": marks,
@@ -156,6 +166,16 @@ def _incomplete(profile: Profile) -> dict[str, Any]:
         return {}
     fields = {"lost": found.lost, "share": found.lost_share, "alarming": found.is_alarming}
     return {"incomplete": fields}
+
+
+def _evidence(profile: Profile) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if any(sample.variance for sample in profile.samples):
+        found["errors"] = [round(math.sqrt(each.variance), 1) for each in profile.samples]
+        found["max_error"] = MAX_ERROR
+    if not are_releases_known(profile.samples):
+        found["releases_known"] = False
+    return found
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:

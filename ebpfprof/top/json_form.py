@@ -66,15 +66,16 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "idle": key.idle.name if key.idle else None,
         "value_per_s": row.rate * 1e9,
         "value_error": row.error,
-        "count_per_s": row.count_per_s,
+        "count_per_s": None if row.is_unknown else row.count_per_s,
         "total_value": row.total_value,
         "total_error": row.total_error,
-        "total_count": row.total_count,
+        "total_count": None if row.is_unknown else row.total_count,
+        "is_ranked": row.is_ranked,
     }
     if key.waker:
         found["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":
-        found |= {"address": key.address, "held_ns": row.held_ns}
+        found |= {"address": key.address, "held_ns": None if row.is_unknown else row.held_ns}
     if view.rows == "functions":
         found |= {
             "with_callees_per_s": row.callees_rate * 1e9,

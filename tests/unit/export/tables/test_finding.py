@@ -32,9 +32,7 @@ def block(*samples: Sample, duration_ns: int = 10 * S) -> Profile:
 
 def test_a_place_with_most_of_the_waiting_is_told() -> None:
     found = finding(block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)))
-    assert found == (
-        "75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 3.00 ms a wait."
-    )
+    assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 3.00 ms a wait.")
 
 
 def test_an_estimate_says_so() -> None:
