@@ -37,9 +37,11 @@ function idleRows(profile, valueIndex) {
   return { rows: rows.filter((row) => row.count), sum: rows.reduce((sum, row) => sum + row.value, 0) };
 }
 
-/** The place with the largest value, in a sentence; "" if there is none. `kind` is the server's
+/** The place with the largest value, in a sentence; "" if there is none, or it is not known well
+    enough (profile.max_error, profile.releases_known). `kind` is the server's
     description of the kind of profile. */
 const headline = remembering((profile, kind, valueIndex, hideIdle) => {
+  if (profile.releases_known === false) return "";
   const isOfFunctions = kind.table.rows === "functions";
   const { strings, frames, stacks, values, idle, operations } = profile;
   const isInside = frames.map(([name]) => isInsideGo(strings[name]));
@@ -51,11 +53,10 @@ const headline = remembering((profile, kind, valueIndex, hideIdle) => {
     return places.get(place);
   });
   const sums = new Map();
-  let total = 0;
+  const { errors = [], max_error: maxError = Infinity } = profile;
   stacks.forEach((stack, index) => {
     const value = values[index][valueIndex];
     if ((hideIdle && idle[index] >= 0) || !stack.length) return;
-    total += value;
     let at = stack.length - 1;
     if (!isOfFunctions) {
       while (at > 0 && isInside[stack[at]]) at -= 1;
@@ -64,14 +65,20 @@ const headline = remembering((profile, kind, valueIndex, hideIdle) => {
     let known = sums.get(key);
     if (!known) {
       const [name, file, line] = frames[stack[at]];
-      known = { value: 0, count: 0, operation: strings[operations[index]], name, file, line };
+      known = { value: 0, count: 0, variance: 0, operation: strings[operations[index]], name, file, line };
       sums.set(key, known);
     }
     known.value += value;
+    known.variance += (errors[index] ?? 0) ** 2;
     known.count += values[index][profile.count ?? 0];
   });
   let worst = null;
-  for (const each of sums.values()) if (!worst || each.value > worst.value) worst = each;
+  let total = 0;
+  for (const each of sums.values()) {
+    if (Math.sqrt(each.variance) > maxError * each.value) continue;
+    total += each.value;
+    if (!worst || each.value > worst.value) worst = each;
+  }
   if (!worst || !total) return "";
   const share = `${Math.round(100 * worst.value / total)} %`;
   const name = FlameText.printable(strings[worst.name]);
