@@ -1,15 +1,12 @@
 "use strict";
 /* The tables of operations and of locks, as `attach` prints them, of the stacks that are shown. */
 
-/* The standard error of an estimate, as a part of it: larger ones rank no row (profile/evidence.py). */
-const MOST_RANKED_ERROR = 0.5;
-
 class OperationRows {
   /* Rows of a profile, as json_profile.py describes it, by the keys that `keyOf(stack)` gives, ""
      for none: {operation, function, file, line, own, value, count, error, share}. */
   static of(profile, valueIndex, { hideIdle, keyOf = null }) {
-    const { strings, frames, values, operations, callers, own = [], idle, variances } = profile;
-    const isEstimated = variances && valueIndex === profile.sample_types.length - 1;
+    const { strings, frames, values, operations, callers, own = [], idle, errors, max_error: maxError } = profile;
+    const isEstimated = errors && valueIndex === profile.sample_types.length - 1;
     const rows = new Map();
     operations.forEach((operation, stack) => {
       if (hideIdle && idle[stack] >= 0) return;
@@ -28,11 +25,11 @@ class OperationRows {
       const value = values[stack][valueIndex];
       row.value += value;
       row.count += values[stack][profile.count ?? 0];
-      row.variance += isEstimated ? variances[stack] : 0;
+      row.variance += isEstimated ? errors[stack] ** 2 : 0;
       row.stacks.push(stack);
       if (own[stack] >= 0 && own[stack] !== frame) row.owns.set(own[stack], (row.owns.get(own[stack]) ?? 0) + value);
     });
-    return OperationRows.ranked([...rows.values()].map((row) => OperationRows.finished(row, profile)));
+    return OperationRows.ranked([...rows.values()].map((row) => OperationRows.finished(row, profile)), maxError);
   }
 
   static finished(row, { strings, frames }) {
@@ -43,8 +40,8 @@ class OperationRows {
   }
 
   /* The largest first, those that are too rough last and without a share. */
-  static ranked(rows) {
-    const isRough = (row) => row.error > MOST_RANKED_ERROR;
+  static ranked(rows, maxError = Infinity) {
+    const isRough = (row) => row.error > maxError;
     const whole = rows.reduce((sum, row) => sum + (isRough(row) ? 0 : row.value), 0);
     rows.sort((one, other) => isRough(one) - isRough(other) || other.value - one.value);
     return rows.map((row) => ({ ...row, share: whole && !isRough(row) ? row.value / whole : null }));

@@ -113,8 +113,9 @@ class ProfileView {
 
   showTable(base) {
     const { state, kind, graph } = this;
+    const counted = kind ? kind.table.count : this.profile.counted || "";
     this.table.show(graph.functions(), {
-      unit: this.unit, total: graph.info(0).value, count: kind ? kind.table.count : this.profile.counted || "",
+      unit: this.unit, total: graph.info(0).value, count: this.profile.few_releases ? "" : counted,
       sort: state.sort, matches: graph.matches, isCompared: Boolean(base),
       action: state.view === "sandwich" ? "Show its callers and callees" : "Search for it",
     });

@@ -28,6 +28,9 @@ _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MAX_ERROR: Final = 0.1
 _SURE: Final = 2  # standard errors
 _NEARLY_ALL: Final = 0.9
+_SEVERAL_WAITS: Final = {"HTTP answer": "a request has two of these waits or more"}
+"""Operations that wait more than once: net/http's roundTrip first waits until the request is
+written, then for the answer (net/http/transport.go, Go 1.19 to 1.27)."""
 
 
 def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: str) -> list[str]:
@@ -139,6 +142,8 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
         return None
     estimate = f", {_estimate(top.value, top.error)}" if top.error else ""
     mean = f", mean {duration(top.mean)}" if has_events and not top.error else ""
+    if mean and top.operation in _SEVERAL_WAITS:
+        mean += f" ({_SEVERAL_WAITS[top.operation]})"
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
     what = f"{printable(top.operation)} in {_place(top)}{waker}"
     return percent(top.share), f"{what}{mean}{estimate}"

@@ -168,6 +168,9 @@ class WindowCoverage:
         if kind != "mutex" or self.uncharged_ns <= 0:
             return []
         delay_ns = self.deviations.get(kind, Deviation()).delay_ns
+        delay_ns += (
+            0.0 if self.looks else self.uncharged_ns
+        )  # looks charge it to an unknown release
         if self.uncharged_ns <= MAX_UNKNOWN * delay_ns:
             return [f"not recorded: the releases of {duration(self.uncharged_ns)} of waiting"]
         share = percent(min(1.0, self.uncharged_ns / delay_ns)) if delay_ns else "all"

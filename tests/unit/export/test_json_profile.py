@@ -78,10 +78,11 @@ def test_every_field_of_a_small_profile() -> None:
     }
 
 
-def test_variances_are_written_where_values_are_estimates() -> None:
+def test_errors_are_written_where_values_are_estimates() -> None:
     rough = replace(SMALL.samples[0], variance=25.0)
     found = written(replace(SMALL, samples=(rough, SMALL.samples[1])))
-    assert found["variances"] == [25.0, 0.0]
+    assert (found["errors"], found["max_error"]) == ([5.0, 0.0], 0.5)
+    assert "errors" not in written(SMALL)
 
 
 def test_equal_frames_at_different_addresses_are_written_once() -> None:
