@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.profile.evidence import is_unknown_release
+from ebpfprof.profile.evidence import are_releases_known, is_unknown_release
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
@@ -81,7 +81,7 @@ class TopTable:
                 yield from self._changed(pid, lock.address, role, samples, (number,), window_ns)
             held[number] = self._mean_hold(number, lock)
             self._unknown.discard(number)
-            if not lock.are_releases_known:
+            if not are_releases_known(lock.releases):
                 self._unknown.add(number)
 
     def _changed(

@@ -15,7 +15,7 @@ from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables.functions import FunctionSums, function_sums
 from ebpfprof.export.tables.operations import OperationSums, operation_sums
 from ebpfprof.export.tables.quantities import known_digits
-from ebpfprof.profile.evidence import MAX_ERROR
+from ebpfprof.profile.evidence import MAX_ERROR, are_releases_known
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Frame, Lock, Profile
 from ebpfprof.profile.operations import frame_of_program, is_of_program
@@ -153,7 +153,7 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     """A sentence about one lock, with all waits for it; "" if it does not stand out."""
     whole_ns = sum(sample.values[-1] for sample in profile.samples)
     share = min(1.0, lock.delay_ns / whole_ns) if whole_ns else 0.0
-    is_known = lock.are_releases_known
+    is_known = are_releases_known(lock.releases)
     count = lock.contentions if is_known else sum(each.values[0] for each in lock.waits)
     if not lock.address or not _is_much(profile, lock.delay_ns, count, share):
         return ""

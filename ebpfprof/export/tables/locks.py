@@ -6,6 +6,7 @@ from ebpfprof.console.text import counted, duration
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.operations import operation_sums
 from ebpfprof.export.tables.quantities import share
+from ebpfprof.profile.evidence import are_releases_known
 from ebpfprof.profile.model import Lock, Sample
 
 _PLACES = 3
@@ -29,7 +30,7 @@ def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: 
 
 def _rows(lock: Lock, whole_ns: int) -> Iterator[columns.Row]:
     where = f"{lock.type or 'semaphore'} at {lock.address:#x}"
-    is_known = lock.are_releases_known
+    is_known = are_releases_known(lock.releases)
     cells = (
         duration(lock.delay_ns),
         share(lock.delay_ns, whole_ns) or "-",

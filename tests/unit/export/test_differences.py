@@ -29,16 +29,18 @@ def test_a_text_difference_lists_growth_and_shrinkage() -> None:
     assert [re.sub(r" +", " ", line).strip() for line in text.splitlines()] == [
         "Waits of api: 10.0 us before, 4.51 us after (1.00 min and 1.00 min recorded)",
         "Change: -5.49 us (-54.9%)",
+        "Delay per second: 167 ns before, 75 ns after (-55.1%)",
+        "Mean delay: 3.33 us before, 1.13 us after (-66.2%)",
         "",
         "More:",
-        "Change Share Itself Before After Operation Called from",
-        "+3.00 us +30.0% +300% 1.00 us 4.00 us chan receive main.work",
-        "+500 ns +5.0% new 0 ns 500 ns RWMutex.Lock main.(*Pool).worker",
-        "+9 ns +0.1% new 0 ns 9 ns RWMutex.Lock sync.(*RWMutex).Lock",
+        "Change Share Itself Before After Mean Operation Called from",
+        "+3.00 us +30.0% +300% 1.00 us 4.00 us 500 ns to 2.00 us chan receive main.work",
+        "+500 ns +5.0% new 0 ns 500 ns - to 500 ns RWMutex.Lock main.(*Pool).worker",
+        "+9 ns +0.1% new 0 ns 9 ns - to 9 ns RWMutex.Lock sync.(*RWMutex).Lock",
         "",
         "Less:",
-        "Change Share Itself Before After Operation Called from",
-        "-9.00 us -90.0% gone 9.00 us 0 ns RWMutex.Lock main.work",
+        "Change Share Itself Before After Mean Operation Called from",
+        "-9.00 us -90.0% gone 9.00 us 0 ns 9.00 us to - RWMutex.Lock main.work",
     ]
 
 
