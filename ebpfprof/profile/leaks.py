@@ -151,7 +151,8 @@ class LeakWatch:
                 members[each.created_by].append(each)
         largest = sorted(members.values(), key=len, reverse=True)[:_MAX_GROUPS]
         present: dict[tuple[object, ...], GoroutineGroup] = {
-            (each[0].created_by,): GoroutineGroup(tuple(each)) for each in largest}
+            (each[0].created_by,): GoroutineGroup(tuple(each)) for each in largest
+        }
         self._add(self._lives, present, now_ns, _life)
         for key, group in present.items():
             if group.first.created_by in known or any(
