@@ -263,7 +263,7 @@ class _Words:
 
 def _owners(lock: LockState, found: dict[int, bool]) -> dict[int, bool]:
     """Those that surely hold a lock which only one can hold, if any; else all that may hold it."""
-    sure = {goid: is_sure for goid, is_sure in found.items() if is_sure}
+    sure: dict[int, bool] = {goid: is_sure for goid, is_sure in found.items() if is_sure}
     return sure if sure and not lock.readers else found
 
 

@@ -150,7 +150,9 @@ class LeakWatch:
             if each.created_by is not None:
                 members[each.created_by].append(each)
         largest = sorted(members.values(), key=len, reverse=True)[:_MAX_GROUPS]
-        present = {(each[0].created_by,): GoroutineGroup(tuple(each)) for each in largest}
+        present: dict[tuple[object, ...], GoroutineGroup] = {
+            (each[0].created_by,): GoroutineGroup(tuple(each)) for each in largest
+        }
         self._add(self._lives, present, now_ns, _life)
         for key, group in present.items():
             if group.first.created_by in known or any(

@@ -1,4 +1,4 @@
-"""What `doctor` says of services with a leak, with one whose goroutines move, and without a fault."""
+"""What `doctor` says of services: a leak, a leak whose goroutines move, a deadlock, no fault."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
 
+IDS = r"goroutines \d+(, \d+){9} and [\d,]+ more: chan send, for at least"
 _SERVICES = ("leak", "movingleak", "healthy", "deadlock")
 
 
@@ -44,9 +45,7 @@ def test_doctor_says_what_is_wrong_with_each_of_several_services_first(
     assert healthy == "No fault was found."
     assert deadlock.startswith("Deadlock: 2 goroutines wait for each other.")
     assert "created by main.firstResult" in said.stdout
-    assert re.search(
-        r"goroutines \d+(, \d+){9} and [\d,]+ more: chan send, for at least", said.stdout
-    )
+    assert re.search(IDS, said.stdout)
     progress = said.stderr.splitlines()
     assert len(progress) == len(pids)
     assert progress[0] == f"Sampling process {pids[0]} for 3.00 s (1 of 4) ..."
@@ -69,7 +68,8 @@ def test_watch_finds_a_leak_whose_goroutines_move(services: dict[str, Target]) -
         return suspects
 
     (found,) = watched("movingleak")
-    assert found["moving"] and found["only_grows"]
+    assert found["moving"]
+    assert found["only_grows"]
     assert isinstance(found["created_by"], dict)
     assert found["created_by"]["function"] == "main.openSession"
     assert watched("healthy") == []

@@ -56,7 +56,7 @@ def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
         looks.look()
         assert looks.standing(parked, least_ns=1).keys() == {each.address for each in parked}
         found = looks.standing_states(1)
-        assert sum(count for count, _ in found.values()) >= len(parked)  # sleepers, too
+        assert sum(count for count, _, _ in found.values()) >= len(parked)  # sleepers, too
         (moving,) = run.reports["turnLeft"]["goids"]
         run.target.ask("turn", "turned")
         for _ in range(LEAST_LOOKS - 1):

@@ -21,6 +21,7 @@ type cache struct {
 var (
 	isQuiet = len(os.Args) > 3
 	uses    int
+	global  *cache
 )
 
 //go:noinline
@@ -71,6 +72,22 @@ func use(c *cache, way string, ready func(), tick <-chan time.Time) {
 			mu.Lock()
 			fmt.Fprint(os.Stderr, "")
 			c.mu.Unlock()
+		case "global":
+			global.mu.Lock()
+			uses += len(global.values)
+			fmt.Fprint(os.Stderr, "")
+			global.mu.Unlock()
+		case "early":
+			c.mu.Lock()
+			if len(c.values) > 3 {
+				panic("it has no values")
+			}
+			fmt.Fprint(os.Stderr, "")
+			if len(c.values) == 1 {
+				c.mu.Unlock()
+				return
+			}
+			c.mu.Unlock()
 		}
 		if ready != nil {
 			ready()
@@ -81,6 +98,7 @@ func use(c *cache, way string, ready func(), tick <-chan time.Time) {
 
 func main() {
 	c := &cache{values: map[string]int{}}
+	global = c
 	if os.Args[1] == "deadlock" {
 		other := &cache{}
 		var met sync.WaitGroup

@@ -35,7 +35,7 @@ class Looks:
 
     def stop(self) -> None: ...
 
-    def standing_states(self, _: int) -> dict[GoroutineState, tuple[int, int]]:
+    def standing_states(self, _: int) -> dict[GoroutineState, tuple[int, int, int]]:
         return {}
 
     def park_at(self, pcs: tuple[int, ...]) -> int | None:
