@@ -70,7 +70,7 @@ def command(
     try:
         with ExitStack() as held:
             writing = replace(writing, sources=held.enter_context(opened_sources(source)))
-            give_up_before_recording(options, writes=True)
+            give_up_before_recording(options, writes=True, pids=pids)
             signals = held.enter_context(Signals())
             with working("Reading the program ...", is_shown=not writing.is_quiet):
                 session = held.enter_context(interruptible(lambda: Session(pids, options)))

@@ -220,7 +220,7 @@ def command(
             signals = held.enter_context(Signals())
             listener = held.enter_context(listening(address, invoking_user()))
             sources = held.enter_context(opened_sources(source))
-            give_up_before_recording(options, writes=bool(address.path))
+            give_up_before_recording(options, writes=bool(address.path), pids=pids)
             table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
             with working("Compiling the probes ..."):

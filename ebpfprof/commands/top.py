@@ -123,7 +123,7 @@ def command(
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many()
-    give_up_before_recording(options, writes=True)
+    give_up_before_recording(options, writes=True, pids=pids)
     with ExitStack() as held:
         signals = held.enter_context(Signals())
         tell = held.enter_context(_steps(is_screen))

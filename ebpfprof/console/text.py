@@ -52,6 +52,12 @@ def duration(ns: float, digits: int = 3) -> str:
     return f"{ns:.0f} ns"
 
 
+def ages(newest_ns: float, oldest_ns: float, digits: int = 3) -> str:
+    """The newest and the oldest of several ages (ns): "3 s to 1.1 h"; one if they read alike."""
+    newest, oldest = duration(newest_ns, digits), duration(oldest_ns, digits)
+    return oldest if newest == oldest else f"{newest} to {oldest}"
+
+
 def quantity(value: float, unit: str, digits: int = 3) -> str:
     """A value in one of pprof's units: a duration, 1.23 MiB, or the number with its unit.
 

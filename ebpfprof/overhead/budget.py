@@ -3,7 +3,8 @@
 The bound is a share of the CPU time that the target uses. A target that uses less than a tenth of a
 processor counts as if it used that much: probes in a target that hardly runs disturb little. A new
 recording gets an initial credit, since its cost is unknown before it begins: what the bound allows
-in half a second, and 10 ms at most.
+in half a second, and 10 ms at most. A window may exceed the budget by as much, or by a fifth of
+what the bound has allowed so far, also 10 ms at most.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_CREDIT_NS: Final = 10_000_000
 CREDIT_FOR_NS: Final = 500_000_000
+WINDOW_CREDIT: Final = 0.2  # of what the bound has allowed until then
 IDLE_SHARE: Final = 0.1  # of a processor: the least that a target counts as using
 TURN_NS: Final = 500_000_000  # a pause and its window, unless earning the window takes longer
 SETTLED_NS: Final = 20_000_000_000
@@ -107,8 +109,12 @@ class Budget:
 
     @property
     def credit_ns(self) -> float:
-        """The same within a window, which may exceed the budget by the initial credit."""
-        return self._earned_ns + self._initial_ns - self.spent_ns
+        """The same within a window, which may exceed the budget by a part of it.
+
+        Windows that end as soon as there is a burst count too little.
+        """
+        credit_ns = max(self._initial_ns, WINDOW_CREDIT * self._earned_ns)
+        return self._earned_ns + min(MOST_CREDIT_NS, credit_ns) - self.spent_ns
 
     def next_turn(self, least_ns: float = 0.0) -> Turn:
         """The next pause and window that the budget allows, together so long at least."""

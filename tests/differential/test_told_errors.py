@@ -33,3 +33,13 @@ def test_the_truth_is_inside_within_two_errors_or_not() -> None:
     assert not Row("wall", stack, Told(120, 100.0), 100).is_inside
     tally = tallied(iter([[Row("wall", stack, Told(ns, 100.0), 100)] for ns in (119, 121)]))
     assert (tally["wall", stack].inside, tally["wall", stack].rounds) == (1, 2)
+
+
+def test_few_samples_are_honest_about_goroutines_that_begin_together(tmp_path: Path) -> None:
+    """As on a busy machine: all goroutines of a stack begin between the same two samples."""
+    found = tallied(one_round(1.5, tmp_path, kinds=("wall",), wall_hz=8) for _ in range(6))
+    ((_, long),) = [
+        (stack, each) for (_, stack), each in found.items() if stack[1][0] == "main.waitLong"
+    ]
+    assert long.rounds == 6
+    assert long.inside >= 5, shown(found)

@@ -31,6 +31,26 @@ def test_an_experiment_with_the_usual_layout_is_known(text: str) -> None:
     assert layout_for(version).is_of(version)
 
 
+@pytest.mark.parametrize(
+    ("minor", "experiment", "struct"),
+    [
+        ("1.24", "nospinbitmutex", "m"),
+        ("1.25", "greenteagc", "p"),
+        ("1.26", "nogreenteagc", "p"),
+        ("1.27", "nogreenteagc", "p"),
+    ],
+)
+def test_an_experiment_that_moves_fields_has_its_own_offsets(
+    minor: str, experiment: str, struct: str
+) -> None:
+    usual = layout_for(GoVersion.parse(f"go{minor}.1"))
+    for text in (f"go{minor}.1-X:{experiment}", f"go{minor}.1 X:simd,{experiment}"):
+        other = layout_for(GoVersion.parse(text))
+        assert other.is_of(GoVersion.parse(text))
+        assert other.structs[struct] != usual.structs[struct]
+        assert other.structs["g"] == usual.structs["g"]
+
+
 def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     copy = with_version(program("sleeper"), tmp_path, RANKED)

@@ -81,11 +81,20 @@ class Tally:
         self.error += math.sqrt(row.told.variance) / row.truth_ns
 
 
-def one_round(seconds: float, folder: Path) -> list[Row]:
-    """Record the program once, from before its work until after it."""
+def one_round(
+    seconds: float,
+    folder: Path,
+    *,
+    kinds: Sequence[str] = ("block", "wall"),
+    wall_hz: int = 100,
+) -> list[Row]:
+    """Record the program once, from before its work until after it.
+
+    On a busy machine there are fewer samples; `wall_hz` sets how many there are at most.
+    """
     own = folder / "own.pb"
     own.unlink(missing_ok=True)
-    options = Options(kinds=("block", "wall"), max_overhead=1)
+    options = Options(kinds=kinds, max_overhead=1, wall_hz=wall_hz)
     arguments = [f"-length={seconds}s", f"-block={own}", "-pace=100us"]
     with Target.start(program("load"), *arguments) as target:
         with Session([target.pid], options) as session:

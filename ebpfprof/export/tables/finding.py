@@ -15,6 +15,7 @@ from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables.functions import FunctionSums, function_sums
 from ebpfprof.export.tables.operations import OperationSums, operation_sums
 from ebpfprof.export.tables.quantities import known_digits
+from ebpfprof.profile.evidence import MAX_ERROR
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Frame, Lock, Profile
 from ebpfprof.profile.operations import frame_of_program, is_of_program
@@ -27,7 +28,6 @@ _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MAX_ERROR: Final = 0.1
 _SURE: Final = 2  # standard errors
 _NEARLY_ALL: Final = 0.9
-_ROUGH: Final = 0.5  # a standard error with which the largest place is not known
 
 
 def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: str) -> list[str]:
@@ -60,7 +60,7 @@ def summary(profile: Profile) -> str:
         row = operation_sums(busy.samples, busy.module)[0]
         error, value, count, share = row.error, row.value, row.count, row.share
         what = f"{printable(row.operation)} in {_place(row)}"
-    if error > _ROUGH:
+    if error > MAX_ERROR:
         return (
             "The recording is too short, or sampled too little, to name the largest place; "
             "--max-overhead 0 records every wait."

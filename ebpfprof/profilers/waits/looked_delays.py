@@ -74,7 +74,7 @@ class LookedDelays:
     """Whether releases of locks are recorded."""
     _is_looking: bool = False
     _told: dict[tuple[str, Waker | None, *_Key], tuple[float, int]] = field(default_factory=dict)
-    _hanging: dict[GoroutineState, tuple[int, int]] = field(default_factory=dict)
+    _hanging: dict[GoroutineState, tuple[int, int, int]] = field(default_factory=dict)
     _base: StateTotals | None = None
     _past: dict[_Key, _Waited] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ class LookedDelays:
             found.append(replace(total, count=count, delay_ns=delay_ns))
         return found
 
-    def hanging(self) -> dict[GoroutineState, tuple[int, int]]:
+    def hanging(self) -> dict[GoroutineState, tuple[int, int, int]]:
         """What goroutines do that have not moved for long, how many, and for how long at least.
 
         Of the end of the looks, if they have ended.

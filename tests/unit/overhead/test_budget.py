@@ -14,6 +14,7 @@ from ebpfprof.overhead.budget import (
     SETTLED_TURNS,
     SHORTEST_NS,
     TURN_NS,
+    WINDOW_CREDIT,
     Budget,
     samples_to_take,
     why_exceeded,
@@ -99,11 +100,14 @@ def test_the_initial_credit_is_paid_back() -> None:
     assert earned_ns == pytest.approx(credit_ns + 0.5 * turn.window_ns)
 
 
-def test_a_window_may_exceed_the_budget_by_the_credit() -> None:
-    earned_ns = 0.01 * 10 * S
-    account = budget(spent_ns=earned_ns + 1, used_share=1)
+@pytest.mark.parametrize(
+    ("elapsed_ns", "credit_ns"),
+    [(S, 0.01 * CREDIT_FOR_NS), (4 * S, 0.01 * 4 * S * WINDOW_CREDIT), (10 * S, MOST_CREDIT_NS)],
+)
+def test_a_window_may_exceed_the_budget_by_a_part_of_it(elapsed_ns: int, credit_ns: float) -> None:
+    account = budget(spent_ns=0.01 * elapsed_ns + 1, used_share=1, elapsed_ns=elapsed_ns)
     assert account.left_ns == -1
-    assert account.credit_ns == 0.01 * CREDIT_FOR_NS - 1
+    assert account.credit_ns == pytest.approx(credit_ns - 1)
 
 
 def test_windows_get_rarer_and_longer_at_the_same_cost() -> None:
