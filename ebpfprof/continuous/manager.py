@@ -166,7 +166,9 @@ class Manager:
         for process in self.processes:
             if self.continuous:  # it may not have been possible before
                 self.leases.lease(process, FOREVER)
-            if process.is_recording:
+            # The first window is not cut short: steps of a timeline are of about one length.
+            is_long = time.time() - process.history.begun_s >= self.interval_s / 2
+            if process.is_recording and is_long:
                 await self.readings.end_window(process)
             process.history.forget(time.time() - self.retention_s)
 

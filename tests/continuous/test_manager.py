@@ -194,3 +194,20 @@ def test_a_problem_is_reported_once_and_recording_retried(
 
     run(work())
     assert capsys.readouterr().err == "ebpfprof: There is no room.\n"
+
+
+def test_the_first_window_is_not_cut_short() -> None:
+    """It may have begun just before the others end: steps of a timeline are of about one length."""
+
+    async def work() -> None:
+        target = FakeTarget(PID)
+        manager = managed(FakeLive({PID: target}), interval_s=60)
+        process = manager.add_opened(target)
+        async with manager.leases.recording(process):
+            await manager._end_windows()
+            assert not process.history.windows
+            process.history.begun_s -= 31
+            await manager._end_windows()
+            assert len(process.history.windows) == 1
+
+    run(work())
