@@ -69,12 +69,13 @@ def summary(profile: Profile) -> str:
             "--max-overhead 0 records every wait."
         )
     unit = profile.sample_types[-1].unit
-    amount = quantity(value, unit, known_digits(error))
+    amount = printable(quantity(value, unit, known_digits(error)))
+    amount += f" +-{percent(error)}" if error else ""
     has_events = kind.table.count and len(profile.sample_types) > 1
     nouns = kind.events if count != 1 else kind.events.removesuffix("s")
     times = f" in {count:,} {nouns}" if has_events and count and not error else ""
     first = "" if share >= _MOST else "No single place stands out. The largest: "
-    return f"{first}{percent(share)} {kind.headline} {what}, {printable(amount)}{times}."
+    return f"{first}{percent(share)} {kind.headline} {what}, {amount}{times}."
 
 
 def _nothing(words: str) -> str:

@@ -135,3 +135,8 @@ def test_there_is_always_a_sentence() -> None:
     quiet, loud = block(), block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S))
     assert summaries([quiet, loud], (), "mutex") == [finding(loud)]
     assert summaries([quiet, block()], (), "mutex") == [summary(quiet)]
+
+
+def test_a_summary_has_the_error_of_its_time() -> None:
+    found = summary(block(sample(LOCK, 50, 15 * S, (3.0 * S) ** 2), sample(SEND, 10, S)))
+    assert found == "94 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 15 s +-20 %."
