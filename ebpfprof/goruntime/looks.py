@@ -87,6 +87,12 @@ class GoroutineLooks(Closing):
             if self._is_looking:
                 self.sampler.count_from(at_ns)
 
+    def refresh(self) -> None:
+        """Look now: with very many goroutines, looks are seconds apart."""
+        if self._is_looking:
+            with suppress(EbpfprofError):
+                self.sampler.look()
+
     def end_at(self, at_ns: int) -> None:
         """The recording ends at `at_ns` (CLOCK_MONOTONIC): no later time counts.
 

@@ -162,6 +162,8 @@ class ProfilerSet:
 
     def snapshot(self, number: int, *, settled: bool) -> list[ProfilerData]:
         """The sums of a process since its first start, from the profilers that keep sums."""
+        if number in self._looks:
+            self._looks[number].refresh()
         found = ((each, each.snapshot(number, settled=settled)) for each in self._of_number[number])
         return [ProfilerData(profiler, sums) for profiler, sums in found if sums is not None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,21 @@ def test_sums_of_recordings_with_pauses_between_have_the_time_of_all(crowd: Targ
     assert 0 < waited_ns <= block.duration_ns + 2 * CLOCKS_NS
     wall_ns = sum(sample.values[1] for sample in wall.samples)
     assert wall_ns / wall.duration_ns == pytest.approx(GOROUTINES, rel=1e-6)
+
+
+def test_rates_between_two_readings_are_of_the_time_between_them(crowd: Target) -> None:
+    """Samples of that many goroutines are further apart than readings of `top`."""
+    with LiveSession(Options(kinds=("wall",), wall_hz=1)) as session:
+        target = session.add(crowd.pid)
+        session.start(target)
+        readings = []
+        for _ in range(3):
+            until_ns = kernel_now_ns() + 500_000_000
+            while kernel_now_ns() < until_ns:
+                pass
+            (wall,) = session.snapshot(target).profiles
+            readings.append((sum(sample.values[1] for sample in wall.samples), wall.duration_ns))
+    for (wall_ns, duration_ns), (later_wall_ns, later_ns) in pairwise(readings):
+        rate = (later_wall_ns - wall_ns) / (later_ns - duration_ns)
+        # Reading the goroutines takes a part of the time.
+        assert 0.7 * GOROUTINES < rate < 1.3 * GOROUTINES
