@@ -11,6 +11,7 @@ from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
 from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.process import for_user, inspect
 from ebpfprof.process.process import Target
+from ebpfprof.system.open_files import too_many
 from symbolizer import SymbolizerError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class ReadableTargets:
         target = held.enter_context(Target(pid, self._files))
         go = inspect(target, allow_unknown_go=self._allow_unknown_go)
         held.callback(go.binary.elf.close)
+        if go.assumption:
+            say(f"ebpfprof: {go.assumption}; what it shows may be wrong.", err=True)
         try:
             return go, held.enter_context(GoroutineDumper(go))
         except SymbolizerError as error:
@@ -55,6 +58,7 @@ class ReadableTargets:
             self._fail(error)
 
     def _fail(self, error: EbpfprofError) -> None:
+        error = too_many(error) or error
         is_new = str(error) not in map(str, self.failures)
         self.failures.append(error)
         if is_new:

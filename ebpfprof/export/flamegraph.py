@@ -15,6 +15,7 @@ from ebpfprof.export.json_profile import document
 from ebpfprof.export.kinds import title
 from ebpfprof.export.tables.finding import finding
 from ebpfprof.export.tables.operations import operation_sums
+from ebpfprof.profile.evidence import are_releases_known
 from ebpfprof.profile.model import Lock, Profile, Sample
 
 _SCRIPTS = (
@@ -76,7 +77,7 @@ def encode(
 def _lock(lock: Lock) -> dict[str, Any]:
     """A lock as operations.js reads it: sums in nanoseconds, and the places, most delay first."""
     where = f"{lock.type or 'semaphore'} at {lock.address:#x}" if lock.address else ""
-    is_known = lock.are_releases_known
+    is_known = are_releases_known(lock.releases)
     both = f" ({where})" if lock.name and where else ""
     return {
         "name": f"{lock.name or where}{both}",

@@ -60,3 +60,4 @@ def test_its_program_is_refused_by_name_and_can_be_tried(tmp_path: Path) -> None
     (row,) = (row for row in rows if row["pid"] == target.pid)
     assert not row["supported"]
     assert dumped.code == ExitCode.OK
+    assert "go1.27-devel_36863d6194 is not known and was read as Go 1.27" in dumped.stderr
