@@ -82,7 +82,9 @@ def _report(error: Exception) -> int:
     from ebpfprof.console.terminal import say
     from ebpfprof.console.text import printable
     from ebpfprof.errors import EbpfprofError, ExitCode
+    from ebpfprof.system.open_files import too_many
 
+    error = too_many(error) or error
     if isinstance(error, EbpfprofError):
         # Names of targets and files may hold escape sequences: the terminal must not get them.
         lines = map(printable, str(error).splitlines())

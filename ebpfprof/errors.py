@@ -7,6 +7,7 @@ EbpfprofError            1   anything else that failed
 ├── LibraryMissing       1   a Python library that this part needs is not installed
 ├── NoAnswer             1   the executable is on a file system that does not answer
 ├── RingError            1   the agent's folder is missing, unsafe, in use, or of another version
+├── TooManyFiles         1   the limit of open files is reached
 ├── BadConfig            2   a configuration file or environment variable is wrong
 ├── NoSuchProcess        3   no process has this pid
 ├── PermissionDenied     4   neither root nor the necessary capabilities
@@ -57,6 +58,9 @@ class ExitCode(IntEnum):
     ABORTED = 130
 
 
+INDENT = "    "
+"""Before a command that people may copy, which has a line of its own."""
+
 INSTALL_BCC = (
     "apt-get install python3-bpfcc",
     "dnf install python3-bcc",
@@ -69,6 +73,11 @@ SET_USER_ID = (
     "Python's file (chmod u-s,g-s; setcap -r), and use sudo."
 )
 """Why we refuse to run with rights that our caller lacks (PermissionDenied)."""
+
+
+def to_type(*commands: str) -> str:
+    """Commands that people may copy, the end of a message: each on a line of its own, indented."""
+    return "".join(f"\n{INDENT}{command}" for command in commands)
 
 
 class EbpfprofError(Exception):
@@ -139,6 +148,10 @@ class RingError(EbpfprofError):
     """The folder of the agent's files is missing, unsafe, in use, or of another version."""
 
 
+class TooManyFiles(EbpfprofError):
+    """No more files can be opened; the message names the limit and how to raise it."""
+
+
 class OutputError(EbpfprofError):
     """The output cannot be written to where the user wants it; the message says where it is."""
 
@@ -161,7 +174,7 @@ class BccMissing(EbpfprofError):
         message: str = (
             "BCC's Python module is missing. The PyPI package called bcc is something else. Make "
             "a virtual environment with --system-site-packages. To install BCC on Debian and "
-            "Ubuntu, or on Fedora:\n    " + "\n    ".join(INSTALL_BCC)
+            f"Ubuntu, or on Fedora:{to_type(*INSTALL_BCC)}"
         ),
     ) -> None:
         super().__init__(message)

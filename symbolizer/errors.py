@@ -5,6 +5,7 @@ SymbolizerError
 │   └── UnsupportedElf    a sound ELF file, but of another architecture or word size
 ├── NotGoError            not a Go program
 ├── UnsupportedGoVersion  a Go version whose runtime layout is unknown
+│   └── ObfuscatedProgram a program that hides its Go version or its runtime's names
 ├── GoTableError          pclntab, moduledata or build info that contradicts itself
 └── TooMuchToRead         reading a process's files takes more memory or CPU time than is allowed
 """
@@ -29,12 +30,30 @@ class NotGoError(SymbolizerError):
 class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where it is raised)
     """A Go program of a version whose runtime layout is unknown.
 
-    With `can_be_tried`, it can be read as the nearest known version.
+    With `can_be_tried`, it can be read as the nearest known version. Otherwise `remedy` says how to
+    build a program that can be read.
     """
 
-    def __init__(self, message: str, *, can_be_tried: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        can_be_tried: bool = False,
+        remedy: str = "build it with a known version",
+    ) -> None:
         super().__init__(message)
         self.can_be_tried = can_be_tried
+        self.remedy = remedy
+
+
+class ObfuscatedProgram(UnsupportedGoVersion):
+    """A Go program that an obfuscator changed so that its runtime can't be recognised."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the program is obfuscated, as garble does: {what}",
+            remedy="build it without the obfuscator",
+        )
 
 
 class GoTableError(SymbolizerError):

@@ -80,7 +80,8 @@ class Story:
         self._replay.end(end_ns)
         calls = {
             number: tuple(
-                StackCall(0x100 + at, Frame(name, "", 1)) for at, name in enumerate(names)
+                StackCall(0x100 + at, Frame(name, "", 1), 0x100 + at)
+                for at, name in enumerate(names)
             )
             for names, number in self._stacks.items()
         }
@@ -114,4 +115,4 @@ class Story:
 
 
 def _goroutine(goid: int, name: str, parent: int = 0) -> TimelineGoroutine:
-    return TimelineGoroutine(goid, StackCall(9, Frame(name, "", 1)), None, parent)
+    return TimelineGoroutine(goid, StackCall(9, Frame(name, "", 1), 9), None, parent)

@@ -154,11 +154,11 @@ def steps_of(events: list[Event], known: dict[int, Known]) -> tuple[list[TraceSt
 def timeline_of_steps(steps: list[TraceStep], end_ns: int) -> Timeline:
     """A timeline with names for the stacks of the simulation."""
     calls = (
-        StackCall(0x1010, Frame("main.inner", "/src/main.go", 10, 8)),
-        StackCall(0x1020, Frame("main.outer", "/src/main.go", 20, 18)),
+        StackCall(0x1010, Frame("main.inner", "/src/main.go", 10, 8), 0x1010),
+        StackCall(0x1020, Frame("main.outer", "/src/main.go", 20, 18), 0x1020),
     )
     goids = {step.goid for step in steps if step.goid}
-    start = StackCall(0x1000, Frame("main.work", "/src/main.go", 5, 5))
+    start = StackCall(0x1000, Frame("main.work", "/src/main.go", 5, 5), 0x1000)
     return Timeline(
         *(42, "simulated", "go1.27", BEGIN_NS, end_ns, 1_700_000_000_000_000_000, steps),
         {3: calls, 7: calls[1:]},

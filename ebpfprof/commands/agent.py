@@ -71,7 +71,6 @@ def _run(settings: Settings, path: str | None) -> None:
     from ebpfprof.agent.rounds import SPARE_PLACES
     from ebpfprof.agent.service import Agent
     from ebpfprof.agent.settings_file import load
-    from ebpfprof.commands.results import allow_many_files
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
@@ -79,11 +78,12 @@ def _run(settings: Settings, path: str | None) -> None:
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.server.listener import listening
     from ebpfprof.system.notify import Notifier
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, hangups, interruptible, reload_on_hangup
 
     options = _options(settings)
     require_capabilities(needs_bpf=options.needs_bpf)
-    allow_many_files()
+    allow_many()
     log = Log()
     try:
         with ExitStack() as held:

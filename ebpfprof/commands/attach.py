@@ -54,22 +54,23 @@ def command(
       sudo ebpfprof attach --pid 1234 --profile block -o waits.html
       ssh web1 sudo ebpfprof attach 1234 --profile cpu -q -o - > cpu.pb.gz
     """
-    from ebpfprof.commands.results import allow_many_files, say_what_is_assumed
+    from ebpfprof.commands.results import say_what_is_assumed
     from ebpfprof.console.terminal import progress, working
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.session import Session
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, interruptible
 
     require_one_for_stdout(output, len(pids) * len(options.recorded_kinds))
     require_html_for(source, writing.format)
     require_capabilities(needs_bpf=options.needs_bpf)
-    allow_many_files()
+    allow_many()
     written: list[str] = []
     try:
         with ExitStack() as held:
             writing = replace(writing, sources=held.enter_context(opened_sources(source)))
-            give_up_before_recording(options, writes=True)
+            give_up_before_recording(options, writes=True, pids=pids)
             signals = held.enter_context(Signals())
             with working("Reading the program ...", is_shown=not writing.is_quiet):
                 session = held.enter_context(interruptible(lambda: Session(pids, options)))

@@ -99,13 +99,13 @@ def command(
     index = None if sample_type is None else formats.index_of(profile, sample_type)
     hides_idle = formats.hides_idle(format_name, hide_idle)
     if normalize:
-        profile = normalized(profile, base)
+        profile = normalized(profile, base, hides_idle=hides_idle)
     elif per_second:
         _refuse_moments(base)
         lengths = _lengths(base, profile)
         profile = of_same_length(profile, base)
         say(f"ebpfprof: {lengths}: B is scaled to the length of A.", err=True)
-    elif hint := length_hint(base, profile):
+    elif hint := length_hint(base, profile, scales=format_name in ("text", "html")):
         say(f"ebpfprof: {hint}", err=True)
     if format_name == "text" and output is None:
         out = sys.stdout
@@ -143,13 +143,20 @@ def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:
     return replace(base, kind=kind), replace(profile, kind=kind)
 
 
-def length_hint(base: Profile, profile: Profile) -> str:
-    """What to say if one profile was recorded for much longer than the other; else ""."""
+def length_hint(base: Profile, profile: Profile, *, scales: bool) -> str:
+    """What to say if one profile was recorded for much longer than the other; else "".
+
+    `scales`: the format compares sums per second anyway.
+    """
     lengths = (base.duration_ns, profile.duration_ns)
     if min(lengths) <= 0 or max(lengths) <= min(lengths) * (1 + _SAME_LENGTH):
         return ""
-    rates = "" if _is_moment(base) else "--per-second compares their rates, "
-    return f"{_lengths(base, profile)}: {rates}--normalize compares them as parts of a whole."
+    rates = ": --per-second compares their rates, "
+    if _is_moment(base):
+        rates = ": "
+    elif scales:
+        rates = ": rates are compared; "
+    return f"{_lengths(base, profile)}{rates}--normalize compares them as parts of a whole."
 
 
 def _lengths(base: Profile, profile: Profile) -> str:

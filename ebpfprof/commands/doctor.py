@@ -74,8 +74,10 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
     if apart_s is not None or allow_unknown_go:
         raise click.UsageError("--apart and --allow-unknown-go are for processes: say which.")
     from ebpfprof.commands.doctor_checks import examine, exit_code
-    from ebpfprof.console.terminal import has_color, say, width
+    from ebpfprof.console.terminal import has_color, is_terminal, say, width
 
+    if not as_json and is_terminal(sys.stderr):
+        say("Checking this machine ...", err=True)
     checks = list(examine())
     code = exit_code(checks)
     if as_json:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.commands.readable_targets import ReadableTargets, failure_as_json
 from ebpfprof.console.terminal import has_color, say, width
+from ebpfprof.console.text import duration
 from ebpfprof.errors import DeadlockFound, ExitCode
 from ebpfprof.export.tables import diagnosis as table
+from ebpfprof.export.tables.goroutine_frames import wrapped
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profile.diagnosis import diagnosis
 
@@ -27,25 +29,37 @@ def examine_processes(
 ) -> int:
     """Examine processes one after the other, and print what is wrong; returns the exit code.
 
+    Of several, a line for each comes first. Progress is printed to stderr.
+
     The first error decides it, else whether anything is stuck. Raises OutputError.
     """
     told: list[dict[str, Any]] = []
+    texts: list[str] = []
+    summaries: list[str] = []
     is_stuck = False
     with WorkerFileOpener() as files:
         targets = ReadableTargets(files, allow_unknown_go=allow_unknown_go)
-        for number, pid in enumerate(pids):
+        for number, pid in enumerate(pids, 1):
             found: list[Diagnosis] = []
+            if not as_json:
+                of = f" ({number} of {len(pids)})" if len(pids) > 1 else ""
+                say(f"Sampling process {pid} for {duration(apart_s * 1e9)}{of} ...", err=True)
             with targets.told(pid), ExitStack() as held:
                 _, dumper = targets.open(pid, held)
                 found.append(diagnosis(dumper.dump(apart_s=apart_s, looks=_LOOKS)))
             for each in found:
                 is_stuck = is_stuck or bool(each.stuck)
                 told.append(table.as_json(each))
-                if not as_json:
-                    text = table.render(each, width(sys.stdout), color=has_color(sys.stdout))
-                    say(("\n" if number else "") + text, end="")
+                texts.append(table.render(each, width(sys.stdout), color=has_color(sys.stdout)))
+                summaries.append(table.summary(each))
             if not found:
                 told.append(failure_as_json(pid, targets.failures[-1]))
+                summaries.append(f"{pid}: it can't be examined (see the error above)")
+    if not as_json:
+        if len(pids) > 1:
+            lines = (part for each in summaries for part in wrapped(each, width(sys.stdout)))
+            texts.insert(0, "".join(f"{line}\n" for line in lines))
+        say("\n".join(texts), end="")
     code: int = DeadlockFound.exit_code if is_stuck else ExitCode.OK
     if targets.failures:
         code = targets.failures[0].exit_code

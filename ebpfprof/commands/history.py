@@ -256,4 +256,4 @@ def _list(
     text = list_text(
         listed.time, listed.processes, listed.kinds, width=width(out), color=has_color(out)
     )
-    say(text, end="")
+    say(text, end="", wraps=True)

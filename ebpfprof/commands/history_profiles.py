@@ -109,7 +109,8 @@ def show(reader: RingArchive, found: FoundTime, showing: Showing) -> None:
             write(data, showing.format, _path(showing, found, kind), force=showing.force)
         return
     span = found.time.begun_ns, found.time.until_ns
-    say("\n".join([f"{found.who}, {span_shown(span)}", *coverage_lines(*_of(found))]))
+    lines = [f"{found.who}, {span_shown(span)}", *coverage_lines(*_of(found))]
+    say("\n".join(lines), wraps=True)
     out = sys.stdout
     for kind in found.kinds:
         merged = _merged(reader, found, kind)
@@ -133,13 +134,13 @@ def compare(reader: RingArchive, before: FoundTime, after: FoundTime, showing: S
     to_stderr = bool(showing.format)
     for name, found in (("Before", before), ("After", after)):
         span = found.time.begun_ns, found.time.until_ns
-        say(f"{name}: {found.who}, {span_shown(span)}", err=to_stderr)
+        say(f"{name}: {found.who}, {span_shown(span)}", err=to_stderr, wraps=True)
         for line in coverage_lines(*_of(found)):
             say(f"  {line}", err=to_stderr)
     for kind in kinds:
         base = _merged(reader, before, kind).profile
         profile = _merged(reader, after, kind).profile
-        scaled, told = _at_same_length(profile, base)
+        scaled, sentence = _at_same_length(profile, base)
         if showing.format:
             data = formats.encode_difference(
                 scaled,
@@ -147,14 +148,14 @@ def compare(reader: RingArchive, before: FoundTime, after: FoundTime, showing: S
                 showing.format,
                 hide_idle=showing.hides_idle,
             )
-            say(f"ebpfprof: {told}", err=True)
+            say(f"ebpfprof: {sentence}", err=True)
             write(data, showing.format, _path(showing, after, kind), force=showing.force)
             continue
         out = sys.stdout
         text = diff.render(
             scaled, base, hide_idle=showing.hides_idle, width=width(out), color=has_color(out)
         )
-        say(f"\n{text}{told}")
+        say(f"\n{text}{sentence}", wraps=True)
 
 
 def _at_same_length(profile: Profile, base: Profile) -> tuple[Profile, str]:
@@ -163,11 +164,11 @@ def _at_same_length(profile: Profile, base: Profile) -> tuple[Profile, str]:
     if kind.is_moment:
         return profile, "Both are of the last moment of their time that was recorded."
     lengths = duration(base.duration_ns), duration(profile.duration_ns)
-    told = (
+    sentence = (
         f"Rates are compared, by the time that processes were watched: {lengths[0]} before, "
         f"{lengths[1]} after, whose values are scaled to {lengths[0]}."
     )
-    return of_same_length(profile, base), told
+    return of_same_length(profile, base), sentence
 
 
 def _merged(reader: RingArchive, found: FoundTime, kind: str) -> Merged:

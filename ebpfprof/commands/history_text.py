@@ -66,7 +66,7 @@ def list_text(
     )
     notes = []
     if any("~" in cell for row in rows for cell in row.cells):
-        notes.append("~ estimated: --name NAME tells the errors.")
+        notes.append("~ estimated: --name NAME shows the errors.")
     if left := names[len(shown) :]:
         notes.append(f"Also recorded: {', '.join(left)}: choose with --profile.")
     return "\n".join([*lines, "", table + "".join(f"{each}\n" for each in notes)])

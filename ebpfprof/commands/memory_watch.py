@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ebpfprof.commands.growth_readers import StackGrowth, TypeGrowth
 from ebpfprof.commands.watching import look_again
 from ebpfprof.console.terminal import say, width
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import EbpfprofError, UnsupportedTarget
+from ebpfprof.console.text import printable
+from ebpfprof.errors import EbpfprofError, UnsupportedTarget, to_type
 from ebpfprof.export.tables import heap_growth
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns

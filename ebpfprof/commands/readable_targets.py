@@ -55,8 +55,10 @@ class ReadableTargets:
             self._fail(error)
 
     def _fail(self, error: EbpfprofError) -> None:
+        is_new = str(error) not in map(str, self.failures)
         self.failures.append(error)
-        say("ebpfprof: " + "\n".join(map(printable, str(error).splitlines())), err=True)
+        if is_new:
+            say("ebpfprof: " + "\n".join(map(printable, str(error).splitlines())), err=True)
 
 
 def failure_as_json(pid: int, error: EbpfprofError) -> dict[str, Any]:

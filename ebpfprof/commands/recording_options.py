@@ -300,8 +300,8 @@ def _made() -> dict[str, click.Option]:
             metavar="PERCENT",
             default=1,
             show_default=True,
-            help="How much of its CPU time the program may lose. Where recording every wait takes "
-            "more, ebpfprof records in short windows and scales up what they hold. 0: every wait.",
+            help="Allowed overhead, of the program's CPU time. If recording every wait takes more, "
+            "ebpfprof records short windows and scales them up. 0: every wait.",
         ),
         "labels": click.Option(
             ["--labels"],

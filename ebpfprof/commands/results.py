@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shlex
 import sys
 import time
@@ -18,7 +17,8 @@ from ebpfprof.commands.source_option import texts_of
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name, named_for
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import has_color, height, say, width, working
-from ebpfprof.console.text import duration, listed, printable, to_type
+from ebpfprof.console.text import duration, listed, printable
+from ebpfprof.errors import to_type
 from ebpfprof.export.tables.quantities import PLUS_MINUS
 from ebpfprof.overhead.busy import ProcessorTime
 from ebpfprof.overhead.cost import own_cost, own_cpu_s
@@ -114,18 +114,13 @@ class Writing:
                     self._write_one(profile, file, report.locks if has_locks else ())
                     written.append(file.name)
         errors += session.failures()
-        for ending in session.early_endings():
-            say(f"ebpfprof: {ending.text}; the profile holds what was recorded.", err=True)
-        hints = [] if self.is_quiet else [hint for report in reports for hint in report.hints]
-        for hint in dict.fromkeys(hints):
-            say(f"ebpfprof: {hint}", err=True)
-        accounts = [each.account for report in reports for each in report.profiles if each.account]
-        completeness = [each.completeness for each in accounts]
-        for line in loss_lines(session.losses(), completeness, is_long=self.is_long):
-            say(f"ebpfprof: {line}", err=True)
-        rows = self._rows(reports, written)
+        warnings = self._warnings(session, reports)
+        for warning in warnings:
+            say(warning, err=True)
+        rows = self._rows(reports, written, warnings)
+        to_stderr = self.to_stderr or any(file.name == "-" for file in files)
         if not self.is_quiet:
-            self._show_findings(reports)
+            self._show_findings(reports, to_stderr=to_stderr)
         for report, profiles in () if self.is_quiet else shown:
             for profile, file in profiles:
                 with _kept(errors):
@@ -135,7 +130,6 @@ class Writing:
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_next(written, is_short=rows is not None)
         if not self.is_quiet:
-            to_stderr = any(file.name == "-" for file in files)
             self._show_cost(reports, to_stderr=to_stderr)
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
@@ -160,7 +154,22 @@ class Writing:
         )
         file.commit(interruptible(encode))
 
-    def _rows(self, reports: Sequence[Report], written: Sequence[str]) -> int | None:
+    def _warnings(self, session: Session, reports: Sequence[Report]) -> list[str]:
+        """What ended early, what may be wrong, and what was lost."""
+        found = [
+            f"{ending.text}; the profile holds what was recorded."
+            for ending in session.early_endings()
+        ]
+        if not self.is_quiet:
+            found += dict.fromkeys(hint for report in reports for hint in report.hints)
+        accounts = [each.account for report in reports for each in report.profiles if each.account]
+        completeness = [each.completeness for each in accounts]
+        found += loss_lines(session.losses(), completeness, is_long=self.is_long)
+        return [f"ebpfprof: {each}" for each in found]
+
+    def _rows(
+        self, reports: Sequence[Report], written: Sequence[str], warnings: Sequence[str]
+    ) -> int | None:
         """How many rows of each table there is room for; None if that does not matter."""
         from ebpfprof.export.tables import largest
 
@@ -168,18 +177,18 @@ class Writing:
         lines, columns = height(stream), width(stream)
         if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
             return None
-        texts = [*_findings(reports[0]), *self._next(written, is_short=True)]
+        texts = [*warnings, *_findings(reports[0]), *self._next(written, is_short=True)]
         texts += short_form.cost(reports, own_part=self._own_part(), is_long=False)
         if self.hide_idle is not False:
             texts += [largest.hidden_line_of(profile, columns) for profile in reports[0].profiles]
         return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
 
-    def _show_findings(self, reports: Sequence[Report]) -> None:
+    def _show_findings(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
         """What stands out, before all else: of each process a sentence, or one for each profile."""
         for report in reports:
             heading = [f"\nProcess {report.target.pid}:"] if len(reports) > 1 else []
             text = "\n".join([*heading, *_findings(report)]).replace("+-", PLUS_MINUS)
-            say(text, err=self.to_stderr, wraps=True)
+            say(text, err=to_stderr, wraps=True)
 
     def _show(self, target: Target, profile: Profile, name: str, rows: int | None) -> None:
         from ebpfprof.export.tables import largest
@@ -196,7 +205,8 @@ class Writing:
         heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        say(f"\n{heading}:\n{table}", err=to_stderr, end="", wraps=True)
+        blank = "" if rows == 1 else "\n"  # a small terminal has no room for it
+        say(f"{blank}{heading}:\n{table}", err=to_stderr, end="", wraps=True)
 
     def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
         """Where the files are, and how to look at the first of them."""
@@ -235,7 +245,7 @@ class Writing:
         if self.is_long:
             lines = ["", *lines, f"ebpfprof used {own_cost()}."]
         if lines:
-            say("\n".join(lines), err=self.to_stderr or to_stderr, wraps=True)
+            say("\n".join(lines), err=to_stderr, wraps=True)
 
     def _own_part(self) -> float | None:
         """What we took of the time of all processors (0 to 1); None if they were not busy."""
@@ -281,9 +291,3 @@ def say_what_is_assumed(session: Session) -> None:
         say(f"ebpfprof: {refusal}.", err=True)
     for warning in session.tracers():
         say(f"ebpfprof: {warning}", err=True)
-
-
-def allow_many_files() -> None:
-    """Raise the soft limit of open files, also for the helper: a perf event's probe takes two."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

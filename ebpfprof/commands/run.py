@@ -16,8 +16,8 @@ from ebpfprof.commands.recording_options import (
     duration_option,
     writing_options,
 )
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram
+from ebpfprof.console.text import printable
+from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram, to_type
 
 if TYPE_CHECKING:
     from ebpfprof.commands.results import Writing
@@ -132,12 +132,12 @@ def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
 
     Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
     """
-    from ebpfprof.commands.results import allow_many_files
     from ebpfprof.discovery.executables import Executables
     from ebpfprof.process.launch import SignalRelay
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import check
 
-    allow_many_files()
+    allow_many()
     executables = Executables()
     with ExitStack() as relayed:
         is_replaced = True

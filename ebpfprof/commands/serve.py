@@ -13,7 +13,7 @@ from ebpfprof.commands.parameter_types import Duration, OneOf
 from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.source_option import opened_sources, source_option
 from ebpfprof.commands.target_options import target_options
-from ebpfprof.console.text import to_type
+from ebpfprof.errors import to_type
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -177,7 +177,6 @@ def command(
     """
     from contextlib import ExitStack
 
-    from ebpfprof.commands.results import allow_many_files
     from ebpfprof.console.output_folder import invoking_user
     from ebpfprof.console.terminal import say, working
     from ebpfprof.discovery.processes import ProcessTable
@@ -190,6 +189,7 @@ def command(
     from ebpfprof.server.listener import listening
     from ebpfprof.server.service import Service, run
     from ebpfprof.server.trace_child import TraceSettings
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
@@ -197,7 +197,7 @@ def command(
     if last_s is not None:
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
-    allow_many_files()
+    allow_many()
     service = Service(
         kinds=options.kinds,
         interval_s=interval_s,
@@ -220,7 +220,7 @@ def command(
             signals = held.enter_context(Signals())
             listener = held.enter_context(listening(address, invoking_user()))
             sources = held.enter_context(opened_sources(source))
-            give_up_before_recording(options, writes=bool(address.path))
+            give_up_before_recording(options, writes=bool(address.path), pids=pids)
             table = held.enter_context(ProcessTable())
             make = functools.partial(LiveSession, options, capacity=service.capacity)
             with working("Compiling the probes ..."):
@@ -296,7 +296,7 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
 
 
 def _read_token(path: str) -> str:
-    from ebpfprof.console.text import printable, to_type
+    from ebpfprof.console.text import printable
 
     try:
         with open(path, "rb") as file:

@@ -48,7 +48,7 @@ def command(
 
     give_back_large_blocks()
     try:
-        give_up_before_recording(Options(max_overhead=max_overhead))
+        give_up_before_recording(Options(max_overhead=max_overhead), pids=[pid])
         if last_s is None:
             options = TraceOptions(max_overhead=max_overhead, buffer_bytes=_USUAL_BYTES)
             _record(pid, options, duration_s, format_name, allow_unknown_go=allow_unknown_go)

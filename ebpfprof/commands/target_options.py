@@ -11,7 +11,7 @@ import click
 
 from ebpfprof.commands.parameter_types import Pid
 from ebpfprof.commands.recording_options import list_of
-from ebpfprof.console.text import to_type
+from ebpfprof.errors import to_type
 
 MIN_CONTAINER_ID = 6
 _PID_ARGUMENTS = "ebpfprof.pid_arguments"

@@ -18,7 +18,8 @@ import click
 from ebpfprof.commands.parameter_types import Duration
 from ebpfprof.commands.recording_options import RecordingCommand, duration_option
 from ebpfprof.commands.target_options import target_options
-from ebpfprof.console.text import printable, to_type
+from ebpfprof.console.text import printable
+from ebpfprof.errors import to_type
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
@@ -104,10 +105,10 @@ def command(
       sudo ebpfprof top --pid 1234 --once --json
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
     """
-    from ebpfprof.commands.results import allow_many_files
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.live import LiveSession
+    from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, check, interruptible
     from ebpfprof.top.poller import Poller
     from ebpfprof.top.state import TopView
@@ -121,8 +122,8 @@ def command(
         _require_trace_is_possible(pids, is_screen=is_screen)
         options = options.replace(max_overhead=options.max_overhead / 2)
     require_capabilities(needs_bpf=options.needs_bpf)
-    allow_many_files()
-    give_up_before_recording(options, writes=True)
+    allow_many()
+    give_up_before_recording(options, writes=True, pids=pids)
     with ExitStack() as held:
         signals = held.enter_context(Signals())
         tell = held.enter_context(_steps(is_screen))

@@ -199,7 +199,7 @@ def command(
     )
     try:
         with ExitStack() as held:
-            give_up_before_recording(rights, writes=True)
+            give_up_before_recording(rights, writes=True, pids=pids)
             signals = held.enter_context(Signals())
             tracing.open(pids[0], output, held, force=force)
             tracing.record(duration_s, signals)

@@ -16,7 +16,8 @@ from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
-from ebpfprof.console.text import counted, duration, percent, printable, to_type
+from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.errors import to_type
 from ebpfprof.export.timelines.formats import FORMATS, of_name
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener

@@ -53,16 +53,24 @@ class UntilWaitType(click.ParamType[UntilWait]):
 def wait_conditions(typed: Sequence[UntilWait], go: GoTarget) -> list[WaitCondition]:
     """The conditions for this program.
 
-    Raises click.UsageError where it knows neither the reason nor the function; GoTableError.
+    Raises click.UsageError where it knows neither the reason nor the function, or where waits for
+    the reason are not counted; GoTableError.
     """
+    from ebpfprof.goruntime.stack_starts import uncounted_reasons
     from ebpfprof.tracing.wait_conditions import reasons_of, wait_condition
 
     layout = go.binary.layout
+    uncounted = uncounted_reasons(layout)
     reasons = sorted(reasons_of(layout), key=str.casefold)
     by_name = {each.casefold(): each for each in (*_STATES, *reasons)}
     found = []
     for what, least_s in typed:
         known = by_name.get(what.casefold())
+        if known is not None and reasons_of(layout).get(known) in uncounted:
+            raise click.UsageError(
+                f"--until-wait: Go does not count the waits for '{known}', so ebpfprof cannot tell "
+                "one long wait from many short ones. Name another reason, or a function."
+            )
         if known is None and not go.binary.has_function(what):
             raise click.UsageError(
                 f"--until-wait: Go {printable(go.binary.version.text.removeprefix('go'))} has no "

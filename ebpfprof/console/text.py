@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-_INDENT: Final = "    "
+from ebpfprof.errors import INDENT
+
 _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[num]?s|min|h|[KMGT]iB|B)(?!\w))")
 _KEPT: Final = "\0"  # in place of a space that stays in its line
 _UNITS = (
@@ -51,6 +52,12 @@ def duration(ns: float, digits: int = 3) -> str:
     return f"{ns:.0f} ns"
 
 
+def ages(newest_ns: float, oldest_ns: float, digits: int = 3) -> str:
+    """The newest and the oldest of several ages (ns): "3 s to 1.1 h"; one if they read alike."""
+    newest, oldest = duration(newest_ns, digits), duration(oldest_ns, digits)
+    return oldest if newest == oldest else f"{newest} to {oldest}"
+
+
 def quantity(value: float, unit: str, digits: int = 3) -> str:
     """A value in one of pprof's units: a duration, 1.23 MiB, or the number with its unit.
 
@@ -70,14 +77,9 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
     return f"{value:.0f} B"
 
 
-def to_type(*commands: str) -> str:
-    """Commands that people may copy, the end of a message: each on a line of its own, indented."""
-    return "".join(f"\n{_INDENT}{command}" for command in commands)
-
-
 def in_one_line(text: str) -> str:
     """A message with commands to type, for a place that has one line, such as a log."""
-    return text.replace(f"\n{_INDENT}", " ").replace("\n", " ")
+    return text.replace(f"\n{INDENT}", " ")
 
 
 def wrapped(text: str, columns: int) -> str:

@@ -81,6 +81,9 @@ class Follower:
             self._follow()
 
     def _tell(self, unanswered: tuple[int, ...]) -> None:
+        """Say which processes are left out, once, if any would be followed."""
+        if not self._follows:
+            return
         new = [pid for pid in unanswered if pid not in self._unanswered]
         if new:
             say(f"ebpfprof: {not_answered(new)}", err=True)

@@ -6,6 +6,7 @@ import os
 import struct
 from dataclasses import dataclass
 
+from ebpfprof.system.first_thread import reading_pid
 from symbolizer import (
     BuildInfo,
     ElfError,
@@ -79,7 +80,7 @@ class Executables:
 
     def of(self, pid: int) -> Executable:
         """The executable of process `pid`. Raises OSError if it can't be opened."""
-        path = f"/proc/{pid}/exe"
+        path = f"/proc/{reading_pid(pid)}/exe"
         found = self._known.get(_identity(os.stat(path)))
         if found is not None:
             return found

@@ -17,12 +17,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import printable, to_type
+from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
-from ebpfprof.errors import NoSuchProcess
+from ebpfprof.errors import NoSuchProcess, to_type
 from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
+from ebpfprof.system.first_thread import reading_pid
 
 if TYPE_CHECKING:  # the worker that reads executables imports it
     from ebpfprof.discovery.executables import Executable
@@ -291,10 +292,10 @@ def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) ->
     where = f" in a container whose id begins with {' or '.join(containers)}" if containers else ""
     kind = "process" if names else "Go process that can be profiled"
     hidden = f" {not_seen(survey.unseen)}" if survey.unseen else ""
-    return (
-        f"There is no {kind}{called}{where}.{hidden}\nTo see the Go processes here, or all:"
-        + to_type(LIST, f"{LIST} --all")
-    )
+    text = f"There is no {kind}{called}{where}.{hidden}"
+    if "\n" in hidden:  # it has the command that helps
+        return text
+    return f"{text} To see the Go processes here, or all:" + to_type(LIST, f"{LIST} --all")
 
 
 def _is_ours(pid: int) -> bool:
@@ -321,14 +322,14 @@ def _pids() -> list[int]:
 
 def _described(pid: int, executable: Executable) -> GoProcess:
     """A process as /proc shows it. Raises OSError if it has ended."""
-    folder = f"/proc/{pid}/"
+    folder, program = f"/proc/{pid}/", f"/proc/{reading_pid(pid)}/"
     container = container_of(_text(_read(folder + "cgroup")))
     uid = _EFFECTIVE_UID.search(_read(folder + "status"))
-    path = _text(os.fsencode(os.readlink(folder + "exe")))
+    path = _text(os.fsencode(os.readlink(program + "exe")))
     return GoProcess(
         pid=pid,
         name=_name(pid),
-        command=_text(_read(folder + "cmdline").rstrip(b"\0").replace(b"\0", b" ")),
+        command=_text(_read(program + "cmdline").rstrip(b"\0").replace(b"\0", b" ")),
         user=_user(int(uid[1])) if uid else "",
         go_version=executable.go_version,
         build_mode=executable.build_mode,

@@ -37,10 +37,17 @@ class UsageMeter:
                 continue
         self._began_s = time.monotonic()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether INTERVAL_S are over, so that finish() does not wait."""
+        return time.monotonic() >= self._began_s + INTERVAL_S
+
     def finish(self) -> dict[int, Usage]:
         """The usage by pid, without processes that have ended or that we may not read."""
         import psutil
 
+        if not self._began:
+            return {}
         time.sleep(max(0.0, self._began_s + INTERVAL_S - time.monotonic()))
         length_s = time.monotonic() - self._began_s
         found = {}

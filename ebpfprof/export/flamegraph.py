@@ -76,14 +76,15 @@ def encode(
 def _lock(lock: Lock) -> dict[str, Any]:
     """A lock as operations.js reads it: sums in nanoseconds, and the places, most delay first."""
     where = f"{lock.type or 'semaphore'} at {lock.address:#x}" if lock.address else ""
+    is_known = lock.are_releases_known
     both = f" ({where})" if lock.name and where else ""
     return {
         "name": f"{lock.name or where}{both}",
         "value": lock.delay_ns,
-        "count": lock.contentions,
-        "held_ns": lock.held_ns / lock.holds if lock.holds else None,
+        "count": lock.contentions if is_known else None,
+        "held_ns": lock.held_ns / lock.holds if lock.holds and is_known else None,
         "places": [
-            *_places("released by", lock.releases),
+            *_places("released by", lock.releases if is_known else ()),
             *_places("waited for by", lock.waits),
             *_places("still waited for by", lock.still_waiting),
         ],
@@ -102,4 +103,5 @@ def _places(verb: str, samples: Sequence[Sample]) -> list[dict[str, Any]]:
             "line": each.line,
         }
         for each in operation_sums(samples)
+        if each.is_ranked
     ]

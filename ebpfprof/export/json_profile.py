@@ -21,12 +21,17 @@ An object with these fields (most strings are an index into "strings"):
                    file and mapping are strings; line is 0 if unknown
     stacks         [[frame, root first ...] ...]; the lists below have an element for each stack
     values         [[one integer for each sample type] ...]
+    errors         [standard error of the value that tables show ...], 0 for an exact one; left out
+                   if all are exact
+    max_error      rows with a larger error, as a part of their value, have no rank and no share;
+                   left out if all are exact
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
     callers        [frame or -1 ...]: the frame that called the operation, as tables name it; left
                    out in profiles of functions
-    own            [frame or -1 ...]: the innermost frame of the program's main package or module
-    variances      [number ...]: that of the last value, where it is an estimate; left out if all
-                   values are exact
+    own            [frame or -1 ...]: the innermost frame of the program's main package or module;
+                   left out if no stack has one
+    few_releases   a sentence in place of a table of releases, where too few of them were recorded;
+                   else left out
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
@@ -37,6 +42,7 @@ An object with these fields (most strings are an index into "strings"):
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -52,6 +58,7 @@ from ebpfprof.export.kinds import (
     title,
 )
 from ebpfprof.profile.completeness import Completeness
+from ebpfprof.profile.evidence import MAX_ERROR, few_releases
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
@@ -112,7 +119,7 @@ class _Document:
         ]
         operations = self._operations()
         callers = self._callers(stacks) if has_operations(profile) else []
-        variances = [sample.variance for sample in samples]
+        own = self._own(stacks)
         labels = [[self._label(label) for label in sample.labels] for sample in samples]
         marks = [self._idle(sample) for sample in samples]
         return {
@@ -133,10 +140,11 @@ class _Document:
             "frames": frames,
             "stacks": stacks,
             "values": [sample.values for sample in samples],
+            **_evidence(profile),
             "operations": operations,
+            **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
-            "own": self._own(stacks),
-            **({"variances": variances} if any(variances) else {}),
+            **({"own": own} if max(own, default=-1) >= 0 else {}),
             "labels": labels,
             "idle": marks,
             "idle_rules": [
@@ -198,6 +206,14 @@ def _incomplete(profile: Profile) -> dict[str, Any]:
         return {}
     fields = {"lost": found.lost, "share": found.lost_share, "alarming": found.is_alarming}
     return {"incomplete": fields}
+
+
+def _evidence(profile: Profile) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if any(sample.variance for sample in profile.samples):
+        found["errors"] = [round(math.sqrt(each.variance), 1) for each in profile.samples]
+        found["max_error"] = MAX_ERROR
+    return found
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:

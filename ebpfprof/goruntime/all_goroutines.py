@@ -25,6 +25,7 @@ from ebpfprof.goruntime.stack_starts import (
     PARKED,
     RUNNABLE,
     SCAN,
+    CountedWaits,
     StackStarts,
     StateNames,
     head_of,
@@ -89,11 +90,13 @@ class Goroutine:
     """A goroutine at the moment of the look.
 
     `state` is the word of Go's own tracebacks: "running", "chan receive". `is_parked` tells that it
-    waits for another goroutine, the runtime or the network, and for no system call. `pcs` are
+    waits for another goroutine, the runtime or the network, and for no system call, and that
+    `sequence` tells this wait from the next: see stack_starts.CountedWaits. `pcs` are
     runtime addresses, innermost first: where it will go on, then return addresses; () for one that
     runs, whose stack is in registers of its processor. `is_whole` tells that they reach the
     outermost function. `waited_ns` is how long ago the garbage collector saw it in this wait or
-    system call first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot). `created_pc`
+    system call first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot); of a wait in a
+    coroutine, 0. `created_pc`
     is the return address of its `go` statement, 0 for the main goroutine; `parent` the goroutine
     that executed it, 0 before Go 1.21. `start_pc` is the entry of its outermost function.
     `labels` are None if they could not be read. `is_leaked` says that the runtime found that it can
@@ -151,6 +154,7 @@ class GoroutineScanner(Closing):
         self._names = frozenset(self._head.names or ())
         self._starts = StackStarts(go)
         self._states = StateNames(layout)
+        self._counted = CountedWaits(layout)
         self._ahead_ns = clock_ahead_ns(go.target.pid)
         self._frames_left = 0
         self._faults = FaultStacks(go, self._memory)
@@ -183,11 +187,21 @@ class GoroutineScanner(Closing):
     def parked(self) -> dict[int, tuple[int, int]]:
         """Which goroutines are parked now: by id, g.trackingSeq and where each will go on.
 
-        A fifth of the time of scan(). Raises TargetGone or UnreadableMemory.
+        Without those of which g.trackingSeq does not count the waits. It takes a fifth of the time
+        of scan(). Raises TargetGone or UnreadableMemory.
         """
         heads = self._parked_heads()
         waits = zip(heads["sequence"].tolist(), heads["pc"].tolist(), strict=True)
         return dict(zip(heads["goid"].tolist(), waits, strict=True))
+
+    def born(self) -> dict[int, int]:
+        """All goroutines now: by id, the return address of the `go` statement that created each.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        _, heads, _ = self._heads()
+        goids, pcs = self._columns(heads, "goid", "created_pc")
+        return dict(zip(goids, pcs, strict=True))
 
     def parked_waits(self) -> npt.NDArray[np.uint64]:
         """The same as numbers of waits, sorted: see profile.wait_times. Raises as parked()."""
@@ -196,7 +210,7 @@ class GoroutineScanner(Closing):
 
     def _parked_heads(self) -> npt.NDArray[Any]:
         _, heads, _ = self._heads()
-        parked: npt.NDArray[Any] = heads[np.isin(heads["status"] & ~np.uint32(SCAN), PARKED)]
+        parked: npt.NDArray[Any] = heads[self._counted.of(heads["status"], heads["reason"])]
         return parked
 
     def _heads(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any], int]:
@@ -272,7 +286,10 @@ class GoroutineScanner(Closing):
         words: Words,
     ) -> Goroutine:
         status = head.status & ~SCAN
+        is_parked = self._counted.has(status, head.reason)
         since_ns = head.wait_since if self._ahead_ns is not None else 0
+        if status in PARKED and not is_parked:
+            since_ns = 0
         now_ns = read_ns + (self._ahead_ns or 0)  # by the target's clock
         return Goroutine(
             address,
@@ -281,7 +298,7 @@ class GoroutineScanner(Closing):
             walk.pcs,
             walk.is_whole,
             max(0, now_ns - since_ns) if since_ns > 0 and status != RUNNABLE else 0,
-            status in PARKED,
+            is_parked,
             head.locked != 0,
             head.parent,
             head.created_pc,

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.goruntime.lock_waits import LockWait, types_of
-from ebpfprof.goruntime.lock_words import LockWords, is_free, lock_words
+from ebpfprof.goruntime.lock_words import LockWords, is_free, lock_words, stays_held
 from ebpfprof.goruntime.thread_list import ThreadList
 from ebpfprof.goruntime.timers import TimerReader
 from ebpfprof.goruntime.wait_causes import CauseReader
@@ -128,10 +128,18 @@ class CloserLook:
             for each in standing
             if all(look.parked.get(each.goid) == each.sequence for look in looks)
         }
-        steady = {
+        same = {
             address
             for address, words in suspects.words.items()
             if all(look.words.get(address) == words for look in looks)
+        }
+        steady = {
+            address
+            for address, words in suspects.words.items()
+            if all(address in look.words for look in looks)
+            and stays_held(
+                suspects.types[address], [words, *(look.words[address] for look in looks)]
+            )
         }
         how_sure = sureness(looks, beyond=dump.beyond) if free else None
         signals = self._for_signals(standing) if asleep else frozenset[int]()
@@ -144,7 +152,7 @@ class CloserLook:
             about = replace(
                 each.waits_for,
                 is_steady=is_steady,
-                lost_wake=how_sure if is_steady and each.goid in free else None,
+                lost_wake=how_sure if wait and wait.address in same and each.goid in free else None,
                 for_signal=each.goid in signals,
             )
             return replace(each, waits_for=about)
@@ -175,7 +183,11 @@ class CloserLook:
         ]
         after = lock_words(self._memory, self._layout, types)
         return Look(
-            {address: words for address, words in after.items() if before[address] == words},
+            {
+                address: words
+                for address, words in after.items()
+                if stays_held(types[address], (before[address], words))
+            },
             {each.goid: each.sequence for each in own if each.is_parked},
             {each.goid: self._awake(each) for each in own if not self._waits(each)},
             self._timers.pending(),

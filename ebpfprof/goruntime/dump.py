@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.closer_look import CloserLook
 from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.waits_for import WaitReader
-from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+from ebpfprof.profile.asleep import IO_WAIT
+from ebpfprof.profile.deadlocks import circles
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
 from ebpfprof.profile.wait_times import wait_number
-from ebpfprof.profile.waiting_for import NOTHING, WaitsFor
+from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -29,6 +33,11 @@ if TYPE_CHECKING:
 LOOKS: Final = 8
 """How often a dump looks."""
 _SLOW_LOOKS: Final = 4
+_MOST_SAMPLES: Final = 4  # of who holds which lock
+_LONG_SAMPLE_NS: Final = 2_000_000_000
+_GROWS_S: Final = 1.0  # in less time no number of goroutines is called growing
+_LEAST_GROWN: Final = 10
+_LEAST_SHARE: Final = 0.1
 _SLOW_S: Final = 0.02  # if a look takes that long, there are _SLOW_LOOKS
 
 
@@ -53,7 +62,11 @@ class GoroutineDumper(Closing):
         and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running. One that
         moves all the time passes a look once in 256 times, or once in 20 if it moves regularly and
         several times in each turn of its loop. So looks come at random moments. Of system calls
-        nothing tells whether one is the same. Raises TargetGone, UnreadableMemory or GoTableError.
+        nothing tells whether one is the same.
+
+        The last look is taken again, a few times at most, while it leaves open who holds a lock:
+        its goroutines went on before their stacks were read. Raises TargetGone, UnreadableMemory or
+        GoTableError.
         """
         if self._waits is None:  # it takes time: now, not after the last look
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
@@ -62,26 +75,36 @@ class GoroutineDumper(Closing):
         looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         if time.monotonic() - began_s > _SLOW_S:
             looks = min(looks, _SLOW_LOOKS)
+        born = [self._scanner.born()] if apart_s >= _GROWS_S else []
         slept_s = 0.0
         for due_s in sorted(random.uniform(0, apart_s) for _ in range(looks - 2)):
             time.sleep(due_s - slept_s)  # goroutines that are not stuck need time to move
             slept_s = due_s
             found = self._scanner.parked()
+            if len(born) == 1 and due_s >= apart_s / 2:
+                born.append(self._scanner.born())
             stood = {goid: wait for goid, wait in stood.items() if found.get(goid) == wait}
         time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last look
-        # Not the time after the look: goroutines may have gone on before it ended.
-        apart_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - looked_ns
-        last = self._scanner.scan()
-        moving = self._waits.read_moving(last)
-        self._look_up(last)
-        waits = self._waits.read(last, moving)
-        stood_ns = {
-            each.goid: apart_ns
-            for each in last.goroutines
-            if each.is_parked and each.pcs and stood.get(each.goid) == (each.sequence, each.pcs[0])
-        }
-        made = self._made(last, waits, stood_ns, apart_ns, looks)
-        return self._confirmed(made, last, moving) if apart_s else made
+        for further in reversed(range(_MOST_SAMPLES)):
+            # Not the time after the look: goroutines may have gone on before it ended.
+            begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            last = self._scanner.scan()
+            moving = self._waits.read_moving(last)
+            self._look_up(last)
+            waits = self._waits.read(last, moving)
+            stood_ns = {
+                each.goid: begun_ns - looked_ns
+                for each in last.goroutines
+                if each.is_parked
+                and each.pcs
+                and stood.get(each.goid) == (each.sequence, each.pcs[0])
+            }
+            made = self._made(last, waits, stood_ns, begun_ns - looked_ns, looks)
+            made = self._confirmed(made, last, moving) if apart_s else made
+            took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
+            if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
+                break
+        return replace(made, growing=self._growing(made, last, born))
 
     def look(
         self, waiting_since: WaitTimes | None = None, *, has_waits: bool = False
@@ -117,6 +140,31 @@ class GoroutineDumper(Closing):
         if self._closer is None:
             self._closer = CloserLook(self._go, self._scanner, self._frames)
         return self._closer.confirm(made, found, moving.locks)
+
+    def _growing(
+        self, made: GoroutineDump, last: AllGoroutines, born: Sequence[Mapping[int, int]]
+    ) -> tuple[GrowingSite, ...]:
+        """The lines that created more and more goroutines, the most first.
+
+        As many goroutines serve connections as there are connections: those are left out.
+        """
+        if len(born) < 2:
+            return ()
+        shown = {each.goid: each for each in made.goroutines}
+        now = {each.goid: each.created_pc for each in last.goroutines if each.goid in shown}
+        counts = [Counter(each.values()) for each in (*born, now)]
+        for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
+        ended = Counter(pc for goid, pc in born[0].items() if goid not in now)
+        examples = {pc: shown[goid] for goid, pc in now.items()}
+        found = []
+        for pc, number in counts[-1].items():
+            before, grown = counts[0][pc], number - counts[0][pc]
+            created = examples[pc].created_by
+            is_steady = before < counts[1][pc] < number and ended[pc] <= _LEAST_SHARE * grown
+            is_much = grown >= max(_LEAST_GROWN, _LEAST_SHARE * before)
+            if created and is_steady and is_much and pc not in for_network:
+                found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
+        return tuple(sorted(found, key=lambda each: each.before - each.now))
 
     def _look_up(self, found: AllGoroutines) -> None:
         self._frames.look_up(
@@ -184,6 +232,17 @@ def _stood(found: AllGoroutines, times: WaitTimes | None) -> dict[int, int]:
         for each in found.goroutines
         if each.is_parked and (number := wait_number(each.goid, each.sequence)) in since_ns
     }
+
+
+def _is_decided(made: GoroutineDump) -> bool:
+    """Whether it is known who holds the locks for which others wait."""
+    if any(each.sureness is not Sureness.CERTAIN for each in circles(made.goroutines)):
+        return False
+    return all(
+        waits.may_hold or waits.behind or not (waits.lock.is_locked or waits.lock.readers)
+        for each in made.goroutines
+        if (waits := each.waits_for).lock
+    )
 
 
 def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:

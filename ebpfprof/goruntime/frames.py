@@ -26,11 +26,16 @@ _FINALIZERS: Final = frozenset({FuncRole.RUN_FINALIZERS, FuncRole.RUN_CLEANUPS})
 
 
 class PhysicalFrame(NamedTuple):
-    """A logical frame: in which physical frame of its stack it is, and the address of the call."""
+    """A logical frame: in which physical frame of its stack it is, and the address of the call.
+
+    `pc` is the address at which Go sees this frame: the call's, or what stands in the code for a
+    call that was inlined (the parentPc of runtime/symtabinl.go). All are runtime addresses.
+    """
 
     number: int
     address: int
     frame: Frame
+    pc: int
 
 
 class StackFrames:
@@ -68,7 +73,7 @@ class StackFrames:
             if each[2].role is not FuncRole.WRAPPER or not callee.role.elides_wrapper:
                 kept.append(each)
         return [
-            PhysicalFrame(number, address, _shown(frame))
+            PhysicalFrame(number, address, _shown(frame), frame.pc + self._bias)
             for number, address, frame in kept
             if frame.role is not FuncRole.GOEXIT
         ]

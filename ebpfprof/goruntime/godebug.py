@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.system.first_thread import reading_pid
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -47,7 +49,7 @@ def _number(wanted: str, binary: GoBinary, pid: int) -> int | None:
 
 def _of_environment(pid: int) -> Iterator[str]:
     try:
-        with Path(f"/proc/{pid}/environ").open("rb") as file:
+        with Path(f"/proc/{reading_pid(pid)}/environ").open("rb") as file:
             variables = file.read(_MAX_ENVIRONMENT_BYTES).split(b"\0")
     except OSError:  # it ended, or the kernel refuses it: what it writes is as by default
         return

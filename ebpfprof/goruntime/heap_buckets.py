@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import UnsupportedTarget
+from ebpfprof.console.text import printable
+from ebpfprof.errors import UnsupportedTarget, to_type
 from ebpfprof.goruntime.bucket_list import BucketList
 from ebpfprof.goruntime.godebug import memory_profile_rate
 from symbolizer.codeanalysis.heap_globals import has_memory_profile

@@ -1,14 +1,16 @@
 """Which goroutines may hold a lock.
 
-A sync.Mutex does not know its owner. We take for one that may hold it each goroutine with a call
-from a function that locks such a lock and has not unlocked it on some way to that call
-(symbolizer/codeanalysis/lock_sites.py), whose frame has a pointer to the lock or to what it is a
-field of. Goroutines that run have no stack in memory: they are never found.
+A sync.Mutex does not know its owner. A goroutine may hold it if it is in a call of a function that
+locks such a lock on each way to that call, and unlocks it on none
+(symbolizer/codeanalysis/lock_sites.py), and the function's frame has a pointer to the lock or to
+what it is a field of. A lock on some ways is no evidence: a loop that used the lock before, and
+waits for a ticker now, has that, too. Goroutines that run have no stack in memory: they are never
+found.
 
-One of them surely holds it, as far as its stack can tell, if it has locked on each way to that
-call, and its frame has a pointer to no other lock that is held. It does not hold it if a function
-that it called has unlocked it, and goes on. A function that has returned may have unlocked it, too,
-or another goroutine.
+One of them surely holds it, as far as its stack can tell, if its frame has a pointer to no other
+lock that is held. Then no other one holds it, unless readers share it. It does not hold it if a
+function that it called has unlocked it, and goes on. A function that has returned may have unlocked
+it, too, or another goroutine.
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ class HolderFinder:
                     found[address][each.goid] = is_released is False and self._is_sure(
                         memory, stack, number, place, {address, waited_for}, waiters
                     )
-        return found
+        return {address: _owners(held[address], each) for address, each in found.items()}
 
     def _frames_of(self, pcs: tuple[int, ...]) -> list[_Frame]:
         found = self._frames.get(pcs)
@@ -126,7 +128,12 @@ class HolderFinder:
             found = [
                 _Frame(number, places)
                 for number, pc in enumerate(pcs[:_MAX_FRAMES])
-                if number and (places := self._sites.held(pc - self._bias))
+                if number
+                and (
+                    places := tuple(
+                        place for place in self._sites.held(pc - self._bias) if place.is_sure
+                    )
+                )
             ]
             self._frames[pcs] = found
         return found
@@ -166,11 +173,11 @@ class HolderFinder:
         known: AbstractSet[int],
         waiters: Mapping[int, int],
     ) -> bool:
-        """Whether a frame that locked on each way to its call did lock this lock.
+        """Whether a frame that holds a lock at its call holds this lock.
 
         `known` are its address, and that of the lock for which the goroutine waits.
         """
-        if not place.is_sure or (place.variable and place.offset is not None):
+        if place.variable and place.offset is not None:
             return False  # a variable's pointer may have been another one when it locked
         if place.variable:
             return True
@@ -252,6 +259,12 @@ class _Words:
                 break
             bp = below
         return found
+
+
+def _owners(lock: LockState, found: dict[int, bool]) -> dict[int, bool]:
+    """Those that surely hold a lock which only one can hold, if any; else all that may hold it."""
+    sure = {goid: is_sure for goid, is_sure in found.items() if is_sure}
+    return sure if sure and not lock.readers else found
 
 
 def _is_held(lock: LockState) -> bool:

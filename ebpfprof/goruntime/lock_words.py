@@ -18,7 +18,8 @@ If there is none, the wake is lost: see closer_look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,6 +41,7 @@ _RW: Final = (
 _GROUP: Final = (("state", "state", "<i8"), ("sema", "sema", "<u4"))
 _FIELDS: Final = {MUTEX: _MUTEX, RW_MUTEX: _RW, WAIT_GROUP: _GROUP}
 _LOCKED: Final = 1
+_MAX_READERS: Final = 1 << 30  # sync/rwmutex.go, rwmutexMaxReaders
 _WAITER_SHIFT: Final = 3
 _COUNTER_SHIFT: Final = 32
 # Locks that count more are none: their memory is used for something else.
@@ -62,6 +64,40 @@ def lock_words(
         for address, each in zip(addresses, records, strict=True):
             found[address] = {name: int(each[name]) for name in names}
     return found
+
+
+def stays_held(kind: str, samples: Sequence[LockWords]) -> bool:
+    """Whether nobody released the lock between the samples, as far as its words tell.
+
+    Others may have come to wait for it meanwhile: the number of waiters only grows until an Unlock
+    wakes one. One that spins before it waits sets mutexWoken for a moment (sync/mutex.go,
+    internal/sync/mutex.go, Go 1.19 to 1.27).
+    """
+    if kind not in (MUTEX, RW_MUTEX):
+        return all(each == samples[0] for each in samples)
+    is_writer = all(each["state"] & _LOCKED for each in samples)
+    is_read = kind == RW_MUTEX and all(_readers(each) > 0 for each in samples)
+    if not (is_writer or is_read):
+        return all(each == samples[0] for each in samples)
+    return all(_only_grew(kind, *pair) for pair in pairwise(samples))
+
+
+def _only_grew(kind: str, before: LockWords, after: LockWords) -> bool:
+    if before["state"] & _LOCKED > after["state"] & _LOCKED:
+        return False
+    if before["state"] & _LOCKED and before["state"] >> _WAITER_SHIFT > (
+        after["state"] >> _WAITER_SHIFT
+    ):
+        return False
+    if kind == MUTEX:
+        return True
+    is_same = before["wait"] == after["wait"] or before["count"] >= 0 > after["count"]
+    return is_same and _readers(before) <= _readers(after)
+
+
+def _readers(words: LockWords) -> int:
+    count = words["count"]
+    return count + _MAX_READERS if count < 0 else count
 
 
 def is_free(kind: str, words: LockWords, sema_offset: int) -> bool:

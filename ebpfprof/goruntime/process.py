@@ -13,6 +13,7 @@ from symbolizer import (
     GoBinary,
     GoTableError,
     NotGoError,
+    ObfuscatedProgram,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
@@ -111,6 +112,8 @@ def inspect_program(
                 sites, callback = probe_sites(binary), cgo_callback(binary)
                 locks, refusal = _runtime_locks(binary) if runtime_locks else (None, None)
         except (SymbolizerError, struct.error) as error:
+            if binary and binary.is_obfuscated:
+                raise for_user(target, ObfuscatedProgram(str(error))) from error
             if binary and not binary.layout.is_of(binary.version):
                 raise for_user(target, _not_as_assumed(binary, error)) from error
             raise for_user(target, error) from error
@@ -178,7 +181,7 @@ def way_out(error: UnsupportedGoVersion) -> str:
     any_version = "attach --profile cpu records a program of any version"
     if error.can_be_tried:
         return f"--allow-unknown-go reads it as the nearest known version; {any_version}"
-    return f"build it with a known version; {any_version}"
+    return f"{error.remedy}; {any_version}"
 
 
 def children_instead(pid: int) -> str:

@@ -81,8 +81,8 @@ class QuickStack(NamedTuple):
 
     It `is_exact` if runtime.g was the same after it was read, and its stack pointer where it was
     expected. If not, and the walk `is_there`, it began where it was expected: it is that of a
-    goroutine that was about to move on or had just done so. The functions that called the
-    operation are those of the stack before, unless they have returned already. It `is_near` if all
+    goroutine that was about to move on or had just done so. Frames of functions that have returned
+    since may hold anything. It `is_near` if all
     of it is in its window.
     """
 

@@ -19,7 +19,7 @@ import numpy as np
 from ebpfprof.goruntime.heads import GOID_SHIFT, MAX_GOROUTINES, HeadReader
 from ebpfprof.goruntime.idle_watch import IdleWatch
 from ebpfprof.goruntime.quick_stacks import AT_ONCE, StackPlaces
-from ebpfprof.goruntime.stack_starts import GONE, PARKED, RUNNING, SYSCALL
+from ebpfprof.goruntime.stack_starts import GONE, RUNNING, SYSCALL, CountedWaits
 from ebpfprof.goruntime.state_reader import StateReader
 from ebpfprof.goruntime.state_sums import ENDED, GoroutineState, StateSums, StateTotals
 from ebpfprof.goruntime.wait_causes import CauseReader
@@ -68,6 +68,7 @@ class GoroutineSampler(Closing):
         )
         """What read stacks and labels, with how many of them it could not read."""
         self._heads = HeadReader(go, self._memory, most=most)
+        self._counted = CountedWaits(go.binary.layout)
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
         self._causes = CauseReader(go, self._memory)
@@ -148,25 +149,26 @@ class GoroutineSampler(Closing):
                     continue
                 wait = int(self._waits[at])
                 is_same = wait >> GOID_SHIFT == each.goid and wait >> 16 & 0xFF == each.sequence
-                if is_same and wait & 0xFF in PARKED:
+                if is_same and self._counted.has(wait, wait >> 8):
                     found[each.address] = int(self._since_ns[at])
             return found
 
-    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int]]:
+    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int, int]]:
         """What goroutines do that have not moved for `least_ns` until the last look, or longer.
 
-        Returns how many they are, and for how long the one that stands longest: a lower bound.
+        Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
         """
-        found: dict[GoroutineState, tuple[int, int]] = {}
+        found: dict[GoroutineState, tuple[int, int, int]] = {}
         with self._lock:
             latest_ns = self._latest_ns(least_ns, LEAST_LOOKS)
             stands = (self._waits != 0) & (self._since_ns <= latest_ns)
-            stands &= np.isin(self._waits & np.uint64(0xFF), PARKED)
+            stands &= self._counted.of(self._waits, self._waits >> np.uint64(8))
             for slot in np.flatnonzero(stands).tolist():
                 if state := self._sums.state_of(slot):
-                    count, longest_ns = found.get(state, (0, 0))
                     stood_ns = self._last_ns - int(self._since_ns[slot])
-                    found[state] = count + 1, max(longest_ns, stood_ns)
+                    count, oldest_ns, newest_ns = found.get(state, (0, stood_ns, stood_ns))
+                    ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
+                    found[state] = count + 1, *ages_ns
         return found
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ STATES: Final = {
 }
 """The words of Go's own tracebacks, but for goroutines that wait: these have a wait reason."""
 _UNKNOWN_REASON: Final = "unknown wait reason"
+_UNCOUNTED: Final = ("Coroutine",)
 _FIELDS: Final = (
     ("hi", "stack.hi", "<u8"),
     ("sp", "sched.sp", "<u8"),
@@ -67,6 +68,38 @@ def head_of(layout: RuntimeLayout) -> np.dtype[Any]:
     Those that a version of Go lacks are not in it: syscall_bp, parent, sleep_when, bubble, group.
     """
     return record(layout, "g", _FIELDS)
+
+
+def uncounted_reasons(layout: RuntimeLayout) -> frozenset[int]:
+    """The wait reasons (g.waitreason) of which g.trackingSeq does not count the waits.
+
+    It counts how often casgstatus took a goroutine from running. A switch between coroutines
+    changes the status itself (runtime/coro.go, coroswitch_m, Go 1.23 to 1.27), and leaves
+    g.waitsince as it was. So of such waits nothing tells whether two samples found the same one.
+    """
+    known = layout.wait_reasons
+    return frozenset(known[name] for name in _UNCOUNTED if name in known)
+
+
+class CountedWaits:
+    """Which goroutines are in a wait that g.trackingSeq tells from the next one."""
+
+    def __init__(self, layout: RuntimeLayout) -> None:
+        self._is_parked = np.isin(np.arange(1 << 8), PARKED)
+        self._is_counted = ~np.isin(np.arange(1 << 8), list(uncounted_reasons(layout)))
+
+    def of(
+        self, statuses: npt.NDArray[np.unsignedinteger], reasons: npt.NDArray[np.unsignedinteger]
+    ) -> npt.NDArray[np.bool_]:
+        """By g.atomicstatus (with or without _Gscan) and g.waitreason; larger ones are cut off."""
+        found: npt.NDArray[np.bool_] = (
+            self._is_parked[statuses & 0xFF] & self._is_counted[reasons & 0xFF]
+        )
+        return found
+
+    def has(self, status: int, reason: int) -> bool:
+        """The same of one goroutine."""
+        return bool(self._is_parked[status & 0xFF] and self._is_counted[reason & 0xFF])
 
 
 class StateNames:

@@ -26,12 +26,60 @@ _BYTE: Final = np.uint64(0xFF)
 _REASON: Final = np.uint64(8)  # Heads.waits
 
 
-class _Alike(NamedTuple):
+class Alike(NamedTuple):
     """Goroutines that began alike and wait alike, as deep in the stack, most likely wait there."""
 
     depth_bytes: int
     reason: int
     start_pc: int
+
+
+class BelievedStacks:
+    """Decides which stacks of one target are believed: goroutines go on while we read."""
+
+    def __init__(self) -> None:
+        self._whole: set[tuple[int, ...]] = set()  # stacks that were read while nothing changed
+        self._pcs: dict[int, int] = {}  # itself: one object for all stacks that have it
+        self._alike: dict[Alike, tuple[int, ...]] = {}
+        self.torn = 0
+        """Stacks read a moment too late, of goroutines that had moved on; most are right."""
+        self.unknown = 0
+        """Goroutines without a stack: they had moved on, and nothing told where they were."""
+
+    def of(self, alike: Alike, wait: int, wait_then: int, stack: QuickStack) -> tuple[int, ...]:
+        """The stack of a goroutine that had `wait` at its first look, `wait_then` at this one."""
+        walk = stack.walk
+        if stack.is_exact and wait_then == wait:
+            pcs = self._shared(walk.pcs)
+            if walk.is_whole and len(pcs) > 1:
+                if len(self._whole) >= _MAX_ALIKE:
+                    self._whole.clear()
+                self._whole.add(pcs)
+            self.keep(alike, pcs)
+            return pcs
+        # It moved on before or while we read its stack: some frames may be those of other calls,
+        # even if the outermost function is right. Believe it if it is a stack that exists.
+        self.torn += 1
+        is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run
+        if stack.is_there and walk.is_whole and (is_new or walk.pcs in self._whole):
+            return self._shared(walk.pcs)
+        found = self._alike.get(alike, ())
+        if not found and stack.is_exact and wait_then >> 8 & 0xFF == alike.reason:
+            found = walk.pcs
+        self.unknown += not found
+        return found
+
+    def keep(self, alike: Alike, pcs: tuple[int, ...]) -> None:
+        """Note the stack of a goroutine, for others like it whose stack can't be read."""
+        if len(self._alike) >= _MAX_ALIKE:
+            self._alike.clear()
+        self._alike[alike] = pcs
+
+    def _shared(self, pcs: tuple[int, ...]) -> tuple[int, ...]:
+        """The same, with one object for each address: stacks have most of them in common."""
+        if len(self._pcs) >= _MAX_ALIKE:
+            self._pcs.clear()
+        return tuple(self._pcs.setdefault(pc, pc) for pc in pcs)
 
 
 class StateReader:
@@ -54,15 +102,19 @@ class StateReader:
         self._names = StateNames(go.binary.layout)
         self._has_semaphores = has_semaphores
         self._seen = SeenStacks()
-        self._ends: set[int] = set()
-        self._pcs: dict[int, int] = {}  # itself: one object for all stacks that have it
-        self._alike: dict[_Alike, tuple[int, ...]] = {}
-        self.torn = 0
-        """Stacks read a moment too late, of goroutines that had moved on; most are right."""
-        self.unknown = 0
-        """Goroutines without a stack: they had moved on, and nothing told where they were."""
+        self._believed = BelievedStacks()
         self.unlabelled = 0
         """Goroutines whose labels could not be read."""
+
+    @property
+    def torn(self) -> int:
+        """See BelievedStacks."""
+        return self._believed.torn
+
+    @property
+    def unknown(self) -> int:
+        """See BelievedStacks."""
+        return self._believed.unknown
 
     def plan(self, places: StackPlaces) -> None:
         """Prepare the next read_movers(): goroutines that are likely to move, AT_ONCE at most."""
@@ -118,7 +170,7 @@ class StateReader:
         if are_many and len(exact := rows[is_exact]):
             numbers[is_exact] = self._seen.find(read, exact, reader.words)
         alike = map(
-            _Alike,
+            Alike,
             depths.tolist(),
             (waits >> _REASON & _BYTE).tolist(),
             read.start_pcs[rows].tolist(),
@@ -131,7 +183,7 @@ class StateReader:
         ):
             if number != UNKNOWN:
                 stack = self._seen.stacks[number]
-                self._keep(group, stack.pcs)
+                self._believed.keep(group, stack.pcs)
             elif wait & 0xFF == RUNNING:
                 stack = SeenStack((), UNKNOWN, -1)
             else:
@@ -140,9 +192,8 @@ class StateReader:
                     states.append(ENDED)
                     continue
                 is_first = found.is_exact and int(read.waits[row]) == wait
-                stack = SeenStack(
-                    self._stack(group, wait, int(read.waits[row]), found), UNKNOWN, found.sema_at
-                )
+                pcs = self._believed.of(group, wait, int(read.waits[row]), found)
+                stack = SeenStack(pcs, UNKNOWN, found.sema_at)
                 if are_many and is_first and found.is_near and found.walk.is_whole:
                     stack = stack._replace(state=self._number(wait, stack.pcs, group.start_pc))
                     walked.append((row, stack))
@@ -169,39 +220,6 @@ class StateReader:
     ) -> int:
         word = self._names.of(wait & 0xFF, wait >> 8 & 0xFF)
         return self._sums.number_of(GoroutineState(word, pcs, start_pc, labels, sema))
-
-    def _stack(
-        self, alike: _Alike, wait: int, wait_then: int, stack: QuickStack
-    ) -> tuple[int, ...]:
-        """The stack of a goroutine that had `wait` at its first look, `wait_then` at this one."""
-        walk = stack.walk
-        if stack.is_exact and wait_then == wait:
-            if walk.is_whole and len(walk.pcs) > 1:
-                self._ends.add(walk.pcs[-1])
-            pcs = self._shared(walk.pcs)
-            self._keep(alike, pcs)
-            return pcs
-        # It moved on before or while we read its stack.
-        self.torn += 1
-        is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run
-        if stack.is_there and walk.is_whole and (is_new or walk.pcs[-1] in self._ends):
-            return self._shared(walk.pcs)
-        found = self._alike.get(alike, ())
-        if not found and stack.is_exact and wait_then >> 8 & 0xFF == alike.reason:
-            found = walk.pcs
-        self.unknown += not found
-        return found
-
-    def _shared(self, pcs: tuple[int, ...]) -> tuple[int, ...]:
-        """The same, with one object for each address: stacks have most of them in common."""
-        if len(self._pcs) >= _MAX_ALIKE:
-            self._pcs.clear()
-        return tuple(self._pcs.setdefault(pc, pc) for pc in pcs)
-
-    def _keep(self, alike: _Alike, pcs: tuple[int, ...]) -> None:
-        if len(self._alike) >= _MAX_ALIKE:
-            self._alike.clear()
-        self._alike[alike] = pcs
 
     def _labels_of(self, address: int) -> tuple[Label, ...] | None:
         if self._labels is None:

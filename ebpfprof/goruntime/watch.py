@@ -49,14 +49,15 @@ _MOST_READ: Final = 50_000  # a look at all their stacks takes some 200 MB for a
 class HangingGroup:
     """Goroutines that hang at one place, as of the last look.
 
-    `count` are still there, of which the first has not moved for `at_least_ns`. `first` has their
-    stack.
+    `count` are still there, of which the first has not moved for `at_least_ns`, the last for
+    `newest_ns`. `first` has their stack.
     """
 
     operation: str
     first: DumpedGoroutine
     count: int
     at_least_ns: int
+    newest_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +206,10 @@ def _still_there(hang: _Hang, waits: npt.NDArray[np.uint64], now_ns: int) -> Han
     is_there = np.isin(hang.waits, waits)
     if not is_there.any():
         return None
-    longest_ns = max(0, now_ns - int(hang.since_ns[is_there].min()))
-    return HangingGroup(hang.operation, hang.first, int(is_there.sum()), longest_ns)
+    since_ns = hang.since_ns[is_there]
+    longest_ns = max(0, now_ns - int(since_ns.min()))
+    newest_ns = max(0, now_ns - int(since_ns.max()))
+    return HangingGroup(hang.operation, hang.first, len(since_ns), longest_ns, newest_ns)
 
 
 def _example(suspects: Suspects) -> tuple[Suspects, int]:

@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ebpfprof.console.text import to_type
-from ebpfprof.errors import INSTALL_BCC, AttachFailed, BccMissing, KernelUnsupported
+from ebpfprof.errors import INSTALL_BCC, AttachFailed, BccMissing, KernelUnsupported, to_type
 from ebpfprof.kernel import features, program_cache
 from ebpfprof.kernel.sources import bpf_folder, program_text
 from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES
@@ -291,11 +290,13 @@ def _how_to_get_bcc(prefix: Path) -> str:
             f"Ubuntu, or on Fedora:{to_type(*INSTALL_BCC)}"
         )
     has_them = any(_PACKAGES.glob("*/*-packages/bcc"))
-    install = "" if has_them else f" Install them first:{to_type(*INSTALL_BCC)}\n"
+    install = () if has_them else INSTALL_BCC
     return (
-        "This virtual environment hides the system's packages. Make it again, or with pipx, with "
-        f"the distribution's own python3.{install or ' Type one of:'}"
+        "This virtual environment hides the system's packages. "
+        + ("" if has_them else "Install the bindings (Debian and Ubuntu, or Fedora). ")
+        + "Make it again, or with pipx, with the distribution's own python3:"
         + to_type(
+            *install,
             "python3 -m venv --system-site-packages FOLDER",
             "pipx install --force --system-site-packages ebpfprof",
         )

@@ -57,15 +57,21 @@ class HeldProbes:
         `exe_fd` is the open file that it runs; it is closed with the last probe.
         """
         self.pid = pid
-        self._exe_fd, self._context = exe_fd, context
+        self._exe_fd = exe_fd
+        self.context = context
+        """How probes are put in from now on."""
         self._text = ProbeText(pid)
         self._points: dict[int, ProbePoint] = {}  # all there ever were, by address
         self._holders: list[Holder] = []
         # All other holders have the writing end: the anchor's holder ends after them.
         self._alone, self._others = os.pipe()
-        self._anchor_point = ProbePoint(*anchor, context.noop_program)
+        self._anchor_place = anchor
         self._anchor: Holder | None = None
         self._anchor_starts = False
+
+    @property
+    def _anchor_point(self) -> ProbePoint:
+        return ProbePoint(*self._anchor_place, self.context.noop_program)
 
     def attach(self, points: Sequence[ProbePoint], *, targets: int) -> None:
         """Put probes in, all or none; `targets` have some. The first ones may be there to last.
@@ -79,7 +85,7 @@ class HeldProbes:
         shares = [each for each in self._shared_out(points, count) if each]
         if not self._anchor:  # the oldest file descriptor is closed last
             shares = [[self._anchor_point, *share] for share in shares]
-        holders = self._start(shares, until=self._context.until, are_to_last=not self._anchor)
+        holders = self._start(shares, until=self.context.until, are_to_last=not self._anchor)
         self._holders += _all_in(holders)
 
     def start_anchor(self, *, is_to_last: bool) -> None:
@@ -113,18 +119,18 @@ class HeldProbes:
         To be called while only the anchor is in. A probe that is put in once more at the same
         place and detached takes an old breakpoint with it: so these are those that stay.
         """
-        left, leaks = self._text.breakpoints(), self._context.kernel_log.leaks()
+        left, leaks = self._text.breakpoints(), self.context.kernel_log.leaks()
         if not left or leaks == 0:
             return []  # another profiler's
-        noop = self._context.noop_program
+        noop = self.context.noop_program
         again = [replace(self._points[address], program=noop) for address in left]
         try:
-            until = self._context.until
+            until = self.context.until
             probe_holders.end(_all_in(self._start([again], until=until, are_to_last=False)))
         except errors.EbpfprofError:
             are_ours = leaks is not None
         else:
-            are_ours = self._context.kernel_log.leaks() != leaks
+            are_ours = self.context.kernel_log.leaks() != leaks
         return self._text.breakpoints() if are_ours else []
 
     def take_anchor(self) -> list[Holder]:
@@ -135,7 +141,7 @@ class HeldProbes:
 
     def _shared_out(self, points: Sequence[ProbePoint], count: int) -> list[list[ProbePoint]]:
         """What each of `count` holders holds: a link has all points of a program."""
-        if not self._context.uses_links:
+        if not self.context.uses_links:
             return [list(points[start::count]) for start in range(count)]
         programs = list(dict.fromkeys(point.program for point in points))
         shares = [programs[start::count] for start in range(count)]
@@ -149,7 +155,7 @@ class HeldProbes:
         started: list[Holder] = []
         try:
             for share in shares:
-                opens = partial(_open, self._exe_fd, self.pid, share, self._context.uses_links)
+                opens = partial(_open, self._exe_fd, self.pid, share, self.context.uses_links)
                 fds = {self._exe_fd, *(point.program for point in share)} - {NO_PROGRAM}
                 pipes = {"until": until, "stays_open": stays_open}
                 started.append(Holder(opens, fds=fds, is_to_last=are_to_last, **pipes))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from ebpfprof.console.text import to_type
+from ebpfprof.errors import to_type
 from ebpfprof.privileges.checks import effective_capabilities, way_out
 
 if TYPE_CHECKING:

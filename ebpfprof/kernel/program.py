@@ -45,6 +45,8 @@ class BpfProgram(Closing):
         self.maps: Mapping[str, BpfMap] = {}
         """By their names in the C; all of them once load() has made them."""
         self._loaded: dict[str, int] = {}
+        self._code: dict[str, tuple[bytes, str]] = {}  # of functions for uprobes, and its license
+        self._for_events: dict[str, int] = {}  # loaded once more, where links can't be used
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._tracepoints: list[int] = []
         self._helper: UprobeHelper | None = None
@@ -87,7 +89,11 @@ class BpfProgram(Closing):
         fds = [each.fd for each in maps.values()]
         for function, code in compiled.functions.items():
             instructions = with_maps(code, fds.__getitem__)
-            self._loaded[function] = self._load(function, instructions, compiled.license)
+            self._loaded[function] = self._load(
+                function, instructions, compiled.license, links=self._uses_links
+            )
+            if self._kinds[function] == "kprobe":
+                self._code[function] = instructions, compiled.license
 
     def attach_uprobes(
         self,
@@ -105,7 +111,11 @@ class BpfProgram(Closing):
         AttachFailed and the like, and leaves no probe then.
         """
         assert self._helper is not None
-        self._helper.attach(group, exe_fd, pid, probes, self._loaded, anchor=anchor)
+        uses_links = self._uses_links and uprobe_links.can_reach(pid)
+        programs = self._loaded if uses_links == self._uses_links else self._programs_for_events()
+        self._helper.attach(
+            group, exe_fd, pid, probes, programs, anchor=anchor, uses_links=uses_links
+        )
 
     @property
     def failure(self) -> Exception | None:
@@ -185,9 +195,10 @@ class BpfProgram(Closing):
         if self._helper:
             self._helper.close()
         self._compilation.close()
-        for fd in self._loaded.values():
-            os.close(fd)
-        self._loaded.clear()
+        for fds in (self._loaded, self._for_events):
+            for fd in fds.values():
+                os.close(fd)
+            fds.clear()
         for each in self.maps.values():
             each.close()
 
@@ -195,14 +206,22 @@ class BpfProgram(Closing):
         for perf_fd in list(self._sampler_links):
             self.detach_sampler(perf_fd)
 
-    def _load(self, function: str, instructions: bytes, license: str) -> int:
+    def _programs_for_events(self) -> Mapping[str, int]:
+        for function, (instructions, license) in self._code.items():
+            if function not in self._for_events:
+                self._for_events[function] = self._load(
+                    function, instructions, license, links=False
+                )
+        return self._for_events
+
+    def _load(self, function: str, instructions: bytes, license: str, *, links: bool) -> int:
         kind = self._kinds[function]
         is_uprobe = kind == "kprobe"
         try:
             return syscalls.load_program(
                 kind,
                 instructions,
-                attach_type=uprobes.attach_type(uses_links=self._uses_links and is_uprobe),
+                attach_type=uprobes.attach_type(uses_links=links and is_uprobe),
                 name=function,
                 license=license,
             )

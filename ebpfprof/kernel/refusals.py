@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from ebpfprof.console.text import to_type
-from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
+from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied, to_type
 from ebpfprof.privileges.checks import way_out
 
 NOT_ALLOWED: Final = (errno.EPERM, errno.EACCES)
@@ -18,8 +17,6 @@ def attach_refused(what: str, error: OSError) -> AttachFailed | PermissionDenied
     text = _text(what, error)
     if error.errno in NOT_ALLOWED:
         return PermissionDenied(f"{text} {way_out()}")
-    if error.errno == errno.EMFILE:
-        return AttachFailed(f"{text} Allow more open files (ulimit -n), or record fewer at once.")
     return AttachFailed(f"{text} The kernel's log may have more:{to_type('dmesg')}")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 
-process_vm_readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
-"""The system call, with addresses of iovecs: pid, ours, how many, theirs, how many, 0."""
-process_vm_readv.restype = ctypes.c_ssize_t
-process_vm_readv.argtypes = [
+from ebpfprof.system.first_thread import reading_pid
+
+_process_vm_readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
+_process_vm_readv.restype = ctypes.c_ssize_t
+_process_vm_readv.argtypes = [
     ctypes.c_int,
     ctypes.c_void_p,
     ctypes.c_ulong,
@@ -15,6 +17,16 @@ process_vm_readv.argtypes = [
     ctypes.c_ulong,
     ctypes.c_ulong,
 ]
+
+
+def process_vm_readv(
+    pid: int, here: int, here_count: int, there: int, there_count: int, flags: int
+) -> int:
+    """The system call, with addresses of iovecs; also if the first thread of `pid` has ended."""
+    count = int(_process_vm_readv(pid, here, here_count, there, there_count, flags))
+    if count < 0 and ctypes.get_errno() == errno.ESRCH and (thread := reading_pid(pid)) != pid:
+        count = int(_process_vm_readv(thread, here, here_count, there, there_count, flags))
+    return count
 
 
 def peek(pid: int, address: int, size: int) -> bytes:
@@ -27,5 +39,5 @@ def peek(pid: int, address: int, size: int) -> bytes:
     into = ctypes.create_string_buffer(size)
     here = (ctypes.c_size_t * 2)(ctypes.addressof(into), size)
     there = (ctypes.c_size_t * 2)(address, size)
-    count = process_vm_readv(pid, here, 1, there, 1, 0)
+    count = process_vm_readv(pid, ctypes.addressof(here), 1, ctypes.addressof(there), 1, 0)
     return into.raw[: max(0, count)]

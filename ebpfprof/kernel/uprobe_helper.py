@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -81,13 +81,14 @@ class UprobeHelper:
         programs: Mapping[str, int],
         *,
         anchor: tuple[int, int],
+        uses_links: bool,
     ) -> None:
         """Put probes into process `pid` at offsets of the open file `exe_fd`.
 
         They stay until the `group` is detached; it has no others but perhaps an anchor, which is an
         offset and runtime address that is never passed. `programs` has the file descriptors of the
-        BPF functions. Raises KernelUnsupported, PermissionDenied or AttachFailed, and leaves no
-        probe then.
+        BPF functions, loaded for links if it `uses_links`. Raises KernelUnsupported,
+        PermissionDenied or AttachFailed, and leaves no probe then.
         """
         if not probes:
             return
@@ -96,6 +97,7 @@ class UprobeHelper:
             "attach": group,
             "pid": pid,
             "anchor": anchor,
+            "uses_links": uses_links,
             "probes": [
                 (probe.offset, probe.address, functions.index(probe.function), probe.cookie)
                 for probe in probes
@@ -202,10 +204,13 @@ def _attach(
     context: ProbeContext,
 ) -> None:
     group, (exe_fd, *programs) = request["attach"], fds
+    if not request["uses_links"]:
+        context = replace(context, uses_links=False, noop_program=NO_PROGRAM)
     try:
         target = held.pop(group, None)
         if target:
             os.close(exe_fd)
+            target.context = context
         else:
             target = HeldProbes(request["pid"], exe_fd, context, request["anchor"])
         points = [

@@ -14,8 +14,19 @@ from functools import cache
 from ebpfprof.kernel import syscalls
 from ebpfprof.kernel.refusals import attach_refused
 from ebpfprof.kernel.syscalls import TRACE_UPROBE_MULTI
+from ebpfprof.system.first_thread import reading_pid
 
 _NO_PID = 0xFFFF_FFFF
+
+
+def can_reach(pid: int) -> bool:
+    """Whether links can have probes in process `pid`.
+
+    Once its first thread has ended they take no hit: the kernel compares the memory of each thread
+    that passes with that of the first (uprobe_multi_link_filter, kernel/trace/bpf_trace.c, Linux
+    6.6 to 6.18).
+    """
+    return reading_pid(pid) == pid
 
 
 @cache

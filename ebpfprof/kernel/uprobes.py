@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ebpfprof.kernel import perf_events, syscalls, uprobe_links
+from ebpfprof.system.first_thread import reading_pid
 
 NO_PROGRAM: Final = -1
 
@@ -45,7 +46,7 @@ def open_probes(
             yield uprobe_links.link(program, path, own, pid)
         return
     for point in points:
-        event = perf_events.open_uprobe(path, point.offset, pid)
+        event = perf_events.open_uprobe(path, point.offset, reading_pid(pid))
         yield event
         if point.program != NO_PROGRAM:
             yield perf_events.link_program(point.program, event, point.cookie)

@@ -9,8 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from ebpfprof.console.text import to_type
-from ebpfprof.errors import SET_USER_ID, KernelUnsupported, PermissionDenied
+from ebpfprof.errors import SET_USER_ID, KernelUnsupported, PermissionDenied, to_type
 from ebpfprof.privileges import capabilities
 from ebpfprof.privileges.capabilities import NUMBERS
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ebpfprof.profile.waiting_for import OpenFile
+from ebpfprof.system.first_thread import reading_pid
 
 _MAX_BYTES: Final = 1 << 26  # of one file in /proc
 _MAX_LINKS: Final = 1 << 16  # that we read to find those of epoll
@@ -37,7 +38,7 @@ class Descriptors:
     """
 
     def __init__(self, pid: int) -> None:
-        self._folder = f"/proc/{pid}"
+        self._folder = f"/proc/{reading_pid(pid)}"
 
     def polled(self) -> Iterator[list[tuple[int, int]]]:
         """Yield for each epoll its descriptors, each with the data that epoll has for it."""

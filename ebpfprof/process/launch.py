@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from ebpfprof.console.text import printable, to_type
+from ebpfprof.console.text import printable
 from ebpfprof.errors import (
     AttachFailed,
     CommandNotFound,
@@ -35,6 +35,7 @@ from ebpfprof.errors import (
     EbpfprofError,
     ExitCode,
     PermissionDenied,
+    to_type,
 )
 from ebpfprof.system import child_process, signals
 from ebpfprof.system.closing import Closing

@@ -282,7 +282,7 @@ class MappedObjects(Closing):
 
     def _open(self, line: MapsLine) -> int:
         """Open the very file that is mapped. Raises OSError."""
-        link = f"/proc/{self._target.pid}/map_files/{line.start:x}-{line.limit:x}"
+        link = f"/proc/{self._target.reading_pid}/map_files/{line.start:x}-{line.limit:x}"
         try:
             return self._target.files.open(link)
         except TimeoutError:
@@ -385,7 +385,7 @@ def _mapping(line: MapsLine, build_id: str) -> Mapping:
 def _open_root(target: Target) -> int:
     """The target's root folder, opened; -1 if it can't be."""
     try:
-        fd = os.open(f"/proc/{target.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(f"/proc/{target.reading_pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return -1
     if target.ending() is None:

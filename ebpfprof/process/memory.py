@@ -37,7 +37,7 @@ class Memory(Closing):
         """
         self._pid = target.pid
         try:
-            self._fd = os.open(f"/proc/{target.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(f"/proc/{target.reading_pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
             raise PermissionDenied(
                 f"The kernel does not let this user read the memory of process {target.pid}: "

@@ -8,12 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.console.text import printable
+from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget, to_type
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.profile.model import Mapping
 from ebpfprof.system.closing import Closing
+from ebpfprof.system.first_thread import reading_pid
 
 _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
@@ -28,6 +29,8 @@ _MAPS_LINE = re.compile(
     rb"([0-9a-f]{1,5}):([0-9a-f]{1,5}) (\d{1,20}) *(.*)"
 )
 _DELETED = " (deleted)"
+_OF_MEMORY = ("auxv", "maps")
+"""Files of /proc/PID that are empty once the first thread has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,9 @@ class Target(Closing):
         try:
             _wait_for_program(pid)
             self._auxv = self._read("auxv")
-            self.exe_fd = self.files.open(f"/proc/{pid}/exe")
-            self.exe_name = os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED)
+            link = f"/proc/{self.reading_pid}/exe"
+            self.exe_fd = self.files.open(link)
+            self.exe_name = os.readlink(link).removesuffix(_DELETED)
             # Paths in /proc have only the pid. If the pinned process still runs, and has not called
             # exec, then all that was read belongs to the same program.
             self.require_running()
@@ -102,6 +106,11 @@ class Target(Closing):
                     + to_type(f"readlink /proc/{pid}/exe")
                 ) from error
             raise
+
+    @property
+    def reading_pid(self) -> int:
+        """The number by which its memory and files can be read: that of a thread that runs."""
+        return reading_pid(self.pid)
 
     @property
     def name(self) -> str:
@@ -155,8 +164,7 @@ class Target(Closing):
             auxv = b""
         end = select.poll()
         end.register(self._pidfd, select.POLLIN)
-        # It is empty from a process's last moments on, but also while its first thread has ended
-        # and others go on: one of them may be about to call exec.
+        # It is empty in a process's last moments. The pidfd alone knows whether all threads ended.
         if end.poll(0 if auxv else _LAST_MOMENTS_MS):
             return TargetEnd(f"process {self.pid} ended")
         # A new program gets a new auxiliary vector (other random bytes, other vDSO).
@@ -209,7 +217,8 @@ class Target(Closing):
     def peak_rss_bytes(self) -> int:
         """The most memory it ever had in RAM (VmHWM), in bytes; 0 if it has ended."""
         try:
-            match = re.search(rb"^VmHWM:\s*(\d+) kB$", self._read("status"), re.MULTILINE)
+            with open(f"/proc/{self.reading_pid}/status", "rb") as file:
+                match = re.search(rb"^VmHWM:\s*(\d+) kB$", file.read(), re.MULTILINE)
         except OSError:
             return 0
         return 1024 * int(match[1]) if match else 0
@@ -242,7 +251,9 @@ class Target(Closing):
         return TargetGone(f"Process {self.pid} ended before it could be looked at.")
 
     def _read(self, name: str) -> bytes:
-        with open(f"/proc/{self.pid}/{name}", "rb") as file:
+        """A file of /proc/PID, or of a thread that runs where that is not the same."""
+        pid = self.reading_pid if name in _OF_MEMORY else self.pid
+        with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read(_MAX_PROC_BYTES)
 
 
@@ -304,7 +315,9 @@ def _wait_for_program(pid: int) -> None:
     be taken for another program's later (load_elf_binary, fs/binfmt_elf.c of Linux 6.1 to 7.3).
     """
     until_s = time.monotonic() + _EXEC_PATIENCE_S
-    while int(_program_fields(pid)[23]) == 0:  # startcode; 1 if we may not know it
+    while int((fields := _program_fields(pid))[23]) == 0:  # startcode; 1 if we may not know it
+        if fields[0] == "R":  # it waits for a processor, not for a file system
+            until_s = time.monotonic() + _EXEC_PATIENCE_S
         if time.monotonic() >= until_s:
             raise NoAnswer(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
@@ -319,7 +332,7 @@ def _program_fields(pid: int) -> list[str]:
 
     Raises UnsupportedTarget for what runs no program.
     """
-    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    stat = Path(f"/proc/{reading_pid(pid)}/stat").read_text(errors="replace")
     fields = stat[stat.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
         raise UnsupportedTarget(f"Process {pid} has ended and waits for its parent (a zombie).")

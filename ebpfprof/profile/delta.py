@@ -10,6 +10,7 @@ from functools import reduce
 from operator import add
 
 from ebpfprof.errors import InvalidProfile
+from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Label, Location, Mapping, Profile, Sample
 
 BASE_LABEL = Label("pprof::base", "true")
@@ -108,9 +109,10 @@ def compared(profile: Profile, base: Profile) -> Profile:
     )
 
 
-def normalized(profile: Profile, base: Profile) -> Profile:
+def normalized(profile: Profile, base: Profile, *, hides_idle: bool = False) -> Profile:
     """`profile` scaled so that each of its totals equals that of `base`, as pprof's -normalize.
 
+    If idle waits are hidden, they don't count in the totals.
     This makes profiles of different duration or load comparable. The result has the duration of
     `base`, so that the flame graph does not scale it again. Raises InvalidProfile if the sample
     types differ.
@@ -118,7 +120,10 @@ def normalized(profile: Profile, base: Profile) -> Profile:
     require_same_types(profile, base)
     ratios = [
         of_base / total if total else 0.0
-        for total, of_base in zip(totals(profile), totals(base), strict=True)
+        for total, of_base in zip(
+            *(totals(split(each)[0] if hides_idle else each) for each in (profile, base)),
+            strict=True,
+        )
     ]
 
     def scale(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,7 +135,8 @@ def normalized(profile: Profile, base: Profile) -> Profile:
 def of_same_length(profile: Profile, base: Profile) -> Profile:
     """`profile` scaled to the duration of `base`, so that sums compare as rates do.
 
-    Raises InvalidProfile if the sample types differ or a duration is not known.
+    Variances are scaled, too. Raises InvalidProfile if the sample types differ or a duration is not
+    known.
     """
     require_same_types(profile, base)
     if min(profile.duration_ns, base.duration_ns) <= 0:
@@ -139,10 +145,17 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
             "second."
         )
 
+    factor = base.duration_ns / profile.duration_ns
+
     def scale(values: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(round(value * base.duration_ns / profile.duration_ns) for value in values)
 
-    return replace(_with_values(profile, scale), duration_ns=base.duration_ns)
+    scaled = (
+        replace(each, values=_checked(scale(each.values)), variance=factor**2 * each.variance)
+        for each in profile.samples
+    )
+    kept = tuple(each for each in scaled if any(each.values))
+    return replace(profile, samples=kept, duration_ns=base.duration_ns)
 
 
 def totals(profile: Profile) -> list[int]:

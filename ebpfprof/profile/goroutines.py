@@ -77,6 +77,21 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingSite:
+    """Goroutines created by one line, of which there were more at each of three samples.
+
+    There were `before` at the first, and are `now` at the last. `ended` of the first had ended by
+    then. `example` is one of them.
+    """
+
+    created_by: Frame
+    before: int
+    now: int
+    ended: int
+    example: DumpedGoroutine
+
+
+@dataclass(frozen=True, slots=True)
 class GoroutineDump:
     """The goroutines of a process, without the runtime's own, by their ids; what is missing.
 
@@ -84,7 +99,8 @@ class GoroutineDump:
     goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
     beyond the limit of what we read, `unlabelled` those whose labels could not be read. `read_ns`
     is the time of the look that is shown (CLOCK_MONOTONIC). `outside` is None unless closer looks
-    found that all goroutines are asleep. There were `looks` before these.
+    found that all goroutines are asleep. There were `looks` before these. `growing` are lines that
+    created more and more goroutines meanwhile; looked for within a second or more only.
     """
 
     pid: int
@@ -99,6 +115,7 @@ class GoroutineDump:
     read_ns: int = 0
     outside: Outside | None = None
     looks: int = 4
+    growing: tuple[GrowingSite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,16 @@ class GoroutineGroup:
     def longest_ns(self) -> int:
         """A lower bound of the longest wait among them; 0 if unknown."""
         return max(each.waited_ns for each in self.goroutines)
+
+    @property
+    def newest_ns(self) -> int:
+        """A lower bound of the shortest wait that is known among them; 0 if none is."""
+        return min((each.waited_ns for each in self.goroutines if each.waited_ns), default=0)
+
+    @property
+    def timed(self) -> int:
+        """Of how many of them it is known for how long they wait."""
+        return sum(each.waited_ns > 0 for each in self.goroutines)
 
     @property
     def channels(self) -> set[Channel]:

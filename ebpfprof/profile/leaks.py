@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from ebpfprof.profile.asleep import IO_WAIT
 from ebpfprof.profile.goroutines import (
     DumpedGoroutine,
     GoroutineDump,
@@ -14,11 +18,13 @@ from ebpfprof.profile.goroutines import (
     group_key,
     groups,
 )
+from ebpfprof.profile.model import Frame
 from ebpfprof.profile.wait_times import WaitTimes, wait_number
 
 _MIN_GROWTHS: Final = 2
 _PATIENCE: Final = 2  # times the longest wait of the group that ended
 _MAX_GROUPS: Final = 1 << 12
+_LEAST_ALIVE: Final = 10
 _MINUTE_NS: Final = 60_000_000_000
 
 
@@ -28,7 +34,9 @@ class Suspects:
 
     `only_grows`: at two looks or more there were more of them than before, by `per_minute` on the
     average, and none of them has moved since. The oldest waits at least `oldest_ns`. `others` are
-    in the same place, and wait no longer than goroutines did there that went on.
+    in the same place, and wait no longer than goroutines did there that went on. `came` is
+    how many came after the first look. With `is_alive` they have only their creator in common: they
+    move, but do not end.
     """
 
     group: GoroutineGroup
@@ -36,6 +44,9 @@ class Suspects:
     per_minute: float
     oldest_ns: int
     others: int = 0
+    newest_ns: int = 0
+    came: int = 0
+    is_alive: bool = False
 
     @property
     def is_certain(self) -> bool:
@@ -49,7 +60,10 @@ class _History:
     `known_ns` is `first_ns` if there were members already; then nothing tells when they came.
     """
 
-    def __init__(self, first_ns: int, known_ns: int | None) -> None:
+    def __init__(
+        self, first_ns: int, known_ns: int | None, number: Callable[[DumpedGoroutine], int]
+    ) -> None:
+        self._number = number
         self._first_ns, self._known_ns = first_ns, known_ns
         self._moved_after_ns = 0
         self._times = WaitTimes()
@@ -57,7 +71,7 @@ class _History:
     def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
         """What one more look found: None if there are no members any more."""
         members = group.goroutines if group else ()
-        waits = np.unique(np.array([_wait(each) for each in members], np.uint64))
+        waits = np.unique(np.array([self._number(each) for each in members], np.uint64))
         ended_ns = self._times.add(waits, now_ns)
         if ended_ns is not None:
             self._moved_after_ns = max(self._moved_after_ns, now_ns - ended_ns)
@@ -70,7 +84,7 @@ class _History:
         if not stuck.any():
             return None
         waits = set(self._times.waits[stuck].tolist())
-        members = tuple(each for each in group.goroutines if _wait(each) in waits)
+        members = tuple(each for each in group.goroutines if self._number(each) in waits)
         since_ns = self._times.since_ns[stuck]
         came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
         only_grows = len(np.unique(came)) >= _MIN_GROWTHS
@@ -82,6 +96,8 @@ class _History:
             len(came) * _MINUTE_NS / length_ns if only_grows and length_ns > 0 else 0.0,
             max(found.longest_ns, now_ns - int(since_ns.min())),
             len(group.goroutines) - len(members),
+            now_ns - int(since_ns.max()),
+            len(came),
         )
 
 
@@ -89,15 +105,22 @@ def _wait(each: DumpedGoroutine) -> int:
     return wait_number(each.goid, each.sequence)
 
 
+def _life(each: DumpedGoroutine) -> int:
+    return wait_number(each.goid, 0)
+
+
 class LeakWatch:
     """Compares the looks at one process. It takes some 16 bytes for each goroutine.
 
     Goroutines that leak may share their stack with others that go on. How long those wait is what
     tells them apart: members of a group that wait twice as long as any that went on are counted.
+    Leaked goroutines that move are found by their creator: they live twice as long as any that it
+    created and that ended.
     """
 
     def __init__(self) -> None:
         self._histories: dict[tuple[object, ...], _History] = {}
+        self._lives: dict[tuple[object, ...], _History] = {}
         self._last_ns = 0
 
     def add(self, dump: GoroutineDump) -> list[Suspects]:
@@ -105,20 +128,55 @@ class LeakWatch:
         now_ns, found = dump.read_ns, []
         waiting = [each for each in groups(dump.goroutines) if each.first.sequence is not None]
         present = {group_key(each.first): each for each in waiting[:_MAX_GROUPS]}
+        self._add(self._histories, present, now_ns, _wait)
         for key, group in present.items():
-            history = self._histories.pop(key, None)
-            if history is None:
-                history = _History(self._last_ns or now_ns, None if self._last_ns else now_ns)
-            history.add(group, now_ns)
-            self._histories[key] = history  # those that were seen last are last
-            suspects = history.suspects(group, now_ns)
+            suspects = self._histories[key].suspects(group, now_ns)
             if group.first.can_never_go_on or group.first.is_leaked:
                 suspects = suspects or Suspects(group, False, 0.0, group.longest_ns)
             if suspects and (suspects.only_grows or suspects.is_certain):
                 found.append(suspects)
-        for key in [each for each in self._histories if each not in present]:
-            self._histories[key].add(None, now_ns)
-        for key in list(self._histories)[: max(0, len(self._histories) - _MAX_GROUPS)]:
-            del self._histories[key]
+        found += self._alive(dump, {each.group.first.created_by for each in found})
         self._last_ns = now_ns
         return sorted(found, key=lambda each: (-each.per_minute, -len(each.group.goroutines)))
+
+    def _alive(self, dump: GoroutineDump, known: AbstractSet[Frame | None]) -> list[Suspects]:
+        """Goroutines that move and don't end, of creators that are not `known` to leak.
+
+        As many goroutines serve connections as there are connections: those are left out.
+        """
+        now_ns, found = dump.read_ns, []
+        members = defaultdict[Frame, list[DumpedGoroutine]](list)
+        for each in dump.goroutines:
+            if each.created_by is not None:
+                members[each.created_by].append(each)
+        largest = sorted(members.values(), key=len, reverse=True)[:_MAX_GROUPS]
+        present = {(each[0].created_by,): GoroutineGroup(tuple(each)) for each in largest}
+        self._add(self._lives, present, now_ns, _life)
+        for key, group in present.items():
+            if group.first.created_by in known or any(
+                each.state == IO_WAIT for each in group.goroutines
+            ):
+                continue
+            suspects = self._lives[key].suspects(group, now_ns)
+            if suspects and suspects.only_grows and suspects.came >= _LEAST_ALIVE:
+                found.append(replace(suspects, is_alive=True))
+        return found
+
+    def _add(
+        self,
+        histories: dict[tuple[object, ...], _History],
+        present: Mapping[tuple[object, ...], GoroutineGroup],
+        now_ns: int,
+        number: Callable[[DumpedGoroutine], int],
+    ) -> None:
+        for key, group in present.items():
+            history = histories.pop(key, None)
+            if history is None:
+                first_ns = self._last_ns or now_ns
+                history = _History(first_ns, None if self._last_ns else now_ns, number)
+            history.add(group, now_ns)
+            histories[key] = history  # those that were seen last are last
+        for key in [each for each in histories if each not in present]:
+            histories[key].add(None, now_ns)
+        for key in list(histories)[: max(0, len(histories) - _MAX_GROUPS)]:
+            del histories[key]

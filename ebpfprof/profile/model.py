@@ -169,6 +169,13 @@ class Lock:
         return sum(sample.values[0] for sample in self.releases)
 
     @property
+    def are_releases_known(self) -> bool:
+        """Whether enough of its releases were recorded to tell what they did."""
+        from ebpfprof.profile.evidence import are_releases_known
+
+        return are_releases_known(self.releases)
+
+    @property
     def delay_ns(self) -> int:
         """How long others waited for it until its release, in nanoseconds."""
         return sum(sample.values[1] for sample in self.releases)

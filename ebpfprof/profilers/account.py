@@ -134,10 +134,26 @@ class RecordingAccount:
         found.append(in_proportion(self.completeness))
         if coverage:
             found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
-            found += coverage.missing(self.kind)
+            found += [
+                f"{each}{self._exact_rerun(coverage)}" for each in coverage.missing(self.kind)
+            ]
         found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
         found += self.idle
         return tuple(filter(None, found))
+
+    def _exact_rerun(self, coverage: Coverage) -> str:
+        """How to record every event, and what that would cost.
+
+        Probes cost something only while they are attached, so all the time costs in proportion.
+        """
+        how = "; --max-overhead 0 records every release"
+        found = self.overhead
+        if found is None or not found.cpu_ns or not coverage.share:
+            return how
+        probes_ns = found.hits.count * (found.hit_ns or 0.0) + found.hits.ns
+        exact_ns = probes_ns / coverage.share
+        share = exact_ns / (max(0.0, found.cpu_ns - probes_ns) + exact_ns)
+        return f"{how} at about {100 * share:.2g} % of the CPU time of the process"
 
     def _error_of_longest(self, coverage: Coverage) -> list[str]:
         if not coverage.knows_errors:

@@ -10,6 +10,7 @@ from typing import Final
 
 from ebpfprof.kernel.maps import possible_cpus
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.ring_buffer import RingReader
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.priority import run_promptly
 
@@ -29,12 +30,13 @@ class BudgetAlarms(Closing):
     def arm(self, index: int, hits: float, wake: Callable[[], None]) -> None:
         """Call `wake`, from another thread, once some processor had its part of so many hits.
 
-        They count from now on. Replaces an earlier alarm of this target.
+        They count from now on. Replaces an earlier alarm of this target. Raises KernelUnsupported.
         """
         with self._lock:
             if self._thread is None:
+                reader = self._maps["rung"].reader()
                 self._thread = threading.Thread(
-                    target=self._run, name="ebpfprof-alarms", daemon=True
+                    target=self._run, args=(reader,), name="ebpfprof-alarms", daemon=True
                 )
                 self._thread.start()
         self._woken_by[index] = wake
@@ -55,9 +57,8 @@ class BudgetAlarms(Closing):
             os.close(self._closed_fd)
             self._close_fd = -1
 
-    def _run(self) -> None:
+    def _run(self, reader: RingReader) -> None:
         run_promptly()
-        reader = self._maps["rung"].reader()
         events = select.poll()
         events.register(self._maps["rung"].fd, select.POLLIN)
         events.register(self._closed_fd, select.POLLHUP)

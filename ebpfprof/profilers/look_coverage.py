@@ -43,7 +43,9 @@ class LookCoverage:
 
     def __str__(self) -> str:
         apart_ns = self.length_ns / max(self.looks - 1, 1)
-        return f"{self.looks} looks at random times, {duration(apart_ns)} apart on average"
+        return (
+            f"{self.looks} goroutine samples at random times, {duration(apart_ns)} apart on average"
+        )
 
     @property
     def windows(self) -> int:
@@ -76,18 +78,17 @@ class LookCoverage:
         Each look finds all goroutines.
         """
         if self.looks < 2:
-            return "standard error not known, from a single look"
+            return "standard error not known, from a single sample"
         return ""
 
     def missing(self, kind: str) -> list[str]:
         """In words, what may be wrong with short waits."""
         found = []
         if self.unknown:
-            found.append(f"goroutines without a stack: {self.unknown}, they moved on too soon")
+            found.append(f"goroutines without a stack: {self.unknown}, they ran again too soon")
         if self.late_ns > _LATE_NS:
             found.append(
-                f"looks came {duration(self.late_ns)} late on average, when a thread of the "
-                "program made room: shorter waits may look longer. CAP_SYS_NICE lets them come in "
-                "time"
+                f"samples came {duration(self.late_ns)} late on average, because all processors "
+                "were busy: shorter waits may seem longer. With CAP_SYS_NICE they come in time"
             )
         return found

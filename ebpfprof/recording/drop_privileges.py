@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
+from ebpfprof.kernel import uprobe_links
 from ebpfprof.privileges import capabilities
 from ebpfprof.privileges.capabilities import NUMBERS, effective
 from ebpfprof.privileges.checks import LOOKING, RECORDING, TO_RECORD, WRITING
@@ -14,16 +15,21 @@ from ebpfprof.system.lean_start import do_everywhere
 
 
 def give_up_before_recording(
-    options: Options, *, writes: bool = False, has_child: bool = False
+    options: Options,
+    *,
+    writes: bool = False,
+    has_child: bool = False,
+    pids: Collection[int] = (),
 ) -> None:
     """Keep the capabilities for recording, and for writing files or signalling a child if asked.
 
     Call it before other threads start: they would keep their capabilities. CAP_SYS_ADMIN stays only
-    where the kernel requires it for these options, or where it replaces capabilities that we lack.
-    Raises OSError.
+    where the kernel requires it for these options, where it replaces capabilities that we lack, or
+    where links can't reach one of the processes `pids`. Raises OSError.
     """
     keep = RECORDING | (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
-    if _stands_for_others() or any(rights_for(options)):
+    needs_events = not all(map(uprobe_links.can_reach, pids))
+    if _stands_for_others() or any(rights_for(options)) or needs_events:
         keep |= {"CAP_SYS_ADMIN"}
     _give_up(keep)
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebpfprof.console.text import printable, to_type
-from ebpfprof.errors import RingError
+from ebpfprof.console.text import printable
+from ebpfprof.errors import RingError, to_type
 from ebpfprof.profile.model import Profile
 from ebpfprof.ring.contents import unpacked
 from ebpfprof.ring.database import IndexDamagedError, RingDatabase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.console.text import counted, duration, printable, quantity
+from ebpfprof.console.text import ages, counted, printable, quantity
 from ebpfprof.export.tables import leaks
 from ebpfprof.export.tables import stuck as stuck_table
 from ebpfprof.export.tables.goroutine_frames import frame_as_json, shown_frames
@@ -49,24 +49,31 @@ def _hanging(group: HangingGroup) -> dict[str, Any]:
     place = caller(group.first.frames)
     verb = "has" if group.count == 1 else "have"
     title = (
-        f"{counted(group.count, 'goroutine')} {verb} not moved for {duration(group.at_least_ns, 2)}"
-        f" or longer: {group.operation} in {place.function} ({_place(place)})."
+        f"{counted(group.count, 'goroutine')} {verb} not moved for "
+        f"{ages(group.newest_ns, group.at_least_ns, 2)} or longer: {group.operation} in "
+        f"{place.function} ({_place(place)})."
     )
     lines = [f"One of them is goroutine {group.first.goid}."] if group.count > 1 else []
     found = _finding("hanging", title, lines, group.count, shown_frames(group.first))
-    return {**found, "at_least_s": group.at_least_ns / 1e9}
+    return {
+        **found,
+        "at_least_s": group.at_least_ns / 1e9,
+        "newest_at_least_s": group.newest_ns / 1e9,
+    }
 
 
 def _leak(suspects: Suspects, count: int) -> dict[str, Any]:
     first = suspects.group.first
     place = caller(first.frames)
     words = leaks.head(suspects, count)
-    title = f"Perhaps a leak: {words} in {place.function} ({_place(place)})."
+    where = "" if suspects.is_alive else f" in {place.function} ({_place(place)})"
+    title = f"Perhaps a leak: {words}{where}."
     created = first.created_by
     lines = [f"They were created by {created.function} ({_place(created)})."] if created else []
     return {
         **_finding("leak", title, lines, count, shown_frames(first)),
         "at_least_s": suspects.oldest_ns / 1e9,
+        "newest_at_least_s": suspects.newest_ns / 1e9,
         "growth_per_minute": round(suspects.per_minute, 3),
         "only_grows": suspects.only_grows,
     }

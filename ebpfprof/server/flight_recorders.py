@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.terminal import say
-from ebpfprof.console.text import in_one_line, printable, to_type
-from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.console.text import in_one_line, printable
+from ebpfprof.errors import AttachFailed, TargetGone, to_type
 from ebpfprof.server.trace_child import FlightChild, TraceFile, TraceSettings
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class _Recorded:
     earlier_lost_ns: float = 0.0
     failure: Exception | None = None
     retry_s: float = 0.0  # CLOCK_MONOTONIC
+    told: str = ""
+    """The failure that was last written to stderr, of this child or the one before it."""
 
     @property
     def lost_ns(self) -> float:
@@ -207,10 +209,17 @@ class FlightRecorders:
             recorded.failure = recorded.child.failure or _bug(recorded.running)
             recorded.retry_s = now_s + (math.inf if recorded.child.is_hopeless else RETRY_S)
             if not isinstance(recorded.failure, TargetGone):  # the manager will notice that
-                why = printable(in_one_line(str(recorded.failure)))
-                say(f"ebpfprof: The last seconds of process {process.pid}: {why}", err=True)
+                self._tell(process, recorded)
         elif now_s > recorded.retry_s and self._has_room:
-            self._recorded[process] = self._started(process, recorded.lost_ns)
+            again = self._started(process, recorded.lost_ns)
+            again.told = recorded.told
+            self._recorded[process] = again
+
+    def _tell(self, process: RecordedProcess, recorded: _Recorded) -> None:
+        why = printable(in_one_line(str(recorded.failure)))
+        if why != recorded.told:  # it may be tried, and fail, every RETRY_S
+            say(f"ebpfprof: The last seconds of process {process.pid}: {why}", err=True)
+        recorded.told = why
 
     def _forget(self) -> None:
         while self._left:

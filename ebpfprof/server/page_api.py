@@ -21,15 +21,16 @@ from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings, states
 from ebpfprof.server.growths import Growths
-from ebpfprof.server.loads import Load, Loads
 from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.refusals import refused
+from ebpfprof.server.served_usage import ServedUsage
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.discovery.processes import GoProcess
+    from ebpfprof.discovery.usage import Usage
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Profile
     from ebpfprof.server.flight_recorders import FlightRecorders
@@ -67,7 +68,7 @@ class PageApi:
     ) -> None:
         self._manager = manager
         self._reads = reads
-        self._loads = Loads()
+        self._usage = ServedUsage()
         self._recorders = recorders
         self._follower = follower
         self._watches = watches
@@ -78,8 +79,9 @@ class PageApi:
         manager = self._manager
         if not manager.stopping.is_set():
             await self._follower.survey()
-        loads = await asyncio.to_thread(self._loads.read, manager.processes)
-        found = [self._served(each, loads.get(each.pid)) for each in manager.processes]
+        running = [each.pid for each in manager.processes if each.ending is None]
+        usage = await asyncio.to_thread(self._usage.of, running)
+        found = [self._served(each, usage.get(each.pid)) for each in manager.processes]
         found += [_unserved(each) for each in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
@@ -198,7 +200,7 @@ class PageApi:
             await readings.read_window(process, at_least_s=_FRESH_S)
         return await readings.between(process, kind, from_s, to_s)
 
-    def _served(self, process: RecordedProcess, load: Load | None) -> dict[str, Any]:
+    def _served(self, process: RecordedProcess, usage: Usage | None) -> dict[str, Any]:
         version = process.target.go_version if process.target else None
         is_there, says = self._recorders.state(process)
         found = self._watches.glance(process) if process.ending is None else None
@@ -212,9 +214,10 @@ class PageApi:
             read=[each for each in page_kinds(process) if each not in process.kinds],
             ended=process.ending,
             last={"is_there": is_there, "says": says},
-            cpu=load and load.cpu,
-            memory_bytes=load and load.memory_bytes,
+            cpu=usage and usage.cpu,
+            memory_bytes=usage and usage.memory_bytes,
             goroutines=found and found.goroutines,
+            not_read=found.beyond if found else 0,
             findings=[{"kind": each["kind"], "title": each["title"]} for each in told],
             **states.as_json(process),
             **({"go": version} if version else {}),
@@ -282,6 +285,7 @@ def _listed(pid: int, name: str, about: GoProcess | None, **fields: Any) -> dict
         "cpu": None,
         "memory_bytes": None,
         "goroutines": None,
+        "not_read": 0,
         "findings": [],
         "ended": None,
         "last": {"is_there": False, "says": ""},

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from ebpfprof import errors
 from ebpfprof.system import signals
+from ebpfprof.system.open_files import too_many
 
 _STANDARD_FILES = 3
 # include/uapi/linux/prctl.h
@@ -94,6 +95,7 @@ def outcome(work: Callable[[], object]) -> Outcome:
 
 def failure(error: Exception) -> Outcome:
     """The outcome of work that raised `error`."""
+    error = too_many(error) or error
     if isinstance(error, errors.EbpfprofError):
         return {"error": type(error).__name__, "message": str(error)}
     return {"bug": repr(error)}  # nothing else would show it

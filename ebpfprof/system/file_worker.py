@@ -37,7 +37,7 @@ _MAX_LEFT_BEHIND: Final = 32
 _MAX_FDS: Final = 4
 _MAX_CHUNK: Final = 1 << 20
 _LENGTH: Final = struct.Struct("<I")
-_CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
+_PID: Final = struct.Struct("<i")
 
 
 class FileTask(Protocol):
@@ -67,7 +67,8 @@ class FileWorker(Closing):
     def __init__(self, make: Callable[[], FileTask], patience_s: float = PATIENCE_S) -> None:
         """Start the starter, whose children call `make`.
 
-        A child that neither answers nor uses CPU time within `patience_s` is left behind.
+        A child is left behind once it has been blocked for `patience_s` without an answer. While it
+        waits for a processor it is not blocked.
         """
         self._lock = threading.Lock()
         self._patience_s = patience_s
@@ -137,8 +138,9 @@ class FileWorker(Closing):
         try:
             with theirs:
                 socket.send_fds(self._starter, [b"1"], [theirs.fileno()])
-            return _Child(ours, self._process.pid if self._process else 0)
-        except OSError:
+            (pid,) = _PID.unpack(_exactly(self._starter, _PID.size))
+            return _Child(ours, pid)
+        except (OSError, EOFError):
             ours.close()
             return None
 
@@ -146,9 +148,9 @@ class FileWorker(Closing):
 class _Child:
     """Our end of a child."""
 
-    def __init__(self, connection: socket.socket, starter_pid: int) -> None:
+    def __init__(self, connection: socket.socket, pid: int) -> None:
         self._socket = connection
-        self._pid = starter_pid  # until the child sends its own
+        self._pid = pid
 
     def send(self, requests: Sequence[Any], fds: Sequence[int]) -> bool:
         """Send requests; False if the child has ended."""
@@ -164,20 +166,24 @@ class _Child:
             yield answer
 
     def _answer(self, patience_s: float) -> tuple[Any, list[int]] | None:
-        used_ns = self._cpu_ns()
+        patience_ns = int(patience_s * 1e9)
+        now_ns, (used_ns, delay_ns, _) = time.monotonic_ns(), self._scheduled()
+        blocked_ns = 0
         end = select.poll()
         end.register(self._socket, select.POLLIN)
-        while not end.poll(1000 * patience_s):
-            before_ns, used_ns = used_ns, self._cpu_ns()
-            if used_ns - before_ns < _MIN_PROGRESS_NS:
-                return None
+        while not end.poll((patience_ns - blocked_ns) / 1e6):
+            before = now_ns, used_ns, delay_ns
+            now_ns, (used_ns, delay_ns, is_runnable) = time.monotonic_ns(), self._scheduled()
+            if used_ns - before[1] >= _MIN_PROGRESS_NS:
+                blocked_ns = 0
+            elif not is_runnable:
+                blocked_ns += now_ns - before[0] - (delay_ns - before[2])
+                if blocked_ns >= patience_ns:
+                    return None
         try:
             said, fds = _receive(self._socket)
         except (OSError, EOFError):
             return None
-        if "pid" in said:
-            self._pid = said["pid"]
-            return self._answer(patience_s)
         return child_process.result_of(said, NAME), fds
 
     def has_moved(self) -> bool:
@@ -190,11 +196,19 @@ class _Child:
         """Leave it; it ends when it next answers or waits for requests."""
         self._socket.close()
 
-    def _cpu_ns(self) -> int:
+    def _scheduled(self) -> tuple[int, int, bool]:
+        """Its CPU time and its time of waiting for a processor, in ns; whether it is runnable now.
+
+        The kernel adds to the second when the wait ends (Linux kernel/sched/stats.h).
+        """
         try:
-            return time.clock_gettime_ns(~self._pid << 3 | _CPUCLOCK_SCHED)
-        except OSError:
-            return 0
+            with open(f"/proc/{self._pid}/schedstat", "rb") as file:
+                used_ns, delay_ns, _ = map(int, file.read().split())
+            with open(f"/proc/{self._pid}/stat", "rb") as file:
+                is_runnable = file.read().rpartition(b")")[2].split()[0] == b"R"
+        except (OSError, ValueError, IndexError):
+            return 0, 0, False  # it has ended
+        return used_ns, delay_ns, is_runnable
 
 
 def _start_children(make: Callable[[], FileTask], asked_fd: int) -> None:
@@ -205,9 +219,11 @@ def _start_children(make: Callable[[], FileTask], asked_fd: int) -> None:
         message, fds, _, _ = socket.recv_fds(asked, 1, _MAX_FDS)
         if not message:
             return
-        if not os.fork():
+        pid = os.fork()
+        if not pid:
             asked.close()
             _answer_all(socket.socket(fileno=fds[0]), make)
+        asked.sendall(_PID.pack(pid))
         for fd in fds:
             os.close(fd)
 
@@ -215,7 +231,6 @@ def _start_children(make: Callable[[], FileTask], asked_fd: int) -> None:
 def _answer_all(asked: socket.socket, make: Callable[[], FileTask]) -> NoReturn:
     """What a child does, from the fork to its end."""
     try:
-        _send(asked, {"pid": os.getpid()})
         task = make()
         while True:
             requests, fds = _receive(asked)

@@ -48,10 +48,15 @@ class HeapSize(NamedTuple):
 
 
 class StackCall(NamedTuple):
-    """A logical frame of a stack, and the runtime address of the call."""
+    """A logical frame of a stack, and the runtime address of the call.
+
+    `pc` is the runtime address at which Go sees this frame: another one than `address` if the
+    function that it called was inlined into it.
+    """
 
     address: int
     frame: Frame
+    pc: int
 
 
 @dataclass(frozen=True, slots=True)

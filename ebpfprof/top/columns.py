@@ -69,7 +69,7 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
                 lambda row, _: rate(row.rate),
                 "delay",
             ),
-            _column("Share", 6, 5, lambda row, all_rates: share(row.rate, all_rates)),
+            _column("Share", 6, 5, _share),
             _column("+Callees", 8, 6, lambda row, _: rate(row.callees_rate), "count"),
         ]
         sums = [
@@ -85,13 +85,13 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
             "delay",
         ),
         *([_ERROR] if is_estimate else []),
-        _column("Share", 6, 4, lambda row, all_rates: share(row.rate, all_rates)),
+        _column("Share", 6, 4, _share),
     ]
     if kind.has_amount and kind.table.count:
         heading = kind.table.count + per(kind)
         found += [
-            _column(heading, 8, 6, lambda row, _: _events(kind, row), "count"),
-            _column("Mean", 8, 5, lambda row, _: _mean(kind, row), "mean"),
+            _column(heading, 8, 6, _known(lambda row: _events(kind, row)), "count"),
+            _column("Mean", 8, 5, _known(lambda row: _mean(kind, row)), "mean"),
         ]
     if is_sum:
         found.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
@@ -114,8 +114,18 @@ def _column(
     return Column(heading, max(width, cell_len(heading)), keep, text, sort)
 
 
+def _share(row: TopRow, all_rates: float) -> str:
+    """The share of a row, "-" for one without a rank."""
+    return share(row.rate, all_rates) if row.is_ranked else "-"
+
+
+def _known(text: Callable[[TopRow], str]) -> Callable[[TopRow, float], str]:
+    """The text of a row, "-" for one of releases that were not recorded."""
+    return lambda row, _: "-" if row.is_unknown else text(row)
+
+
 _HELD: Final = _column(
-    "Held", 8, 2, lambda row, _: "-" if row.held_ns is None else duration(row.held_ns)
+    "Held", 8, 2, _known(lambda row: "-" if row.held_ns is None else duration(row.held_ns))
 )
 
 

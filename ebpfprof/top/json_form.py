@@ -57,6 +57,7 @@ def _table(view: TopView, name: str) -> dict[str, Any]:
 
 def _row(row: TopRow, view: View) -> dict[str, Any]:
     key = row.key
+    has_count = not row.is_unknown and (row.count or row.value <= 0)
     found = {
         "pid": key.pid,
         "operation": well_formed(key.operation),
@@ -66,15 +67,16 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "idle": key.idle.name if key.idle else None,
         "value_per_s": row.rate * 1e9,
         "value_error": row.error,
-        "count_per_s": row.count_per_s if row.count or row.value <= 0 else None,
+        "count_per_s": row.count_per_s if has_count else None,
         "total_value": row.total_value,
         "total_error": row.total_error,
-        "total_count": row.total_count,
+        "total_count": None if row.is_unknown else row.total_count,
+        "is_ranked": row.is_ranked,
     }
     if key.waker:
         found["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":
-        found |= {"address": key.address, "held_ns": row.held_ns}
+        found |= {"address": key.address, "held_ns": None if row.is_unknown else row.held_ns}
     if view.rows == "functions":
         found |= {
             "with_callees_per_s": row.callees_rate * 1e9,

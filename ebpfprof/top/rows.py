@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.evidence import is_ranked
 from ebpfprof.profile.idle import IdleRule
 from ebpfprof.profile.model import Lock, Profile, Sample
 from ebpfprof.top.views import view_named
@@ -81,11 +82,19 @@ class TopRow:
     held_ns: float | None = None
     variance: float = 0.0
     total_variance: float = 0.0
+    is_unknown: bool = False
+    """Whether it stands for releases that were not recorded, or for a lock with many of them: the
+    count and means say nothing."""
 
     @property
     def error(self) -> float:
         """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
         return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the value is known well enough for a rank and a share (profile.evidence)."""
+        return is_ranked(self.value, self.variance)
 
     @property
     def total_error(self) -> float:
@@ -261,7 +270,10 @@ def shown(
     pattern: re.Pattern[str] | None = None,
     hide_idle: bool = True,
 ) -> Shown:
-    """Choose and sort the rows of a reading; the largest first, names from A, unless `reverse`."""
+    """Choose and sort the rows of a reading; the largest first, names from A, unless `reverse`.
+
+    By delay, rows without a rank (profile.evidence) come last; `rate` is without them.
+    """
     hidden: dict[str, HiddenRate] = {}
     kept = []
     for row in reading.rows:
@@ -272,7 +284,7 @@ def shown(
             known = hidden.get(rule.name, HiddenRate(rule, 0.0, 0.0))
             count_per_s = known.count_per_s + row.count_per_s
             hidden[rule.name] = HiddenRate(rule, count_per_s, known.rate + row.rate)
-    all_rows = sum(row.rate for row in kept)
+    all_rows = sum(row.rate for row in kept if row.is_ranked)
     matching = [row for row in kept if row.key.matches(pattern)] if pattern else kept
     matching.sort(key=_by_name)  # equal ones keep their places
     if sort != "name":
@@ -282,6 +294,8 @@ def shown(
         matching.sort(key=key, reverse=True)
     if reverse:
         matching.reverse()
+    if sort == "delay":
+        matching.sort(key=lambda row: not row.is_ranked)
     by_delay = sorted(hidden.values(), key=lambda each: (-each.rate, each.rule.name))
     return Shown(matching, by_delay, all_rows, len(kept))
 

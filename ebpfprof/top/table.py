@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.export.go_quotes import readable
+from ebpfprof.profile.evidence import is_unknown_release
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
@@ -32,6 +33,7 @@ class TopTable:
         self._numbers: dict[RowKey, int] = {}
         self._keys: list[RowKey] = []
         self._locks: dict[tuple[int, int], int] = {}  # numbers by pid and address
+        self._unknown: set[int] = set()  # numbers of rows: see TopRow.is_unknown
         self._holds: dict[int, tuple[int, int]] = {}  # by number of the row
 
     def read(self, snapshots: Sequence[Snapshot]) -> Reading:
@@ -78,6 +80,9 @@ class TopTable:
             for role, samples in by_role:
                 yield from self._changed(pid, lock.address, role, samples, (number,), window_ns)
             held[number] = self._mean_hold(number, lock)
+            self._unknown.discard(number)
+            if not lock.are_releases_known:
+                self._unknown.add(number)
 
     def _changed(
         self,
@@ -129,7 +134,10 @@ class TopTable:
         by = waker_of(sample)
         waker = readable(operation_of(by)[1].function) if by else ""
         key = RowKey(pid, name, function, line.file, line.line, rule, program=program, waker=waker)
-        return (self._number(key),)
+        number = self._number(key)
+        if is_unknown_release(sample):
+            self._unknown.add(number)
+        return (number,)
 
     def _functions_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
         """Each function once, however often it called itself; `stack` has the locations' numbers.
@@ -200,6 +208,7 @@ class TopTable:
                 held_ns=held.get(number),
                 variance=variances[number][0],
                 total_variance=variances[number][1],
+                is_unknown=number in self._unknown,
             )
             for number, (
                 count,

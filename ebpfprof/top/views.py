@@ -63,7 +63,7 @@ def views_of(recorded: Collection[str], options: Options) -> list[View]:
 
 def _of_kind(kind: ProfileKind) -> View:
     if kind.key in _OWN_KEYS:
-        raise ValueError(f"Key {kind.key!r} of profile kind {kind.name!r} is one of `top` itself.")
+        raise ValueError(f"Key {kind.key!r} of profile kind {kind.name!r} is one of top itself.")
     return View(
         name=kind.name,
         kind=kind,

@@ -16,7 +16,7 @@ from ebpfprof.timeline.steps import StepKind, TraceStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ebpfprof.goruntime.frames import StackFrames
+    from ebpfprof.goruntime.frames import PhysicalFrame, StackFrames
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.timeline.events import Known
@@ -49,7 +49,7 @@ class TraceNames:
             key: (
                 *_kernel_calls(kernel),
                 *self._c_calls(of_c),
-                *(StackCall(each.address, each.frame) for each in self._frames.physical(pcs)),
+                *(_call(each) for each in self._frames.physical(pcs)),
             )
             for key, (kernel, of_c, pcs) in chosen.items()
         }
@@ -101,7 +101,7 @@ class TraceNames:
         (sample,) = self._of_c.samples({stack: 1}, 1, {stack: ()}, None)
         for location in sample.locations:
             for frame in location.frames:
-                yield StackCall(location.address, frame)
+                yield StackCall(location.address, frame, location.address)
 
     def _name_others(
         self,
@@ -121,11 +121,15 @@ class TraceNames:
         if pc not in self._starts:
             start = self._frames.wrapped(pc) if pc else 0
             calls = self._frames.physical((start,)) if pc else []
-            self._starts[pc] = StackCall(start, calls[-1].frame) if calls else None
+            self._starts[pc] = StackCall(start, calls[-1].frame, start) if calls else None
         return self._starts[pc]
 
     def _is_system(self, start_pc: int) -> bool:
         return bool(start_pc) and self._frames.is_system(start_pc, (), "")
+
+
+def _call(of: PhysicalFrame) -> StackCall:
+    return StackCall(of.address, of.frame, of.pc)
 
 
 def _kernel_calls(pcs: tuple[int, ...]) -> Iterator[StackCall]:
@@ -139,4 +143,4 @@ def _kernel_calls(pcs: tuple[int, ...]) -> Iterator[StackCall]:
         name = symbol.name if symbol else "[kernel]"
         if symbol and symbol.module:
             name = f"{name} [{symbol.module}]"
-        yield StackCall(pc, Frame(name, KERNEL_FILE, 0))
+        yield StackCall(pc, Frame(name, KERNEL_FILE, 0), pc)

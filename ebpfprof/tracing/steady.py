@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.records import record
-from ebpfprof.goruntime.stack_starts import PARKED, RUNNABLE, SYSCALL
+from ebpfprof.goruntime.stack_starts import RUNNABLE, SYSCALL, CountedWaits
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 LEAST_LOOKS: Final = 5
 """What fewer looks saw may be several waits: g.trackingSeq counts them modulo 256."""
-_WAITING: Final = (*PARKED, RUNNABLE)
 # The number of a call takes the place of g.trackingSeq and g.waitreason in Heads.waits.
 _CALL_BITS: Final = 16
 _CALL_SHIFT: Final = np.uint64(8)
+_REASON_SHIFT: Final = np.uint64(8)
 _NO_CALL: Final = np.uint64(0xFFFF_FFFF_FF00_00FF)
 
 
@@ -70,13 +70,18 @@ class StateNumbers:
 
     def __init__(self, memory: Memory, layout: RuntimeLayout) -> None:
         self._memory = memory
+        self._counted = CountedWaits(layout)
         self._g = record(layout, "g", (("m", "m", "<u8"),))
         self._m = record(layout, "m", (("tick", "syscalltick", "<u4"),))
 
     def of(self, heads: Heads) -> npt.NDArray[np.uint64]:
-        """The states of all that wait, are runnable or in a system call. Raises TargetGone."""
+        """The states of all that wait, are runnable or in a system call. Raises TargetGone.
+
+        Not of goroutines of which g.trackingSeq does not count the waits.
+        """
         statuses = heads.statuses
-        waits = heads.waits[np.isin(statuses, _WAITING)]
+        is_counted = self._counted.of(statuses, heads.waits >> _REASON_SHIFT)
+        waits = heads.waits[is_counted | (statuses == RUNNABLE)]
         in_call = statuses == SYSCALL
         return np.concatenate([waits, self._calls(heads.addresses[in_call], heads.waits[in_call])])
 

@@ -1,15 +1,12 @@
 "use strict";
 /* The tables of operations and of locks, as `attach` prints them, of the stacks that are shown. */
 
-/* The standard error of an estimate, as a part of it: larger ones rank no row. */
-const MOST_RANKED_ERROR = 0.5;
-
 class OperationRows {
   /* Rows of a profile, as json_profile.py describes it, by the keys that `keyOf(stack)` gives, ""
      for none: {operation, function, file, line, own, value, count, error, share}. */
   static of(profile, valueIndex, { hideIdle, keyOf = null }) {
-    const { strings, frames, values, operations, callers, own, idle, variances } = profile;
-    const isEstimated = variances && valueIndex === profile.sample_types.length - 1;
+    const { strings, frames, values, operations, callers, own = [], idle, errors, max_error: maxError } = profile;
+    const isEstimated = errors && valueIndex === profile.sample_types.length - 1;
     const rows = new Map();
     operations.forEach((operation, stack) => {
       if (hideIdle && idle[stack] >= 0) return;
@@ -28,11 +25,11 @@ class OperationRows {
       const value = values[stack][valueIndex];
       row.value += value;
       row.count += values[stack][profile.count ?? 0];
-      row.variance += isEstimated ? variances[stack] : 0;
+      row.variance += isEstimated ? errors[stack] ** 2 : 0;
       row.stacks.push(stack);
       if (own[stack] >= 0 && own[stack] !== frame) row.owns.set(own[stack], (row.owns.get(own[stack]) ?? 0) + value);
     });
-    return OperationRows.ranked([...rows.values()].map((row) => OperationRows.finished(row, profile)));
+    return OperationRows.ranked([...rows.values()].map((row) => OperationRows.finished(row, profile)), maxError);
   }
 
   static finished(row, { strings, frames }) {
@@ -43,9 +40,9 @@ class OperationRows {
   }
 
   /* The largest first, those that are too rough last and without a share. */
-  static ranked(rows) {
-    const isRough = (row) => row.error > MOST_RANKED_ERROR;
-    const whole = rows.reduce((sum, row) => sum + row.value, 0);
+  static ranked(rows, maxError = Infinity) {
+    const isRough = (row) => row.error > maxError;
+    const whole = rows.reduce((sum, row) => sum + (isRough(row) ? 0 : row.value), 0);
     rows.sort((one, other) => isRough(one) - isRough(other) || other.value - one.value);
     return rows.map((row) => ({ ...row, share: whole && !isRough(row) ? row.value / whole : null }));
   }
@@ -57,13 +54,18 @@ class RankedTable {
 
   constructor(section, title) {
     this.section = section;
+    this.note = newElement("p", { className: "quiet" });
     this.most = RankedTable.MOST;
     this.place = newElement("div", { className: "scroll ranked" });
-    section.append(newElement("h2", { textContent: title }), this.place);
+    section.append(newElement("h2", { textContent: title }), this.place, this.note);
   }
 
-  /* `columns` are [heading, (row) => text or element, whether it is a number]. */
-  draw(rows, columns) {
+  /* `columns` are [heading, (row) => text or element, whether it is a number]. Rows without a share
+     are only counted. */
+  draw(all, columns) {
+    const rows = all.filter(({ share }) => share !== null);
+    const rough = all.length - rows.length;
+    this.note.textContent = !rough ? "" : `${rough === 1 ? "1 more row was" : `${rough} more rows were`} seen too few times to rank.`;
     const shown = () => rows.slice(0, this.most).map((row) => newElement("tr", {}, ...columns.map(([, contentOf, isNumber]) =>
       newElement("td", { className: isNumber ? "number" : "" }, contentOf(row)))));
     const heads = columns.map(([textContent, , isNumber]) =>
@@ -83,7 +85,7 @@ class RankedTable {
     const { words, counted } = profile;
     const columns = [[words.value, (row) => formatValue(row.value, unit), true]];
     if (rows.some((row) => row.error > 0)) columns.push(["Error", (row) => formatError(row.error), true]);
-    columns.push(["Share", (row) => (row.share === null ? "-" : FlameText.share(row.share, 1)), true]);
+    columns.push(["Share", (row) => FlameText.share(row.share, 1), true]);
     if (counted && profile.sample_types.length > 1) {
       columns.push(["Count", (row) => formatCount(row), true]);
       columns.push(["Mean", (row) => formatMean(row, unit), true]);
@@ -106,6 +108,11 @@ class OperationTable extends RankedTable {
   }
 
   show(profile, valueIndex, hideIdle) {
+    this.place.hidden = Boolean(profile.few_releases);
+    if (profile.few_releases) {
+      this.note.textContent = FlameText.printable(profile.few_releases);
+      return;
+    }
     const rows = OperationRows.of(profile, valueIndex, { hideIdle });
     const { unit } = profile.sample_types[valueIndex];
     const from = ({ own }) => (own ? `from ${own.function}${own.file ? `, ${own.file.split("/").pop()}:${own.line}` : ""}` : "");
@@ -153,9 +160,10 @@ class LockTable extends RankedTable {
     const verb = kind === "mutex" ? "released by" : "waited for by";
     const all = labels.map((_, stack) => nameOf(stack));
     const rows = OperationRows.of(profile, valueIndex, { hideIdle, keyOf: (stack) => all[stack] });
+    const isUnknown = Boolean(profile.few_releases);
     return rows.map((row) => ({
-      ...row, name: row.key,
-      places: OperationRows.of(profile, valueIndex, {
+      ...row, name: row.key, count: isUnknown ? null : row.count,
+      places: isUnknown ? [] : OperationRows.of(profile, valueIndex, {
         hideIdle,
         keyOf: (stack) => (all[stack] === row.key ? `${profile.operations[stack]} ${profile.callers[stack]}` : ""),
       }).map((place) => ({ ...place, verb })),

@@ -22,13 +22,13 @@ function processNotes(each) {
   return [says, findingWords(each.findings)].filter(Boolean).join(" ");
 }
 
-// [key, heading, value to sort by, text, whether it is a number]
+// [key, heading, value to sort by, text of (value, process)]; "+": of more, not all were read
 const PROCESS_COLUMNS = [
   ["name", "Name", (each) => each.name],
-  ["pid", "PID", (each) => each.pid, String],
+  ["pid", "PID", (each) => each.pid],
   ["cpu", "CPU", (each) => each.cpu ?? -1, (cpu) => (cpu < 0 ? "-" : `${FlameText.threeDigits(100 * cpu)} %`)],
   ["memory", "Memory", (each) => each.memory_bytes ?? -1, (bytes) => (bytes < 0 ? "-" : formatValue(bytes, "bytes"))],
-  ["goroutines", "Goroutines", (each) => each.goroutines ?? -1, (count) => (count < 0 ? "-" : formatValue(count, "count"))],
+  ["goroutines", "Goroutines", (each) => each.goroutines ?? -1, (count, each) => (count < 0 ? "-" : `${formatValue(count, "count")}${each.not_read ? "+" : ""}`)],
   ["notes", "Findings", processNotes],
   ["go", "Go", (each) => each.go || ""],
   ["user", "User", (each) => each.user],
@@ -103,10 +103,10 @@ class ProcessTable {
   _row(process) {
     const row = document.createElement("tr");
     row.dataset.pid = process.pid;
-    for (const [key, , valueOf, textOf = String] of PROCESS_COLUMNS) {
+    for (const [key, , valueOf, textOf = (value) => String(value)] of PROCESS_COLUMNS) {
       const cell = row.insertCell();
       cell.className = PROCESS_NUMBERS.includes(key) ? `${key} number` : key;
-      const text = FlameText.printable(textOf(valueOf(process)));
+      const text = FlameText.printable(textOf(valueOf(process), process));
       if (key === "name" && process.kinds.length) {
         const link = document.createElement("a");
         link.href = this._hrefOf(process);

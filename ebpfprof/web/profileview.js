@@ -113,8 +113,9 @@ class ProfileView {
 
   showTable(base) {
     const { state, kind, graph } = this;
+    const counted = kind ? kind.table.count : this.profile.counted || "";
     this.table.show(graph.functions(), {
-      unit: this.unit, total: graph.info(0).value, count: kind ? kind.table.count : this.profile.counted || "",
+      unit: this.unit, total: graph.info(0).value, count: this.profile.few_releases ? "" : counted,
       sort: state.sort, matches: graph.matches, isCompared: Boolean(base),
       action: state.view === "sandwich" ? "Show its callers and callees" : "Search for it",
     });
@@ -144,7 +145,7 @@ class ProfileView {
     controls.hideIdle.checked = state.hideIdle;
     controls.layout.value = state.layout;
     const hasIdle = (each) => each.idle.some((rule) => rule >= 0);
-    const isOfWaits = kind ? kind.table.rows === "operations" : Boolean(profile) && hasIdle(profile);
+    const isOfWaits = kind ? kind.table.rows === "operations" && (!kind.moment || hasIdle(profile)) : hasIdle(profile);
     controls.hideIdle.parentElement.hidden = !isOfWaits;
     for (const [name, views] of [["group", ["flame"]], ["layout", ["flame"]], ["inverted", ["flame", "wakers"]]]) {
       controls[name].parentElement.hidden = !views.includes(state.view);
@@ -213,6 +214,8 @@ class ProfileView {
     this.sandwich = new Sandwich(this.places.sandwich, { actions });
     this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
     this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
+    for (const element of [...this.controlled, ...Object.values(this.places), this.nothing, this.idle,
+      this.operations.section, this.lockTable.section, this.functions]) element.hidden = true; // until there is a profile
     this.table = new FunctionTable(table, {
       onchoose: (row) => this.chosen(row), onsort: (sort) => this.onchange({ sort }),
     });

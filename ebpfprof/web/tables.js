@@ -31,9 +31,10 @@ function idleRows(profile, valueIndex) {
 /** The place with the largest value, in a sentence; "" if there is none, or no word for it. */
 const headline = remembering((profile, valueIndex, hideIdle) => {
   if (!profile.words) return "";
+  if (profile.few_releases) return "";
   const { words } = profile;
   const { unit } = profile.sample_types[valueIndex];
-  const rows = words.rows === "functions" ? functionRows(profile, valueIndex) : OperationRows.of(profile, valueIndex, { hideIdle });
+  const rows = words.rows === "functions" ? functionRows(profile, valueIndex, hideIdle) : OperationRows.of(profile, valueIndex, { hideIdle });
   const [worst] = rows;
   if (!worst || !worst.value || worst.share === null) return "";
   const share = `${Math.round(100 * worst.share)} %`;
@@ -48,10 +49,10 @@ const headline = remembering((profile, valueIndex, hideIdle) => {
 });
 
 /** The functions that stacks end in, the largest first, as rows of OperationRows. */
-function functionRows({ strings, frames, stacks, values }, valueIndex) {
+function functionRows({ strings, frames, stacks, values, idle }, valueIndex, hideIdle) {
   const sums = new Map();
   stacks.forEach((stack, index) => {
-    if (!stack.length) return;
+    if (!stack.length || (hideIdle && idle[index] >= 0)) return;
     const name = strings[frames[stack[stack.length - 1]][0]];
     sums.set(name, (sums.get(name) ?? 0) + values[index][valueIndex]);
   });

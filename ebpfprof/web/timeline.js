@@ -154,7 +154,7 @@ class Timeline {
   }
 
   _amount(value) {
-    if (this._atATime) return String(Number(value.toPrecision(6)));
+    if (this._atATime) return value < 1000 ? String(Number(value.toPrecision(6))) : formatValue(value, "count");
     return value ? `${formatValue(value, this._unit)}${this._isMoment ? "" : "/s"}` : "0";
   }
 

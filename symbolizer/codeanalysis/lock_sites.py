@@ -78,7 +78,13 @@ class _Where:
     offset: int | None
 
     def may_be(self, other: _Where) -> bool:
-        return self == other or _UNKNOWN in (self, other)
+        """Whether both may be one lock: the compiler keeps pointers to structs and to fields."""
+        if self == other or _UNKNOWN in (self, other):
+            return True
+        if self.variable and other.variable:
+            return False
+        offsets = self.offset, other.offset
+        return None in offsets or 0 in offsets or self.offset == other.offset
 
 
 _UNKNOWN: Final = _Where(None, None)

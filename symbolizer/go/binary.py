@@ -14,7 +14,7 @@ import numpy as np
 
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.relocations import RelocatedWords
-from symbolizer.errors import ElfError, GoTableError, UnsupportedGoVersion
+from symbolizer.errors import ElfError, GoTableError, ObfuscatedProgram, UnsupportedGoVersion
 from symbolizer.frames import Frame
 from symbolizer.go.arguments import ArgumentLookup, Arguments
 from symbolizer.go.buildinfo import BuildInfo, read_build_info
@@ -22,7 +22,7 @@ from symbolizer.go.inline import InlineTables
 from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
-from symbolizer.go.pclntab import FuncRecord, PclnTable, find_pclntab
+from symbolizer.go.pclntab import GO_1_20, FuncRecord, PclnTable, find_pclntab
 from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
@@ -75,6 +75,8 @@ class GoBinary:
         """The first address of the types' descriptors, as linked, and that behind the last one."""
         self.text_start: Final = module.text_start
         self.text_end: Final = module.text_end
+        self.is_obfuscated: Final = table.header.is_obfuscated
+        """Whether an obfuscator changed its pclntab."""
         self._table = table
         # Searched without a copy, and much faster than a numpy array is by bisect.
         self._entries = table.entries.data
@@ -89,8 +91,9 @@ class GoBinary:
         """Find the program's tables in `elf`, which the caller closes.
 
         Raises NotGoError if it is not a Go program, UnsupportedGoVersion if its runtime's layout
-        is unknown (unless `allow_unknown_version`: then the nearest known layout is used), and
-        GoTableError if its tables contradict themselves.
+        is unknown (unless `allow_unknown_version`: then the nearest known layout is used),
+        ObfuscatedProgram if it hides its version, and GoTableError if its tables contradict
+        themselves.
         """
         try:
             table = find_pclntab(elf)
@@ -101,9 +104,16 @@ class GoBinary:
         words = RelocatedWords(elf)
         module = find_moduledata(elf, table, words)
         build_info = _build_info(elf)
-        version = _version(elf, table, module, words, build_info)
+        is_obfuscated = table.header.is_obfuscated
+        try:
+            version = _version(elf, table, module, words, build_info)
+        except UnsupportedGoVersion as error:
+            if is_obfuscated:
+                raise ObfuscatedProgram("it does not name its Go version") from error
+            raise
         layout = layout_for(version, allow_unknown_version=allow_unknown_version)
-        if table.header.magic != layout.pclntab_magic:
+        magic = GO_1_20 if is_obfuscated else table.header.magic
+        if magic != layout.pclntab_magic:
             if not layout.is_of(version):
                 raise UnsupportedGoVersion(
                     f"the program was built with {version}, which is not known, and its pclntab is "

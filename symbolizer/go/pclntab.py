@@ -2,7 +2,9 @@
 
 Formats read: Go 1.18 and 1.19, and Go 1.20 and later (internal/abi/symtab.go, runtime/symtab.go
 and cmd/link/internal/ld/pcln.go). Older formats are recognised, so that
-the error names their Go version.
+the error names their Go version. Garble, an obfuscator, replaces the magic number by a random one,
+and encrypts the entry in each function's record, which is not read here (garble 0.18,
+internal/linker/patches): such a table is known by the structure of its header.
 Virtual addresses are as linked.
 """
 
@@ -27,6 +29,9 @@ _AFTER_MAGIC = b"\0\0\1\x08"
 """Two bytes of zero, the smallest instruction (1 byte on amd64) and the size of a pointer."""
 
 _HEADER = struct.Struct("<IHBB8Q")
+_NAMES_AT = 32
+"""Where the header has the offset of the names, which begin right behind the header."""
+
 # entryOff, nameOff, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset, [startLine,] funcID,
 # flag, nfuncdata; then npcdata offsets into pctab and nfuncdata offsets from moduledata.gofunc.
 _FUNC_1_18 = struct.Struct("<IiiIIIIIIBBxB")
@@ -68,6 +73,11 @@ class PclnHeader:
     file_offset: int
     pctab_offset: int
     pcln_offset: int
+
+    @property
+    def is_obfuscated(self) -> bool:
+        """Whether the magic number is that of no Go version, so an obfuscator changed it."""
+        return self.magic not in (GO_1_18, GO_1_20)
 
 
 class FuncRecord(NamedTuple):
@@ -257,13 +267,16 @@ def _candidates(elf: ElfFile) -> Iterator[tuple[int, int]]:
 
 
 def _signatures(elf: ElfFile, segment: Segment) -> Iterator[int]:
-    """Yield each 8-aligned address in the segment that has a pclntab's first 8 bytes."""
-    for base, data in elf.scan(segment, _SCAN_CHUNK_BYTES, overlap=7):
+    """Yield each 8-aligned address in the segment where a pclntab may begin."""
+    for base, data in elf.scan(segment, _SCAN_CHUNK_BYTES, overlap=_NAMES_AT + 7):
         at = data.find(_AFTER_MAGIC)
         while at >= 0:
             if at >= 4 and (base + at - 4) % 8 == 0:
                 magic = int.from_bytes(data[at - 4 : at], "little")
-                if magic in (GO_1_18, GO_1_20) or magic in _REFUSED:
+                names_at = at - 4 + _NAMES_AT
+                names = int.from_bytes(data[names_at : names_at + 8], "little")
+                known = magic in (GO_1_18, GO_1_20) or magic in _REFUSED
+                if known or names == _HEADER.size:
                     yield base + at - 4
             at = data.find(_AFTER_MAGIC, at + 1)
 
@@ -276,9 +289,10 @@ def _read_header(elf: ElfFile, vaddr: int, size: int) -> PclnHeader:
         raise UnsupportedGoVersion(
             f"the program was built with {_REFUSED[magic]}; Go 1.19 or newer is needed"
         )
-    if magic not in (GO_1_18, GO_1_20) or (pad, quantum, pointer_size) != (0, 1, 8):
-        raise GoTableError(f"pclntab at {vaddr:#x} begins with an unknown header")
     count, _files, text_start, *offsets = words
+    is_known = magic in (GO_1_18, GO_1_20) or offsets[0] == _HEADER.size
+    if not is_known or (pad, quantum, pointer_size) != (0, 1, 8):
+        raise GoTableError(f"pclntab at {vaddr:#x} begins with an unknown header")
     if [_HEADER.size, *offsets, size] != sorted([_HEADER.size, *offsets, size]):
         raise GoTableError(f"the parts of pclntab at {vaddr:#x} overlap or lie outside of it")
     if not 1 <= count <= min(_MAX_FUNCTIONS, (size - offsets[-1]) // _FUNCTAB_ENTRY_BYTES):

@@ -17,6 +17,13 @@ from symbolizer.frames import FuncRole
 from symbolizer.go.version import GoVersion
 
 _DATA: Final = "data/goruntime.json"
+_UNREADABLE = frozenset(("staticlockranking",))
+"""Experiments whose programs can't be read (internal/goexperiment/flags.go).
+
+staticlockranking gives each runtime.mutex a rank, so all that lies behind one moves, and the code
+that takes locks is another. Other experiments that move fields have their layouts in the data.
+"""
+
 _OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers"}
 
 
@@ -144,8 +151,16 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
     """Return the layout of a version's runtime.
 
     Raises UnsupportedGoVersion for an unknown version, and for a development version, whose layout
-    may change, unless `allow_unknown_version`: then the nearest known layout is returned.
+    may change, unless `allow_unknown_version`: then the nearest known layout is returned. Raises it
+    in any case for an experiment that has a layout of its own.
     """
+    other = [name for name in version.experiments if name in _UNREADABLE]
+    if other:
+        raise UnsupportedGoVersion(
+            f"the program was built with GOEXPERIMENT={other[0]}, which changes the layout of the "
+            "runtime's structs",
+            remedy="build it without that experiment",
+        )
     minors = _known_minors()
     known = version.minor in minors and version.stage != "devel"
     if not known and not allow_unknown_version:
@@ -155,7 +170,8 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
             can_be_tried=True,
         )
     nearest = min(minors, key=lambda minor: (abs(minor - version.minor), -minor))
-    return _layout(f"1.{nearest}")
+    others = _data()[f"1.{nearest}"].get("experiments", {})
+    return _layout(f"1.{nearest}", tuple(sorted(others.keys() & set(version.experiments))))
 
 
 def known_range() -> str:
@@ -184,11 +200,14 @@ def _known_minors() -> tuple[int, ...]:
 
 
 @cache
-def _layout(version: str) -> RuntimeLayout:
+def _layout(version: str, experiments: tuple[str, ...]) -> RuntimeLayout:
     entry = _data()[version]
+    rows = dict(entry["structs"])
+    for name in experiments:
+        rows.update(entry["experiments"][name])
     structs = {
         name: StructLayout(row["size"], MappingProxyType(row["fields"]))
-        for name, row in entry["structs"].items()
+        for name, row in rows.items()
     }
     names = sorted(entry["func_ids"], key=entry["func_ids"].__getitem__)
     return RuntimeLayout(

@@ -10,7 +10,9 @@ from symbolizer.errors import UnsupportedGoVersion
 _PATTERN = re.compile(
     r"(?P<devel>devel )?go1(?:\.(?P<minor>[0-9]{1,4}))?"
     r"(?:\.(?P<patch>[0-9]{1,4})|(?P<stage>beta|rc)(?P<number>[0-9]{1,4}))?(?!\.?[0-9])"
+    r"(?P<suffix>-(?!X:)\S*)?"
 )
+_EXPERIMENTS = re.compile(r"[ -]X:([A-Za-z0-9,]+)")
 _STAGES = {"devel": -3, "beta": -2, "rc": -1}
 
 
@@ -27,9 +29,11 @@ class GoVersion:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse "go1.27.3", "go1.22rc1", "devel go1.28-abcdef", "go1.21.5 X:nocoverage".
+        """Parse "go1.27.3", "go1.22rc1", "go1.28-devel_abcdef", "go1.21.5 X:nocoverage".
 
-        Raises UnsupportedGoVersion for anything else.
+        Development versions are "devel go1.28-abcdef" before Go 1.25, "go1.28-devel_abcdef" since
+        (cmd/dist/build.go, findgoversion), and go1.28-ANYTHING of other toolchains that name no
+        patch. Raises UnsupportedGoVersion for anything else.
         """
         match = _PATTERN.match(text)
         if match is None:
@@ -37,9 +41,17 @@ class GoVersion:
                 f"the program names its Go version {text[:64]!r}, which is no version of Go 1"
             )
         minor = int(match["minor"] or 0)
-        if match["devel"]:
+        suffix = match["suffix"] or ""
+        is_released = match["patch"] is not None or match["stage"] is not None or not suffix
+        if match["devel"] or suffix.startswith("-devel") or not is_released:
             return cls(minor, stage="devel", text=text)
         return cls(minor, int(match["patch"] or match["number"] or 0), match["stage"] or "", text)
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The experiments of GOEXPERIMENT that differ from the toolchain's own, in lower case."""
+        match = _EXPERIMENTS.search(self.text)
+        return tuple(match[1].lower().split(",")) if match else ()
 
     def __str__(self) -> str:
         return self.text

@@ -67,6 +67,6 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
 
 def error_told(profile: Profile) -> float:
     """The largest standard error of the ten stacks with the longest delays, as a comment has it."""
-    pattern = r"at most \+-([0-9.]+) % on the ten stacks"
+    pattern = r"at most \+-([0-9.]+) % on (?:\d+ of )?the ten stacks"
     found = [re.search(pattern, line) for line in profile.comments]
     return max((float(match[1]) / 100 for match in found if match), default=0.0)

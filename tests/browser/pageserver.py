@@ -108,6 +108,7 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
         "cpu": 0.5,
         "memory_bytes": 64 << 20,
         "goroutines": 42,
+        "not_read": 0,
         "findings": [],
         "prefix": f"/proc/{pid}",
         "ended": None,

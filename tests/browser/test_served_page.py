@@ -84,6 +84,19 @@ def test_the_page_keeps_the_profiles_of_an_ended_process(
     page.until_text("#headline", "Mutex.Lock")
 
 
+def test_what_needs_no_restart_is_there_always(chromium: Chrome, served: str, demo: Target) -> None:
+    page = Page(chromium, served).open("#kind=goroutine")
+    page.until_text("#headline", "of all goroutines: ")
+    page.until_text("#state", "Read from its memory at ")
+    assert not has_probes(demo.pid)
+    assert "main.(*InvoicePool).work" in page.text("#operations")
+    page.click("[data-kind=heap]")
+    page.until_text("#nothing", "keeps no memory profile: its MemProfileRate is 0.")
+    page.click("[data-kind=wall]")
+    page.until_text("#headline", "of the time of all goroutines: ")
+    assert page.one(".timeline").is_displayed()
+
+
 def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: str) -> None:
     page = Page(chromium, served).open()
     page.until_text("#headline", "Mutex.Lock")

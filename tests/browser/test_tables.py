@@ -9,7 +9,8 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 
 from ebpfprof.export import flamegraph
-from ebpfprof.profile.model import Lock, Profile, Sample
+from ebpfprof.profile.evidence import UNKNOWN_RELEASE
+from ebpfprof.profile.model import Label, Lock, Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import block_profile, described, stack
@@ -40,11 +41,23 @@ def test_a_rough_estimate_is_not_ranked(page: FakedPage) -> None:
     sure = Sample(GET, (100, 8_000_000_000), (), 1e18)
     page.server.profiles["block"] = replace(block_profile(), samples=(rough, sure))
     page.open()
-    page.until_text("#operations", "main.feed")
-    first, last = rows(page, "operations")
-    assert first.startswith("8.00 s \u00b113 % ")
-    assert last.startswith("30.0 s \u00b1100 % - ")
+    page.until_text("#operations", "1 more row was seen too few times to rank.")
+    (only,) = rows(page, "operations")
+    assert only.startswith("8.00 s \u00b113 % 100 % ")
+    page.until_text("#headline", "100 % of waiting: ")
     assert "Mutex.Lock in main.(*Cache).Get" in page.text("#headline")
+
+
+def test_few_recorded_releases_have_no_table(page: FakedPage) -> None:
+    lock = Label("lock", "main.Cache.mu")
+    unknown = Sample((UNKNOWN_RELEASE,), (0, 7_000_000_000), (lock,))
+    known = Sample(stack("sync.(*Mutex).Unlock", "main.(*Cache).Put"), (4, 1_000_000_000), (lock,))
+    page.server.profiles["mutex"] = replace(block_profile(), kind="mutex", samples=(unknown, known))
+    page.open("#kind=mutex")
+    page.until_text("#operations", "--max-overhead 0 records each release.")
+    assert not page.one("#operations .ranked").is_displayed()
+    assert page.text("#headline") == ""
+    assert rows(page, "locks") == ["8.00 s 100 % - - main.Cache.mu"]
 
 
 def test_locks_are_listed_with_the_places_that_waited_for_them(page: FakedPage) -> None:
@@ -69,6 +82,22 @@ def test_waits_in_progress_have_neither_a_count_nor_a_mean(page: FakedPage) -> N
     assert rows(page, "functions")[0] == "35.1 h 100 % 35.1 h 100 % - - sync.(*Mutex).Lock"
 
 
+OF_A_PROFILE = (
+    *("#functions", "#operations", "#locks", "#graph", "#wakers", "#sandwich", "#search"),
+    *("#value", "#idle", "#download", "#notes"),
+)
+
+
+def test_without_a_profile_there_is_no_empty_control(page: FakedPage) -> None:
+    page.server.answers_profiles.clear()
+    page.open()
+    page.until_text("#state", "Recording.")
+    for empty in OF_A_PROFILE:
+        assert not page.one(empty).is_displayed(), empty
+    page.server.answers_profiles.set()
+    page.until_text("#headline", "Mutex.Lock")
+
+
 def test_nothing_of_another_kind_stays_while_one_is_loaded(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
@@ -77,7 +106,7 @@ def test_nothing_of_another_kind_stays_while_one_is_loaded(page: FakedPage) -> N
     page.until_text("#nothing", "Loading")
     assert page.attribute("[data-kind=cpu]", "aria-selected") == "true"
     assert page.text("#headline") == ""
-    for empty in ("#functions", "#operations", "#graph", "#search", "#value", "#download"):
+    for empty in OF_A_PROFILE:
         assert not page.one(empty).is_displayed(), empty
     page.server.answers_profiles.set()
     page.until_text("#headline", "of CPU time")
@@ -100,7 +129,7 @@ def test_what_is_read_from_memory_has_no_timeline(page: FakedPage) -> None:
 def test_processes_are_listed_with_their_load_and_findings(page: FakedPage) -> None:
     stuck = [{"kind": "deadlock", "title": "Deadlock: two."}, {"kind": "leak", "title": "Perhaps."}]
     page.server.targets += [
-        described(7, "stuck", findings=[*stuck, stuck[0]], cpu=None, goroutines=12_345),
+        described(7, "stuck", findings=[*stuck, stuck[0]], cpu=None, goroutines=12_345, not_read=1),
         described(8, "idle", state="idle", says="Not recording."),
     ]
     page.open()
@@ -109,7 +138,7 @@ def test_processes_are_listed_with_their_load_and_findings(page: FakedPage) -> N
     assert page.texts("#processes th")[:6] == headings
     assert "Not recording." not in page.text("#processes")
     cells = page.texts("#processes tr[data-pid='7'] td")
-    assert cells[1:6] == ["7", "-", "64.0 MiB", "12,345", "2 deadlocks, 1 leak"]
+    assert cells[1:6] == ["7", "-", "64.0 MiB", "12,345+", "2 deadlocks, 1 leak"]
     assert page.texts("#processes tr[data-pid='1234'] td")[2:6] == ["50.0 %", "64.0 MiB", "42", ""]
     page.click("#processes th.notes button")
     assert page.texts("#processes tbody .name")[0] == "stuck"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import pytest
+
+from ebpfprof.continuous.follow import Follower
+from ebpfprof.discovery.processes import ProcessTable, Survey
 from tests.continuous.fakes import FakeFollower, FakeLive, FakeTarget, go_process, managed
 from tests.continuous.loops import run
 
@@ -45,3 +51,28 @@ def test_all_go_processes_are_followed() -> None:
         await manager.stop()
 
     run(work())
+
+
+def test_what_does_not_answer_is_told_once_and_only_if_it_would_be_followed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For processes that were chosen by name, the search for them has said it."""
+
+    async def work() -> None:
+        manager = managed(FakeLive({}))
+        for follows in (False, True):
+            follower = Follower(manager, cast("ProcessTable", StuckTable()), follows=follows)
+            for _ in range(2):
+                await follower.survey()
+                follower._surveyed_s = 0.0
+        await manager.stop()
+
+    run(work())
+    assert capsys.readouterr().err.count("did not answer") == 1
+
+
+class StuckTable:
+    """One process lies on a file system that does not answer."""
+
+    def survey(self) -> Survey:
+        return Survey((), 0, unanswered=(1,))

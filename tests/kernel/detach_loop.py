@@ -52,13 +52,13 @@ def _hold(go: GoTarget, detach: Callable[[UprobeHelper], None] | None) -> None:
     anchor = go.file_offset(anchor_pc), anchor_pc + go.load_bias
     attach = partial(helper.attach, 0, go.target.exe_fd, go.target.pid, probes, programs)
     if detach:
-        attach(anchor=anchor)
+        attach(anchor=anchor, uses_links=uses_links)
     print("in", os.getpid(), *(probe.address for probe in probes), flush=True)
     sys.stdin.readline()
     if detach:
         detach(helper)
     else:
-        attach(anchor=anchor)
+        attach(anchor=anchor, uses_links=uses_links)
     sys.stdin.read()  # until it is killed, or what started us is gone
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What every refusal has in common: one sentence with a way out, and nothing left behind."""
+"""What every refusal has in common: a line with a way out, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ def refused(
     command: Sequence[str] = COMMAND,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Run the command, which must end with `code` before it records; return its sentence."""
+    """Run the command, which must end with `code` before it records; return its message.
+
+    Commands to type stand below its sentences, indented.
+    """
     before = sorted(os.listdir(folder))
     finished = run(*arguments, folder=folder, command=command, env=env)
     assert finished.code == code, finished.stderr
     assert finished.stdout == b""
     assert sorted(os.listdir(folder)) == before
-    (line,) = finished.stderr.splitlines()
-    assert line.isprintable()
+    line, *commands = finished.stderr.splitlines()
+    assert all(each.isprintable() for each in (line, *commands))
     assert line.startswith("ebpfprof: ")
-    return line.removeprefix("ebpfprof: ")
+    assert all(each.startswith("    ") for each in commands)
+    return "\n".join([line.removeprefix("ebpfprof: "), *commands])

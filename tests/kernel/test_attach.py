@@ -85,10 +85,27 @@ def test_an_output_file_can_be_named(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "-d", "0.2", "-o", path, folder=tmp_path)
     assert finished.code == 0
     assert f"Written: {path}\n" in finished.stdout.decode()
-    (further,) = re.findall(r"^Next: .*$", finished.stdout.decode(), re.MULTILINE)
+    (further,) = re.findall(r"^    go tool pprof .*$", finished.stdout.decode(), re.MULTILINE)
     words = shlex.split(further)
     assert words[-1] == path
     assert event_count(only_profile(tmp_path / "my files"))
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("before", ["before.block.pb.gz", "before.cpu.pb.gz", "before.mutex.pb.gz"]),
+        ("x.html", ["x.block.html", "x.cpu.html", "x.mutex.html"]),
+    ],
+)
+def test_several_profiles_get_their_kinds_into_the_name(
+    name: str, names: list[str], target: Target, tmp_path: Path
+) -> None:
+    arguments = ("--pid", str(target.pid), "-d", "0.1", "--profile", "default", "-o", name)
+    finished = run(*arguments, folder=tmp_path)
+    assert finished.code == 0, finished.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert all(f"Written: {each}\n" in finished.stdout.decode() for each in names)
 
 
 def test_force_replaces_an_existing_file(target: Target, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
         ("bpf:5", "EPERM", ExitCode.PERMISSION_DENIED, "load BPF programs"),
         ("bpf:28", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, "Linux 5.15"),
         ("perf_event_open", "EACCES", ExitCode.PERMISSION_DENIED, "refused a perf event"),
-        ("perf_event_open", "EMFILE", ExitCode.ATTACH_FAILED, "ulimit -n"),
+        ("perf_event_open", "EMFILE", ExitCode.FAILURE, "RLIMIT_NOFILE"),
         ("perf_event_open", "ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
     ],
 )
@@ -131,7 +131,7 @@ def test_refusals_of_the_kernel_have_their_own_errors(
     ("code", "exit_code", "words"),
     [
         ("EACCES", ExitCode.PERMISSION_DENIED, "refused a probe"),
-        ("EMFILE", ExitCode.ATTACH_FAILED, "ulimit -n"),
+        ("EMFILE", ExitCode.FAILURE, "RLIMIT_NOFILE"),
         ("ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
     ],
 )

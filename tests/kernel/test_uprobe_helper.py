@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def helper() -> Iterator[UprobeHelper]:
 
 
 def test_attaching_no_probes_is_allowed(helper: UprobeHelper) -> None:
-    helper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0))
+    helper.attach(0, 0, os.getpid(), [], {}, anchor=(0, 0), uses_links=False)
 
 
 def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
@@ -47,7 +48,9 @@ def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
         with pytest.raises(AttachFailed, match=r"in failed: .*TypeError"):
-            helper.attach(0, program, no_pid, probes, {"f": program}, anchor=(0, 0))
+            helper.attach(
+                0, program, no_pid, probes, {"f": program}, anchor=(0, 0), uses_links=True
+            )
     finally:
         os.close(program)
 
@@ -94,7 +97,8 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
         )
         kept = UprobeHelper(uses_links=uses_links)
         probes = [Uprobe("f", *wake, cookie=0)]
-        kept.attach(0, target.exe_fd, running.pid, probes, {"f": nothing}, anchor=anchor)
+        put_in = partial(kept.attach, 0, target.exe_fd, running.pid, probes, {"f": nothing})
+        put_in(anchor=anchor, uses_links=uses_links)
         held = only_holders()
         assert len(held) == 1
         await_true(lambda: all(_is_shell(each) for each in held), "they are no shells")
@@ -106,7 +110,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
         assert list(probed(running.pid)) == [go.sites.anchor_pc]
         (with_anchor,) = only_holders()
         await_true(lambda: _is_shell(with_anchor), "the anchor's holder is no shell")
-        kept.attach(0, target.exe_fd, running.pid, probes, {"f": nothing}, anchor=anchor)
+        put_in(anchor=anchor, uses_links=uses_links)
         of_window = [each for each in only_holders() if each != with_anchor]
         assert len(of_window) == 1
         assert not _is_shell(of_window[0])

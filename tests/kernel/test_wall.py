@@ -57,7 +57,7 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
         ("samples", "count"),
         ("wall", "nanoseconds"),
     ]
-    (looked,) = [each for each in profile.comments if "looks at random times" in each]
+    (looked,) = [each for each in profile.comments if "samples at random times" in each]
     looks = int(looked.split()[0])
     expected: dict[str, int] = defaultdict(int)
     for report in reports.values():

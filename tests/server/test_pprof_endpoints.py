@@ -216,7 +216,7 @@ REFUSALS = {
     "goroutineleak": (404, b"Unknown profile. ebpfprof can't record goroutineleak. " + HAS),
     "nonsense?seconds=x": (404, UNKNOWN),
     "block/": (404, UNKNOWN),
-    "delta_heap": (404, UNKNOWN),
+    "delta_goroutine": (404, UNKNOWN),
     "block?seconds=0": (400, BAD_SECONDS),
     "block?seconds=-5": (400, BAD_SECONDS),
     "block?seconds=1.5": (400, BAD_SECONDS),

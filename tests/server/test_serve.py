@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pty
 import re
 import signal
 import socket
@@ -359,3 +360,20 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
         assert server.get("/api/targets").headers["content-type"] == "application/json"
         assert ask(server.address, "/metrics").status == 200
         assert "\x1b" not in server.said
+
+
+def test_a_terminal_sees_what_it_does_while_it_starts(target: Target) -> None:
+    leader, follower = pty.openpty()
+    command = [*COMMAND, "--listen", "127.0.0.1:0", "--pid", str(target.pid)]
+    with (
+        open(leader, "rb", buffering=0) as terminal,
+        open(follower, "wb", buffering=0) as stderr,
+        subprocess.Popen(command, stderr=stderr) as server,
+    ):
+        said = b""
+        while b"serving " not in said:
+            assert server.poll() is None
+            said += terminal.read(4096)
+        server.terminate()
+    assert b"Compiling the probes ..." in said
+    assert f"Reading process {target.pid} (1 of 1) ...".encode() in said

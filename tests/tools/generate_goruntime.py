@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -81,6 +82,14 @@ INLINE_CONSTANTS: Final = {
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
 }
 
+# The experiments of each version that move fields that are read, but staticlockranking.
+EXPERIMENTS: Final = {
+    "1.24": ("nospinbitmutex",),
+    "1.25": ("greenteagc",),
+    "1.26": ("nogreenteagc",),
+    "1.27": ("nogreenteagc",),
+}
+
 
 def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     """Return a toolchain's minor version, "1.27", and its entry in the file."""
@@ -108,6 +117,16 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)
     return toolchain.minor, entry
+
+
+def experiments(toolchain: Toolchain, usual: dict[str, Any]) -> dict[str, Any]:
+    """For each experiment that moves fields, those structs that are not as `usual`.
+
+    That takes minutes: each experiment has its own build of the standard library.
+    """
+    return {
+        name: other_structs(toolchain, name, usual) for name in EXPERIMENTS.get(toolchain.minor, ())
+    }
 
 
 def constants_source(goroot: Path) -> str:
@@ -271,6 +290,16 @@ def pclntab_magic(program: Path) -> str:
         return f"{int.from_bytes(section.data()[:4], 'little'):#x}"
 
 
+def other_structs(toolchain: Toolchain, experiment: str, usual: dict[str, Any]) -> dict[str, Any]:
+    """The layouts of those structs that are others in a program built with an experiment."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "layout"
+        build = ("build", "-buildvcs=false", "-o", program, ".")
+        toolchain.go(*build, cwd=LAYOUT_TARGET, env={"GOEXPERIMENT": experiment})
+        found = struct_layouts(program)
+    return {name: row for name, row in found.items() if row != usual.get(name)}
+
+
 def struct_layouts(program: Path) -> dict[str, Any]:
     """Return {struct: {"size": bytes, "fields": {name: offset in bytes}}} by a program's DWARF."""
     with program.open("rb") as file:
@@ -335,7 +364,10 @@ def main(goroots: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     entries = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {}
-    entries.update(describe(Path(goroot)) for goroot in goroots)
+    for goroot in map(Path, goroots):
+        minor, entry = describe(goroot)
+        toolchain = Toolchain(entry["toolchain"].removeprefix("go"), goroot)
+        entries[minor] = entry | {"experiments": experiments(toolchain, entry["structs"])}
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(render(entries))
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ebpfprof.system.first_thread import reading_pid
+
 _MAX_BYTES: Final = 256 << 10
 _MAX_VALUE: Final = 4096
 
@@ -14,7 +16,7 @@ def environment(pid: int) -> dict[str, str]:
     The first of two with the same name counts, as in Go (syscall.copyenv) and C.
     """
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
+        with open(f"/proc/{reading_pid(pid)}/environ", "rb") as file:
             return variables(file.read(_MAX_BYTES))
     except OSError:
         return {}

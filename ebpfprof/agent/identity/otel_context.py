@@ -13,6 +13,7 @@ from typing import Final
 
 from ebpfprof.agent.identity.attributes import NoAttributesError, of_process_context
 from ebpfprof.kernel.remote_memory import peek
+from ebpfprof.system.first_thread import reading_pid
 
 _MAX_MAPS_BYTES: Final = 8 << 20
 _MAX_MAPPINGS: Final = 4
@@ -32,7 +33,7 @@ _LINE: Final = re.compile(
 def published_attributes(pid: int) -> dict[str, str]:
     """The attributes that the process publishes; {} if it does not, or they make no sense."""
     try:
-        with open(f"/proc/{pid}/maps", "rb") as file:
+        with open(f"/proc/{reading_pid(pid)}/maps", "rb") as file:
             maps = file.read(_MAX_MAPS_BYTES)
     except OSError:
         return {}

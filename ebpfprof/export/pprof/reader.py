@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ebpfprof.console.text import to_type
-from ebpfprof.errors import InvalidProfile
+from ebpfprof.errors import InvalidProfile, to_type
 from ebpfprof.export.pprof.wire import fields, unpacked
 from ebpfprof.profile.idle_comments import with_behaviours
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Mapping, Profile, Sample, ValueType

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import ages, counted, duration, printable
 from ebpfprof.export.tables import stuck as stuck_table
-from ebpfprof.export.tables.goroutine_frames import frame_as_json, wrapped
-from ebpfprof.export.tables.goroutines import stack
+from ebpfprof.export.tables.goroutine_frames import base, frame_as_json, wrapped
+from ebpfprof.export.tables.goroutines import ids, stack
 from ebpfprof.export.tables.waiting_for import lock_name
 from ebpfprof.profile.diagnosis import Diagnosis
-from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineGroup
+from ebpfprof.profile.goroutines import (
+    DumpedGoroutine,
+    GoroutineDump,
+    GoroutineGroup,
+    GrowingSite,
+)
+from ebpfprof.profile.model import Frame
+from ebpfprof.profile.standing import Senders
 from ebpfprof.profile.stuck import Held
 from ebpfprof.profile.waiting_for import Sureness
 
@@ -48,13 +55,22 @@ def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
         blocks.append(
             _paragraphs(
                 [
-                    "Nothing is stuck: no deadlock of locks, no lock that is free and has waiters, "
-                    "not all asleep; no goroutine stood still in a lock, and none can never go on."
+                    "No fault was found: no deadlock of locks, no lost wake, no goroutine that "
+                    "stood still in a lock, no large group in a send, none that grows.",
+                    f"For slow leaks type: ebpfprof dump --pid {dump.pid} --watch",
                 ],
                 width,
             )
         )
     return "\n".join(blocks)
+
+
+def summary(found: Diagnosis) -> str:
+    """One line about a process: its findings by their titles, or that there are none."""
+    titles = [finding["title"] for finding in _findings(found)]
+    more = f" ({len(titles) - 1} more)" if len(titles) > 1 else ""
+    what = f"{titles[0]}{more}" if titles else "No fault was found."
+    return f"{found.dump.pid} ({printable(found.dump.name)}): {what}"
 
 
 def as_json(found: Diagnosis) -> dict[str, Any]:
@@ -114,6 +130,63 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
             "lines": [_WHY_LEAK[first.can_never_go_on]],
             "members": group.goroutines,
         }
+    for senders in found.senders:
+        title, *lines = map(printable, _senders(senders, found.dump))
+        yield {
+            "kind": "standing",
+            "certain": False,
+            "title": title,
+            "lines": lines,
+            "members": senders.group.goroutines,
+        }
+    for site in found.growing:
+        title, *lines = map(printable, _growing(site, found.dump))
+        yield {
+            "kind": "growing",
+            "certain": False,
+            "title": title,
+            "lines": lines,
+            "members": (site.example,),
+        }
+
+
+def _senders(each: Senders, dump: GoroutineDump) -> list[str]:
+    group = each.group
+    head = "Probably a leak" if each.is_abandoned else "Perhaps hung"
+    number = f"{len(group.goroutines):,} goroutines"
+    age = ages(group.newest_ns, group.longest_ns)
+    lines = [f"{head}: {number} wait to send, and have not moved for at least {age}."]
+    if created := group.first.created_by:
+        lines.append(f"They were created by {created.function} ({_place(created)}).")
+    lines += [
+        f"All that it created grew from {site.before:,} to {site.now:,} in "
+        f"{duration(dump.apart_ns)}."
+        for site in dump.growing
+        if site.created_by == created
+    ]
+    if each.is_abandoned:
+        lines.append(
+            "Likely: each waits for a channel of its own, and no other goroutine waits for it."
+        )
+    else:
+        channels = counted(len(group.channels), "channel")
+        lines.append(f"They wait for {channels}: the receiver is slow or gone.")
+    return lines
+
+
+def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
+    place = f"{site.created_by.function} ({_place(site.created_by)})"
+    ended = f"{site.ended:,} of the first {site.before:,}" if site.ended else "None"
+    return [
+        f"Perhaps a leak: goroutines that {place} created grew from {site.before:,} to "
+        f"{site.now:,} in {duration(dump.apart_ns)}.",
+        f"{ended} ended meanwhile. Growing load looks the same.",
+        f"To see whether that goes on, type: ebpfprof dump --pid {dump.pid} --watch",
+    ]
+
+
+def _place(frame: Frame) -> str:
+    return f"{base(frame.file)}:{frame.line}"
 
 
 def _held(each: Held) -> list[str]:
@@ -152,14 +225,11 @@ def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | No
     for each in new:
         alike.setdefault((each.state, each.frames), []).append(each)
     for group in list(alike.values())[:_MAX_STACKS]:
-        ids = ", ".join(str(each.goid) for each in group[:_MAX_STACKS])
-        more = len(group) - _MAX_STACKS
-        ids += f" and {more} more" if more > 0 else ""
-        noun = "goroutine" if len(group) == 1 else "goroutines"
-        longest_ns = max(each.waited_ns for each in group)
-        since = f", for at least {duration(longest_ns)}" if longest_ns else ""
-        head = printable(f"{_INDENT}{noun} {ids}: {group[0].state}{since}")
-        lines = stack(GoroutineGroup(tuple(group)), width and max(width - len(_INDENT), 1))
+        alike_ones = GoroutineGroup(tuple(group))
+        newest_ns, oldest_ns = alike_ones.newest_ns, alike_ones.longest_ns
+        since = f", for at least {ages(newest_ns, oldest_ns)}" if oldest_ns else ""
+        head = printable(f"{_INDENT}{ids(group)}: {group[0].state}{since}")
+        lines = stack(alike_ones, width and max(width - len(_INDENT), 1))
         body = "".join(f"{_INDENT}{line}\n" for line in lines.splitlines())
         found.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
     shown.update(each.goid for each in new)

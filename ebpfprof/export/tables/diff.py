@@ -6,10 +6,20 @@ from functools import partial
 
 from ebpfprof.console.text import counted, duration, printable
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.kinds import default_index, has_operations, place_heading, title
+from ebpfprof.export.kinds import (
+    count_heading,
+    count_index,
+    default_index,
+    has_operations,
+    is_moment,
+    place_heading,
+    title,
+)
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.idle import hidden_line
-from ebpfprof.export.tables.quantities import amount
+from ebpfprof.export.tables.quantities import amount, heading
+from ebpfprof.profile.delta import of_same_length
+from ebpfprof.profile.evidence import are_releases_known, few_releases, is_ranked, unranked_line
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
 from ebpfprof.profile.operations import operation_of
@@ -32,6 +42,10 @@ class Change:
     after: int
     waker: str = ""
     """The function that woke it, where samples are pairs (profile.wakers)."""
+    counts: tuple[int, int] = (0, 0)
+    """The numbers of its events, before and after."""
+    is_ranked: bool = True
+    """Whether both values are known well enough to be compared (profile.evidence)."""
 
     @property
     def difference(self) -> int:
@@ -42,19 +56,36 @@ class Change:
 def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
     """The places whose value at `index` differs between `base` and `profile`, most grown first.
 
+    Those without a rank come last.
+
     A place is an operation and its caller for kinds with operations, else a leaf function.
     """
     sums: dict[tuple[str, str, str], list[int]] = {}
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    variances: dict[tuple[str, str, str], list[float]] = {}
+    is_shown = index % len(profile.sample_types) == default_index(profile)
     for column, each in enumerate((base, profile)):
         for sample, place in _places(each):
             sums.setdefault(place, [0, 0])[column] += sample.values[index]
+            counts.setdefault(place, [0, 0])[column] += sample.values[count_index(profile)]
+            of_place = variances.setdefault(place, [0.0, 0.0])
+            of_place[column] += sample.variance if is_shown else 0.0
     found = [
-        Change(operation, function, before, after, waker)
-        for (operation, function, waker), (before, after) in sums.items()
+        Change(
+            *(operation, function, before, after, waker),
+            counts=(counts[place][0], counts[place][1]),
+            is_ranked=all(map(is_ranked, (before, after), variances[place])),
+        )
+        for place, (before, after) in sums.items()
+        for operation, function, waker in [place]
     ]
     changed = [each for each in found if each.difference]
     return sorted(
-        changed, key=lambda each: (-each.difference, each.function, each.operation, each.waker)
+        changed,
+        key=lambda each: (
+            *(not each.is_ranked, -each.difference),
+            *(each.function, each.operation, each.waker),
+        ),
     )
 
 
@@ -78,8 +109,10 @@ def render(
 ) -> str:
     """What grew and what shrank most, `limit` places each, at most `width` columns wide.
 
-    Shares are parts of the total of `base`. No text of the files reaches the terminal as a control
-    character. Ends with a newline.
+    Sums of recordings of different length are compared per second: those of `base` are scaled to
+    the length of `profile`, as the flame graph does (web/flamegraph.js, baseScale). Shares are
+    parts of the total of `base`. No text of the files reaches the terminal as a control character.
+    Ends with a newline.
     """
     if index is None:
         index = default_index(profile)
@@ -91,25 +124,87 @@ def render(
             ("After", hidden_line(profile, in_profile, has_option=True)),
         )
         hidden = "".join(f"{when}: {line}" for when, line in lines if line)
+    recorded = base
+    base = _of_same_length(base, profile)
     text: _Amount = partial(amount, unit=profile.sample_types[index].unit, color=color)
     before, after = (sum(each.values[index] for each in p.samples) for p in (base, profile))
     found = changes(profile, base, index)
-    grown = [each for each in found if each.difference > 0]
-    shrunk = [each for each in reversed(found) if each.difference < 0]
+    said = next(filter(None, map(few_releases, (profile, base))), "")
+    if said:  # which places made others wait is not known
+        found = []
+    ranked = [each for each in found if each.is_ranked]
+    grown = [each for each in ranked if each.difference > 0]
+    shrunk = [each for each in reversed(ranked) if each.difference < 0]
     parts = [
-        _sentence(profile, base, f"{text(before)} before, {text(after)} after", not color),
+        _sentence(profile, recorded, f"{text(before)} before, {text(after)} after", not color),
         f"Change: {_signed(after - before, text)}{_percent(after - before, before)}\n",
+        _rates(profile, base, index, text),
     ]
-    for heading, rows in (("More", grown), ("Less", shrunk)):
+    if recorded is not base:
+        length = duration(profile.duration_ns)
+        parts.append(f"Values before are scaled to the {length} of the recording after.\n")
+    for above, rows in (("More", grown), ("Less", shrunk)):
         if rows:
             place = place_heading(profile)
-            table = _table(rows[:limit], before or after, text, place, width=width, color=color)
+            table = _table(
+                *(rows[:limit], before or after, text, place),
+                has_means=_has_means(profile, base, index),
+                width=width,
+                color=color,
+            )
             rest = len(rows) - limit
             more = f"and {counted(rest, 'more place')}\n" if rest > 0 else ""
-            parts.append(f"\n{heading}:\n{table}{more}")
-    if not found:
+            parts.append(f"\n{above}:\n{table}{more}")
+    parts.append(unranked_line(len(found) - len(ranked)))
+    if said:
+        parts.append(f"{printable(said, ascii_only=not color)}\n")
+    elif not found:
         parts.append("No place in the program differs.\n")
     return "".join(parts) + (f"\n{hidden}" if hidden else "")
+
+
+def _of_same_length(base: Profile, profile: Profile) -> Profile:
+    """`base` as if it had been recorded for as long as `profile`; itself if sums have no rate."""
+    lengths = base.duration_ns, profile.duration_ns
+    if is_moment(profile) or min(lengths) <= 0 or lengths[0] == lengths[1]:
+        return base
+    return of_same_length(base, profile)
+
+
+def _rates(profile: Profile, base: Profile, index: int, text: _Amount) -> str:
+    """The value per second and the mean of an event, before and after, a line each.
+
+    A service that serves more waits more in all: only the mean says whether waits are longer.
+    """
+    if profile.duration_ns <= 0 or base.duration_ns <= 0 or is_moment(profile):
+        return ""
+    types, counts = profile.sample_types, count_index(profile)
+    name, unit = types[index].type, types[index].unit
+    found = ""
+    sums = [sum(each.values[index] for each in p.samples) for p in (base, profile)]
+    if unit == "nanoseconds":
+        lengths = base.duration_ns, profile.duration_ns
+        rates = (round(1e9 * ns / length) for ns, length in zip(sums, lengths, strict=True))
+        found += _before_and_after(f"{heading(name)} per second", text, *rates)
+    if _has_means(profile, base, index):
+        numbers = [sum(each.values[counts] for each in p.samples) for p in (base, profile)]
+        if all(numbers):
+            means = (round(value / number) for value, number in zip(sums, numbers, strict=True))
+            found += _before_and_after(f"Mean {name}", text, *means)
+    return found
+
+
+def _has_means(profile: Profile, base: Profile, index: int) -> bool:
+    """Whether both have events that are counted: not releases of which few were recorded."""
+    types = profile.sample_types
+    is_amount = index % len(types) != count_index(profile) % len(types)
+    known = all(are_releases_known(each.samples) for each in (profile, base))
+    return bool(count_heading(profile)) and is_amount and known
+
+
+def _before_and_after(name: str, text: _Amount, before: int, after: int) -> str:
+    name = printable(name, ascii_only=True)
+    return f"{name}: {text(before)} before, {text(after)} after{_percent(after - before, before)}\n"
 
 
 def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str, str]]]:
@@ -139,6 +234,13 @@ def _percent(change: int, whole: int) -> str:
     return f" ({100 * change / whole:+.1f}%)" if whole else ""
 
 
+def _means(change: Change, text: _Amount) -> str:
+    """The mean values of an event, before and after: "4.1 ms to 3.2 ms", "-" for one not known."""
+    both = zip((change.before, change.after), change.counts, strict=True)
+    means = [text(round(value / count)) if count > 0 else "-" for value, count in both]
+    return " to ".join(means)
+
+
 def _relative(change: Change) -> str:
     """The change of a place relative to its value before."""
     if not change.before:
@@ -155,10 +257,12 @@ def _table(
     text: _Amount,
     place: str,
     *,
+    has_means: bool,
     width: int | None,
     color: bool,
 ) -> str:
     headings = ["Change", "Share", "Itself", "Before", "After"]
+    headings += ["Mean"] if has_means else []
     has_operation = any(each.operation for each in changed)
     rows = []
     for each in changed:
@@ -169,6 +273,8 @@ def _table(
             text(each.before),
             text(each.after),
         ]
+        if has_means:
+            cells.append(_means(each, text))
         if has_operation:
             cells.append(columns.operation_cell(each.operation, color=color))
         woken = f"woken by {each.waker}" if each.waker else ""

@@ -15,6 +15,7 @@ from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables.functions import FunctionSums, function_sums
 from ebpfprof.export.tables.operations import OperationSums, operation_sums
 from ebpfprof.export.tables.quantities import known_digits
+from ebpfprof.profile.evidence import MAX_ERROR
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Frame, Lock, Profile
 from ebpfprof.profile.operations import frame_of_program, is_of_program
@@ -27,7 +28,9 @@ _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MAX_ERROR: Final = 0.1
 _SURE: Final = 2  # standard errors
 _NEARLY_ALL: Final = 0.9
-_ROUGH: Final = 0.5  # a standard error with which the largest place is not known
+_SEVERAL_WAITS: Final = {"HTTP answer": "a request has two of these waits or more"}
+"""Operations that wait more than once: net/http's roundTrip first waits until the request is
+written, then for the answer (net/http/transport.go, Go 1.19 to 1.27)."""
 
 
 def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: str) -> list[str]:
@@ -60,7 +63,7 @@ def summary(profile: Profile) -> str:
         row = operation_sums(busy.samples, busy.module)[0]
         error, value, count, share = row.error, row.value, row.count, row.share
         what = f"{printable(row.operation)} in {_place(row)}"
-    if error > _ROUGH:
+    if error > MAX_ERROR:
         return (
             "The recording is too short, or sampled too little, to name the largest place; "
             "--max-overhead 0 records every wait."
@@ -75,7 +78,7 @@ def summary(profile: Profile) -> str:
 
 
 def _nothing(words: str) -> str:
-    return f"Nothing was recorded: {words}."
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
@@ -137,27 +140,31 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
     top = rows[0]
     if top.error > _MAX_ERROR:
         return None
-    told = f", {_estimate(top.value, top.error)}" if top.error else ""
+    estimate = f", {_estimate(top.value, top.error)}" if top.error else ""
     mean = f", mean {duration(top.mean)}" if has_events and not top.error else ""
+    if mean and top.operation in _SEVERAL_WAITS:
+        mean += f" ({_SEVERAL_WAITS[top.operation]})"
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
     what = f"{printable(top.operation)} in {_place(top)}{waker}"
-    return percent(top.share), f"{what}{mean}{told}"
+    return percent(top.share), f"{what}{mean}{estimate}"
 
 
 def _of_lock(profile: Profile, lock: Lock) -> str:
     """A sentence about one lock, with all waits for it; "" if it does not stand out."""
     whole_ns = sum(sample.values[-1] for sample in profile.samples)
     share = min(1.0, lock.delay_ns / whole_ns) if whole_ns else 0.0
-    if not lock.address or not _is_much(profile, lock.delay_ns, lock.contentions, share):
+    is_known = lock.are_releases_known
+    count = lock.contentions if is_known else sum(each.values[0] for each in lock.waits)
+    if not lock.address or not _is_much(profile, lock.delay_ns, count, share):
         return ""
     rows = operation_sums(lock.releases, profile.module)
     error = math.sqrt(sum(row.variance for row in rows)) / lock.delay_ns
     if error > _MAX_ERROR:
         return ""
     name = printable(lock.name or f"{lock.type or 'the semaphore'} at {lock.address:#x}")
-    told = f" ({_estimate(lock.delay_ns, error)})" if error else ""
-    sentence = f"{percent(share)} of the waiting for locks is for one{told}, {name}"
-    if lock.holds >= _LEAST_EVENTS:
+    estimate = f" ({_estimate(lock.delay_ns, error)})" if error else ""
+    sentence = f"{percent(share)} of the waiting for locks is for one{estimate}, {name}"
+    if lock.holds >= _LEAST_EVENTS and is_known:
         sentence += f", held for {duration(lock.held_ns / lock.holds)} on average"
         if rows[0].count >= _NEARLY_ALL * lock.contentions:
             sentence += f" by {_place(rows[0])}"

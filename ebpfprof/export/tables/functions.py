@@ -15,6 +15,7 @@ from ebpfprof.export.tables.quantities import (
     known_digits,
     share,
 )
+from ebpfprof.profile.evidence import is_ranked, unranked_line
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
 
 _HEADINGS = ("Share", "Cum", "Share", "Function")
@@ -38,6 +39,11 @@ class FunctionSums:
     def error(self) -> float:
         """The standard error of `own`, as a part of it."""
         return math.sqrt(self.variance) / self.own if self.own > 0 else 0.0
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether `own` is known well enough for a rank and a share."""
+        return is_ranked(self.own, self.variance)
 
 
 def function_sums(samples: Iterable[Sample], index: int = -1) -> list[FunctionSums]:
@@ -74,18 +80,20 @@ def render(
     Without `value_heading`, the heading of the column is the sample type. Estimates of the value
     that is shown first have their standard errors beside them.
     """
-    found = function_sums(profile.samples, index)
+    is_first = index % len(profile.sample_types) == default_index(profile)
+    rows_found = function_sums(profile.samples, index)
+    found = [each for each in rows_found if each.is_ranked or not is_first]
+    unranked = [each for each in rows_found if not each.is_ranked and is_first]
     whole = sum(sample.values[index] for sample in profile.samples)
+    ranked_whole = whole - sum(each.own for each in unranked)
     shown = [each for each in found[:limit] if each.own]
     value_type = profile.sample_types[index]
-
-    is_first = index % len(profile.sample_types) == default_index(profile)
     is_estimate = is_first and any(each.variance for each in shown)
 
     def cells(value: int, error: float = 0) -> tuple[str, str]:
         digits = known_digits(error)
         text = amount(value, value_type.unit, color=color, digits=digits)
-        return text, share(value, whole)
+        return text, share(value, ranked_whole)
 
     names = [value_heading or heading(value_type.type), *_HEADINGS]
     rows = []
@@ -99,4 +107,5 @@ def render(
     text = columns.table(names, rows, width=width, color=color)
     rest = sum(1 for each in found if each.own) - len(shown)
     more = f"; {counted(rest, 'more function')}" if rest else ""
-    return f"{text}{amount(whole, value_type.unit, color=color)} in all{more}\n"
+    in_all = f"{amount(whole, value_type.unit, color=color)} in all{more}\n"
+    return f"{text}{in_all}{unranked_line(len(unranked))}"

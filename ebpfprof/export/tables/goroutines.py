@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import ages, counted, duration, printable
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import waiting_for
 from ebpfprof.export.tables.goroutine_frames import base, frame_as_json, shown_frames, wrapped
@@ -24,6 +24,7 @@ from ebpfprof.profile.goroutines import (
 from ebpfprof.profile.stuck import Stuck, stuck
 
 _MAX_STATES: Final = 6
+_MAX_IDS: Final = 10
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
 _NUMBERS: Final = {4: "four", 8: "eight"}
@@ -53,7 +54,11 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
         head = _head(group, dump.apart_ns, each_alone=each_alone)
         shown = (_alarm if _is_leak(group) else _bold)(head, color=color)
         parts.append("\n" + _fitting(shown, head, width))
-        about = [_about_channels(group, waiting), *_about_waits(group)]
+        about = [
+            "" if each_alone else f"{_INDENT}{ids(group.goroutines)}",
+            _about_channels(group, waiting),
+            *_about_waits(group),
+        ]
         parts += [fitting(line, width) for line in about if line]
         parts.append(stack(group, width))
     return "".join(parts)
@@ -150,7 +155,8 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
     first, number = group.first, len(group.goroutines)
     words = [first.state]
     if group.longest_ns > apart_ns:
-        words.append(f"for at least {duration(group.longest_ns)}")
+        some = f"{group.timed} of them " if group.timed < number else ""
+        words.append(f"{some}for at least {ages(group.newest_ns, group.longest_ns)}")
     elif group.standing == number:
         words.append("did not move" if number == 1 else "none moved")
     elif group.standing:
@@ -165,6 +171,14 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
         words.append(" ".join(sorted(labels)))
     which = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
     return printable(f"{which}: {', '.join(words)}")
+
+
+def ids(goroutines: Sequence[DumpedGoroutine]) -> str:
+    """The ids of goroutines in a sentence: "goroutines 4, 5, 6 and 90 more"."""
+    shown = ", ".join(str(each.goid) for each in goroutines[:_MAX_IDS])
+    more = len(goroutines) - _MAX_IDS
+    noun = "goroutine" if len(goroutines) == 1 else "goroutines"
+    return f"{noun} {shown}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def _is_leak(group: GoroutineGroup) -> bool:

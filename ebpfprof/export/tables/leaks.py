@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import ages, counted, duration, printable
 from ebpfprof.export.tables.goroutine_frames import frame_as_json
 from ebpfprof.export.tables.goroutines import fitting, stack
 from ebpfprof.profile.goroutines import GoroutineDump
@@ -54,6 +54,8 @@ def encode(dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: i
                     "only_grows": each.only_grows,
                     "growth_per_minute": round(each.per_minute, 3),
                     "oldest_at_least_s": each.oldest_ns / 1e9,
+                    "newest_at_least_s": each.newest_ns / 1e9,
+                    "moving": each.is_alive,
                     "can_never_go_on": each.group.first.can_never_go_on,
                     "leaked": each.group.first.is_leaked,
                     "stack": [frame_as_json(frame) for frame in each.group.first.frames],
@@ -74,7 +76,10 @@ def head(each: Suspects, count: int) -> str:
     words = [f"+{each.per_minute:.3g} a minute"] if each.only_grows else []
     words.append(f"{count} now")
     if each.oldest_ns > 0:
-        words.append(f"oldest at least {duration(each.oldest_ns)}")
+        alive = "alive " if each.is_alive else ""
+        words.append(f"{alive}for at least {ages(each.newest_ns, each.oldest_ns)}")
+    if each.is_alive:
+        return printable(f"{', '.join(words)}: they move, but do not end")
     if each.others:
         words.append(f"{each.others} more that may go on")
     if first.can_never_go_on:

@@ -16,8 +16,10 @@ _HEADINGS = ("Delay", "Share", "Count", "Mean", "Held", "Lock")
 def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: bool) -> str:
     """The first `limit` locks, each with the places that released it and that waited for it.
 
-    "Held" is the mean of the holds of known length. For `width` and `color` see columns.table(),
-    which makes text of the target printable. Ends with a newline.
+    "Held" is the mean of the holds of known length. Where too few releases of a lock were recorded
+    (profile.evidence), it has neither a count nor means, and no places that released it. For
+    `width` and `color` see columns.table(), which makes text of the target printable. Ends with a
+    newline.
     """
     whole_ns = sum(lock.delay_ns for lock in locks)
     rows = [row for lock in locks[:limit] for row in _rows(lock, whole_ns)]
@@ -27,22 +29,24 @@ def render(locks: Sequence[Lock], *, limit: int = 10, width: int | None, color: 
 
 def _rows(lock: Lock, whole_ns: int) -> Iterator[columns.Row]:
     where = f"{lock.type or 'semaphore'} at {lock.address:#x}"
+    is_known = lock.are_releases_known
     cells = (
         duration(lock.delay_ns),
         share(lock.delay_ns, whole_ns) or "-",
-        str(lock.contentions),
-        duration(lock.delay_ns / lock.contentions) if lock.contentions else "-",
-        duration(lock.held_ns / lock.holds) if lock.holds else "-",
+        str(lock.contentions) if is_known else "-",
+        duration(lock.delay_ns / lock.contentions) if lock.contentions and is_known else "-",
+        duration(lock.held_ns / lock.holds) if lock.holds and is_known else "-",
     )
     after = f" ({where})" if lock.name and lock.address else ""
     yield columns.Row(cells, lock.name or where, after=after)
-    yield from _places("released", lock.releases)
+    if is_known:
+        yield from _places("released", lock.releases)
     yield from _places("waited for", lock.waits)
     yield from _places("still waited for", lock.still_waiting)
 
 
 def _places(verb: str, samples: Sequence[Sample]) -> Iterator[columns.Row]:
-    sums = operation_sums(samples)
+    sums = [each for each in operation_sums(samples) if each.is_ranked]
     for each in sums[:_PLACES]:
         line = f", {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""
         yield columns.Row(

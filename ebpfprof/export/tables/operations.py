@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ebpfprof.console.text import printable
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
+from ebpfprof.profile.evidence import few_releases, is_ranked, unranked_line
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Frame, Profile, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
@@ -29,7 +31,7 @@ class OperationSums:
     """The sums of all samples with one operation called from one line, and woken by one `waker`.
 
     `count` is the sum of their first values, `value` the sum of their last ones, `share` the part
-    (0 to 1) of the last values of all samples, `variance` that of `value`. Text comes from the
+    (0 to 1) of the last values of all ranked rows, `variance` that of `value`. Text comes from the
     target unchanged: pass it through text.printable() before a terminal.
     """
 
@@ -52,6 +54,11 @@ class OperationSums:
         return math.sqrt(self.variance) / self.value if self.value else 0.0
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether `value` is known well enough for a rank and a share."""
+        return is_ranked(self.value, self.variance)
+
+    @property
     def mean(self) -> float:
         """The mean value of one event."""
         return self.value / self.count if self.count else 0.0
@@ -60,7 +67,8 @@ class OperationSums:
 def operation_sums(samples: Iterable[Sample], module: str = "") -> list[OperationSums]:
     """The sums for each operation and the line that called it, largest value first.
 
-    Where samples are pairs, for each of these and what woke it.
+    Rows that have no rank (profile.evidence) come last, and have no share. Where samples are pairs,
+    for each of these and what woke it.
 
     `module` is the path of the program's main module, "" if it is not known.
     """
@@ -79,14 +87,18 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
             own = frame_of_program(waiter_of(sample).frames, module)
             if own:
                 programs.setdefault(key, Counter())[own] += sample.values[-1]
-    whole = sum(value for _, value in sums.values())
-    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0][0], item[0][1] or ()))
+    ranked = {key for key, (_, value) in sums.items() if is_ranked(value, variances[key])}
+    whole = sum(value for key, (_, value) in sums.items() if key in ranked)
+    ordered = sorted(
+        sums.items(),
+        key=lambda item: (item[0] not in ranked, -item[1][1], item[0][0], item[0][1] or ()),
+    )
     return [
         OperationSums(
             *key[0],
             count=count,
             value=value,
-            share=value / whole if whole else 0.0,
+            share=value / whole if whole and key in ranked else 0.0,
             variance=variances[key],
             program=programs[key].most_common(1)[0][0] if key in programs else None,
             waker=key[1],
@@ -113,10 +125,18 @@ def render(
 
     A profile of a single value has no column for its count, and no mean; one whose count says
     nothing has neither, too. Each row has one line if it `is_short`. Estimates have their standard
-    errors beside them.
+    errors beside them. Rows without a rank are left out, and counted below. Releases of locks have
+    no rows if too few were recorded: the text says how to record them.
     """
-    found = operation_sums(profile.samples, profile.module)[:limit]
     unit = profile.sample_types[-1].unit
+    if said := few_releases(profile):
+        whole = amount(sum(each.values[-1] for each in profile.samples), unit, color=color)
+        return f"{whole} of waiting for locks. {printable(said, ascii_only=not color)}\n"
+    rows_found = operation_sums(profile.samples, profile.module)
+    found = [each for each in rows_found if each.is_ranked][:limit]
+    below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
+    if not found:
+        return below_table
     names = [table.value, "Share", table.count, "Mean", "Operation", table.place[0]]
     is_single = len(profile.sample_types) == 1 or not table.count
     if is_single:
@@ -139,7 +159,7 @@ def render(
             continue
         below = f"{each.file}:{each.line}" if each.file else ""
         rows.append(columns.Row(cells, each.function, below=below, origin=_origin(each)))
-    return columns.table(names, rows, left=2, width=width, color=color)
+    return columns.table(names, rows, left=2, width=width, color=color) + below_table
 
 
 def _origin(each: OperationSums) -> str:

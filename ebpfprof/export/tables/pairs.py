@@ -6,6 +6,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.operations import CalledOperation, operation_sums
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
+from ebpfprof.profile.evidence import unranked_line
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Profile
 
@@ -22,9 +23,13 @@ def render(
     """The first rows as a table (see columns.table()), with the headings of `table`.
 
     Each row has one line if it `is_short`, else a second one with what each did, and where.
-    Estimates have their standard errors beside them.
+    Estimates have their standard errors beside them; rows without a rank are counted below.
     """
-    found = operation_sums(profile.samples, profile.module)[:limit]
+    rows_found = operation_sums(profile.samples, profile.module)
+    found = [each for each in rows_found if each.is_ranked][:limit]
+    below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
+    if not found:
+        return below_table
     unit = profile.sample_types[-1].unit
     is_estimate = any(each.variance for each in found)
     names = [table.value, *(["Error"] if is_estimate else []), table.count]
@@ -41,7 +46,7 @@ def render(
         below = ["" if is_short else _what(place) for place in (waiter, waker)]
         name = columns.Name(waiter.function, below[0])
         rows.append(columns.Row(cells, waker.function, below=below[1], beside=name))
-    return columns.table(names, rows, left=2, width=width, color=color)
+    return columns.table(names, rows, left=2, width=width, color=color) + below_table
 
 
 def _what(place: CalledOperation) -> str:

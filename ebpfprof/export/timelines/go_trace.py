@@ -124,6 +124,8 @@ class _Writer:
         self._threads: dict[int, _Batches] = {}
         self._texts = _Table()
         self._stacks: dict[tuple[StackCall, ...], int] = {}
+        self._frames: dict[int, tuple[int, int, int]] = {}
+        """By pc."""
         self._keys: dict[int, int] = {}
         self._g_numbers: dict[int, int] = defaultdict(int)
         self._p_numbers: dict[int, int] = defaultdict(int)
@@ -232,10 +234,25 @@ class _Writer:
             shown = calls[:_MOST_FRAMES]
             row = [number, len(shown)]
             for call in shown:
-                frame = call.frame
-                names = self._texts.id_of(frame.function), self._texts.id_of(frame.file)
-                row += [call.address, *names, max(0, frame.line)]
+                row += self._frame_of(call)
             yield bytes([_STACK]) + _numbers(*row)
+
+    def _frame_of(self, call: StackCall) -> tuple[int, int, int, int]:
+        """The pc, function, file and line of a call, with a pc that no other frame has.
+
+        Readers keep frames by pc (internal/trace/generation.go, addStacks, Go 1.23 to 1.27): of
+        two with one pc they show the first. Go's own tracer writes the address behind the call, or
+        behind what stands in the code for a call that was inlined (runtime/tracestack.go,
+        fpunwindExpand). Calls in C and in the kernel may still share an address: the next one that
+        is free is as good, since readers look up nothing by it.
+        """
+        frame = call.frame
+        names = self._texts.id_of(frame.function), self._texts.id_of(frame.file)
+        place = (*names, max(0, frame.line))
+        pc = call.pc + 1
+        while self._frames.setdefault(pc, place) != place:
+            pc += 1
+        return pc, *place
 
     def _text_rows(self) -> Iterator[bytes]:
         for text, number in self._texts.ids.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import counted, duration, printable, to_type
+from ebpfprof.console.text import ages, counted, printable
+from ebpfprof.errors import to_type
 from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
@@ -19,7 +19,7 @@ _MOST: Final = 3
 
 
 def sentences(
-    hanging: Mapping[GoroutineState, tuple[int, int]],
+    hanging: Mapping[GoroutineState, tuple[int, int, int]],
     looks: GoroutineLooks,
     translator: StackTranslator,
     pid: int,
@@ -29,8 +29,8 @@ def sentences(
     `hanging` is that of LookedDelays. Raises GoTableError if the binary's tables contradict
     themselves.
     """
-    found = defaultdict[tuple[str, str, str, int], tuple[int, int]](lambda: (0, 0))
-    for state, (count, longest_ns) in hanging.items():
+    found: dict[tuple[str, str, str, int], tuple[int, int, int]] = {}
+    for state, (count, oldest_ns, newest_ns) in hanging.items():
         at = looks.sampler.park_at(state.pcs)
         stack = None if at is None else translator.stack("block", state.pcs[at:])
         if stack is None:
@@ -39,15 +39,16 @@ def sentences(
         name, line = operation(frames), caller(frames)
         if name in NEVER_IDLE:
             key = name, line.function, line.file, line.line
-            before, before_ns = found[key]
-            found[key] = before + count, max(before_ns, longest_ns)
+            before, most_ns, least_ns = found.get(key, (0, oldest_ns, newest_ns))
+            found[key] = before + count, max(most_ns, oldest_ns), min(least_ns, newest_ns)
     ordered = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
     sentences = [
         printable(
-            f"{counted(count, 'goroutine')} of process {pid} did not move for {duration(ns, 2)} or "
-            f"longer: {name} in {function} ({file.rpartition('/')[2]}:{line})."
+            f"{counted(count, 'goroutine')} of process {pid} did not move for "
+            f"{ages(newest_ns, oldest_ns, 2)} or longer: {name} in {function} "
+            f"({file.rpartition('/')[2]}:{line})."
         )
-        for (name, function, file, line), (count, ns) in ordered[:_MOST]
+        for (name, function, file, line), (count, oldest_ns, newest_ns) in ordered[:_MOST]
     ]
     if sentences:
         sentences[-1] += to_type(f"ebpfprof dump --pid {pid}")

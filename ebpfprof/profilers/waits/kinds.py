@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ebpfprof.profile.evidence import is_unknown_release
 from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profile.wakers import are_pairs
@@ -30,7 +31,7 @@ def _is_release(sample: Sample) -> bool:
     frames = sample.locations[0].frames if sample.locations else ()
     if not frames:
         return False
-    if frames[0].function == _LOST_RELEASES:
+    if frames[0].function == _LOST_RELEASES or is_unknown_release(sample):
         return True
     package, _, name = frames[0].function.partition(".")
     return package in ("sync", "internal/sync", "runtime") and "unlock" in name.lower()

@@ -133,6 +133,8 @@ class LockTable:
 
 def lock_use(translator: StackTranslator, return_pcs: Sequence[int]) -> LockUse | None:
     """What the stack of a wait or a release tells about its lock; None if it tells nothing."""
+    if not return_pcs:  # of a release that was not recorded
+        return None
     try:
         frames = translator.frames(return_pcs)
     except Exception:  # a corrupt table: wait_samples() reports it

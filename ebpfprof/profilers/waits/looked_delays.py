@@ -9,7 +9,7 @@ Go's delay of a wait ends when the goroutine is woken (runtime/chan.go, sema.go:
 so the time until it runs again is not in it. As in Go's own profile a wait counts when it ends.
 
 A release is charged what it made others wait. Which release that was only probes know; how much
-waiting there is to be charged, looks know better.
+waiting there is to be charged, looks know better. What probes can't tell is charged to none.
 
 Windows may miss bursts that looks see. If a stack waited more than twice as long as windows make
 it, its count is that time over the mean wait that probes saw. Probes make short waits longer, so
@@ -18,7 +18,7 @@ these are at least so many; all that is added is in the standard error.
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.stack_starts import STATES
+from ebpfprof.profile.evidence import LEAST_WINDOWS
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.locks import lock_use
 from ebpfprof.profilers.waits.looked_pairs import pairs_of
@@ -69,9 +70,11 @@ class LookedDelays:
     looks: GoroutineLooks
     has_wakers: bool = False
     """Whether there are sums by waker, too."""
+    has_releases: bool = True
+    """Whether releases of locks are recorded."""
     _is_looking: bool = False
     _told: dict[tuple[str, Waker | None, *_Key], tuple[float, int]] = field(default_factory=dict)
-    _hanging: dict[GoroutineState, tuple[int, int]] = field(default_factory=dict)
+    _hanging: dict[GoroutineState, tuple[int, int, int]] = field(default_factory=dict)
     _base: StateTotals | None = None
     _past: dict[_Key, _Waited] = field(default_factory=dict)
 
@@ -114,7 +117,7 @@ class LookedDelays:
             found.append(replace(total, count=count, delay_ns=delay_ns))
         return found
 
-    def hanging(self) -> dict[GoroutineState, tuple[int, int]]:
+    def hanging(self) -> dict[GoroutineState, tuple[int, int, int]]:
         """What goroutines do that have not moved for long, how many, and for how long at least.
 
         Of the end of the looks, if they have ended.
@@ -133,12 +136,14 @@ class LookedDelays:
         totals: Sequence[StackTotal],
         coverage: WindowCoverage,
         exact: Mapping[KnownStack, tuple[float, float]],
+        uncharged: Mapping[int, float],
         is_lock: StackTeller,
         is_runtime_lock: StackTeller,
     ) -> tuple[list[StackTotal], WindowCoverage]:
         """The totals of windows with delays from looks, and the coverage with their errors.
 
-        `exact` are the counts and delays (ns) of times in which every event was recorded.
+        `exact` are the counts and delays (ns) of times in which every event was recorded,
+        `uncharged` those of waiting for locks until the ends of windows (WindowSums.uncharged).
         `is_lock` tells whether a stack waits for a lock whose release the mutex profile shows,
         `is_runtime_lock` whether it releases one of the runtime's own.
         """
@@ -150,16 +155,19 @@ class LookedDelays:
             if stack.waker is None
         }
         block, missed = _split_by_lock(totals, known, waited, mean_ns)
-        locks = [each for key, each in waited.items() if is_lock(key[1])]
+        locks = _waited_for_locks(block, known, is_lock)
         theirs = [e for e in totals if e.kind == "mutex" and not is_runtime_lock(e.return_pcs)]
-        mutex, missed_releases = _mutex(theirs, known, locks, factor, mean_ns)
+        mutex = []
+        if self.has_releases:
+            mutex = _mutex(theirs, known, locks, uncharged, coverage, mean_ns)
+        unknown_ns = sum(each.delay_ns for each in mutex if not each.return_pcs)
         mutex += [
             replace(each, delay_variance=factor * each.delay_variance)
             for each in totals
             if each.kind == "mutex" and is_runtime_lock(each.return_pcs)
         ]
         pairs = pairs_of(block, totals, exact, factor) if self.has_wakers else []
-        found = {"block": (block, missed), "mutex": (mutex, missed_releases)}
+        found = {"block": (block, missed), "mutex": (mutex, 0.0)}
         deviations = {
             kind: replace(
                 before := coverage.deviations.get(kind, Deviation()),
@@ -173,8 +181,9 @@ class LookedDelays:
         }
         if pairs:  # they make up the block profile
             deviations["wakers"] = deviations["block"]
+        looks = self.looks.totals().looks
         return [*block, *mutex, *pairs], replace(
-            coverage, deviations=deviations, looks=self.looks.totals().looks
+            coverage, deviations=deviations, uncharged_ns=unknown_ns, looks=looks
         )
 
     def _waited(self) -> dict[_Key, _Waited]:
@@ -306,38 +315,80 @@ def _have_missed(seen_ns: float, looked_ns: float, hits: int) -> bool:
     return hits >= _ENOUGH_HITS and looked_ns > _MISSED * seen_ns
 
 
+def _waited_for_locks(
+    block: Sequence[StackTotal], exact: _Exact, is_lock: StackTeller
+) -> dict[int, _Waited]:
+    """For each lock, what the block profile says of it beyond the times without a pause."""
+    found = defaultdict[int, _Waited](_Waited)
+    for each in block:
+        if is_lock(each.return_pcs):
+            _, before_ns = exact.get(("block", *_key_of(each)), (0.0, 0.0))
+            ns = max(0.0, each.delay_ns - before_ns)
+            _sum_up(found[each.sema], _Waited(ns, variance=each.delay_variance))
+    return dict(found)
+
+
 def _mutex(
     totals: Sequence[StackTotal],
     exact: _Exact,
-    locks: Sequence[_Waited],
-    factor: float,
+    locks: Mapping[int, _Waited],
+    uncharged: Mapping[int, float],
+    coverage: WindowCoverage,
     mean_ns: float,
-) -> tuple[list[StackTotal], float]:
-    """The totals, and how many releases windows missed."""
+) -> list[StackTotal]:
+    """The releases of each lock, which make up what goroutines waited for it.
+
+    What no recorded release accounts for has no return addresses: by windows that ended before the
+    release came, and by looks that found more waiting than windows did.
+    """
+    by_lock: dict[int, list[StackTotal]] = {sema: [] for sema in locks}
+    for each in totals:
+        by_lock.setdefault(each.sema, []).append(each)
+    others_ns = sum(ns for sema, ns in uncharged.items() if sema not in by_lock)
+    found = []
+    for sema, releases in by_lock.items():
+        left_ns = uncharged.get(sema, 0.0) if sema > OTHER_LOCKS else others_ns
+        found += _releases(sema, releases, exact, locks.get(sema), left_ns, coverage, mean_ns)
+    return found
+
+
+def _releases(
+    sema: int,
+    totals: Sequence[StackTotal],
+    exact: _Exact,
+    waited: _Waited | None,
+    left_ns: float,
+    coverage: WindowCoverage,
+    mean_ns: float,
+) -> list[StackTotal]:
+    """The releases of one lock; `left_ns` is the waiting until the ends of windows.
+
+    If no look found that a goroutine waited for it (`waited`), all waits together are hardly longer
+    than the time between two looks.
+    """
     before = [exact.get(("mutex", *_key_of(each)), (0.0, 0.0)) for each in totals]
     more = [max(0.0, each.delay_ns - ns) for each, (_, ns) in zip(totals, before, strict=True)]
-    seen_ns, waited_ns = sum(more), sum(each.ns for each in locks)
-    hits = sum(each.hits for each in locks)
-    variance = sum(each.variance for each in locks) or mean_ns**2
-    if hits < _ENOUGH_HITS:  # then looks only bound what windows saw
-        error_ns = math.sqrt(variance)
-        waited_ns = min(max(seen_ns, waited_ns - 2 * error_ns), waited_ns + 2 * error_ns)
-    have_missed = _have_missed(seen_ns, waited_ns, hits)
-    if have_missed:  # then all that was seen tells better who made others wait
-        more = [float(each.delay_ns) for each in totals]
-    ratio = waited_ns / sum(more) if sum(more) > 0 else 0.0
-    relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
-    found, missed = [], 0.0
+    seen_ns = sum(more)
+    waited = waited or _Waited(min(seen_ns, mean_ns), variance=mean_ns**2)
+    waited_ns = waited.ns
+    is_known = coverage.windows >= LEAST_WINDOWS
+    known_part = seen_ns / (seen_ns + left_ns) if is_known and seen_ns > 0 else 0.0
+    known_ns = min(seen_ns, known_part * waited_ns)
+    ratio = known_ns / seen_ns if seen_ns > 0 else 0.0
+    relative = waited.variance / waited_ns**2 if waited_ns > 0 else 0.0
+    factor = coverage.factor if coverage.windows > 1 else 1.0
+    found = []
     for total, (before_count, before_ns), more_ns in zip(totals, before, more, strict=True):
         own = factor * total.delay_variance / more_ns**2 if more_ns > 0 else 0.0
         delay_ns = round(before_ns + ratio * more_ns)
         of_total = (ratio * more_ns) ** 2 * (relative + own)
-        count = total.count
-        if have_missed:
-            count = max(count, before_count + ratio * count)
-            missed += count - total.count
-        found.append(replace(total, count=count, delay_ns=delay_ns, delay_variance=of_total))
-    return found, missed
+        count = total.count if is_known else before_count
+        if count > 0 or delay_ns:
+            found.append(replace(total, count=count, delay_ns=delay_ns, delay_variance=of_total))
+    if (unknown_ns := round(waited_ns - known_ns)) > 0:
+        of_unknown = unknown_ns**2 * relative
+        found.append(StackTotal("mutex", sema, (), 0.0, unknown_ns, (), of_unknown))
+    return found
 
 
 def _add(waited: _Waited, total: StateTotal, before: StateTotal | None) -> None:
@@ -361,7 +412,8 @@ def tellers(go: GoTarget, translator: StackTranslator) -> tuple[StackTeller, Sta
 
     def is_runtime_lock(return_pcs: tuple[int, ...]) -> bool:
         with suppress(SymbolizerError):
-            leaf = translator.frames(return_pcs)[0].function if go.runtime_locks else ""
+            has_leaf = go.runtime_locks and bool(return_pcs)
+            leaf = translator.frames(return_pcs)[0].function if has_leaf else ""
             return leaf.startswith("runtime.unlock")
         return False
 

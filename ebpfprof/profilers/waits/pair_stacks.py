@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.model import Location
 from ebpfprof.profile.wakers import NO_GOROUTINE, UNKNOWN_WAKER, WOKEN_BY
 from ebpfprof.profilers.waits.stacks import WaitStack
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.waits.stacks import StackTranslator
 
 _UNKNOWN: Final = WaitStack((UNKNOWN_WAKER,), is_cut=False, key=0)
+UNKNOWN: Final = WaitStack((UNKNOWN_RELEASE,), is_cut=False, key=1)
+"""The stack of releases that were not recorded, which have no return addresses."""
 
 
 def stack_of(translator: StackTranslator, total: StackTotal) -> WaitStack | None:
@@ -26,6 +29,8 @@ def stack_of(translator: StackTranslator, total: StackTotal) -> WaitStack | None
 
     Raises GoTableError if the binary's tables contradict themselves.
     """
+    if not total.return_pcs:
+        return UNKNOWN
     if total.waker is None:
         return translator.stack(total.kind, total.return_pcs)
     waiter = translator.stack("block", total.return_pcs)

@@ -116,7 +116,9 @@ class WaitsProfiler(HasSnapshots):
         windows = self._windows.get(number)
         if windows is None:
             delays = self._delays[number] = LookedDelays(
-                opened.looks, has_wakers=self.collector.has_wakers
+                opened.looks,
+                has_wakers=self.collector.has_wakers,
+                has_releases="mutex" in self._options.kinds,
             )
             share = self._options.max_overhead / 100
             windows = Windows(
@@ -228,7 +230,7 @@ class WaitsProfiler(HasSnapshots):
             _, go = self._opened[number]
             found.holds = windows.holds()
             found.totals, found.coverage = self._delays[number].applied(
-                *(windows.totals(), windows.coverage(), windows.exact()),
+                *(windows.totals(), windows.coverage(), windows.exact(), windows.uncharged()),
                 *tellers(go, self._translators[number]),
             )
         elif settled:

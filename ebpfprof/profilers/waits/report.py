@@ -63,7 +63,7 @@ class RecordedWaits(RecordedData):
     parked: ParkedAtEnd | None = None
     standing: StandingGoroutines | None = None
     unread: Exception | None = None
-    hanging: Mapping[GoroutineState, tuple[int, int]] = field(default_factory=dict)
+    hanging: Mapping[GoroutineState, tuple[int, int, int]] = field(default_factory=dict)
     """See LookedDelays.hanging."""
     idle: Mapping[tuple[int, ...], IdleBehaviour] = field(default_factory=dict)
     """Goroutines that are idle by behaviour, by the return addresses of their stacks."""

@@ -136,14 +136,10 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A lock at a window's end: the waiting time for it since its last release, in ns.
-
-    `releaser` is the stack of the last recorded release, None without one.
-    """
+    """A lock at a window's end: the waiting time for it since its last release, in ns."""
 
     sema: int
     left_ns: int
-    releaser: KnownStack | None
 
 
 class KnownStack(NamedTuple):

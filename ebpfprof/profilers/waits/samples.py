@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 from ebpfprof.profile.model import Label, Sample
-from ebpfprof.profilers.waits.pair_stacks import bare_stack_of, stack_of
+from ebpfprof.profilers.waits.pair_stacks import UNKNOWN, bare_stack_of, stack_of
 from ebpfprof.profilers.waits.rows import StackTotal
 from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
 from symbolizer.errors import TooMuchToRead
@@ -78,11 +78,12 @@ def wait_samples(
         cut += total.count if stack.is_cut else 0
     # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile). A pair may have
     # none: of an event that was counted with the waker before (bpf/waits/wakers.h).
+    # Of releases that were not recorded, nobody knows how many there were.
     least = 0 if any(total.waker for total, _ in totals) else 1
     samples = [
         Sample(
             stack.locations,
-            (max(least, int(each.count)), each.delay_ns),
+            (max(least if stack is not UNKNOWN else 0, int(each.count)), each.delay_ns),
             labels,
             each.delay_variance,
             together(each.behaviours),

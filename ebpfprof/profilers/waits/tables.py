@@ -134,10 +134,7 @@ class WaitTables:
         found = []
         for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
             left_ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
-            self.stacks.read({int(lock["releaser"])})
-            releaser = self.stacks.get(int(lock["releaser"]))
-            sema = key & ((1 << _TARGET_SHIFT) - 1)
-            found.append(QueueRow(sema, left_ns, releaser))
+            found.append(QueueRow(key & ((1 << _TARGET_SHIFT) - 1), left_ns))
         return found
 
     def forget(self, index: int) -> None:

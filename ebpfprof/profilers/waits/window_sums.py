@@ -3,7 +3,8 @@
 The probes record waits that end in a window. For a wait that goes on beyond the window, the part in
 the window counts, too, but only once the wait has ended: Go's profiles don't have waits that last
 until the end of the recording. And the time that goroutines waited for a lock until a window's end
-belongs to a later release that no probe saw: we charge it to a recorded release of the same lock.
+belongs to a later release that no probe saw: we charge it to none. It is most of the time where
+locks are held for longer than a window.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 from ebpfprof.console.text import duration, percent
 from ebpfprof.goruntime.parked import Wait
 from ebpfprof.overhead.estimator import Estimate, of_differences
+from ebpfprof.profile.evidence import FEW_RELEASES, MAX_UNKNOWN
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
 
 _KINDS: Final = ("block", "mutex", "wakers")
@@ -68,7 +70,7 @@ class WindowCoverage:
     """How much of the time of one target was recorded: `recorded_ns` of `stood_for_ns`.
 
     `windows` counts the windows besides times in which every event was recorded. `deviations` has
-    a key for each kind. `uncharged_ns` is waiting time for locks without a release in a window.
+    a key for each kind. `uncharged_ns` is waiting time for locks whose release no window recorded.
     `has_paused`: the probes were detached at some time, in this time or before.
     """
 
@@ -165,8 +167,14 @@ class WindowCoverage:
         """In words, what the mutex profile lacks: waits that no release was charged for."""
         if kind != "mutex" or self.uncharged_ns <= 0:
             return []
-        waited = duration(self.uncharged_ns)
-        return [f"not charged: {waited} of waiting for locks without a recorded release"]
+        delay_ns = self.deviations.get(kind, Deviation()).delay_ns
+        delay_ns += (
+            0.0 if self.looks else self.uncharged_ns
+        )  # looks charge it to an unknown release
+        if self.uncharged_ns <= MAX_UNKNOWN * delay_ns:
+            return [f"not recorded: the releases of {duration(self.uncharged_ns)} of waiting"]
+        share = percent(min(1.0, self.uncharged_ns / delay_ns)) if delay_ns else "all"
+        return [f"{FEW_RELEASES}: those of {share} of the delay are not known"]
 
 
 class WindowSums:
@@ -176,7 +184,7 @@ class WindowSums:
         self._until_ns = 0  # the time before is accounted for
         self._estimate = Estimate[KnownStack | str]()
         self._open = dict[Wait, dict[KnownStack, float]]()
-        self._unclaimed = dict[int, float]()  # by semaphore
+        self._uncharged = dict[int, float]()
         self._last: tuple[Found, Sequence[OngoingWait], int] = {}, (), 1
         self._told = dict[KnownStack, tuple[float, float]]()
         self._corrections = dict[str, float]()  # of counts, by kind: by what activity told
@@ -215,7 +223,8 @@ class WindowSums:
         self._note_correction(found, weight * (often - 1))
         sums: Found = {stack: (often * count, ns) for stack, (count, ns) in found.items()}
         for queue in queues:
-            self._charge(sums, queue, weight)
+            before_ns = self._uncharged.get(queue.sema, 0.0)
+            self._uncharged[queue.sema] = before_ns + weight * queue.left_ns
         for each in ongoing:
             _put(sums, each.stack, each.ns)
         for kind in _KINDS:
@@ -312,6 +321,10 @@ class WindowSums:
                 found[each.stack] = count, max(0.0, ns - part * each.ns)
         return found
 
+    def uncharged(self) -> dict[int, float]:
+        """By semaphore, the waiting time (ns, scaled) until the ends of windows."""
+        return dict(self._uncharged)
+
     def coverage(self, until_ns: int | None = None) -> WindowCoverage:
         """How much was recorded; with `until_ns`, of the time that totals(until_ns) covers."""
         estimate = self._estimate
@@ -323,7 +336,7 @@ class WindowSums:
                 deviations[kind] = Deviation(
                     *(sums.count, sums.delay_ns, count_variance, delay_variance)
                 )
-        uncharged_ns = sum(self._unclaimed.values())
+        uncharged_ns = sum(self._uncharged.values())
         return WindowCoverage(
             estimate.recorded_ns,
             estimate.stood_for_ns + max(0, (until_ns or 0) - self._until_ns),
@@ -340,17 +353,6 @@ class WindowSums:
             if isinstance(stack, KnownStack):
                 before = self._corrections.get(stack.kind, 0.0)
                 self._corrections[stack.kind] = before + factor * count
-
-    def _charge(self, sums: Found, queue: QueueRow, weight: float) -> None:
-        """Charge the waiting time for a lock at a window's end, and that of earlier windows."""
-        if queue.releaser is None:
-            before_ns = self._unclaimed.get(queue.sema, 0.0)
-            self._unclaimed[queue.sema] = before_ns + weight * queue.left_ns
-            return
-        _put(sums, queue.releaser, queue.left_ns)
-        unclaimed_ns = self._unclaimed.pop(queue.sema, 0.0)
-        if unclaimed_ns:
-            self._adjust(queue.releaser, unclaimed_ns)
 
     def _set_aside(self, ongoing: OngoingWait, weight: float) -> None:
         """Subtract the part of a wait that may never end; settle() adds it again."""

@@ -169,6 +169,11 @@ class Windows:
         with self._lock:
             return self._sums.coverage(self._until_ns())
 
+    def uncharged(self) -> dict[int, float]:
+        """By semaphore, waiting time (ns, scaled) whose release no window recorded."""
+        with self._lock:
+            return self._sums.uncharged()
+
     def _until_ns(self) -> int | None:
         """Now, while the recording goes on; None once its last window stands for the rest."""
         goes_on = self._thread is not None and self._thread.is_alive()

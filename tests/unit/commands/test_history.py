@@ -100,7 +100,7 @@ def test_the_list_has_the_dead_and_says_what_was_not_watched(folder: Path) -> No
         "  8  14:33-14:43      0 %       -          -  api",
         "  9  14:13-14:43    3.3 %    0 ns          -  old",
         " 42  14:13-14:43     83 %  25.0 s         29  prod/shop",
-        "~ estimated: --name NAME tells the errors.",
+        "~ estimated: --name NAME shows the errors.",
     ]
 
 

@@ -11,6 +11,7 @@ from ebpfprof.commands.diff import FORMATS as DIFFERENCES
 from ebpfprof.commands.recording_options import FORMATS, format_for, require_one_for_stdout
 from ebpfprof.console.output_file import named_for
 from ebpfprof.export import formats
+from ebpfprof.export.timelines import formats as timelines
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,11 @@ def test_idle_waits_are_hidden_where_people_read(name: str) -> None:
     assert formats.hides_idle(name, None) is (name in ("text", "html"))
     assert formats.hides_idle(name, False) is False
     assert formats.hides_idle(name, True) is (name != "pprof")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("x.trace", "go"), ("trace.out", "go"), ("x.pftrace", "perfetto"), ("x.svg", None)],
+)
+def test_the_ending_chooses_the_format_of_a_trace(name: str, found: str | None) -> None:
+    assert timelines.of_name(name) == found

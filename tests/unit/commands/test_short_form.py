@@ -10,7 +10,7 @@ NAME = "shop-7-20261125-161120"
 
 
 @pytest.mark.parametrize(
-    ("lines", "tables", "rows"), [(24, 3, 2), (24, 1, 10), (40, 3, 7), (10, 3, 1), (1000, 1, 10)]
+    ("lines", "tables", "rows"), [(24, 3, 2), (24, 1, 10), (40, 3, 8), (10, 3, 1), (1000, 1, 10)]
 )
 def test_rows_share_what_is_left(lines: int, tables: int, rows: int) -> None:
     assert rows_that_fit(lines, 80, ["Written", "Next", "Or", "lost"], tables) == rows

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.console.text import in_one_line, to_type, wrapped
+from ebpfprof.console.text import in_one_line, wrapped
+from ebpfprof.errors import to_type
 
 
 def test_lines_break_at_words() -> None:

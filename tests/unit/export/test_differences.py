@@ -7,6 +7,8 @@ import pytest
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
+from ebpfprof.profile.delta import normalized
+from ebpfprof.profile.idle import rule_of, split
 from ebpfprof.profile.model import Frame, Label, Profile, Sample
 from tests.unit.export.profiles import CPU, IDLE, SLEEPER
 from tests.unit.export.small_profile import LOCK, RECEIVE, SMALL, WORK
@@ -101,3 +103,17 @@ def test_the_largest_changes_come_first_and_the_rest_is_counted() -> None:
     assert names == [[f"f{n}" for n in range(23, 13, -1)], [f"f{n}" for n in range(10)]]
     assert "and 1 more place\n" in grown
     assert "and 2 more places" in shrunk
+
+
+def test_hidden_idle_waits_do_not_count_in_what_is_normalized() -> None:
+    """Twice as many idle waits would otherwise halve all others."""
+    more = [
+        replace(each, values=tuple(2 * value for value in each.values))
+        if rule_of("block", each)
+        else each
+        for each in IDLE.samples
+    ]
+    busier = replace(IDLE, samples=tuple(more))
+    shown = normalized(busier, IDLE, hides_idle=True)
+    assert split(shown)[0].samples == split(IDLE)[0].samples
+    assert split(normalized(busier, IDLE))[0].samples != split(IDLE)[0].samples

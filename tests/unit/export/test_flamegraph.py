@@ -80,7 +80,8 @@ def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
         assert not {"src", "href", "style"} & attributes.keys()
         assert not any(name.startswith("on") for name in attributes)
     scripts = [attributes for tag, attributes in page.tags if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "profile"}, {}]
+    documents = [{"type": "application/json", "id": name} for name in ("profile", "summary")]
+    assert scripts == [*documents, {}]
 
 
 def test_the_policy_allows_the_script_and_the_style_by_their_hashes() -> None:

@@ -57,15 +57,32 @@ def test_every_field_of_a_small_profile() -> None:
         ],
         "default": 1,
         "counted": "Count",
+        "words": {
+            "rows": "operations",
+            "value": "Delay",
+            "place": "Called from",
+            "headline": "of waiting:",
+            "events": "waits",
+            "nothing": "no goroutine waited and was woken",
+        },
         "period": 1,
         "period_type": {"type": "contentions", "unit": "count"},
         "stacks": [[0, 1], [0, 2, 3]],
         "values": [[2, 300], [1, 4500]],
+        "callers": [0, 0],
+        "own": [0, 0],
         "labels": [[], []],
         "idle": [0, -1],
         "idle_rules": [{"name": rule.name, "reason": rule.reason}],
         "comments": ["every event was recorded"],
     }
+
+
+def test_errors_are_written_where_values_are_estimates() -> None:
+    rough = replace(SMALL.samples[0], variance=25.0)
+    found = written(replace(SMALL, samples=(rough, SMALL.samples[1])))
+    assert (found["errors"], found["max_error"]) == ([5.0, 0.0], 0.5)
+    assert "errors" not in written(SMALL)
 
 
 def test_equal_frames_at_different_addresses_are_written_once() -> None:

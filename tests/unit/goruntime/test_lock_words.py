@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.lock_words import is_free
+from ebpfprof.goruntime.lock_words import is_free, stays_held
 
 LOCKED, WOKEN, STARVING, WAITER = 1, 2, 4, 8
 WRITERS, READERS, IN_MUTEX = 8, 12, 4
@@ -66,3 +66,22 @@ def test_a_rwmutex_is_free_for_writers_without_readers_and_for_readers_without_a
 )
 def test_a_waitgroup_is_done_if_its_counter_is_0(state: int, sema: int, expected: bool) -> None:
     assert is_free("sync.WaitGroup", {"state": state, "sema": sema}, 8) is expected
+
+
+MUTEX_HELD = {"state": 1, "sema": 0}
+
+
+def test_a_mutex_stays_held_while_others_come_to_wait() -> None:
+    spun = {"state": 1 | 2, "sema": 0}
+    more = {"state": 1 | 2 << 3, "sema": 0}
+    assert stays_held("sync.Mutex", [MUTEX_HELD, spun, more])
+    assert not stays_held("sync.Mutex", [more, MUTEX_HELD])  # a waiter was woken
+    assert not stays_held("sync.Mutex", [more, {"state": 2 << 3, "sema": 0}, more])
+
+
+def test_readers_stay_while_others_come_behind_a_writer() -> None:
+    held = {"state": 1, "writers": 0, "readers": 0, "count": 1 - (1 << 30), "wait": 1}
+    more = {**held, "count": 3 - (1 << 30)}
+    assert stays_held("sync.RWMutex", [held, more])
+    assert not stays_held("sync.RWMutex", [more, held])
+    assert not stays_held("sync.RWMutex", [held, {**more, "wait": 0}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
@@ -112,3 +114,30 @@ def test_what_can_never_go_on_is_certain_at_the_first_look() -> None:
 def test_ids_of_a_hostile_target_are_no_error() -> None:
     hostile = [goroutine((1 << 64) - 1), goroutine((1 << 64) - 1, 2), *group(7, 7, 7)]
     assert looks(hostile, hostile, group(7), hostile) == []
+
+
+CREATOR = Frame("main.open", "/src/open.go", 3)
+
+
+def born(look: int, *goids: int, state: str = "select") -> list[DumpedGoroutine]:
+    """Goroutines of one creator that move at each look."""
+    return [replace(goroutine(goid, look, state), created_by=CREATOR) for goid in goids]
+
+
+def test_goroutines_that_move_and_do_not_end_are_found_by_their_creator() -> None:
+    (found,) = looks(*(born(number, *range(1, 20 + 10 * number)) for number in range(4)))
+    assert (found.is_alive, found.only_grows) == (True, True)
+    assert (found.newest_ns, found.oldest_ns) == (0, 30 * SECOND_NS)
+
+
+def test_goroutines_that_end_in_time_are_no_leak() -> None:
+    load = [born(number, *range(100 * number, 110 * number + 20)) for number in range(6)]
+    assert looks(*load) == []
+
+
+def test_goroutines_of_more_and_more_connections_are_no_leak() -> None:
+    served = [
+        [*born(number, *range(1, 20 + 10 * number)), *born(number, 999, state="IO wait")]
+        for number in range(4)
+    ]
+    assert looks(*served) == []

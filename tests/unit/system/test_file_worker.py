@@ -103,6 +103,29 @@ def test_a_busy_child_is_waited_for(worker: FileWorker) -> None:
     assert worker.ask("compute") == ("compute", [])
 
 
+def test_a_child_that_waits_for_a_processor_is_waited_for(worker: FileWorker) -> None:
+    """No process of the usual kind runs on this processor meanwhile but by the kernel's favour."""
+    pid, _ = worker.ask("pid")
+    processor = {max(os.sched_getaffinity(0))}
+    os.sched_setaffinity(pid, processor)
+    os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+    from_child, to_us = os.pipe()
+    ours = os.fork()
+    if not ours:
+        os.sched_setaffinity(0, processor)
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+        os.write(to_us, b"1")
+        end_s = monotonic() + 1.5 * PATIENCE_S
+        while monotonic() < end_s:
+            pass
+        os._exit(0)
+    assert os.read(from_child, 1)
+    assert worker.ask("pid") == (pid, [])
+    os.waitpid(ours, 0)
+    for fd in (from_child, to_us):
+        os.close(fd)
+
+
 def test_a_late_answer_is_noticed(worker: FileWorker, over: Path) -> None:
     request = "wait for", str(over)
     with pytest.raises(NoAnswerError):

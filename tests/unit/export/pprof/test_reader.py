@@ -175,7 +175,7 @@ def test_a_gzip_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch)
 
 OTHERS = {
     "block text": (b"--- contention:\ncycles/second=2600037637\n", "old text form"),
-    "mutex text": (b"--- mutex:\ncycles/second=1\n", "without `debug=`"),
+    "mutex text": (b"--- mutex:\ncycles/second=1\n", "without debug="),
     "heap text": (b"heap profile: 1: 2 [3: 4] @ heap/1048576\n", "old text form"),
     "goroutine text": (b"goroutine profile: total 9\n", "old text form"),
     "stacks": (b"goroutine 30 [chan receive, 2 minutes]:\nmain.f()\n", "old text form"),

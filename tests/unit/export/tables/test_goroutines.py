@@ -57,10 +57,12 @@ def test_equal_stacks_in_a_state_are_one_group_the_largest_first() -> None:
         "1 did not move in 500 ms, by four looks\n"
         "\n"
         "2 goroutines: chan receive, 1 did not move\n"
+        "    goroutines 18, 19\n"
         "    main.(*Pool).work                     pool.go:12\n"
         "    created by main.start in goroutine 1  main.go:30\n"
         "\n"
         "1 goroutine: select\n"
+        "    goroutine 1\n"
         "    main.main                             main.go:7\n"
         "    created by main.start in goroutine 1  main.go:30\n"
     )

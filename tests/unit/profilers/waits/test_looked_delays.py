@@ -68,10 +68,14 @@ def applied(
     delays: LookedDelays,
     *totals: StackTotal,
     exact: dict[KnownStack, tuple[float, float]] | None = None,
+    uncharged: dict[int, float] | None = None,
+    windows: int = 20,
 ) -> tuple[dict[Any, StackTotal], WindowCoverage]:
-    coverage = WindowCoverage(1, 100, 5, {"block": Deviation(1, 1, 4.0, 4.0)}, 0, has_paused=True)
+    deviations = {"block": Deviation(1, 1, 4.0, 4.0)}
+    coverage = WindowCoverage(1, 100, windows, deviations, 0, has_paused=True)
     found, told = delays.applied(
-        totals, coverage, exact or {}, lambda pcs: pcs == LOCK, lambda pcs: pcs == (99,)
+        *(totals, coverage, exact or {}, uncharged or {}),
+        *(lambda pcs: pcs == LOCK, lambda pcs: pcs == (99,)),
     )
     return {(each.kind, each.return_pcs): each for each in found}, told
 
@@ -103,14 +107,43 @@ def test_waits_that_windows_missed_are_counted_by_their_mean() -> None:
     )
 
 
-def test_releases_that_windows_missed_are_charged_and_counted() -> None:
+def test_releases_that_windows_missed_are_not_known() -> None:
     looks = Looks()
     delays = begun(looks)
     exact = {KnownStack(0, "mutex", 0, A, ()): (10.0, 1.0 * MS)}
     looks.find(LOCK, ns=600 * MS, hits=60, ended_ns=600 * MS, ended=60)
-    found, _ = applied(delays, mutex(A, 10, 1 * MS), exact=exact)
-    assert found["mutex", A].delay_ns == 601 * MS
-    assert found["mutex", A].count == 10 + 6000
+    found, coverage = applied(delays, mutex(A, 10, 1 * MS), exact=exact)
+    assert (found["mutex", A].count, found["mutex", A].delay_ns) == (10, 1 * MS)
+    assert (found["mutex", ()].count, found["mutex", ()].delay_ns) == (0, 600 * MS)
+    assert coverage.uncharged_ns == 600 * MS
+
+
+def test_waiting_that_windows_cut_off_has_an_unknown_release() -> None:
+    """Most releases after short holds were recorded, and few after long ones."""
+    looks = Looks()
+    delays = begun(looks)
+    looks.find(LOCK, ns=600 * MS, hits=60, ended_ns=600 * MS, ended=60)
+    found, _ = applied(delays, mutex(A, 90, 600 * MS), uncharged={0xA0: 1800.0 * MS})
+    assert found["mutex", A].delay_ns == 150 * MS
+    assert found["mutex", ()].delay_ns == 450 * MS
+
+
+def test_few_windows_say_nothing_of_releases() -> None:
+    looks = Looks()
+    delays = begun(looks)
+    exact = {KnownStack(0, "mutex", 0, A, ()): (10.0, 1.0 * MS)}
+    looks.find(LOCK, ns=600 * MS, hits=60, ended_ns=600 * MS, ended=60)
+    found, _ = applied(delays, mutex(A, 90, 700 * MS), mutex(B, 1, 9), exact=exact, windows=9)
+    assert (found["mutex", A].count, found["mutex", A].delay_ns) == (10, 1 * MS)
+    assert ("mutex", B) not in found
+    assert found["mutex", ()].delay_ns == 600 * MS
+
+
+def test_releases_of_a_lock_are_charged_no_more_than_its_waiters_waited() -> None:
+    """Looks bound what windows saw of rare waits; a release has no more than they leave."""
+    found, _ = applied(begun(Looks()), block(LOCK, 7, 5000 * MS), mutex(A, 7, 5000 * MS))
+    assert found["block", LOCK].delay_ns == 10 * MS
+    assert found["mutex", A].delay_ns == 10 * MS
 
 
 def test_what_was_recorded_before_stays_exact() -> None:
@@ -166,20 +199,25 @@ def test_releases_are_charged_what_waiters_waited() -> None:
     found, _ = applied(
         delays, mutex(A, 10, 110 * MS), mutex(B, 5, 300 * MS), mutex((99,), 1, 7), exact=exact
     )
-    assert found["mutex", A].delay_ns == 10 * MS + 150 * MS
-    assert found["mutex", B].delay_ns == 450 * MS
-    assert found["mutex", B].delay_variance == pytest.approx((450 * MS * 0.01) ** 2)
+    assert found["mutex", A].delay_ns == 10 * MS + 100 * MS
+    assert found["mutex", B].delay_ns == 300 * MS
+    assert found["mutex", B].delay_variance == pytest.approx((300 * MS * 0.01) ** 2)
+    assert found["mutex", ()].delay_ns == 200 * MS
     assert found["mutex", (99,)].delay_ns == 7  # the runtime's own lock
 
 
-def test_few_hits_only_bound_what_releases_are_charged() -> None:
+def test_what_looks_found_bounds_what_releases_are_charged() -> None:
     looks = Looks()
     delays = begun(looks)
     looks.find(LOCK, ns=40 * MS, hits=4, ended_ns=40 * MS, ended=4, variance=100.0 * MS**2)
-    within, _ = applied(delays, mutex(A, 10, 50 * MS))
-    assert within["mutex", A].delay_ns == 50 * MS
-    beyond, _ = applied(delays, mutex(A, 10, 500 * MS))
-    assert beyond["mutex", A].delay_ns == 60 * MS
+    found, _ = applied(delays, mutex(A, 10, 500 * MS))
+    assert found["mutex", A].delay_ns == found["block", LOCK].delay_ns == 40 * MS
+
+
+def test_releases_of_waits_that_no_look_found_are_charged_the_time_between_two_looks() -> None:
+    found, _ = applied(begun(Looks()), mutex(A, 10, 500 * MS))
+    assert found["mutex", A].delay_ns == 10 * MS
+    assert found["mutex", A].delay_variance == pytest.approx((10 * MS) ** 2)
 
 
 def test_delays_stay_when_looks_end_and_begin_again() -> None:
@@ -212,12 +250,17 @@ def test_locks_of_a_stack_add_up_to_what_the_stack_waited() -> None:
     """Those that no look hit must not add what windows saw of them to what looks found."""
     delays, totals = by_lock(locks=50, hit=5)
     coverage = WindowCoverage(1, 100, 5, {}, 0, has_paused=True)
-    found, _ = delays.applied(totals, coverage, {}, lambda _: True, lambda _: False)
+    found, _ = delays.applied(totals, coverage, {}, {}, lambda _: True, lambda _: False)
     whole = [replace(each, sema=0) for each in totals[:1]]
     whole[0].count, whole[0].delay_ns = 50 * 20, 50 * MS
     plain = begun(Looks())
     plain.looks.find(A, hits=5, ended_ns=50 * MS, ended=5, variance=5.0 * MS**2)  # type: ignore[attr-defined]  # it is a Looks
-    (expected,) = plain.applied(whole, coverage, {}, lambda _: True, lambda _: False)[0]
+    (expected,) = (
+        each
+        for each in plain.applied(whole, coverage, {}, {}, lambda _: True, lambda _: False)[0]
+        if each.kind == "block"
+    )
+    found = [each for each in found if each.kind == "block"]
     assert len(found) == 50
     assert sum(each.delay_ns for each in found) == pytest.approx(expected.delay_ns, abs=50)
     assert sum(each.count for each in found) == pytest.approx(expected.count)
@@ -231,5 +274,7 @@ def test_locks_that_are_not_told_apart_have_their_delays_together() -> None:
     delays, totals = by_lock(locks=1, hit=3)
     totals.append(StackTotal("block", OTHER_LOCKS, A, 40, 2 * MS))
     coverage = WindowCoverage(1, 100, 5, {}, 0, has_paused=True)
-    found, _ = delays.applied(totals, coverage, {}, lambda _: True, lambda _: False)
-    assert {each.sema: each.delay_ns for each in found} == {4: 10 * MS, OTHER_LOCKS: 20 * MS}
+    found, _ = delays.applied(totals, coverage, {}, {}, lambda _: True, lambda _: False)
+    expected = {4: 10 * MS, OTHER_LOCKS: 20 * MS}
+    for kind in ("block", "mutex"):
+        assert {each.sema: each.delay_ns for each in found if each.kind == kind} == expected

@@ -14,7 +14,7 @@ from ebpfprof.kernel import c_facts
 from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
 from symbolizer.go import inline, pclntab
 from tests.toolchains import MINORS, toolchain
-from tests.tools.generate_goruntime import OUTPUT, ROOT, describe, render
+from tests.tools.generate_goruntime import EXPERIMENTS, OUTPUT, ROOT, describe, experiments, render
 from tests.tools.goruntime_fields import FIELDS
 
 STORED = json.loads(OUTPUT.read_text())
@@ -22,7 +22,17 @@ STORED = json.loads(OUTPUT.read_text())
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
-    assert describe(toolchain(minor).goroot) == (minor, STORED[minor])
+    found, entry = describe(toolchain(minor).goroot)
+    stored = dict(STORED[minor])
+    del stored["experiments"]
+    assert (found, entry) == (minor, stored)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("minor", EXPERIMENTS)
+def test_the_stored_experiments_equal_the_toolchains(minor: str) -> None:
+    found = experiments(toolchain(minor), STORED[minor]["structs"])
+    assert found == STORED[minor]["experiments"]
 
 
 def test_the_stored_file_equals_the_generators_output() -> None:

@@ -1,0 +1,65 @@
+"""Goroutines that go on by coroutines are never said to stand still: nothing in memory tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from ebpfprof.commands.until_wait import UntilWait, wait_conditions
+from ebpfprof.goruntime.dump import GoroutineDumper
+from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.wait_times import wait_number
+from ebpfprof.tracing.triggers import Trigger
+from tests.kernel.programs import NEWEST, program
+from tests.targets_run import Target
+
+COROUTINE = "coroutine"
+LOOKS = 8
+MANY = 30
+
+
+@pytest.fixture(scope="module", params=["1.23", NEWEST])
+def go(request: pytest.FixtureRequest) -> Iterator[GoTarget]:
+    binary = program("coroutines", request.param)
+    with Target.start(binary) as target, Process(target.pid) as process:
+        yield inspect(process)
+        target.kill()
+
+
+def test_a_dump_does_not_say_that_they_did_not_move(go: GoTarget) -> None:
+    with GoroutineDumper(go) as dumper:
+        found = dumper.dump(apart_s=0.05, looks=LOOKS)
+        quick = set(dumper.parked().tolist())
+    switching = [each for each in found.goroutines if each.state == COROUTINE]
+    assert len(switching) >= 2
+    assert {(each.stood_ns, each.waited_ns, each.sequence) for each in switching} == {(0, 0, None)}
+    waits = {wait_number(each.goid, number) for each in switching for number in range(256)}
+    assert not waits & quick
+    assert any(each.stood_ns for each in found.goroutines)
+
+
+def test_looks_at_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
+    with GoroutineSampler(go, has_labels=False) as sampler:
+        for _ in range(LOOKS):
+            sampler.look()
+        words = {state.word for state in sampler.standing_states(1)}
+        seen = {total.word for total in sampler.totals().states}
+    assert COROUTINE in seen
+    assert words
+    assert COROUTINE not in words
+
+
+def test_a_trace_does_not_end_for_them(go: GoTarget) -> None:
+    conditions = wait_conditions([UntilWait("main.pull", 0.05)], go)
+    with Trigger(go, waits=conditions) as trigger:
+        while trigger.looks < MANY:
+            assert not trigger.is_met(), trigger.why
+
+
+def test_a_trace_can_not_wait_for_one(go: GoTarget) -> None:
+    with pytest.raises(click.UsageError, match="coroutine"):
+        wait_conditions([UntilWait(COROUTINE, 1)], go)

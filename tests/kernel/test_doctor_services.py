@@ -1,0 +1,75 @@
+"""What `doctor` says of services with a leak, with one whose goroutines move, and without a fault."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.kernel.programs import program
+from tests.kernel.verbs import verb
+from tests.targets_run import Target
+
+_SERVICES = ("leak", "movingleak", "healthy", "deadlock")
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[dict[str, Target]]:
+    with ExitStack() as held:
+        yield {
+            name: held.enter_context(Target.start(program(f"services/{name}")))
+            for name in _SERVICES
+        }
+
+
+def test_doctor_says_what_is_wrong_with_each_of_several_services_first(
+    services: dict[str, Target],
+) -> None:
+    pids = [str(services[name].pid) for name in _SERVICES]
+    said = verb("doctor", *(word for pid in pids for word in ("--pid", pid)))
+    lines = said.stdout.splitlines()[: len(pids)]
+    assert [line.partition(":")[0] for line in lines] == [
+        f"{pid} ({name})" for pid, name in zip(pids, _SERVICES, strict=True)
+    ]
+    leak, moving, healthy, deadlock = (line.partition(": ")[2] for line in lines)
+    assert re.match(r"Probably a leak: [\d,]+ goroutines wait to send, and have not moved", leak)
+    assert re.match(
+        r"Perhaps a leak: goroutines that main\.openSession \(main\.go:\d+\) created grew from "
+        r"[\d,]+ to [\d,]+ in ",
+        moving,
+    )
+    assert healthy == "No fault was found."
+    assert deadlock.startswith("Deadlock: 2 goroutines wait for each other.")
+    assert "created by main.firstResult" in said.stdout
+    assert re.search(
+        r"goroutines \d+(, \d+){9} and [\d,]+ more: chan send, for at least", said.stdout
+    )
+    progress = said.stderr.splitlines()
+    assert len(progress) == len(pids)
+    assert progress[0] == f"Sampling process {pids[0]} for 3.00 s (1 of 4) ..."
+
+
+def test_doctor_prints_one_message_once() -> None:
+    with Target.start(program("sleeper")) as target:
+        pid = str(target.pid)
+    said = verb("doctor", "--pid", pid, "--pid", pid)
+    assert said.code != 0
+    assert sum("ebpfprof: " in line for line in said.stderr.splitlines()) == 1
+
+
+def test_watch_finds_a_leak_whose_goroutines_move(services: dict[str, Target]) -> None:
+    def watched(name: str) -> list[dict[str, object]]:
+        pid = str(services[name].pid)
+        said = verb("dump", "--watch", "--every", "1", "-d", "4", "--json", "--pid", pid)
+        looks = [json.loads(line) for line in said.stdout.splitlines()]
+        suspects: list[dict[str, object]] = looks[-1]["suspects"]
+        return suspects
+
+    (found,) = watched("movingleak")
+    assert found["moving"] and found["only_grows"]
+    assert isinstance(found["created_by"], dict)
+    assert found["created_by"]["function"] == "main.openSession"
+    assert watched("healthy") == []

@@ -1,0 +1,1 @@
+"""Targets that people have and that are unlike most."""

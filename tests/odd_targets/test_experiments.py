@@ -1,0 +1,67 @@
+"""Programs that were built with an experiment of Go (GOEXPERIMENT)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from symbolizer import GoVersion, UnsupportedGoVersion, layout_for
+from tests.kernel.programs import program, with_version
+from tests.kernel.refusal import refused
+from tests.kernel.verbs import verb
+from tests.targets_run import Target
+
+RANKED = "go1.27.3-X:staticlockranking"
+
+
+@pytest.mark.parametrize("text", [RANKED, "go1.24.11 X:synctest,staticlockranking"])
+def test_an_experiment_with_another_layout_is_unknown(text: str) -> None:
+    version = GoVersion.parse(text)
+    for is_allowed in (False, True):
+        with pytest.raises(UnsupportedGoVersion, match="GOEXPERIMENT=staticlockranking"):
+            layout_for(version, allow_unknown_version=is_allowed)
+
+
+@pytest.mark.parametrize("text", ["go1.27.3-X:nogreenteagc,simd", "go1.24.11 X:noswissmap"])
+def test_an_experiment_with_the_usual_layout_is_known(text: str) -> None:
+    version = GoVersion.parse(text)
+    assert layout_for(version).is_of(version)
+
+
+@pytest.mark.parametrize(
+    ("minor", "experiment", "struct"),
+    [
+        ("1.24", "nospinbitmutex", "m"),
+        ("1.25", "greenteagc", "p"),
+        ("1.26", "nogreenteagc", "p"),
+        ("1.27", "nogreenteagc", "p"),
+    ],
+)
+def test_an_experiment_that_moves_fields_has_its_own_offsets(
+    minor: str, experiment: str, struct: str
+) -> None:
+    usual = layout_for(GoVersion.parse(f"go{minor}.1"))
+    for text in (f"go{minor}.1-X:{experiment}", f"go{minor}.1 X:simd,{experiment}"):
+        other = layout_for(GoVersion.parse(text))
+        assert other.is_of(GoVersion.parse(text))
+        assert other.structs[struct] != usual.structs[struct]
+        assert other.structs["g"] == usual.structs["g"]
+
+
+def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    copy = with_version(program("sleeper"), tmp_path, RANKED)
+    with Target.start(copy) as target:
+        pid = str(target.pid)
+        said = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")
+        dumped = verb("dump", "--pid", pid)
+        rows = json.loads(verb("list", "--json", "--name", "sleeper").stdout)["processes"]
+    assert "built with GOEXPERIMENT=staticlockranking" in said
+    assert "build it without that experiment; `attach --profile cpu` records" in said
+    assert dumped.code == ExitCode.UNSUPPORTED_GO
+    (row,) = (row for row in rows if row["pid"] == target.pid)
+    assert not row["supported"]
+    assert "GOEXPERIMENT=staticlockranking" in row["why_not"]
