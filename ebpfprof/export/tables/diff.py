@@ -199,7 +199,7 @@ def _has_means(profile: Profile, base: Profile, index: int) -> bool:
     types = profile.sample_types
     is_amount = index % len(types) != count_index(profile) % len(types)
     known = all(are_releases_known(each.samples) for each in (profile, base))
-    return bool(count_heading(profile)) and is_amount and known
+    return has_operations(profile) and bool(count_heading(profile)) and is_amount and known
 
 
 def _before_and_after(name: str, text: _Amount, before: int, after: int) -> str:
