@@ -110,8 +110,8 @@ func main() {
 				both(first, second, &met)
 			}(each[0], each[1])
 		}
-		for i := 0; i < 2; i++ {
-			harness.AwaitState(<-ids, "sync.Mutex.Lock", "semacquire")
+		for _, id := range []int64{<-ids, <-ids} {
+			harness.AwaitState(id, "sync.Mutex.Lock", "semacquire")
 		}
 		go func() {
 			for {
