@@ -14,6 +14,7 @@ CODES = {
     "NoAnswer": 1,
     "LibraryMissing": 1,
     "RingError": 1,
+    "TooManyFiles": 1,
     "BadConfig": 2,
     "NoSuchProcess": 3,
     "PermissionDenied": 4,

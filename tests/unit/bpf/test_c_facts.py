@@ -192,7 +192,7 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
     collector._program = told  # type: ignore[assignment]
     collector._config = WaitsConfig(block=True, mutex=True)
-    collector._attached = {3: go}
+    collector._attached, collector._begun_ns = {3: go}, {}
     collector._fields = {3: target_fields(go, has_labels=True)}
     collector.open_window(3, 1, 2)
     assert told.told.keys() == names("probes/target.h", "target")

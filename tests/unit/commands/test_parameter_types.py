@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -98,9 +100,11 @@ def pids_of(*given: str) -> list[int]:
 
 
 def test_pids_need_no_option() -> None:
-    assert pids_of("12") == [12]
-    assert pids_of("12", "34,56") == [12, 34, 56]
-    assert pids_of("12", "--pid", "34", "12", "-p", "56,12") == [12, 34, 56]
+    pids = [os.getpid(), os.getppid(), 1]
+    one, two, three = map(str, pids)
+    assert pids_of(one) == pids[:1]
+    assert pids_of(one, f"{two},{three}") == pids
+    assert pids_of(one, "--pid", two, one, "-p", f"{three},{one}") == pids
 
 
 def test_all_stands_for_every_kind_that_the_program_can_have() -> None:

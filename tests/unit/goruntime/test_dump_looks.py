@@ -11,6 +11,7 @@ import pytest
 
 from ebpfprof.goruntime import dump as module
 from ebpfprof.goruntime.dump import LOOKS, GoroutineDumper
+from ebpfprof.profile.goroutines import GoroutineDump
 
 DUMPS = 300
 GOROUTINES = 100
@@ -75,13 +76,18 @@ def stood(look_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[set[int], int
     monkeypatch.setattr(dumper, "_waits", mock.MagicMock(), raising=False)
     monkeypatch.setattr(dumper, "_look_up", lambda _: None)
     monkeypatch.setattr(dumper, "_confirmed", lambda made, *_: made)
-    monkeypatch.setattr(dumper, "_made", lambda found, waits, stood_ns, *rest: (stood_ns, *rest))
-    found: Any = dumper.dump(apart_s=APART_S)
-    stood_ns, apart_ns, looks = found
-    assert looks == made_up.looks
-    assert set(stood_ns.values()) <= {apart_ns}
-    assert apart_ns >= APART_S * 1e9
-    return set(stood_ns), looks
+    still: dict[int, int] = {}
+
+    def made(_: Any, __: Any, stood_ns: dict[int, int], apart_ns: int, looks: int) -> GoroutineDump:  # noqa: ANN401
+        still.update(stood_ns)
+        return GoroutineDump(1, "made-up", "go1.27", apart_ns, (), 0, 0, 0, 0, 0, looks=looks)
+
+    monkeypatch.setattr(dumper, "_made", made)
+    found = dumper.dump(apart_s=APART_S)
+    assert found.looks == made_up.looks
+    assert set(still.values()) <= {found.apart_ns}
+    assert found.apart_ns >= APART_S * 1e9
+    return set(still), found.looks
 
 
 def test_regular_goroutines_do_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,8 +309,8 @@ def test_waits_that_do_not_end_are_told_and_where_more_is_known() -> None:
         ("main.reads", Did.FOR_NETWORK),
     }
     assert waits.waits_findings(found) == [
-        "83 % of the waiting had not ended when the trace did; `ebpfprof dump` shows who may hold "
-        "what is waited for."
+        "83 % of the waiting had not ended when the trace did; ebpfprof dump shows which goroutine "
+        "may hold what is waited for."
     ]
 
 
