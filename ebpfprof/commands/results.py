@@ -260,7 +260,12 @@ def _findings(report: Report) -> list[str]:
     from ebpfprof.export.tables.finding import summaries
 
     has_locks = kind_with_option("by_lock").name
-    return summaries(report.profiles, report.locks, has_locks)
+    found = summaries(report.profiles, report.locks, has_locks)
+    if found and not any(profile.samples for profile in report.profiles):
+        # A program in which everything hangs has no wait that ended, and uses no CPU time.
+        how = to_type(f"ebpfprof doctor --pid {report.target.pid}")
+        found[-1] += f" To find goroutines that hang:{how}"
+    return found
 
 
 @contextmanager

@@ -123,6 +123,8 @@ def _function(profile: Profile, row: FunctionSums) -> str:
             own = frame_of_program(frames, profile.module)
             if own and own is not frames[0]:
                 callers[own] += sample.values[-1]
+    if row.function.startswith("["):  # no function, as in "[other objects in use]"
+        return printable(row.function)
     text = f"{printable(row.function)} itself"
     if is_of_program(row.function, profile.module) or not callers:
         return text

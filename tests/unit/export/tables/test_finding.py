@@ -115,6 +115,12 @@ def test_where_nothing_stands_out_the_largest_place_is_reported() -> None:
     )
 
 
+def test_what_is_no_function_is_not_said_to_do_it_itself() -> None:
+    found = [sample(("[other objects in use]",), 50, 50), sample(("main.open",), 9, 9)]
+    heap = CPU.make_profile(found, [MAIN], time_ns=0, duration_ns=S)
+    assert "CPU time: [other objects in use], " in summary(heap)
+
+
 def test_a_rough_estimate_names_no_place() -> None:
     found = summary(block(sample(LOCK, 5000, 15 * S, (9.0 * S) ** 2)))
     assert "too short, or sampled too little" in found
