@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.links import GoroutineClass, Link
+from ebpfprof.timeline.looks import NOT_RECORDED
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.peers import Peers
+from ebpfprof.timeline.steps import StepKind
 from ebpfprof.timeline.sweep import NOTHING, START
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ebpfprof.timeline.parts import GoroutinePart
+    from ebpfprof.timeline.steps import TraceStep
 
 SLEEP: Final = "sleep"
 _NAMED: Final = (Did.CALL, Did.GOES_ON, Did.NOT_KNOWN, Did.FOR_GOROUTINE)
@@ -44,13 +52,18 @@ class Cause(NamedTuple):
 
 
 class LongestWait(NamedTuple):
-    """A wait: how long, since when, whose, and for which goroutine, 0 for none."""
+    """A wait: how long, since when, whose, and for which goroutine, 0 for none.
+
+    `is_cut`: a pause of the recording cuts it, so `length_ns` and `begin_ns` are those of the
+    longest part that was recorded, and it lasted longer.
+    """
 
     length_ns: int
     begin_ns: int
     goid: int
     waker: int
     link: Link
+    is_cut: bool = False
 
 
 @dataclass(slots=True)
@@ -75,7 +88,8 @@ class WaitEdge:
 class WaitGraph:
     """All edges, longest first; `hidden` has the ns of idle waits by the rule's name.
 
-    `members` has the number of goroutines of each class, `length_ns` is the timeline's.
+    `members` has the number of goroutines of each class, `length_ns` is how long the
+    timeline was recorded.
     """
 
     edges: list[WaitEdge]
@@ -107,7 +121,7 @@ def wait_graph(chains: Chains) -> WaitGraph:
     walk = _Pairs(chains.links.all)
     for (state, last), ns in chains.sweep.sums(chains.everyone(), walk).items():
         waiter, waited_for = walk.pair(state, last)
-        if waiter is None or not waiter.did.is_wait:
+        if waiter is None or not waiter.did.is_wait or waiter.word == NOT_RECORDED:
             continue
         if waiter.idle:
             hidden[waiter.idle] += ns
@@ -121,8 +135,13 @@ def wait_graph(chains: Chains) -> WaitGraph:
         sorted((each for each in found.edges.values() if each.ns), key=lambda each: -each.ns),
         hidden,
         Counter(chains.links.classes.values()),
-        timeline.end_ns - timeline.begin_ns,
+        timeline.end_ns - timeline.begin_ns - sum(gap.other - gap.at_ns for gap in _gaps(timeline)),
     )
+
+
+def _gaps(timeline: Timeline) -> list[TraceStep]:
+    """The pauses of the recording."""
+    return [each for each in timeline.steps if each.kind is StepKind.GAP]
 
 
 class _Edges:
@@ -131,6 +150,9 @@ class _Edges:
     def __init__(self, chains: Chains) -> None:
         self._chains = chains
         self._peers = Peers(chains.timeline.objects.values())
+        gaps = _gaps(chains.timeline)
+        self._pause_begins = {each.at_ns for each in gaps}
+        self._pause_ends = {each.other for each in gaps}
         self.edges: dict[tuple[GoroutineClass, GoroutineClass | OutsideCause, bool], WaitEdge] = {}
 
     def between(self, waiter: Link, waited_for: GoroutineClass | None) -> WaitEdge:
@@ -150,20 +172,20 @@ class _Edges:
         """Count the waits, and find the longest."""
         links = self._chains.links
         for goid, of in self._chains.parts.of.items():
-            begin_ns = 0
-            for number, part in enumerate(of):
-                if not part.did.is_wait:
-                    continue
-                if number == 0 or not of[number - 1].did.is_wait:
-                    begin_ns = part.begin_ns
-                if number + 1 < len(of) and of[number + 1].did.is_wait:
-                    continue  # the same wait goes on, behind a pause of the recording
-                link = links.all[links.of[goid][number]]
+            for first, last in _whole_waits(of):
+                part = of[last]
+                link = links.all[links.of[goid][last]]
                 edge = self.between(link, links.classes.get(part.waker))
                 edge.count += 1
-                wait = LongestWait(part.end_ns - begin_ns, begin_ns, goid, part.waker, link)
+                longest = max(of[first : last + 1], key=lambda each: each.end_ns - each.begin_ns)
+                length_ns = longest.end_ns - longest.begin_ns
+                is_cut = first < last or self._is_cut(part)
+                wait = LongestWait(length_ns, longest.begin_ns, goid, part.waker, link, is_cut)
                 if edge.longest is None or wait.length_ns > edge.longest.length_ns:
                     edge.longest = wait
+
+    def _is_cut(self, part: GoroutinePart) -> bool:
+        return part.begin_ns in self._pause_ends or part.end_ns in self._pause_begins
 
     def _detail(self, link: Link) -> str:
         if link.did is Did.FOR_NETWORK:
@@ -171,6 +193,25 @@ class _Edges:
         is_named = link.did in _NAMED or (link.did is Did.FOR_TIMER and link.word == SLEEP)
         peer = self._peers.name(link.on) if link.on and link.on.file else ""
         return " ".join(filter(None, (link.word, peer))) if is_named else ""
+
+
+def _whole_waits(of: Sequence[GoroutinePart]) -> Iterator[tuple[int, int]]:
+    """The first and the last part of each wait: a pause of the recording divides one in two."""
+    first: int | None = None
+    for number, part in enumerate(of):
+        if not part.did.is_wait or part.word == NOT_RECORDED:
+            continue
+        first = number if first is None else first
+        after = of[number + 1] if number + 1 < len(of) else None
+        goes_on = (
+            after is not None
+            and after.begin_ns > part.end_ns
+            and after.did.is_wait
+            and (after.word, after.stack, after.on) == (part.word, part.stack, part.on)
+        )
+        if not goes_on:
+            yield first, number
+            first = None
 
 
 class _Pairs:

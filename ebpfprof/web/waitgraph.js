@@ -51,10 +51,10 @@ class WaitGraph {
     return newElement("div", { className: "wait-graph", tabIndex: 0, role: "region", ariaLabel: "Who waits for whom" }, svg);
   }
 
-  told({ from, to, ns, count, longest_ns: longest, causes }) {
+  told({ from, to, ns, count, longest_ns: longest, is_longest_cut: isCut, causes }) {
     const { nodes } = this.waits, time = WaitGraph.time;
     const ends = causes.map(([text, part]) => `${FlameText.share(part, ns)} ${text}`).join("\n");
-    return `${nodes[from].name} waits for ${nodes[to].name}: ${time(ns)} in ${count} waits, at most ${time(longest)}. In the end for\n${ends}`;
+    return `${nodes[from].name} waits for ${nodes[to].name}: ${time(ns)} in ${count} waits, the longest ${isCut ? "at least " : ""}${time(longest)}. In the end for\n${ends}`;
   }
 
   arrow(edge, graph) {
@@ -105,7 +105,7 @@ class WaitGraph {
     const rows = edges.map((edge) => {
       const ends = newElement("td", {}, ...edge.causes.map(([text, ns]) => newElement("div", { textContent: `${FlameText.share(ns, edge.ns)} ${text}` })));
       return newElement("tr", {}, cell(time(edge.ns), true), cell(FlameText.share(edge.ns, whole), true), cell(String(edge.count), true),
-        cell(time(edge.longest_ns), true), cell(`${nodes[edge.from].name} (${edge.reason}) for ${nodes[edge.to].name}`, false), ends);
+        cell(`${edge.is_longest_cut ? ">" : ""}${time(edge.longest_ns)}`, true), cell(`${nodes[edge.from].name} (${edge.reason}) for ${nodes[edge.to].name}`, false), ends);
     });
     return newElement("table", {},
       newElement("thead", {}, newElement("tr", {}, ...heads.map((textContent) => newElement("th", { textContent, scope: "col" })))),

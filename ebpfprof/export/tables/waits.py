@@ -15,7 +15,7 @@ from ebpfprof.timeline.parts import Did
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ebpfprof.timeline.waitgraph import Cause, WaitEdge, WaitGraph
+    from ebpfprof.timeline.waitgraph import Cause, LongestWait, WaitEdge, WaitGraph
 
 _HEADINGS: Final = ("Waited", "Share", "Waits", "Longest", "Who waits")
 _S: Final = 1_000_000_000
@@ -28,6 +28,7 @@ _MOST_CAUSES: Final = 3
 _SMALL: Final = 0.01
 _MOST_IDLE: Final = 4
 _MOST_NAMES: Final = 4
+_CUT: Final = "; a pause of the recording cuts it"
 
 
 def render(graph: WaitGraph, *, limit: int = 10, width: int | None, color: bool) -> str:
@@ -68,12 +69,10 @@ def waits_findings(graph: WaitGraph) -> list[str]:
 
 def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
     """The longest wait that is not idle, printable; "" if there is none. The trace began then."""
-    edges = [each for each in graph.shown if each.longest]
-    if not edges:
+    found = [(each.longest, each) for each in graph.shown if each.longest]
+    if not found:
         return ""
-    edge = max(edges, key=lambda each: each.longest.length_ns if each.longest else 0)
-    wait = edge.longest
-    assert wait
+    wait, edge = max(found, key=lambda each: each[0].length_ns)
     other = edge.waited_for
     if isinstance(other, GoroutineClass):
         whom = f"G{wait.waker} {other.name}"
@@ -81,9 +80,13 @@ def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
         whom = chain_words.outside(other)
     at_s = (wait.begin_ns - begin_ns) / _S
     return printable(
-        f"The longest wait: {duration(wait.length_ns)} from {at_s:.3f} s on, of G{wait.goid} "
-        f"{edge.waiter.name} for {whom}."
+        f"The longest wait: {_at_least(wait)}{duration(wait.length_ns)} from {at_s:.3f} s on, of "
+        f"G{wait.goid} {edge.waiter.name} for {whom}{_CUT if wait.is_cut else ''}."
     )
+
+
+def _at_least(wait: LongestWait) -> str:
+    return "at least " if wait.is_cut else ""
 
 
 def _is_open(edge: WaitEdge) -> bool:
@@ -143,7 +146,9 @@ def _clause(cause: Cause) -> str:
 
 
 def _rows(edge: WaitEdge, whole_ns: int, names: Counter[str]) -> Iterator[columns.Row]:
-    longest = duration(edge.longest.length_ns) if edge.longest else "-"
+    longest = "-"
+    if edge.longest:
+        longest = f"{'>' if edge.longest.is_cut else ''}{duration(edge.longest.length_ns)}"
     cells = (duration(edge.ns), share(edge.ns, whole_ns), str(edge.count), longest)
     is_several = names[edge.waiter.name] > 1 and edge.waiter.created
     below = f"  created by {edge.waiter.created}" if is_several else ""

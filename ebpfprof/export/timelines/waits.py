@@ -46,6 +46,7 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
                 "ns": edge.ns,
                 "count": edge.count,
                 "longest_ns": edge.longest.length_ns if edge.longest else 0,
+                "is_longest_cut": bool(edge.longest and edge.longest.is_cut),
                 "reason": printable(_reason(edge)),
                 "causes": [
                     [printable(f"{cause.who.name}: {chain_words.cause(cause)}"), ns]

@@ -296,6 +296,39 @@ def test_the_table_fits_80_columns_and_says_who_waited_for_whom() -> None:
     )
 
 
+def test_a_wait_that_a_pause_cuts_is_as_long_as_what_was_recorded_of_it() -> None:
+    """It is one wait, and no pause counts: 10 ms, where 200 us were recorded."""
+    us, ms = 1000, 1_000_000
+    story = Story({A: "main.waits", B: "main.wakes"})
+    story.park(100 * us, A, RECEIVE, "main.waits")
+    story.pause(200 * us, 10 * ms)
+    story.wake(10 * ms + 50 * us, A, B)
+    found = graph(story.timeline(10 * ms + 200 * us))
+    (waited,) = found.edges
+    assert (waited.count, waited.ns) == (1, 150 * us)
+    assert waited.longest
+    assert (waited.longest.length_ns, waited.longest.is_cut) == (100 * us, True)
+    assert found.length_ns == 400 * us
+    assert waits.longest_sentence(found, 0) == (
+        "The longest wait: at least 100 us from 0.000 s on, of G1 main.waits for G2 main.wakes; "
+        "a pause of the recording cuts it."
+    )
+    assert " >100 us " in waits.render(found, width=80, color=False)
+
+
+def test_a_wait_between_two_pauses_is_no_cut_one() -> None:
+    story = Story({A: "main.waits", B: "main.wakes"})
+    story.pause(200, 10_000)
+    story.run(10_010, A)
+    story.run(10_020, B)
+    story.park(10_100, A, RECEIVE, "main.waits")
+    story.wake(10_200, A, B)
+    story.pause(10_300, 50_000)
+    (waited,) = graph(story.timeline(50_100)).edges
+    assert waited.longest
+    assert (waited.longest.length_ns, waited.longest.is_cut) == (100, False)
+
+
 def test_waits_that_do_not_end_are_told_and_where_more_is_known() -> None:
     """But of a sleep and of the network it is known what ends them."""
     story = Story({A: "main.hangs", B: "main.sleeps", C: "main.reads"})
