@@ -4,6 +4,8 @@
 class TracePage {
   static LEAST_NS = 200; // on the whole width
   static STEP = 1.6;
+  static PHONE = "(max-width: 700px)"; // as in style.css
+  static PAUSE = "The recording paused here to limit its overhead. What goroutines did is unknown.";
 
   constructor(app, trace) {
     this.data = new TraceData(trace);
@@ -14,7 +16,7 @@ class TracePage {
     this.hover = newElement("p", { id: "hover", className: "quiet" });
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
-      newElement("h2", { textContent: "What is seen above, in sums" }), newElement("div", { className: "scroll" }, this.texts.table),
+      newElement("h2", { textContent: "What is seen above, in sums" }), this.texts.unrecorded, newElement("div", { className: "scroll ranked" }, this.texts.table),
       new WaitGraph(this.data.waits, (name) => this.find(name)).section);
     this.listen();
     this.draw();
@@ -33,7 +35,7 @@ class TracePage {
   notes() {
     if (!this.data.comments.length) return [];
     const items = this.data.comments.map((text) => newElement("li", { textContent: text }));
-    return [newElement("details", { id: "notes", open: true },
+    return [newElement("details", { id: "notes", open: !matchMedia(TracePage.PHONE).matches },
       newElement("summary", { textContent: "How it was recorded" }), newElement("ul", {}, ...items))];
   }
 
@@ -49,6 +51,10 @@ class TracePage {
       const patch = newElement("i", { className: `patch ${state}` });
       return newElement("span", {}, patch, ` ${state}`);
     });
+    if (this.data.pauses.length) {
+      const patch = newElement("i", { className: "patch pause" });
+      legend.push(newElement("span", { id: "pause", title: TracePage.PAUSE }, patch, " not recorded"));
+    }
     return newElement("div", { className: "bar" },
       newElement("span", { className: "grow" }, this.search),
       button("+", "Zoom in", () => this.zoom(1 / TracePage.STEP)), button("−", "Zoom out", () => this.zoom(TracePage.STEP)),
@@ -141,25 +147,59 @@ class TracePage {
   /* ---- Pointer and keys ---- */
 
   listen() {
-    const { scroller } = this.canvas;
-    let grabbed = null;
-    scroller.addEventListener("pointerdown", (event) => {
-      grabbed = { x: event.clientX, from: this.from, to: this.to, moved: false };
+    const { scroller, canvas } = this.canvas;
+    this.pointers = new Map(); // buttons and fingers that are down, by id: where each began and is, the time that it holds
+    this.isDrag = false;
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      if (!this.pointers.size) this.isDrag = false;
+      this.grab(event.pointerId, event.clientX);
+      this.tell(event);
     });
-    scroller.addEventListener("pointermove", (event) => {
-      if (!grabbed || !event.buttons) return this.tell(event);
-      const by = event.clientX - grabbed.x;
-      if (Math.abs(by) < 4 && !grabbed.moved) return undefined;
-      grabbed.moved = true;
-      const time = (by / this.canvas.width) * (grabbed.to - grabbed.from);
-      return this.look(grabbed.from - time, grabbed.to - time);
+    canvas.addEventListener("pointermove", (event) => {
+      const pointer = this.pointers.get(event.pointerId);
+      if (pointer) this.drag(pointer, event.clientX);
+      else this.tell(event);
     });
-    scroller.addEventListener("pointerup", (event) => {
-      if (grabbed && !grabbed.moved) this.click(event);
-      grabbed = null;
+    canvas.addEventListener("pointerup", (event) => {
+      if (this.release(event.pointerId) && !this.isDrag) this.click(event);
     });
+    canvas.addEventListener("pointercancel", (event) => this.release(event.pointerId)); // the browser scrolls the rows
     scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     scroller.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /* A mouse button or a finger is put down. */
+  grab(id, clientX) {
+    this.pointers.set(id, { x: clientX });
+    if (this.pointers.size > 1) this.isDrag = true;
+    this.hold();
+  }
+
+  /* A pointer leaves; returns whether it was known. */
+  release(id) {
+    const isKnown = this.pointers.delete(id);
+    this.hold();
+    return isKnown;
+  }
+
+  /* From now on each pointer holds the time that is below it. */
+  hold() {
+    const { left } = this.canvas.canvas.getBoundingClientRect();
+    for (const pointer of this.pointers.values()) Object.assign(pointer, { begin: pointer.x, time: this.canvas.timeAt(pointer.x - left) });
+  }
+
+  /* One pointer moves the time, two zoom: the time that each holds stays below it. */
+  drag(pointer, clientX) {
+    pointer.x = clientX;
+    if (Math.abs(clientX - pointer.begin) < 4 && !this.isDrag) return;
+    this.isDrag = true;
+    const [one, two] = this.pointers.values(), { left } = this.canvas.canvas.getBoundingClientRect();
+    const now = (this.to - this.from) / this.canvas.width;
+    const isZoom = two && Math.abs(two.x - one.x) > 10 && Math.sign(two.x - one.x) === Math.sign(two.time - one.time);
+    const scale = isZoom ? (two.time - one.time) / (two.x - one.x) : now;
+    const from = one.time - (one.x - left - this.canvas.names) * scale;
+    this.look(from, from + scale * this.canvas.width);
   }
 
   click(event) {
@@ -181,6 +221,8 @@ class TracePage {
 
   told({ row, time }) {
     const ns = (value) => FlameText.quantity(value, "nanoseconds");
+    const pause = time === null ? null : this.data.pausesBetween(time, time)[0];
+    if (pause && !row.heap) return `not recorded for ${ns(pause[1] - pause[0])}. ${TracePage.PAUSE}`;
     if (time === null) return row.goroutine?.created ? `${row.title}, created by ${row.goroutine.created}` : row.title;
     if (row.runtime) {
       const parts = row.runtime.filter(([begin, end]) => begin <= time && time <= end);

@@ -5,8 +5,11 @@
 class TraceCanvas {
   static ROW = 22;
   static BAR = 16;
-  static NAMES = 240; // the width of the names, CSS pixels; less on narrow screens
+  static NAMES = 240; // the width of the names, CSS pixels
+  static NARROW = 600; // where there is less room, names are above the lanes
+  static LINE = 18; // the height of a name above its lane
   static AXIS = 22;
+  static HATCH = 7; // between two lines of a pause
 
   constructor() {
     this.scroller = newElement("div", { className: "trace-scroller", tabIndex: 0 });
@@ -25,12 +28,25 @@ class TraceCanvas {
   /* Shows rows of `data` from one time to another; `selected` is {goroutine, index} or null. */
   show(data, rows, from, to, selected) {
     Object.assign(this, { data, rows, from, to, selected });
-    this.spacer.style.height = `${TraceCanvas.AXIS + rows.length * TraceCanvas.ROW}px`;
     this.draw();
   }
 
+  get isNarrow() {
+    return this.scroller.clientWidth < TraceCanvas.NARROW;
+  }
+
+  /* The width of the column of names. */
   get names() {
-    return Math.min(TraceCanvas.NAMES, Math.floor(this.scroller.clientWidth * 0.38));
+    return this.isNarrow ? 0 : TraceCanvas.NAMES;
+  }
+
+  /* The height of a row, and of the name above its lane. */
+  get rowHeight() {
+    return TraceCanvas.ROW + this.lineHeight;
+  }
+
+  get lineHeight() {
+    return this.isNarrow ? TraceCanvas.LINE : 0;
   }
 
   get width() {
@@ -46,22 +62,28 @@ class TraceCanvas {
   }
 
   topOf(index) {
-    return TraceCanvas.AXIS + index * TraceCanvas.ROW - this.scroller.scrollTop;
+    return TraceCanvas.AXIS + index * this.rowHeight - this.scroller.scrollTop;
   }
 
-  /* The row and the time under the pointer; the time is null on the names. */
+  /* The middle of the lane of a row. */
+  middleOf(index) {
+    return this.topOf(index) + this.lineHeight + TraceCanvas.ROW / 2;
+  }
+
+  /* The row and the time under the pointer; the time is null on a name. */
   place(event) {
     const box = this.canvas.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
     if (y < TraceCanvas.AXIS) return null;
-    const index = Math.floor((y - TraceCanvas.AXIS + this.scroller.scrollTop) / TraceCanvas.ROW);
+    const index = Math.floor((y - TraceCanvas.AXIS + this.scroller.scrollTop) / this.rowHeight);
     if (!this.rows[index]) return null;
-    return { index, row: this.rows[index], time: x < this.names ? null : this.timeAt(x) };
+    const isName = x < this.names || y < this.topOf(index) + this.lineHeight;
+    return { index, row: this.rows[index], time: isName ? null : this.timeAt(x) };
   }
 
   reveal(index) {
-    const top = index * TraceCanvas.ROW, { scrollTop, clientHeight } = this.scroller;
-    if (top < scrollTop || top > scrollTop + clientHeight - 2 * TraceCanvas.ROW - TraceCanvas.AXIS) {
+    const top = index * this.rowHeight, { scrollTop, clientHeight } = this.scroller;
+    if (top < scrollTop || top > scrollTop + clientHeight - 2 * this.rowHeight - TraceCanvas.AXIS) {
       this.scroller.scrollTop = Math.max(0, top - clientHeight / 2);
     }
   }
@@ -76,6 +98,7 @@ class TraceCanvas {
   }
 
   drawNow() {
+    this.spacer.style.height = `${TraceCanvas.AXIS + this.rows.length * this.rowHeight}px`;
     const { clientWidth: width, clientHeight: height } = this.scroller, scale = devicePixelRatio || 1;
     this.canvas.width = width * scale;
     this.canvas.height = height * scale;
@@ -87,6 +110,8 @@ class TraceCanvas {
     this.quiet = style.getPropertyValue("--quiet").trim();
     this.line = style.getPropertyValue("--line").trim();
     this.mark = style.getPropertyValue("--mark").trim();
+    this.panel = style.getPropertyValue("--panel").trim();
+    this.pause = style.getPropertyValue("--pause").trim();
     const draw = this.context;
     draw.setTransform(scale, 0, 0, scale, 0, 0);
     draw.clearRect(0, 0, width, height);
@@ -96,8 +121,9 @@ class TraceCanvas {
     draw.beginPath();
     draw.rect(0, TraceCanvas.AXIS, width, height);
     draw.clip();
-    const first = Math.max(0, Math.floor(this.scroller.scrollTop / TraceCanvas.ROW));
-    const last = Math.min(this.rows.length, first + Math.ceil(height / TraceCanvas.ROW) + 1);
+    const first = Math.max(0, Math.floor(this.scroller.scrollTop / this.rowHeight));
+    const last = Math.min(this.rows.length, first + Math.ceil(height / this.rowHeight) + 1);
+    this.drawPauses(Math.min(height, this.topOf(this.rows.length)));
     for (let index = first; index < last; index++) this.drawRow(this.rows[index], this.topOf(index));
     this.drawWake();
     draw.restore();
@@ -105,19 +131,62 @@ class TraceCanvas {
   }
 
   drawRow(row, top) {
-    const draw = this.context, middle = top + TraceCanvas.ROW / 2, bar = top + (TraceCanvas.ROW - TraceCanvas.BAR) / 2;
-    const isMember = row.goroutine || row.thread;
-    draw.fillStyle = isMember ? this.quiet : this.text;
-    draw.save();
-    draw.beginPath();
-    draw.rect(0, top, this.names - 6, TraceCanvas.ROW);
-    draw.clip();
-    draw.fillText(row.title, isMember ? 22 : 6, middle);
-    draw.restore();
+    const bar = top + this.lineHeight + (TraceCanvas.ROW - TraceCanvas.BAR) / 2, isMember = row.goroutine || row.thread;
+    this.drawName(row, top, isMember);
     if (row.runtime) this.drawRuntime(row.runtime, bar);
     else if (row.heap) this.drawHeap(row.heap, bar);
     else if (isMember) this.drawSpans(isMember, bar);
     else this.drawGroup(row.group, bar);
+  }
+
+  drawName({ title }, top, isMember) {
+    const draw = this.context, { isNarrow } = this, left = isMember ? 22 : 6, height = isNarrow ? TraceCanvas.LINE : TraceCanvas.ROW;
+    const text = this.fitted(title, (isNarrow ? this.width : this.names) - left - 6);
+    if (isNarrow) { // a pause may lie behind it
+      draw.fillStyle = this.panel;
+      draw.fillRect(0, top + 1, left + draw.measureText(text).width + 6, height - 1);
+    }
+    draw.fillStyle = isMember ? this.quiet : this.text;
+    draw.fillText(text, left, top + height / 2 + (isNarrow ? 1 : 0));
+  }
+
+  /* As much of a text as there is room for, with an ellipsis. */
+  fitted(text, room) {
+    if (this.context.measureText(text).width <= room) return text;
+    let fits = 0, fails = text.length;
+    while (fails - fits > 1) {
+      const letters = (fits + fails) >> 1;
+      if (this.context.measureText(`${text.slice(0, letters)}…`).width <= room) fits = letters;
+      else fails = letters;
+    }
+    return `${text.slice(0, fits)}…`;
+  }
+
+  /* Pauses of the recording, hatched from the axis down to a place; what is known of them is drawn above that. */
+  drawPauses(bottom) {
+    const draw = this.context, top = TraceCanvas.AXIS, right = this.names + this.width, height = bottom - top;
+    const pauses = this.data.pausesBetween(this.from, this.to).map(([begin, end]) => {
+      const left = Math.max(this.names, this.xOf(begin));
+      return [left, Math.max(1, Math.min(right, this.xOf(end)) - left)];
+    });
+    if (!pauses.length) return;
+    draw.save();
+    draw.strokeStyle = draw.fillStyle = this.pause;
+    draw.lineWidth = 1;
+    for (const [left, width] of pauses) {
+      draw.fillRect(left, top, 1, height);
+      draw.fillRect(left + width - 1, top, 1, height);
+    }
+    draw.beginPath();
+    for (const [left, width] of pauses) draw.rect(left, top, width, height);
+    draw.clip();
+    draw.beginPath();
+    for (let x = this.names; x < right + height; x += TraceCanvas.HATCH) {
+      draw.moveTo(x, top);
+      draw.lineTo(x - height, bottom);
+    }
+    draw.stroke();
+    draw.restore();
   }
 
   drawRuntime(parts, bar) {
@@ -125,7 +194,7 @@ class TraceCanvas {
     for (const [begin, end, what] of parts) {
       if (end < this.from || begin > this.to) continue;
       const left = Math.max(this.names, this.xOf(begin)), right = Math.min(this.names + this.width, this.xOf(end));
-      draw.fillStyle = what === "not recorded" ? this.line : what.startsWith("world") ? this.mark : this.quiet;
+      draw.fillStyle = what.startsWith("world") ? this.mark : this.quiet;
       draw.fillRect(left, bar, Math.max(1, right - left), TraceCanvas.BAR);
     }
   }
@@ -216,15 +285,15 @@ class TraceCanvas {
     const rowOf = (goid) => this.rows.findIndex((row) => row.goroutine?.goid === goid);
     const from = rowOf(goroutine.by[index]), to = rowOf(goroutine.goid);
     if (from < 0 || to < 0) return;
-    const draw = this.context, x = this.xOf(goroutine.begins[index]), half = TraceCanvas.ROW / 2;
+    const draw = this.context, x = this.xOf(goroutine.begins[index]);
     draw.strokeStyle = draw.fillStyle = this.mark;
     draw.lineWidth = 1.5;
     draw.beginPath();
-    draw.moveTo(x, this.topOf(from) + half);
-    draw.lineTo(x, this.topOf(to) + half);
+    draw.moveTo(x, this.middleOf(from));
+    draw.lineTo(x, this.middleOf(to));
     draw.stroke();
     draw.beginPath();
-    draw.arc(x, this.topOf(to) + half, 3, 0, 7);
+    draw.arc(x, this.middleOf(to), 3, 0, 7);
     draw.fill();
   }
 

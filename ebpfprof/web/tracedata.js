@@ -135,6 +135,16 @@ class TraceData {
     return this.things[thread.wakers[index]];
   }
 
+  /* The pauses of the recording between two times, [begin, end] each. */
+  pausesBetween(from, to) {
+    return this.pauses.filter(([begin, end]) => end > from && begin < to);
+  }
+
+  /* The ns between two times that were not recorded. */
+  unrecorded(from, to) {
+    return this.pausesBetween(from, to).reduce((sum, [begin, end]) => sum + Math.min(to, end) - Math.max(from, begin), 0);
+  }
+
   /* The number of the size of the heap at a time; -1 before the first one. */
   heapAt(time) {
     return this.heap.times.findLastIndex((each) => each <= time);

@@ -7,6 +7,7 @@ class TraceTexts {
     this.onjump = onjump;
     this.span = newElement("section", { id: "span" });
     this.span.setAttribute("aria-live", "polite");
+    this.unrecorded = newElement("p", { id: "unrecorded", className: "quiet" });
     this.table = newElement("table", { id: "groups" });
   }
 
@@ -63,7 +64,11 @@ class TraceTexts {
   /* What the groups did between two times. */
   showGroups(data, groups, from, to) {
     const cell = (text, isNumber) => newElement("td", { textContent: text, className: isNumber ? "number" : "" });
-    const heads = [...data.states, "goroutines", "function"].map((text) => newElement("th", { textContent: text, scope: "col" }));
+    const unrecorded = data.unrecorded(from, to), time = (ns) => FlameText.quantity(ns, "nanoseconds");
+    this.unrecorded.textContent = unrecorded
+      ? `${time(to - from)} shown, of which not recorded: ${time(unrecorded)} (${FlameText.share(unrecorded, to - from)}). The sums leave that out.` : "";
+    const heads = [...data.states, "goroutines", "function"].map((text) => newElement("th",
+      { textContent: text, scope: "col", className: text === "function" ? "text" : "number" }));
     const rows = groups.slice(0, 50).map((group) => {
       const spent = data.spent(group, from, to).map((ns) => cell(ns ? FlameText.quantity(ns, "nanoseconds") : "", true));
       return newElement("tr", {}, ...spent, cell(String(group.members.length), true), cell(group.name, false));

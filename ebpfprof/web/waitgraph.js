@@ -14,7 +14,7 @@ class WaitGraph {
     this.section = newElement("section", { id: "waits" }, newElement("h2", { textContent: "Who waits for whom" }));
     const { findings, hidden, left, edges } = waits;
     for (const textContent of findings) this.section.append(newElement("p", { className: "finding", textContent }));
-    if (edges.length) this.section.append(this.drawing(), newElement("div", { className: "scroll" }, this.table()));
+    if (edges.length) this.section.append(this.drawing(), newElement("div", { className: "scroll ranked" }, this.table()));
     else this.section.append(newElement("p", { className: "quiet", textContent: "Nobody waited." }));
     const more = left ? `${left} shorter ones are left out. ` : "";
     this.section.append(newElement("p", { className: "quiet", textContent: `${more}${hidden}` }));
@@ -108,7 +108,7 @@ class WaitGraph {
         cell(`${edge.is_longest_cut ? ">" : ""}${time(edge.longest_ns)}`, true), cell(`${nodes[edge.from].name} (${edge.reason}) for ${nodes[edge.to].name}`, false), ends);
     });
     return newElement("table", {},
-      newElement("thead", {}, newElement("tr", {}, ...heads.map((textContent) => newElement("th", { textContent, scope: "col" })))),
+      newElement("thead", {}, newElement("tr", {}, ...heads.map((textContent, i) => newElement("th", { textContent, scope: "col", className: i < 4 ? "number" : "text" })))),
       newElement("tbody", {}, ...rows));
   }
 

@@ -46,7 +46,7 @@ class TracePage:
             "const canvas = tracePage.canvas, goid = arguments[0];"
             "const index = canvas.rows.findIndex((row) => row.goroutine?.goid === goid);"
             "const box = canvas.canvas.getBoundingClientRect();"
-            "return [canvas.xOf(arguments[1]), canvas.topOf(index) + 11, box.width, box.height]",
+            "return [canvas.xOf(arguments[1]), canvas.middleOf(index), box.width, box.height]",
             *(goid, time_ns),
         )
         return round(x - width / 2), round(y - height / 2)
@@ -190,23 +190,6 @@ def test_names_of_a_program_are_no_markup(browser: Chrome, tmp_path: Path) -> No
     assert f"G1 {HOSTILE}" in shown.rows()
     shown.click(A, 500)
     assert HOSTILE in shown.text("#span h2")
-
-
-def test_it_fits_a_phone(browser: Chrome, tmp_path: Path) -> None:
-    path = tmp_path / "trace.html"
-    path.write_bytes(page.encode(timeline()))
-    size = browser.get_window_size()
-    try:
-        browser.set_window_size(500, 900)
-        shown = TracePage(browser, path)
-        wide, room = shown.run(
-            "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-        )
-        assert wide <= room
-        shown.click(A, 500)
-        assert shown.text("#span h2").startswith("G1")
-    finally:
-        browser.set_window_size(size["width"], size["height"])
 
 
 def test_it_shows_who_waits_for_whom_and_in_the_end(shown: TracePage) -> None:

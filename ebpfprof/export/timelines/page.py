@@ -70,6 +70,11 @@ def document(timeline: Timeline) -> dict[str, Any]:
             for goid, found in sorted(rows.items())
         ],
         "runtime": _runtime(timeline),
+        "pauses": [
+            [step.at_ns - timeline.begin_ns, step.other - timeline.begin_ns]
+            for step in timeline.steps
+            if step.kind is StepKind.GAP
+        ],
         "waits": waits_document(timeline),
         "heap": _heap(timeline),
         "threads": _threads(timeline, things),
@@ -220,14 +225,12 @@ def _packed(kind: str, numbers: Iterable[int]) -> str:
 
 
 def _runtime(timeline: Timeline) -> list[list[Any]]:
-    """What concerns all: [begin, end, what] of collections, stops of the world, gaps."""
+    """What concerns all: [begin, end, what] of collections and stops of the world."""
     found: list[list[Any]] = []
     begun: dict[StepKind, tuple[int, str]] = {}
     for step in timeline.steps:
         at_ns = step.at_ns - timeline.begin_ns
-        if step.kind is StepKind.GAP:
-            found.append([at_ns, step.other - timeline.begin_ns, "not recorded"])
-        elif step.kind is StepKind.GC_BEGIN:
+        if step.kind is StepKind.GC_BEGIN:
             begun[StepKind.GC_END] = at_ns, "garbage collection"
         elif step.kind is StepKind.STOP_WORLD:
             begun[StepKind.START_WORLD] = at_ns, f"world stopped: {printable(step.word)}"
