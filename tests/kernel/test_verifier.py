@@ -72,6 +72,7 @@ def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
 @pytest.mark.parametrize("mode", ["plain", "cgo"])
 def test_the_program_of_traces_stays_far_below_it(mode: str) -> None:
     """With labels: a target that can set some."""
+    before = len(instructions_verified())  # what other tests hold in this process
     with (
         Target.start(program("traced", mode=mode)) as target,
         Process(target.pid) as process,
@@ -79,7 +80,7 @@ def test_the_program_of_traces_stays_far_below_it(mode: str) -> None:
     ):
         recorder.load()
         verified = instructions_verified()
-    assert len(verified) == 3
+    assert len(verified) - before == 3
     assert max(verified) < LIMIT, verified
 
 
