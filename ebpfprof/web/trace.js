@@ -14,10 +14,12 @@ class TracePage {
     this.canvas = new TraceCanvas();
     this.texts = new TraceTexts((goid, time) => this.jump(goid, time));
     this.hover = newElement("p", { id: "hover", className: "quiet" });
+    const graph = new WaitGraph(this.data.waits, (name) => this.find(name));
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
       newElement("h2", { textContent: "What is seen above, in sums" }), this.texts.unrecorded, newElement("div", { className: "scroll ranked" }, this.texts.table),
-      new WaitGraph(this.data.waits, (name) => this.find(name)).section);
+      graph.section);
+    graph.reveal();
     this.listen();
     this.draw();
   }

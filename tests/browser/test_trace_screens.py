@@ -168,6 +168,27 @@ def test_fingers_move_zoom_and_choose(browser: Chrome, path: Path) -> None:
         assert shown.text("#span h2").startswith("G")
 
 
+def test_the_graph_of_waits_begins_at_who_waits_longest(browser: Chrome, tmp_path: Path) -> None:
+    """On a phone it is wider than the screen."""
+    story = Story({A: LONG, B: "main.holds"} | {goid: f"main.worker{goid}" for goid in range(3, 9)})
+    story.park(100, A, "sync.Mutex.Lock", "sync.(*Mutex).Lock", LONG)
+    for goid in range(3, 9):
+        story.park(200 + goid, goid, "chan receive", "main.receive")
+        story.wake(500 + goid, goid, B, run_ns=510 + goid)
+    story.wake(1000, A, B, run_ns=1050)
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(story.timeline(END_NS)))
+    with screen(browser, path, 390) as shown:
+        left, right, begin, end = shown.run(
+            "const name = (box) => box.querySelector('.wait-name').textContent;"
+            "const box = [...document.querySelectorAll('.wait-box')]"
+            ".find((each) => name(each).includes('apply')).getBoundingClientRect();"
+            "const graph = document.querySelector('.wait-graph').getBoundingClientRect();"
+            "return [graph.left, graph.right, box.left, box.right]"
+        )
+        assert left <= begin < end <= right
+
+
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
 def test_a_pause_is_hatched_over_all_lanes(
     browser: Chrome, path: Path, width: int, theme: str
