@@ -9,6 +9,7 @@ from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
 from ebpfprof.goruntime.dump import GoroutineDumper
+from ebpfprof.goruntime.plugins import plugin_warning
 from ebpfprof.goruntime.process import for_user, inspect
 from ebpfprof.process.process import Target
 from ebpfprof.system.open_files import too_many
@@ -37,6 +38,8 @@ class ReadableTargets:
         held.callback(go.binary.elf.close)
         if go.assumption:
             say(f"ebpfprof: {go.assumption}; what it shows may be wrong.", err=True)
+        if warning := plugin_warning(go, has_probes=False):
+            say(f"ebpfprof: {warning}", err=True)
         try:
             return go, held.enter_context(GoroutineDumper(go))
         except SymbolizerError as error:

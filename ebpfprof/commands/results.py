@@ -130,7 +130,8 @@ class Writing:
                         self._show_locks(report, to_stdout=file.name == "-")
         self._show_next(written, is_short=rows is not None)
         if not self.is_quiet:
-            self._show_cost(reports, to_stderr=to_stderr)
+            is_below_tables = self.is_long or not any(name != "-" for name in written)
+            self._show_cost(reports, to_stderr=to_stderr, has_tables=is_below_tables)
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -240,10 +241,13 @@ class Writing:
         heading = f"\nLocks of process {target.pid} ({target.name})"
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
-    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
+    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool, has_tables: bool) -> None:
+        """What it cost; with a blank line before it where tables come before (`has_tables`)."""
         lines = short_form.cost(reports, own_part=self._own_part(), is_long=self.is_long)
         if self.is_long:
-            lines = ["", *lines, f"ebpfprof used {own_cost()}."]
+            lines = [*lines, f"ebpfprof used {own_cost()}."]
+        if has_tables:
+            lines = ["", *lines]
         if lines:
             say("\n".join(lines), err=to_stderr, wraps=True)
 
@@ -294,5 +298,5 @@ def say_what_is_assumed(session: Session) -> None:
         say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
     for refusal in session.refusals():
         say(f"ebpfprof: {refusal}.", err=True)
-    for warning in session.tracers():
+    for warning in (*session.tracers(), *session.plugins()):
         say(f"ebpfprof: {warning}", err=True)

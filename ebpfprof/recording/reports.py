@@ -47,8 +47,10 @@ def reported(
 def live_report(
     target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
 ) -> Report:
-    """The same of a process that goes on being recorded: each report warns of a debugger."""
+    """The same of a process that goes on being recorded: each report repeats the warnings."""
     report = reported(target, recording, found, options)
     if recording.traced:
         report.hints.append(recording.traced)
+    if recording.plugins:
+        report.hints.append(recording.plugins)
     return report

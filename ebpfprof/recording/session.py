@@ -105,6 +105,7 @@ class Session(Closing):
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [each.notice_tracer(is_over=True) for each in recorded]
+        new_plugins = [each.notice_plugins() for each in recorded]
         numbers = [each.number for each in self._targets if not each.ending]
         ended_ns = profilers.end(numbers, reads=True)
         live.notice_endings()
@@ -135,6 +136,7 @@ class Session(Closing):
                 ending=each.ending,
                 until_end=self._until_end,
                 traced=each.traced,
+                plugins=each.plugins,
                 overhead=overheads[index],
                 own_cost=own_cost(),
                 losses=losses[index],
@@ -146,6 +148,8 @@ class Session(Closing):
                 self._names_failed.append(report.failure)
             if new_tracers[index]:
                 report.hints.append(each.traced)
+            if new_plugins[index]:
+                report.hints.append(each.plugins)
             reports.append(report)
         return reports
 
@@ -171,6 +175,10 @@ class Session(Closing):
     def tracers(self) -> list[str]:
         """Warnings about debuggers that trace processes."""
         return [each.traced for each in self._recorded() if each.traced]
+
+    def plugins(self) -> list[str]:
+        """Warnings about Go plugins, which are not recorded."""
+        return [each.plugins for each in self._recorded() if each.plugins]
 
     def failures(self) -> list[Exception]:
         """The errors because of which names, callers, open waits or late events are missing."""

@@ -67,6 +67,8 @@ class RecordedTarget:
     """Whether the recording attaches probes to it."""
     traced: str = ""
     """A warning about a debugger that traces the process and its probes; "" without one."""
+    plugins: str = ""
+    """A warning about its Go plugins; "" without any."""
     no_go: str = ""
     """Why it is recorded as any program is, not as one of Go, in words; "" if it is one of Go."""
 
@@ -114,6 +116,18 @@ class RecordedTarget:
             text = _TRACED_AT_THE_END if is_over else _TRACED
             self.traced = text.format(pid=self.target.pid, tracer=tracer)
         return bool(self.traced)
+
+    def notice_plugins(self) -> bool:
+        """Check whether it has opened Go plugins; return whether there is a new warning."""
+        if self.go is None or self.ending:
+            return False
+        if not any(kind_named(name).needs_go for name in self.kinds):
+            return False
+        from ebpfprof.goruntime.plugins import plugin_warning
+
+        known = self.plugins
+        self.plugins = plugin_warning(self.go, has_probes=self.has_probes) or known
+        return self.plugins != known
 
 
 class LiveTarget:
@@ -188,6 +202,7 @@ class LiveTarget:
 
         recorded = self.recorded
         recorded.notice_tracer()
+        recorded.notice_plugins()
         return Recording(
             target=recorded.target,
             go=recorded.go,
@@ -197,6 +212,7 @@ class LiveTarget:
             ended_ns=self.recorded_ns,
             ending=recorded.ending,
             traced=recorded.traced,
+            plugins=recorded.plugins,
             overhead=overhead,
             losses=losses,
             no_go=recorded.no_go,

@@ -73,6 +73,8 @@ class GoBinary:
         self.build_info: Final = build_info
         self.types: Final = types
         """The first address of the types' descriptors, as linked, and that behind the last one."""
+        self.module_start: Final = module.vaddr
+        """The address of runtime.firstmoduledata, as linked."""
         self.text_start: Final = module.text_start
         self.text_end: Final = module.text_end
         self.is_obfuscated: Final = table.header.is_obfuscated

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import shlex
 import signal
 import stat
@@ -250,6 +251,9 @@ def test_probes_are_attached_only_while_attach_records(tmp_path: Path) -> None:
         assert not has_probes(target.pid)
 
 
+LAST_LINE = r"(Every wait was recorded|Sampled \()[^\n]*\n"
+
+
 class Terminal:
     """A terminal of some columns; what was written to it is read as it comes."""
 
@@ -262,7 +266,8 @@ class Terminal:
         """Read on until the expression is found in the text; fails if it does not come."""
         until = monotonic() + DEADLINE_S
         while not re.search(pattern, self.text):
-            assert monotonic() < until, self.text
+            ready, _, _ = select.select([self._main], [], [], max(0.0, until - monotonic()))
+            assert ready, self.text
             self.text += os.read(self._main, 4096).decode()
         return self.text
 
@@ -297,16 +302,16 @@ def test_a_terminal_shows_a_progress_bar_and_a_fitting_table(
     target: Target, tmp_path: Path
 ) -> None:
     env = {"TERM": "xterm", "NO_COLOR": ""}
-    columns = 72
+    columns = 80
     with on_terminal(target, tmp_path, columns=columns, env=env) as (terminal, process):
         terminal.read_until(r"recording [^\n]*\n")
         terminal.read_until(r"\[\.+\] 0 of 30 s, 30 s left")
         terminal.read_until(r"\[#+\.+\] 1 of 30 s")
         process.send_signal(signal.SIGINT)
-        text = terminal.read_until("Next: .*\n")
+        text = terminal.read_until(LAST_LINE)
         assert process.wait(60) == 0
-    # The bar is wiped out, the table is in colour and fits.
-    assert re.search(r"\r\x1b\[K\r?\nWaits of", text)
+    # The bar is wiped out, a sentence comes first, the table is in colour and fits.
+    assert re.search(r"\r\x1b\[K[^\x1b]* of waiting: [^\x1b]*\nWaits of", text)
     assert "\x1b[1m" in text
     shown = re.sub(r"\x1b\[[\d;]*[mK]", "", text)
     table = shown.partition("Written: ")[0]
@@ -317,11 +322,11 @@ def test_a_terminal_shows_a_progress_bar_and_a_fitting_table(
 def test_dumb_terminals_and_no_color_are_respected(target: Target, tmp_path: Path) -> None:
     env = {"TERM": "xterm", "NO_COLOR": "1"}
     with on_terminal(target, tmp_path, "-d", "0.3", env=env) as (terminal, process):
-        text = terminal.read_until("Next: .*\n")
+        text = terminal.read_until(LAST_LINE)
         assert process.wait(60) == 0
     assert set(re.findall(r"\x1b\[[\d;]*\w", text)) == {"\x1b[K"}
     with on_terminal(target, tmp_path, "-d", "0.3", env={"TERM": "dumb"}) as (terminal, process):
-        text = terminal.read_until("Next: .*\n")
+        text = terminal.read_until(LAST_LINE)
         assert process.wait(60) == 0
     assert "\x1b" not in text
     assert "[" not in text.partition("Waits of")[0]

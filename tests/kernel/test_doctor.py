@@ -123,7 +123,7 @@ def test_an_ordinary_user_gets_a_sudo_command() -> None:
     found = checks(said)
     assert said.code == ExitCode.PERMISSION_DENIED
     assert found["rights"]["found"].startswith("without CAP_BPF, ")
-    assert found["rights"]["remedy"].startswith("Type: sudo ")
+    assert found["rights"]["remedy"].startswith("Type:\n    sudo ")
     assert found["rights"]["remedy"].endswith(" -I -m ebpfprof doctor --json")
     assert found["uprobes"]["level"] == "warn"
     assert found["BCC"]["level"] == "ok"

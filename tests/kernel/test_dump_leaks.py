@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -149,7 +150,7 @@ def test_the_text_tells_rate_number_and_age() -> None:
         text = "".join(lines) + process.stdout.read()
         assert process.wait() == ExitCode.OK
     assert "; 1 group only grows\n" in text
-    assert " a minute, 6 now, oldest at least " in text
+    assert re.search(r" a minute, 6 now, for at least [^:]+ to [^:]+: chan receive", text)
     assert "main.leaky" in text
 
 

@@ -66,7 +66,7 @@ def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None
         f"parked-{run.target.pid}.{kind}.pb.gz" for kind in ("block", "mutex", "open")
     }
     assert finished.stdout.decode().count("Written: ") == 3
-    assert finished.stdout.decode().count("Next: ") == 1
+    assert finished.stdout.decode().count("Next:") == 1
     assert "Try again; if that does not help, record without --open" in finished.stderr
     assert "This is a bug" not in finished.stderr
     (path,) = tmp_path.glob("*.open.pb.gz")

@@ -233,5 +233,5 @@ def test_a_program_is_not_run_if_its_output_can_not_be_written(tmp_path: Path) -
         "exec", "/bin/echo", "it ran", folder=tmp_path, options=(*BLOCK, "-o", "/no/x")
     )
     assert finished.code == 9
-    assert "was ended before its first instruction" in finished.stderr
+    assert "Cannot open the directory of /no/x" in finished.stderr
     assert finished.stdout == b""

@@ -34,7 +34,16 @@ def test_a_full_disk_loses_no_trace(tmp_path: Path) -> None:
     folder = tmp_path / "full"
     folder.mkdir()
     with mounted(folder, "-o", "size=4k"), Target.start(program("ticker")) as target:
-        options = (str(target.pid), "-d", "0.5", "-q", "-o", str(folder / "a.trace"))
+        options = (
+            str(target.pid),
+            "-d",
+            "0.5",
+            "--max-overhead",
+            "0",
+            "-q",
+            "-o",
+            str(folder / "a.trace"),
+        )
         said = verb("trace", *options, folder=tmp_path)
         assert list(folder.iterdir()) == []
     assert said.code == ExitCode.OUTPUT_ERROR

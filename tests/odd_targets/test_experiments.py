@@ -60,7 +60,7 @@ def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:
         dumped = verb("dump", "--pid", pid)
         rows = json.loads(verb("list", "--json", "--name", "sleeper").stdout)["processes"]
     assert "built with GOEXPERIMENT=staticlockranking" in said
-    assert "build it without that experiment; `attach --profile cpu` records" in said
+    assert "build it without that experiment; attach --profile cpu records" in said
     assert dumped.code == ExitCode.UNSUPPORTED_GO
     (row,) = (row for row in rows if row["pid"] == target.pid)
     assert not row["supported"]

@@ -1,0 +1,89 @@
+"""A program whose goroutines wait in a Go plugin, which has its own copy of the runtime's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.export import pprof
+from tests.kernel.programs import NEWEST, TARGETS, program
+from tests.kernel.verbs import verb
+from tests.recorder import EVERY_WAIT, only_profile, recording, run
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+WAITS = ("--profile", "block,mutex")
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plugin") / "work.so"
+    command = ("build", "-buildmode=plugin", "-buildvcs=false", "-o", path, "./plugin")
+    toolchain(NEWEST).go(*command, cwd=TARGETS / "plugged", env={"CGO_ENABLED": "1"})
+    return path
+
+
+@pytest.fixture(scope="module")
+def target(plugin: Path) -> Iterator[Target]:
+    with Target.start(program("plugged", mode="cgo"), str(plugin)) as started:
+        started.ask("open", "opened")
+        yield started
+
+
+def sentence(plugin: Path) -> str:
+    return (
+        f"Waits in {plugin} are not recorded, and stacks lack its functions: it is a Go plugin "
+        "with a separate copy of the runtime's code."
+    )
+
+
+@pytest.mark.parametrize("overhead", ["0", "1"])
+def test_missing_waits_are_reported(
+    target: Target, plugin: Path, overhead: str, tmp_path: Path
+) -> None:
+    options = (*WAITS, "--max-overhead", overhead, "--duration", "1")
+    finished = run("--pid", str(target.pid), *options, folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert in_one_line(finished.stderr).count(sentence(plugin)) == 1
+    profiles = [pprof.decode(path.read_bytes()) for path in tmp_path.glob("*.pb.gz")]
+    assert len(profiles) == 2
+    assert all(sentence(plugin) in " ".join(profile.comments) for profile in profiles)
+
+
+def test_a_plugin_opened_meanwhile_is_reported(plugin: Path, tmp_path: Path) -> None:
+    with Target.start(program("plugged", mode="cgo"), str(plugin)) as target:
+        with recording(target.pid, tmp_path, *EVERY_WAIT) as recorder:
+            target.ask("open", "opened")
+            recorder.interrupt()
+            finished = recorder.finish()
+        assert finished.code == ExitCode.OK, finished.stderr
+    assert in_one_line(finished.stderr).count(sentence(plugin)) == 1
+    assert sentence(plugin) in " ".join(only_profile(tmp_path).comments)
+
+
+def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: Path) -> None:
+    """It has the names of a plugin by the symbols of the file."""
+    options = ("--profile", "cpu", "--duration", "1")
+    finished = run("--pid", str(target.pid), *options, folder=tmp_path)
+    assert finished.code == ExitCode.OK
+    assert str(plugin) not in finished.stderr
+
+
+def test_a_trace_reports_missing_waits(target: Target, plugin: Path, tmp_path: Path) -> None:
+    said = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
+    assert said.code == ExitCode.OK, said.stderr
+    assert sentence(plugin) in in_one_line(said.stderr)
+
+
+@pytest.mark.parametrize("name", ["dump", "doctor"])
+def test_stacks_without_frames_are_reported(target: Target, plugin: Path, name: str) -> None:
+    said = verb(name, "--pid", str(target.pid))
+    assert f"Stacks lack the functions of {plugin}: it is a Go plugin." in in_one_line(said.stderr)
+
+
+def in_one_line(text: str) -> str:
+    """Messages wrap at words."""
+    return " ".join(text.split())
