@@ -27,11 +27,12 @@ class TracePage {
   header() {
     const { command, pid, go, length_ns, begin_unix_ns } = this.data;
     const time = new Date(Number(BigInt(begin_unix_ns) / 1000000n)).toISOString().slice(0, 19).replace("T", " ");
+    const ns = (value) => FlameText.quantity(value, "nanoseconds"), unrecorded = this.data.unrecorded(0, length_ns);
     const theme = newElement("button", { type: "button", textContent: "Dark or light" });
     theme.addEventListener("click", () => { toggleTheme(); this.canvas.draw(); });
     return newElement("header", {},
       newElement("h1", { textContent: `Trace of ${command} (${pid})` }),
-      newElement("span", { id: "when", className: "quiet", textContent: `${FlameText.quantity(length_ns, "nanoseconds")} from ${time} UTC, ${go}` }), theme);
+      newElement("span", { id: "when", className: "quiet", textContent: `${ns(length_ns)} from ${time} UTC, ${go}${unrecorded ? `; not recorded: ${ns(unrecorded)}` : ""}` }), theme);
   }
 
   notes() {

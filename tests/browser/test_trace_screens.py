@@ -212,6 +212,7 @@ def test_a_pause_is_hatched_over_all_lanes(
 def test_a_pause_has_a_legend_and_texts(browser: Chrome, path: Path) -> None:
     with screen(browser, path, 1280) as shown:
         assert shown.text("#pause") == "not recorded"
+        assert shown.text("#when").endswith("; not recorded: 400 ns")
         reason = "The recording paused here to limit its overhead. What goroutines did is unknown."
         assert shown.run("return document.getElementById('pause').title") == reason
         assert told(shown, f"G1 {LONG}", 600) == f"not recorded for 400 ns. {reason}"
