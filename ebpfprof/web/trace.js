@@ -14,10 +14,12 @@ class TracePage {
     this.canvas = new TraceCanvas();
     this.texts = new TraceTexts((goid, time) => this.jump(goid, time));
     this.hover = newElement("p", { id: "hover", className: "quiet" });
+    const graph = new WaitGraph(this.data.waits, (name) => this.find(name));
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
       newElement("h2", { textContent: "What is seen above, in sums" }), this.texts.unrecorded, newElement("div", { className: "scroll ranked" }, this.texts.table),
-      new WaitGraph(this.data.waits, (name) => this.find(name)).section);
+      graph.section);
+    graph.reveal();
     this.listen();
     this.draw();
   }
@@ -25,11 +27,12 @@ class TracePage {
   header() {
     const { command, pid, go, length_ns, begin_unix_ns } = this.data;
     const time = new Date(Number(BigInt(begin_unix_ns) / 1000000n)).toISOString().slice(0, 19).replace("T", " ");
+    const ns = (value) => FlameText.quantity(value, "nanoseconds"), unrecorded = this.data.unrecorded(0, length_ns);
     const theme = newElement("button", { type: "button", textContent: "Dark or light" });
     theme.addEventListener("click", () => { toggleTheme(); this.canvas.draw(); });
     return newElement("header", {},
       newElement("h1", { textContent: `Trace of ${command} (${pid})` }),
-      newElement("span", { id: "when", className: "quiet", textContent: `${FlameText.quantity(length_ns, "nanoseconds")} from ${time} UTC, ${go}` }), theme);
+      newElement("span", { id: "when", className: "quiet", textContent: `${ns(length_ns)} from ${time} UTC, ${go}${unrecorded ? `; not recorded: ${ns(unrecorded)}` : ""}` }), theme);
   }
 
   notes() {

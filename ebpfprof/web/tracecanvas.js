@@ -167,18 +167,21 @@ class TraceCanvas {
     const draw = this.context, top = TraceCanvas.AXIS, right = this.names + this.width, height = bottom - top;
     const pauses = this.data.pausesBetween(this.from, this.to).map(([begin, end]) => {
       const left = Math.max(this.names, this.xOf(begin));
-      return [left, Math.max(1, Math.min(right, this.xOf(end)) - left)];
+      return [left, Math.min(right, this.xOf(end)) - left];
     });
-    if (!pauses.length) return;
     draw.save();
     draw.strokeStyle = draw.fillStyle = this.pause;
     draw.lineWidth = 1;
+    draw.beginPath();
     for (const [left, width] of pauses) {
+      if (width < 3) { // no room for lines
+        draw.fillRect(left, top, width, height);
+        continue;
+      }
       draw.fillRect(left, top, 1, height);
       draw.fillRect(left + width - 1, top, 1, height);
+      draw.rect(left, top, width, height);
     }
-    draw.beginPath();
-    for (const [left, width] of pauses) draw.rect(left, top, width, height);
     draw.clip();
     draw.beginPath();
     for (let x = this.names; x < right + height; x += TraceCanvas.HATCH) {

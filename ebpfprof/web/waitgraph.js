@@ -16,8 +16,14 @@ class WaitGraph {
     for (const textContent of findings) this.section.append(newElement("p", { className: "finding", textContent }));
     if (edges.length) this.section.append(this.drawing(), newElement("div", { className: "scroll ranked" }, this.table()));
     else this.section.append(newElement("p", { className: "quiet", textContent: "Nobody waited." }));
-    const more = left ? `${left} shorter ones are left out. ` : "";
+    const more = left ? `${left === 1 ? "1 shorter one is" : `${left} shorter ones are`} left out. ` : "";
     this.section.append(newElement("p", { className: "quiet", textContent: `${more}${hidden}` }));
+  }
+
+  /* Scrolls the drawing, which is on the page by now, to the goroutines that wait longest. */
+  reveal() {
+    const place = this.section.querySelector(".wait-graph");
+    if (place) place.scrollLeft = this.middle - place.clientWidth / 2;
   }
 
   static time(ns) {
@@ -39,6 +45,7 @@ class WaitGraph {
     }
     dagre.layout(graph);
     const { width, height } = graph.graph();
+    this.middle = drawn.length ? graph.node(String(drawn[0].from)).x : 0;
     const svg = WaitGraph.svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
     const arrow = WaitGraph.svg("marker", {
       id: "wait-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 13, markerHeight: 13,

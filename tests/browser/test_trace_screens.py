@@ -19,6 +19,12 @@ A, B = 1, 2
 LONG = "example.com/inventory/internal/storage.(*Replica).apply"
 SCREENS = [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")]
 END_NS, PAUSE_NS = 1200, (400, 800)
+# Shows the sums between two times at once, not when the page's timer is due.
+_SUMS = """
+const { texts, data, groups, isDue } = tracePage;
+clearTimeout(isDue);
+texts.showGroups(data, groups, ...arguments);
+"""
 # How many letters each text has in a line, of those that are long enough to be broken.
 _LETTERS = """
 const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -107,7 +113,7 @@ def test_no_text_is_squeezed_and_the_page_fits(
 ) -> None:
     with screen(browser, path, width, theme) as shown:
         shown.run("tracePage.select(tracePage.data.byGoid.get(1), 1)")
-        browser.execute_async_script("setTimeout(arguments[0], 200)")
+        shown.run(_SUMS, 0, END_NS)
         texts = shown.run(_LETTERS)
         assert [text for text, letters in texts if letters < 8] == []
         assert any(LONG in text for text, _ in texts)
@@ -168,6 +174,27 @@ def test_fingers_move_zoom_and_choose(browser: Chrome, path: Path) -> None:
         assert shown.text("#span h2").startswith("G")
 
 
+def test_the_graph_of_waits_begins_at_who_waits_longest(browser: Chrome, tmp_path: Path) -> None:
+    """On a phone it is wider than the screen."""
+    story = Story({A: LONG, B: "main.holds"} | {goid: f"main.worker{goid}" for goid in range(3, 9)})
+    story.park(100, A, "sync.Mutex.Lock", "sync.(*Mutex).Lock", LONG)
+    for goid in range(3, 9):
+        story.park(200 + goid, goid, "chan receive", "main.receive")
+        story.wake(500 + goid, goid, B, run_ns=510 + goid)
+    story.wake(1000, A, B, run_ns=1050)
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(story.timeline(END_NS)))
+    with screen(browser, path, 390) as shown:
+        left, right, begin, end = shown.run(
+            "const name = (box) => box.querySelector('.wait-name').textContent;"
+            "const box = [...document.querySelectorAll('.wait-box')]"
+            ".find((each) => name(each).includes('apply')).getBoundingClientRect();"
+            "const graph = document.querySelector('.wait-graph').getBoundingClientRect();"
+            "return [graph.left, graph.right, box.left, box.right]"
+        )
+        assert left <= begin < end <= right
+
+
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
 def test_a_pause_is_hatched_over_all_lanes(
     browser: Chrome, path: Path, width: int, theme: str
@@ -185,18 +212,15 @@ def test_a_pause_is_hatched_over_all_lanes(
 def test_a_pause_has_a_legend_and_texts(browser: Chrome, path: Path) -> None:
     with screen(browser, path, 1280) as shown:
         assert shown.text("#pause") == "not recorded"
+        assert shown.text("#when").endswith("; not recorded: 400 ns")
         reason = "The recording paused here to limit its overhead. What goroutines did is unknown."
         assert shown.run("return document.getElementById('pause').title") == reason
         assert told(shown, f"G1 {LONG}", 600) == f"not recorded for 400 ns. {reason}"
-        sums = (
-            "const { texts, data, groups, isDue } = tracePage; clearTimeout(isDue);"
-            "texts.showGroups(data, groups, ...arguments)"
-        )
-        shown.run(sums, 200, 800)
+        shown.run(_SUMS, 200, 800)
         assert shown.text("#unrecorded") == (
             "600 ns shown, of which not recorded: 400 ns (66.7 %). The sums leave that out."
         )
-        shown.run(sums, 0, 300)
+        shown.run(_SUMS, 0, 300)
         assert shown.text("#unrecorded") == ""
 
 

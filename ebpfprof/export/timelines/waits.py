@@ -30,7 +30,7 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
     longest = longest_sentence(graph, timeline.begin_ns)
     return {
         "findings": [each for each in (*waits_findings(graph), longest) if each],
-        "hidden": printable(hidden_line(graph)).strip(),
+        "hidden": printable(hidden_line(graph).strip()),
         "left": len(graph.shown) - len(edges),
         "whole_ns": whole_ns,
         "nodes": [

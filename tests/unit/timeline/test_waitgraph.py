@@ -231,14 +231,17 @@ def test_idle_waits_are_left_out_and_a_line_says_how_much() -> None:
         story.park(at_ns + 100, A, RECEIVE, "runtime.chanrecv1", "main.client")
         story.wake(at_ns + 1000, A, B)
         story.park(at_ns + 1000, B, RECEIVE, "runtime.chanrecv2", "main.(*Pool).worker")
-    found = graph(story.timeline(50_000))
+    timeline = story.timeline(50_000)
+    found = graph(timeline)
     assert [(each.waiter.name, _name(each)) for each in found.shown] == [
         ("main.client", "main.(*Pool).worker")
     ]
     assert found.hidden.total() == 50 * 100
     assert [names(each) for each in knots(found)] == [["main.(*Pool).worker", "main.client"]]
     text = waits.render(found, width=80, color=False)
-    assert "Hidden as idle: 5.00 us (worker waiting for work 5.00 us)" in text
+    line = "Hidden as idle: 5.00 us (worker waiting for work 5.00 us)"
+    assert line in text
+    assert page.document(timeline)["waits"]["hidden"] == line
 
 
 def test_a_circle_of_idle_waits_only_is_no_knot() -> None:
