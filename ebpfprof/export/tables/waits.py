@@ -105,13 +105,26 @@ def _cause_sentence(graph: WaitGraph, whole_ns: int) -> list[str]:
     for edge in graph.shown:
         waiters[edge.waiter] += edge.causes[cause]
     who = waiters.most_common(1)[0][0]
-    most = f"; {who.name} waits most for that" if who != cause.who else ""
+    most = ""
+    if who != cause.who:
+        own = [edge for edge in graph.shown if edge.waiter == who]
+        lock = _lock_clause(max(own, key=lambda edge: edge.causes[cause]))
+        most = f"; {who.name} waits most for that{lock}"
     return [
         printable(
             f"{percent(ns / whole_ns)} of the waiting was in the end for {cause.who.name}, which "
             f"{_clause(cause)}{most}."
         )
     ]
+
+
+def _lock_clause(edge: WaitEdge) -> str:
+    """For which lock most of the waits are, and who held it; "" if they are for no known lock."""
+    ((link, _),) = edge.reasons.most_common(1)
+    other = edge.waited_for
+    if not (link.is_lock and link.on and link.on.name and isinstance(other, GoroutineClass)):
+        return ""
+    return f": for {link.on.name} ({link.word}), {chain_words.holder(link)} {other.name}"
 
 
 def knot_sentence(knot: Knot) -> str:
