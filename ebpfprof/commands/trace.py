@@ -34,7 +34,7 @@ _FREE_NS = 100e6
 A program that uses a tenth of a processor is recorded whole, even at 20 % of its CPU time.
 """
 _FEW_WAITS, _MANY_WAITS = 1, 10
-"""Sentences and rows of who waits for whom; with one of each there are at most ten lines."""
+"""Sentences and rows of who waits for whom; one of each takes about ten lines at 80 columns."""
 
 
 @click.command("trace", cls=Verb)

@@ -192,6 +192,7 @@ class Tracing:
                 more = f". To record all:{to_type(everything)}"
             say(f"ebpfprof: {comment}{more}", err=True)
         if not self._is_quiet:
+            say("", err=True)  # between the messages and the tables
             self._show(timeline)
         if not self._to_stdout:
             say(f"{'' if self._is_quiet else chr(10)}Written: {printable(self._file.name)}")
