@@ -78,7 +78,7 @@ def _record(
         options,
         format_name=format_name,
         is_quiet=True,
-        asked=Asked(None, 0.0, None, False),
+        asked=Asked(),
         until_waits=(),
         until_goroutines=None,
         allow_unknown_go=allow_unknown_go,

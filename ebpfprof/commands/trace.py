@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from ebpfprof.commands.parameter_types import Duration, Number, OneOf
 from ebpfprof.commands.recording_options import (
@@ -25,6 +26,15 @@ _USUAL_S = 5.0
 _MOST_LAST_S = 3600.0
 _LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
 _BUFFER_MB = 64
+_MAX_OVERHEAD = 5.0
+"""A trace lasts seconds, and its pauses hide what it is for: the 1 % of profiles is too little."""
+_FREE_NS = 100e6
+"""Of CPU time, once, besides the default bound. In the usual 5 s it is 2 % of a processor.
+
+A program that uses a tenth of a processor is recorded whole, even at 20 % of its CPU time.
+"""
+_FEW_WAITS, _MANY_WAITS = 1, 10
+"""Sentences and rows of who waits for whom; one of each takes about ten lines at 80 columns."""
 
 
 @click.command("trace", cls=Verb)
@@ -100,9 +110,10 @@ _BUFFER_MB = 64
     help="With --path: only until then, since the trace's begin.",
 )
 @click.option(
-    "--waits-for",
-    is_flag=True,
-    help="Also show who waits for whom, how long, and for what in the end; circles are named.",
+    "--waits-for/--no-waits-for",
+    default=None,
+    help="Show all of who waits for whom, how long, and for what in the end; circles are named; or "
+    "nothing of it.  [default: what stands out]",
 )
 @click.option(
     "--buffer",
@@ -117,10 +128,11 @@ _BUFFER_MB = 64
     "--max-overhead",
     type=Number(0, 100, is_fraction=True),
     metavar="PERCENT",
-    default=1,
+    default=_MAX_OVERHEAD,
     show_default=True,
     help="How much of its CPU time the program may lose. Where recording all takes more, ebpfprof "
-    "records slices of the time, each whole. 0: all of the time.",
+    "records slices of the time, each whole. 0: all of the time. Without this option, the first "
+    f"{_FREE_NS / 1e6:g} ms of CPU time don't count.",
 )
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say only where the file is.")
 @ALLOW_UNKNOWN_GO_OPTION
@@ -137,7 +149,7 @@ def command(
     path_of: str | None,
     from_s: float,
     to_s: float | None,
-    waits_for: bool,
+    waits_for: bool | None,
     buffer_mb: float,
     max_overhead: float,
     is_quiet: bool,
@@ -157,7 +169,7 @@ def command(
       sudo ebpfprof trace --name shop -f html --max-overhead 0
       sudo ebpfprof trace --pid 1234 --path main.handle        # what did it wait for?
       sudo ebpfprof trace --pid 1234 --path :8080              # requests on a port
-      sudo ebpfprof trace --pid 1234 --waits-for
+      sudo ebpfprof trace --pid 1234 --waits-for               # all of the table
       sudo ebpfprof trace --pid 1234 --last 10s                # until Ctrl-C
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait 1s
       sudo ebpfprof trace --pid 1234 --last 10s --until-wait main.handle=2s
@@ -181,9 +193,11 @@ def command(
         duration_s = _default_duration_s(last_s, until_waits or None, until_goroutines)
     rights = Options(max_overhead=max_overhead)
     require_capabilities(needs_bpf=True)
+    bound = click.get_current_context().get_parameter_source("max_overhead")
     options = TraceOptions(
         exact_starts=exact_starts,
         max_overhead=max_overhead,
+        free_ns=_FREE_NS if bound is ParameterSource.DEFAULT else 0.0,
         last_s=last_s,
         buffer_bytes=int(buffer_mb) << 20,
     )
@@ -191,7 +205,7 @@ def command(
         options,
         format_name=format_name,
         is_quiet=is_quiet,
-        asked=Asked(path_of, from_s, to_s, waits_for),
+        asked=Asked(path_of, from_s, to_s, _most_waits(waits_for)),
         until_waits=until_waits,
         until_goroutines=None if until_goroutines is None else int(until_goroutines),
         allow_unknown_go=allow_unknown_go,
@@ -206,6 +220,13 @@ def command(
             tracing.write()
     except KeyboardInterrupt:
         raise Aborted("Aborted. Nothing was written.") from None
+
+
+def _most_waits(waits_for: bool | None) -> int:
+    """How many rows the table of who waits for whom has."""
+    if waits_for is None:
+        return _FEW_WAITS
+    return _MANY_WAITS if waits_for else 0
 
 
 def _default_duration_s(*ends: object) -> float:

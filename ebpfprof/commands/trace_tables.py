@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import counted, duration, printable
+from ebpfprof.console.text import counted, duration, printable, wrapped
 from ebpfprof.export.tables import paths, requests, waits
 from ebpfprof.export.tables import timeline as busiest
 from ebpfprof.timeline.choices import between, chosen
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.requests import connection, is_address
 from ebpfprof.timeline.sweep import Chosen
-from ebpfprof.timeline.waitgraph import graph_of
+from ebpfprof.timeline.waitgraph import graph_of, recorded_ns
 
 if TYPE_CHECKING:
     from ebpfprof.timeline.model import Timeline
@@ -34,7 +34,8 @@ class Asked:
     path_of: str | None = None
     from_s: float = 0.0
     to_s: float | None = None
-    waits_for: bool = False
+    most_waits: int = 0
+    """How many sentences and rows there are of who waits for whom; 0: it is left out."""
 
 
 class TraceTables:
@@ -44,14 +45,17 @@ class TraceTables:
         self._timeline, self._width, self._color = timeline, width, color
 
     def parts(self, asked: Asked) -> list[Part]:
-        """All that is asked for, in order."""
+        """All that is asked for, in order: who waits for whom comes first."""
         timeline = self._timeline
-        length = duration(timeline.end_ns - timeline.begin_ns)
+        length_ns = timeline.end_ns - timeline.begin_ns
+        length = duration(length_ns)
+        whole_ns = recorded_ns(timeline)
+        if whole_ns < length_ns:
+            length += f" with pauses, {duration(whole_ns)} recorded"
         text = busiest.render(timeline, width=self._width, color=self._color)
         process = f"process {timeline.pid} ({timeline.command})"
-        found = [(f"Goroutines of {process}, {length}", text)]
-        if asked.waits_for:
-            found.append(self._waits())
+        found = [self._waits(asked.most_waits)] if asked.most_waits else []
+        found.append((f"Goroutines of {process}, {length}", text))
         if asked.path_of is not None:
             found += self._path(asked.path_of, asked)
         return found
@@ -60,12 +64,14 @@ class TraceTables:
     def _chains(self) -> Chains:
         return Chains(self._timeline)
 
-    def _waits(self) -> Part:
+    def _waits(self, most: int) -> Part:
         graph = graph_of(self._timeline)
         longest = waits.longest_sentence(graph, self._timeline.begin_ns)
-        told = filter(None, (*waits.waits_findings(graph), longest))
-        sentences = "".join(f"{each}\n" for each in told)
-        table = waits.render(graph, width=self._width, color=self._color)
+        findings = list(filter(None, (*waits.waits_findings(graph), longest)))
+        sentences = "".join(f"{each}\n" for each in findings[:most])
+        if self._width:
+            sentences = wrapped(sentences, self._width)
+        table = waits.render(graph, limit=most, width=self._width, color=self._color)
         return "Who waits for whom", sentences + table
 
     def _path(self, what: str, asked: Asked) -> list[Part]:

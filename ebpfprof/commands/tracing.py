@@ -16,7 +16,7 @@ from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
-from ebpfprof.console.text import counted, duration, percent, printable
+from ebpfprof.console.text import duration, percent, printable
 from ebpfprof.errors import to_type
 from ebpfprof.export.timelines.formats import FORMATS, of_name
 from ebpfprof.goruntime.plugins import plugin_warning
@@ -25,7 +25,7 @@ from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.process.process import Target
 from ebpfprof.system.signals import Signals, interruptible
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
-from ebpfprof.tracing.timelines import timeline_of
+from ebpfprof.tracing.timelines import slices_sentence, timeline_of
 from ebpfprof.tracing.triggers import Trigger
 from ebpfprof.tracing.writer import TraceWriter, stamped
 
@@ -184,12 +184,18 @@ class Tracing:
         Raises OutputError, CorruptBinary, or why the recording could not go on.
         """
         with working("Looking up names ...", is_shown=not self._is_quiet):
-            timeline = interruptible(lambda: timeline_of(self._recorder.recorded()))
+            recorded = self._recorder.recorded()
+            timeline = interruptible(lambda: timeline_of(recorded))
             data = interruptible(lambda: self._format.encode(timeline))
         self._file.commit(data)
         for comment in timeline.comments:
-            say(f"ebpfprof: {comment}", err=True)
+            more = ""
+            if comment == slices_sentence(recorded):
+                everything = f"ebpfprof trace --pid {timeline.pid} --max-overhead 0"
+                more = f". To record all:{to_type(everything)}"
+            say(f"ebpfprof: {comment}{more}", err=True)
         if not self._is_quiet:
+            say("", err=True)  # between the messages and the tables
             self._show(timeline)
         if not self._to_stdout:
             say(f"{'' if self._is_quiet else chr(10)}Written: {printable(self._file.name)}")
@@ -204,18 +210,12 @@ class Tracing:
     def _show(self, timeline: Timeline) -> None:
         stream = sys.stderr if self._to_stdout else sys.stdout
         tables = TraceTables(timeline, width=width(stream), color=has_color(stream))
-        for heading, text in interruptible(lambda: tables.parts(self._asked)):
-            say(f"\n{heading}:\n{text}", err=self._to_stdout, end="")
+        parts = interruptible(lambda: tables.parts(self._asked))
+        text = "\n".join(f"{heading}:\n{below}" for heading, below in parts)
+        say(text, err=self._to_stdout, end="", wraps=False)
 
     def _show_cost(self) -> None:
         recorder = self._recorder
-        overhead, switches = recorder.overhead(), recorder.switches()
-        wakes = recorder.program.wake_runs()
-        lost_ns = recorder.lost_ns()
-        share = f", {percent(lost_ns / overhead.cpu_ns)} of its CPU time" if overhead.cpu_ns else ""
-        say(
-            f"\nThe process lost some {duration(lost_ns)}{share}: "
-            f"{counted(overhead.hits.count, 'probe hit')},\n"
-            f"{switches.count} context switches, {wakes.count} wakes of threads.",
-            err=self._to_stdout,
-        )
+        cost_ns, cpu_ns = recorder.lost_ns(), recorder.overhead().cpu_ns
+        share = f", {percent(cost_ns / cpu_ns)} of the process's CPU time" if cpu_ns else ""
+        say(f"\nOverhead: {duration(cost_ns)}{share}.", err=self._to_stdout, wraps=True)

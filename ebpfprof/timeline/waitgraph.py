@@ -135,8 +135,14 @@ def wait_graph(chains: Chains) -> WaitGraph:
         sorted((each for each in found.edges.values() if each.ns), key=lambda each: -each.ns),
         hidden,
         Counter(chains.links.classes.values()),
-        timeline.end_ns - timeline.begin_ns - sum(gap.other - gap.at_ns for gap in _gaps(timeline)),
+        recorded_ns(timeline),
     )
+
+
+def recorded_ns(timeline: Timeline) -> int:
+    """How long a timeline is without the pauses of the recording."""
+    paused_ns = sum(gap.other - gap.at_ns for gap in _gaps(timeline))
+    return timeline.end_ns - timeline.begin_ns - paused_ns
 
 
 def _gaps(timeline: Timeline) -> list[TraceStep]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ebpfprof.timeline.model import HeapSize
     from ebpfprof.tracing.slices import Slice
 
+_WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
@@ -29,7 +31,8 @@ class RecordedTrace:
     TraceProgram.files() returns them, and in `looked_at`, by Known.on. `mapped` is the code of a
     program that can call C, `c_failure` why its stacks are incomplete. `overwritten` counts events
     that were gone before they were read, `is_full` says that there were more than we hold.
-    `missing` are functions of the runtime without a place for a probe.
+    `missing` are functions of the runtime without a place for a probe. `share_of_slices` is
+    SliceBudget.share_of_slices.
     """
 
     go: GoTarget
@@ -52,3 +55,15 @@ class RecordedTrace:
     losses: Sequence[Loss]
     c_failure: Exception | None
     missing: Sequence[str]
+    share_of_slices: float | None
+
+    @property
+    def traced_ns(self) -> int:
+        """How long all was recorded, without pauses."""
+        return sum(each.end_ns - max(each.begin_ns, self.begin_ns) for each in self.slices)
+
+    @property
+    def has_pauses(self) -> bool:
+        """Whether a bound of overhead left out more than the time to detach the probes."""
+        length_ns = self.stopped_ns - self.begin_ns
+        return not self.ending and self.traced_ns < _WHOLE * length_ns

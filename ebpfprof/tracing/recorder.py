@@ -48,12 +48,14 @@ class TraceOptions:
     """How to record.
 
     `exact_starts`: probe the moment when a goroutine begins to run, too. `max_overhead` is how much
-    of its CPU time the program may lose, in percent; 0: no bound. `last_s`: keep only so many
-    seconds before the end, in `buffer_bytes` of memory; None: all.
+    of its CPU time the program may lose, in percent; 0: no bound. `free_ns` of CPU time it may lose
+    once, before the bound counts. `last_s`: keep only so many seconds before the end, in
+    `buffer_bytes` of memory; None: all.
     """
 
     exact_starts: bool = False
     max_overhead: float = 0.0
+    free_ns: float = 0.0
     last_s: float | None = None
     buffer_bytes: int = _USUAL_BYTES
     has_labels: bool = True
@@ -105,6 +107,7 @@ class TraceRecorder(Closing):
             options.max_overhead / 100,
             self.lost_ns,
             self._used_ns,
+            options.free_ns,
         )
 
     def load(self) -> None:
@@ -218,6 +221,7 @@ class TraceRecorder(Closing):
             self.program.losses(),
             self.c_stacks.failure if self.c_stacks else None,
             self._missing,
+            self._budget.share_of_slices,
         )
 
     def overhead(self) -> Overhead:

@@ -27,19 +27,28 @@ class SliceBudget:
     """Says when a slice ends, and how long the pause behind it is. `share` is 0 for no bound."""
 
     def __init__(
-        self, share: float, spent_ns: Callable[[], float], used_ns: Callable[[], float]
+        self,
+        share: float,
+        spent_ns: Callable[[], float],
+        used_ns: Callable[[], float],
+        free_ns: float = 0.0,
     ) -> None:
-        """`spent_ns` and `used_ns` tell what recording cost the target, and what it used in all."""
+        """`spent_ns` and `used_ns` return what recording cost the target, and what it used in all.
+
+        `free_ns` of the cost do not count for the bound, once in a recording.
+        """
         self._budget = Budget(share) if share else None
-        self._spent_ns, self._used_ns = spent_ns, used_ns
+        self._spent_ns, self._used_ns, self._free_ns = spent_ns, used_ns, free_ns
         self._began_ns = self._slice_ns = 0
-        self._before_ns = 0.0
+        self._spent_before_ns = self._used_before_ns = 0.0
+        self._spent_in_slices_ns = self._used_in_slices_ns = 0.0
         self._ends_ns = NEVER_NS
 
     def begin(self, now_ns: int) -> None:
         """A slice begins; the first begins the recording."""
         self._began_ns = self._began_ns or now_ns
-        self._slice_ns, self._before_ns = now_ns, self._spent_ns()
+        self._slice_ns = now_ns
+        self._spent_before_ns, self._used_before_ns = self._spent_ns(), self._used_ns()
 
     def is_over(self, now_ns: int) -> bool:
         """Whether the slice must end now."""
@@ -54,13 +63,27 @@ class SliceBudget:
         if self._budget is None:
             return 0
         self._look(now_ns)
-        self._budget.note_window(self._spent_ns() - self._before_ns, now_ns - self._slice_ns, 0)
+        spent_ns = self._spent_ns() - self._spent_before_ns
+        self._spent_in_slices_ns += spent_ns
+        self._used_in_slices_ns += self._used_ns() - self._used_before_ns
+        self._budget.note_window(spent_ns, now_ns - self._slice_ns, 0)
         turn = self._budget.next_turn()
         self._ends_ns = NEVER_NS
         if turn.window_ns is not None:
             self._ends_ns = now_ns + int(turn.pause_ns) + max(turn.window_ns, SHORTEST_NS)
         return max(0, int(turn.pause_ns))
 
+    @property
+    def share_of_slices(self) -> float | None:
+        """The cost of the slices so far as a part of the CPU time that the target used in them.
+
+        So much of its CPU time it costs to record all. None as long as no slice has ended.
+        """
+        if self._used_in_slices_ns <= 0:
+            return None
+        return self._spent_in_slices_ns / self._used_in_slices_ns
+
     def _look(self, now_ns: int) -> None:
         assert self._budget
-        self._budget.look(self._spent_ns(), self._used_ns(), now_ns - self._began_ns)
+        spent_ns = max(0.0, self._spent_ns() - self._free_ns)
+        self._budget.look(spent_ns, self._used_ns(), now_ns - self._began_ns)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ebpfprof.tracing.slices import Slice
 
 _FAULTS: Final = "asm_exc_"  # arch/x86/include/asm/idtentry.h
-_WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 
 def timeline_of(recorded: RecordedTrace) -> Timeline:
@@ -107,17 +106,27 @@ def _read_thread_names(folder: Path) -> Iterator[tuple[int, str]]:
         return
 
 
+def slices_sentence(recorded: RecordedTrace) -> str:
+    """How much was recorded, and what it costs to record all; "" if all was."""
+    if not recorded.has_pauses:
+        return ""
+    length_ns = recorded.stopped_ns - recorded.begin_ns
+    text = (
+        f"recorded {duration(recorded.traced_ns)} of {duration(length_ns)} in "
+        f"{counted(len(recorded.slices), 'slice')}"
+    )
+    share = recorded.share_of_slices
+    if share is None:
+        return text
+    return f"{text}: to record all costs about {percent(share)} of the CPU time of the process"
+
+
 def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Iterator[str]:
     """What is missing, and what it cost, in words."""
     if recorded.ending:
         yield f"ended early: {recorded.ending.text}"
-    traced_ns = sum(each.end_ns - max(each.begin_ns, recorded.begin_ns) for each in recorded.slices)
-    length_ns = recorded.stopped_ns - recorded.begin_ns
-    if traced_ns < _WHOLE * length_ns and not recorded.ending:
-        yield (
-            f"recorded {duration(traced_ns)} of {duration(length_ns)}, in "
-            f"{counted(len(recorded.slices), 'slice')}: --max-overhead; 0 records all"
-        )
+    if sentence := slices_sentence(recorded):
+        yield sentence
     if recorded.overwritten:
         share = recorded.overwritten / max(1, len(recorded.rows) + recorded.overwritten)
         yield (

@@ -57,7 +57,10 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
         assert re.match(r"9\d % of waiting: Mutex.Lock in main", report(folder, "block"))
         assert "Deadlock" not in first("dump")  # nobody may wait at that moment
         assert "can be profiled" in first("doctor")
-        assert "sync.Mutex.Lock" in first("trace", "-d", "1", "-o", "hotlock.html", "--force")
+        traced = first("trace", "-d", "1", "-o", "hotlock.html", "--force")
+        holder = r"main\.priceCache\.mu \(sync\.Mutex\.Lock\), held by net/http\.\(\*conn\)\.serve"
+        assert re.search(r"which waited for the network \(127\.0\.0\.1:\d+\)", traced)
+        assert re.search(holder, traced)
         top = first("top", "--once", "--interval", "2")
         assert "hotlock" in top
 

@@ -61,7 +61,9 @@ def test_it_writes_a_trace_for_go_s_tool_and_says_what_is_in_it(tmp_path: Path) 
     assert f"Goroutines of process {target.pid} (traced)" in said.stdout
     assert "main.locks.func1" in said.stdout
     assert f"Next: go tool trace {path}" in said.stdout
-    assert "of its CPU time" in said.stdout
+    assert re.search(
+        r"^Overhead: \S+ [mu]?s, \S+ % of the process's CPU time\.$", said.stdout, re.M
+    )
     assert max(map(len, said.stdout.splitlines())) <= 110
     assert len(STATES.findall(parsed(path))) > 100
     assert path.stat().st_mode & 0o777 == 0o600
@@ -208,8 +210,14 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
     with working("channels", tmp_path) as target:
         said = trace(str(target.pid), "-d", "4", "--max-overhead", "0.5", "-o", str(path))
     assert said.code == ExitCode.OK, said.stderr
-    found = re.search(r"recorded (\S+ \S+) of (\S+ \S+), in (\d+) slices?", said.stderr)
-    assert found
+    found = re.search(
+        r"recorded (\S+ \S+) of (\S+ \S+) in (\d+) slices?: to record all costs about \S+ % of the "
+        rf"CPU time of the process\. To record all:\n    ebpfprof trace --pid {target.pid} "
+        r"--max-overhead 0\n",
+        said.stderr,
+    )
+    assert found, said.stderr
+    assert re.search(r"\(traced\), \S+ s with pauses, \S+ [mu]?s recorded:$", said.stdout, re.M)
     names: dict[int, str] = {}
     gaps = 0
     for packet in perfetto(path).packet:
@@ -217,6 +225,25 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
         is_begin = packet.track_event.type == TrackEvent.TYPE_SLICE_BEGIN
         gaps += is_begin and names.get(packet.track_event.name_iid) == "not recorded"
     assert gaps >= int(found[3]) - 1
+
+
+def test_without_a_bound_what_waits_for_whom_comes_first_and_all_is_recorded(
+    tmp_path: Path,
+) -> None:
+    """In a program that waits some times a second all costs less than what is free."""
+    path = str(tmp_path / "a.trace")
+    with working("sleeps", tmp_path) as target:
+        said = trace(str(target.pid), "-d", "1", "-o", path)
+        every = trace(str(target.pid), "-d", "1", "-o", path, "--force", "--waits-for")
+        without = trace(str(target.pid), "-d", "1", "-o", path, "--force", "--no-waits-for")
+    assert (said.code, every.code, without.code) == (ExitCode.OK,) * 3, said.stderr
+    assert "recorded" not in said.stderr
+    first, _, _ = said.stdout.partition("\nGoroutines of process")
+    assert first.startswith("Who waits for whom:\n")
+    assert len(first.splitlines()) <= 10
+    assert every.stdout.startswith("Who waits for whom:\n")
+    assert without.stdout.startswith("Goroutines of process")
+    assert "Who waits" not in without.stdout
 
 
 def test_collections_and_stops_of_the_world_are_there(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import duration, listed, percent, printable
+from ebpfprof.console.text import duration, listed, percent, printable, wrapped
 from ebpfprof.export.tables import chain_words, columns
 from ebpfprof.export.tables.quantities import share
 from ebpfprof.timeline.knots import Knot, knots
@@ -26,7 +26,7 @@ _LEAST: Final = 0.001
 _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MOST_CAUSES: Final = 3
 _SMALL: Final = 0.01
-_MOST_IDLE: Final = 4
+_MOST_IDLE: Final = 2  # they fit into 80 columns
 _MOST_NAMES: Final = 4
 _CUT: Final = "; a pause of the recording cuts it"
 
@@ -43,7 +43,8 @@ def render(graph: WaitGraph, *, limit: int = 10, width: int | None, color: bool)
     text = columns.table(_HEADINGS, rows, width=width, color=color) if rows else ""
     left = len(graph.shown) - min(limit, len(shown))
     text += f"... and {left} more\n" if left else ""
-    return text + hidden_line(graph) or "  Nobody waited.\n"
+    hidden = hidden_line(graph)
+    return text + (wrapped(hidden, width) if width else hidden) or "  Nobody waited.\n"
 
 
 def waits_findings(graph: WaitGraph) -> list[str]:
@@ -105,13 +106,26 @@ def _cause_sentence(graph: WaitGraph, whole_ns: int) -> list[str]:
     for edge in graph.shown:
         waiters[edge.waiter] += edge.causes[cause]
     who = waiters.most_common(1)[0][0]
-    most = f"; {who.name} waits most for that" if who != cause.who else ""
+    most = ""
+    if who != cause.who:
+        own = [edge for edge in graph.shown if edge.waiter == who]
+        lock = _lock_clause(max(own, key=lambda edge: edge.causes[cause]))
+        most = f"; {who.name} waits most for that{lock}"
     return [
         printable(
             f"{percent(ns / whole_ns)} of the waiting was in the end for {cause.who.name}, which "
             f"{_clause(cause)}{most}."
         )
     ]
+
+
+def _lock_clause(edge: WaitEdge) -> str:
+    """For which lock most of the waits are, and who held it; "" if they are for no known lock."""
+    ((link, _),) = edge.reasons.most_common(1)
+    other = edge.waited_for
+    if not (link.is_lock and link.on and link.on.name and isinstance(other, GoroutineClass)):
+        return ""
+    return f": for {link.on.name} ({link.word}), {chain_words.holder(link)} {other.name}"
 
 
 def knot_sentence(knot: Knot) -> str:
@@ -161,7 +175,7 @@ def _rows(edge: WaitEdge, whole_ns: int, names: Counter[str]) -> Iterator[column
         return
     yield columns.Row(("", "", "", ""), other.name, before="  for ", is_dim=True)
     for cause, ns in edge.causes.most_common(_MOST_CAUSES):
-        if ns < _LEAST * whole_ns:
+        if ns < _SMALL * whole_ns:
             break
         yield columns.Row(
             (duration(ns), share(ns, whole_ns), "", ""),

@@ -350,6 +350,29 @@ def test_waits_that_do_not_end_are_told_and_where_more_is_known() -> None:
     ]
 
 
+def of_a_lock() -> Timeline:
+    """Two wait for a lock; the one that has it reads."""
+    story = Story({A: "main.reads", B: "main.asks"})
+    mutex = WaitObject("main.cache.mu")
+    story.park(0, B, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.asks", on=mutex)
+    story.park(10, A, "IO wait", "main.reads")
+    story.network(990, A)
+    story.wake(1000, B, A)
+    return story.timeline(1000)
+
+
+def test_the_lock_and_its_holder_are_named() -> None:
+    (sentence, *_) = waits.waits_findings(graph(of_a_lock()))
+    assert sentence.endswith(
+        "main.asks waits most for that: for main.cache.mu (sync.Mutex.Lock), held by main.reads."
+    )
+
+
+def test_a_wait_for_no_lock_names_none() -> None:
+    (sentence, *_) = waits.waits_findings(graph(of_a_chain(1300)))
+    assert "held by" not in sentence
+
+
 def test_nothing_is_said_of_little_waiting() -> None:
     story = Story({A: "main.asks", B: "main.holds"})
     story.park(10, A, RECEIVE, "main.asks")
@@ -370,7 +393,7 @@ def test_a_file_and_a_table_work_it_out_once(monkeypatch: pytest.MonkeyPatch) ->
     of = of_a_chain()
     assert page.encode(of)
     tables = TraceTables(of, width=None, color=False)
-    assert "Who waits for whom" in dict(tables.parts(Asked(waits_for=True)))
+    assert "Who waits for whom" in dict(tables.parts(Asked(most_waits=1)))
     assert len(made) == 1
     assert graph_of(of_a_chain()) is not graph_of(of)
     gone = ref(of)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ebpfprof.tracing.slices import SHORTEST_NS, SliceBudget
 
 SECOND = 1_000_000_000
@@ -13,12 +15,15 @@ class Costs:
     def __init__(self, part: float) -> None:
         self.part, self.now_ns, self.traced_ns = part, 0, 0
 
-    def budget(self, share: float) -> SliceBudget:
-        return SliceBudget(share, lambda: self.part * self.traced_ns, lambda: float(self.now_ns))
+    def budget(self, share: float, free_ns: float) -> SliceBudget:
+        return SliceBudget(
+            share, lambda: self.part * self.traced_ns, lambda: float(self.now_ns), free_ns
+        )
 
-    def record(self, share: float, length_ns: int) -> tuple[int, int]:
+    def record(self, share: float, length_ns: int, free_ns: float = 0.0) -> tuple[int, int]:
         """How long slices were in all, and how many there were."""
-        budget, slices, paused_ns = self.budget(share), 0, 0
+        budget, slices, paused_ns = self.budget(share, free_ns), 0, 0
+        self.of = budget
         begins = True
         while self.now_ns < length_ns:
             if begins:
@@ -47,3 +52,24 @@ def test_what_costs_more_is_recorded_in_slices_within_the_bound() -> None:
     assert slices >= 5
     assert traced_ns >= slices * SHORTEST_NS
     assert 0.005 < costs.part * traced_ns / costs.now_ns < 0.013
+
+
+def test_a_short_recording_is_whole_if_all_of_it_costs_no_more_than_what_is_free() -> None:
+    costs = Costs(0.1)
+    assert costs.record(0.05, 2 * SECOND, free_ns=0.1 * SECOND) == (2 * SECOND, 1)
+    assert costs.of.share_of_slices is None
+
+
+def test_what_is_free_is_so_once() -> None:
+    """Of 60 s at 5 % of a processor, 3 s of cost; what is free comes on top."""
+    bounded, free = Costs(0.4), Costs(0.4)
+    bounded.record(0.05, 60 * SECOND)
+    free.record(0.05, 60 * SECOND, free_ns=2 * SECOND)
+    more_ns = 0.4 * (free.traced_ns - bounded.traced_ns)
+    assert 1.8 * SECOND < more_ns < 2.2 * SECOND
+
+
+def test_the_slices_show_what_all_costs() -> None:
+    costs = Costs(0.4)
+    costs.record(0.01, 60 * SECOND)
+    assert costs.of.share_of_slices == pytest.approx(0.4)
