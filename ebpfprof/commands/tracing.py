@@ -19,7 +19,7 @@ from ebpfprof.console.terminal import erase_progress, has_color, progress, say, 
 from ebpfprof.console.text import counted, duration, percent, printable
 from ebpfprof.errors import to_type
 from ebpfprof.export.timelines.formats import FORMATS, of_name
-from ebpfprof.goruntime.plugins import plugin_warning
+from ebpfprof.goruntime.plugin_warning import plugin_warning
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.process.process import Target

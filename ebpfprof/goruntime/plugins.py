@@ -2,65 +2,78 @@
 
 The runtime keeps its modules in a list that begins with runtime.firstmoduledata (Go 1.19 to 1.27,
 runtime/symtab.go). A plugin's functions call the copies of gopark and ready in the plugin's own
-file, where there are no probes, and their names are in the plugin's own tables.
+file, and their names are in the plugin's own tables.
 """
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.console.text import listed, printable
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.memory import Memory
+from symbolizer import GoBinary, SymbolizerError
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.process import Target
 
 _MAX_MODULES: Final = 64
 _WORD_BYTES: Final = 8
 
 
-def plugins(go: GoTarget) -> tuple[str, ...]:
-    """The paths of the plugins that the process has open, in the order in which it opened them.
+class PluginModule(NamedTuple):
+    """A plugin in the runtime's list: runtime addresses of its moduledata and of its text."""
 
-    Empty if its memory can't be read.
+    start: int
+    text: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoPlugin:
+    """An open plugin. `load_bias` is runtime address minus linked address."""
+
+    path: str
+    binary: GoBinary
+    load_bias: int
+
+
+def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPlugin, ...]:
+    """The plugins that a process of the program `binary` has open, in the order of opening.
+
+    Their files are open as long as `target`. Those that can't be read are missing.
     """
-    layout = go.binary.layout
-    next_offset, text_offset = (layout.offset("moduledata", name) for name in ("next", "text"))
-    paths: list[str] = []
-    with suppress(EbpfprofError), Memory(go.target) as memory:
+    modules = plugin_modules(target, binary, load_bias)
+    if not modules:
+        return ()
+    objects = target.held.enter_context(MappedObjects(target))
+    found = []
+    for module in modules:
+        mapped = objects.at(module.text)
+        if mapped is None or mapped.elf is None:
+            continue
+        with suppress(SymbolizerError, struct.error):
+            code = GoBinary.open(mapped.elf, allow_unknown_version=True)
+            is_module = code.module_start + mapped.bias == module.start
+            if is_module and code.layout is binary.layout:
+                found.append(GoPlugin(mapped.mapping.filename, code, mapped.bias))
+    return tuple(found)
+
+
+def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> list[PluginModule]:
+    """All modules of the process but the program itself; none if its memory can't be read."""
+    offsets = (binary.layout.offset("moduledata", name) for name in ("next", "text"))
+    next_offset, text_offset = offsets
+    found: list[PluginModule] = []
+    with suppress(EbpfprofError), Memory(target) as memory:
 
         def pointer(address: int) -> int:
             return int.from_bytes(memory.read(address, _WORD_BYTES), "little")
 
-        module = pointer(go.binary.module_start + go.load_bias + next_offset)
-        while module and len(paths) < _MAX_MODULES:
-            paths.append(_path_at(go, pointer(module + text_offset)))
-            module = pointer(module + next_offset)
-    return tuple(dict.fromkeys(path for path in paths if path))
-
-
-def plugin_warning(go: GoTarget, *, has_probes: bool) -> str:
-    """A sentence about what is missing because of plugins, "" without any.
-
-    With `has_probes`, waits are recorded; else stacks are only read. See plugins().
-    """
-    paths = [printable(path) for path in plugins(go)]
-    if not paths:
-        return ""
-    is_one = len(paths) == 1
-    are_plugins = "it is a Go plugin" if is_one else "they are Go plugins"
-    if has_probes:
-        its = "its" if is_one else "their"
-        return (
-            f"Waits in {listed(paths)} are not recorded, and stacks lack {its} functions: "
-            f"{are_plugins} with a separate copy of the runtime's code."
-        )
-    return f"Stacks lack the functions of {listed(paths)}: {are_plugins}."
-
-
-def _path_at(go: GoTarget, address: int) -> str:
-    """The file that is mapped at the runtime address; "" if none is."""
-    lines = go.target.executable_lines()
-    return next((line.path for line in lines if line.start <= address < line.limit), "")
+        at = pointer(binary.module_start + load_bias + next_offset)
+        while at and len(found) < _MAX_MODULES:
+            found.append(PluginModule(at, pointer(at + text_offset)))
+            at = pointer(at + next_offset)
+    return found

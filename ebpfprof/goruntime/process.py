@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
+from ebpfprof.goruntime.plugins import GoPlugin, open_plugins
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from symbolizer import (
@@ -50,7 +51,7 @@ class GoTarget:
 
     `load_bias` is runtime address minus linked address. Sites are linked addresses. `mappings`
     are the executable ones, the main binary first. `no_runtime_locks` says why `runtime_locks` are
-    missing although the options ask for them.
+    missing although the options ask for them. `binary` also knows the code of `plugins`.
     """
 
     target: Target
@@ -61,6 +62,7 @@ class GoTarget:
     callback: CgoCallback | None
     runtime_locks: RuntimeLockSites | None = None
     no_runtime_locks: str | None = None
+    plugins: tuple[GoPlugin, ...] = ()
 
     def file_offset(self, pc: int) -> int:
         """Offset in bytes of the linked address `pc` in the executable file."""
@@ -128,10 +130,14 @@ def go_target(target: Target, program: GoProgram) -> GoTarget:
     """
     target.allowance = program.binary.elf.allowance
     binary, refusal = program.binary, program.no_runtime_locks
+    load_bias = target.load_bias(binary.elf.entry)
+    plugins = open_plugins(target, binary, load_bias)
+    for plugin in plugins:
+        binary = binary.with_module(plugin.binary, plugin.load_bias - load_bias)
     return GoTarget(
         target,
         binary,
-        target.load_bias(binary.elf.entry),
+        load_bias,
         target.executable_mappings(binary.elf.build_id),
         program.sites,
         program.callback,
@@ -141,6 +147,7 @@ def go_target(target: Target, program: GoProgram) -> GoTarget:
             f"the Go runtime's own locks are not recorded in process {target.pid} "
             f"({printable(target.name)}): {refusal}"
         ),
+        plugins,
     )
 
 

@@ -24,8 +24,8 @@ class Recording:
 
     Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
     until now, in words, "" to leave it out. `until_end`: it was to last until the process ends, so
-    that an end is no early one. `traced` is a warning about a debugger, `plugins` one about Go plugins, or "".
-    `losses` are those of this process. `no_go`: see RecordedTarget.
+    that an end is no early one. `traced` is a warning about a debugger, `plugins` one about Go
+    plugins, or "". `losses` are those of this process. `no_go`: see RecordedTarget.
     """
 
     target: Target

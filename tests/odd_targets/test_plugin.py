@@ -33,10 +33,10 @@ def target(plugin: Path) -> Iterator[Target]:
         yield started
 
 
-def sentence(plugin: Path) -> str:
+def sentence(plugin: Path, stacks: str = "") -> str:
     return (
-        f"Waits in {plugin} are not recorded, and stacks lack its functions: it is a Go plugin "
-        "with a separate copy of the runtime's code."
+        f"Waits in {plugin} are not recorded{stacks}: it is a Go plugin with a separate copy of "
+        "the runtime's code."
     )
 
 
@@ -60,8 +60,9 @@ def test_a_plugin_opened_meanwhile_is_reported(plugin: Path, tmp_path: Path) -> 
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == ExitCode.OK, finished.stderr
-    assert in_one_line(finished.stderr).count(sentence(plugin)) == 1
-    assert sentence(plugin) in " ".join(only_profile(tmp_path).comments)
+    expected = sentence(plugin, ", and stacks lack its functions")
+    assert in_one_line(finished.stderr).count(expected) == 1
+    assert expected in " ".join(only_profile(tmp_path).comments)
 
 
 def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: Path) -> None:
@@ -78,10 +79,29 @@ def test_a_trace_reports_missing_waits(target: Target, plugin: Path, tmp_path: P
     assert sentence(plugin) in in_one_line(said.stderr)
 
 
-@pytest.mark.parametrize("name", ["dump", "doctor"])
-def test_stacks_without_frames_are_reported(target: Target, plugin: Path, name: str) -> None:
-    said = verb(name, "--pid", str(target.pid))
-    assert f"Stacks lack the functions of {plugin}: it is a Go plugin." in in_one_line(said.stderr)
+def test_a_dump_has_its_frames(target: Target) -> None:
+    said = verb("dump", "--pid", str(target.pid))
+    assert said.code == ExitCode.OK, said.stderr
+    assert "plugin" not in said.stderr
+    names = [line.split()[0] for line in said.stdout.splitlines() if line.startswith("    ")]
+    places = [number for number, name in enumerate(names) if name == "sync.(*Mutex).Lock"]
+    assert places
+    assert all(names[place + 1] == "ebpfprof.test/plugged/plugin.Work" for place in places)
+
+
+def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
+    options = ("--profile", "wall", "--duration", "1")
+    finished = run("--pid", str(target.pid), *options, folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert "plugin" not in finished.stderr
+    stacks = [
+        [frame.function for each in sample.locations for frame in each.frames]
+        for sample in only_profile(tmp_path).samples
+    ]
+    assert sum("sync.(*Mutex).Lock" in stack for stack in stacks) > 0
+    for stack in stacks:
+        if "sync.(*Mutex).Lock" in stack or "time.Sleep" in stack:
+            assert "ebpfprof.test/plugged/plugin.Work" in stack
 
 
 def in_one_line(text: str) -> str:
