@@ -90,7 +90,7 @@ class Tracing:
                 "of our probes ends the process later. Remove such breakpoints before.",
                 err=True,
             )
-        if warning := plugin_warning(go, has_probes=True):
+        if warning := plugin_warning(go, has_probes=True, in_program_only=True):
             say(f"ebpfprof: {warning}", err=True)
         if_taken: IfTaken = "number"
         if output is not None:

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from ebpfprof.process.process import Target
 
 
-def plugin_warning(go: GoTarget, *, has_probes: bool) -> str:
+def plugin_warning(go: GoTarget, *, has_probes: bool, in_program_only: bool = False) -> str:
     """A sentence about what is missing because of plugins, "" if nothing is.
 
-    With `has_probes`, waits are recorded; else stacks are only read.
+    With `has_probes`, waits are recorded, in plugins, too, unless the probes are `in_program_only`;
+    else stacks are only read.
     """
     modules = plugin_modules(go.target, go.binary, go.load_bias)
     paths = dict.fromkeys(_path_at(go.target, module.text) for module in modules)
     known = {plugin.path for plugin in go.plugins}
     unnamed = [printable(path) for path in paths if path and path not in known]
-    if has_probes and (known or unnamed):
-        return _waits_missing([printable(path) for path in paths if path], are_named=not unnamed)
+    probed = {plugin.path for plugin in go.plugins if plugin.code and not in_program_only}
+    missing = [printable(path) for path in paths if path and path not in probed]
+    if has_probes and missing:
+        return _waits_missing(missing, are_named=not unnamed)
     if unnamed:
         return f"Stacks lack the functions of {listed(unnamed)}: {_are_plugins(unnamed)}."
     return ""

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.memory import Memory
-from symbolizer import GoBinary, SymbolizerError
+from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ebpfprof.process.process import Target
 
+MAX_LOCK_CALLERS: Final = 16
+"""Of a program with its plugins: the BPF programs have room for so many."""
 _MAX_MODULES: Final = 64
 _WORD_BYTES: Final = 8
 
@@ -32,12 +37,37 @@ class PluginModule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ProbedCode:
+    """A file of a process with a copy of the runtime's code, and the places to probe in it.
+
+    `load_bias` is runtime address minus linked address. Sites are linked addresses.
+    """
+
+    elf: ElfFile
+    load_bias: int
+    sites: ProbeSites
+
+    def file_offset(self, pc: int) -> int:
+        """Offset in bytes of the linked address `pc` in the file."""
+        return self.elf.vaddr_to_offset(pc)
+
+    @property
+    def anchor(self) -> tuple[int, int]:
+        """File offset and runtime address of an instruction that only a dying process passes."""
+        return self.file_offset(self.sites.anchor_pc), self.sites.anchor_pc + self.load_bias
+
+
+@dataclass(frozen=True, slots=True)
 class GoPlugin:
-    """An open plugin. `load_bias` is runtime address minus linked address."""
+    """An open plugin. `load_bias` is runtime address minus linked address.
+
+    `code` has the places for its probes; None if it can't be probed.
+    """
 
     path: str
     binary: GoBinary
     load_bias: int
+    code: ProbedCode | None
 
 
 def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPlugin, ...]:
@@ -58,8 +88,39 @@ def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPl
             code = GoBinary.open(mapped.elf, allow_unknown_version=True)
             is_module = code.module_start + mapped.bias == module.start
             if is_module and code.layout is binary.layout:
-                found.append(GoPlugin(mapped.mapping.filename, code, mapped.bias))
+                probed = None
+                with suppress(SymbolizerError, struct.error):
+                    probed = ProbedCode(mapped.elf, mapped.bias, probe_sites(code))
+                found.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
     return tuple(found)
+
+
+def with_plugins(
+    sites: ProbeSites, load_bias: int, plugins: Sequence[GoPlugin]
+) -> tuple[ProbeSites, tuple[GoPlugin, ...]]:
+    """The program's places with the waits of its plugins; and the plugins.
+
+    Places in plugins are addresses of the program as linked, as those in the program. Plugins that
+    the BPF programs have no room for can't be probed.
+    """
+    found = []
+    for plugin in plugins:
+        code, joined = plugin.code, sites
+        if code:
+            joined = sites.with_waits_of(code.sites, plugin.load_bias - load_bias)
+            callers = joined.semaphores.lock_callers if joined.semaphores else ()
+            if len(callers) > MAX_LOCK_CALLERS or not _agree(sites, code.sites):
+                code, joined = None, sites
+        sites = joined
+        found.append(replace(plugin, code=code))
+    return sites, tuple(found)
+
+
+def _agree(sites: ProbeSites, others: ProbeSites) -> bool:
+    """Whether semacquire1 keeps its argument in the same place: BPF programs know one."""
+    if sites.semaphores is None or others.semaphores is None:
+        return True
+    return sites.semaphores.address_offset == others.semaphores.address_offset
 
 
 def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> list[PluginModule]:
