@@ -63,7 +63,7 @@ static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const str
     struct frame frame;
     if (read_user(&frame, sizeof(frame), (void *)ctx->bp))
         return false;
-    for (int i = 0; i < LOCK_CALLERS; i++)
+    for (int i = 0; i < LOCK_CALLERS && target->lock_callers[i]; i++)
         if (frame.return_pc == target->lock_callers[i])
             return read_user(sema, sizeof(*sema), (void *)(ctx->bp + target->sema_offset)) == 0;
     return true;

@@ -19,7 +19,7 @@ from ebpfprof.console.terminal import erase_progress, has_color, progress, say, 
 from ebpfprof.console.text import duration, percent, printable
 from ebpfprof.errors import to_type
 from ebpfprof.export.timelines.formats import FORMATS, of_name
-from ebpfprof.goruntime.plugins import plugin_warning
+from ebpfprof.goruntime.plugin_warning import plugin_warning
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.process.process import Target
@@ -90,7 +90,7 @@ class Tracing:
                 "of our probes ends the process later. Remove such breakpoints before.",
                 err=True,
             )
-        if warning := plugin_warning(go, has_probes=True):
+        if warning := plugin_warning(go, has_probes=True, in_program_only=True):
             say(f"ebpfprof: {warning}", err=True)
         if_taken: IfTaken = "number"
         if output is not None:

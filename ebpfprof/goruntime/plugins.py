@@ -2,65 +2,139 @@
 
 The runtime keeps its modules in a list that begins with runtime.firstmoduledata (Go 1.19 to 1.27,
 runtime/symtab.go). A plugin's functions call the copies of gopark and ready in the plugin's own
-file, where there are no probes, and their names are in the plugin's own tables.
+file, and their names are in the plugin's own tables.
 """
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.console.text import listed, printable
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.memory import Memory
+from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.process import GoTarget
+    from collections.abc import Sequence
 
+    from ebpfprof.process.process import Target
+
+MAX_LOCK_CALLERS: Final = 16
+"""Of a program with its plugins: the BPF programs have room for so many."""
 _MAX_MODULES: Final = 64
 _WORD_BYTES: Final = 8
 
 
-def plugins(go: GoTarget) -> tuple[str, ...]:
-    """The paths of the plugins that the process has open, in the order in which it opened them.
+class PluginModule(NamedTuple):
+    """A plugin in the runtime's list: runtime addresses of its moduledata and of its text."""
 
-    Empty if its memory can't be read.
+    start: int
+    text: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedCode:
+    """A file of a process with a copy of the runtime's code, and the places to probe in it.
+
+    `load_bias` is runtime address minus linked address. Sites are linked addresses.
     """
-    layout = go.binary.layout
-    next_offset, text_offset = (layout.offset("moduledata", name) for name in ("next", "text"))
-    paths: list[str] = []
-    with suppress(EbpfprofError), Memory(go.target) as memory:
+
+    elf: ElfFile
+    load_bias: int
+    sites: ProbeSites
+
+    def file_offset(self, pc: int) -> int:
+        """Offset in bytes of the linked address `pc` in the file."""
+        return self.elf.vaddr_to_offset(pc)
+
+    @property
+    def anchor(self) -> tuple[int, int]:
+        """File offset and runtime address of an instruction that only a dying process passes."""
+        return self.file_offset(self.sites.anchor_pc), self.sites.anchor_pc + self.load_bias
+
+
+@dataclass(frozen=True, slots=True)
+class GoPlugin:
+    """An open plugin. `load_bias` is runtime address minus linked address.
+
+    `code` has the places for its probes; None if it can't be probed.
+    """
+
+    path: str
+    binary: GoBinary
+    load_bias: int
+    code: ProbedCode | None
+
+
+def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPlugin, ...]:
+    """The plugins that a process of the program `binary` has open, in the order of opening.
+
+    Their files are open as long as `target`. Those that can't be read are missing.
+    """
+    modules = plugin_modules(target, binary, load_bias)
+    if not modules:
+        return ()
+    objects = target.held.enter_context(MappedObjects(target))
+    found = []
+    for module in modules:
+        mapped = objects.at(module.text)
+        if mapped is None or mapped.elf is None:
+            continue
+        with suppress(SymbolizerError, struct.error):
+            code = GoBinary.open(mapped.elf, allow_unknown_version=True)
+            is_module = code.module_start + mapped.bias == module.start
+            if is_module and code.layout is binary.layout:
+                probed = None
+                with suppress(SymbolizerError, struct.error):
+                    probed = ProbedCode(mapped.elf, mapped.bias, probe_sites(code))
+                found.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
+    return tuple(found)
+
+
+def with_plugins(
+    sites: ProbeSites, load_bias: int, plugins: Sequence[GoPlugin]
+) -> tuple[ProbeSites, tuple[GoPlugin, ...]]:
+    """The program's places with the waits of its plugins; and the plugins.
+
+    Places in plugins are addresses of the program as linked, as those in the program. Plugins that
+    the BPF programs have no room for can't be probed.
+    """
+    found = []
+    for plugin in plugins:
+        code, joined = plugin.code, sites
+        if code:
+            joined = sites.with_waits_of(code.sites, plugin.load_bias - load_bias)
+            callers = joined.semaphores.lock_callers if joined.semaphores else ()
+            if len(callers) > MAX_LOCK_CALLERS or not _agree(sites, code.sites):
+                code, joined = None, sites
+        sites = joined
+        found.append(replace(plugin, code=code))
+    return sites, tuple(found)
+
+
+def _agree(sites: ProbeSites, others: ProbeSites) -> bool:
+    """Whether semacquire1 keeps its argument in the same place: BPF programs know one."""
+    if sites.semaphores is None or others.semaphores is None:
+        return True
+    return sites.semaphores.address_offset == others.semaphores.address_offset
+
+
+def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> list[PluginModule]:
+    """All modules of the process but the program itself; none if its memory can't be read."""
+    offsets = (binary.layout.offset("moduledata", name) for name in ("next", "text"))
+    next_offset, text_offset = offsets
+    found: list[PluginModule] = []
+    with suppress(EbpfprofError), Memory(target) as memory:
 
         def pointer(address: int) -> int:
             return int.from_bytes(memory.read(address, _WORD_BYTES), "little")
 
-        module = pointer(go.binary.module_start + go.load_bias + next_offset)
-        while module and len(paths) < _MAX_MODULES:
-            paths.append(_path_at(go, pointer(module + text_offset)))
-            module = pointer(module + next_offset)
-    return tuple(dict.fromkeys(path for path in paths if path))
-
-
-def plugin_warning(go: GoTarget, *, has_probes: bool) -> str:
-    """A sentence about what is missing because of plugins, "" without any.
-
-    With `has_probes`, waits are recorded; else stacks are only read. See plugins().
-    """
-    paths = [printable(path) for path in plugins(go)]
-    if not paths:
-        return ""
-    is_one = len(paths) == 1
-    are_plugins = "it is a Go plugin" if is_one else "they are Go plugins"
-    if has_probes:
-        its = "its" if is_one else "their"
-        return (
-            f"Waits in {listed(paths)} are not recorded, and stacks lack {its} functions: "
-            f"{are_plugins} with a separate copy of the runtime's code."
-        )
-    return f"Stacks lack the functions of {listed(paths)}: {are_plugins}."
-
-
-def _path_at(go: GoTarget, address: int) -> str:
-    """The file that is mapped at the runtime address; "" if none is."""
-    lines = go.target.executable_lines()
-    return next((line.path for line in lines if line.start <= address < line.limit), "")
+        at = pointer(binary.module_start + load_bias + next_offset)
+        while at and len(found) < _MAX_MODULES:
+            found.append(PluginModule(at, pointer(at + text_offset)))
+            at = pointer(at + next_offset)
+    return found

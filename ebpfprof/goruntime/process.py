@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
+from ebpfprof.goruntime.plugins import GoPlugin, ProbedCode, open_plugins, with_plugins
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from symbolizer import (
@@ -50,7 +51,9 @@ class GoTarget:
 
     `load_bias` is runtime address minus linked address. Sites are linked addresses. `mappings`
     are the executable ones, the main binary first. `no_runtime_locks` says why `runtime_locks` are
-    missing although the options ask for them.
+    missing although the options ask for them. `binary` also knows the code of `plugins`, and
+    `sites` have the parks and lock callers in it; `own_sites` are those of the program alone, None
+    if these are the same.
     """
 
     target: Target
@@ -61,6 +64,14 @@ class GoTarget:
     callback: CgoCallback | None
     runtime_locks: RuntimeLockSites | None = None
     no_runtime_locks: str | None = None
+    plugins: tuple[GoPlugin, ...] = ()
+    own_sites: ProbeSites | None = None
+
+    @property
+    def probed(self) -> tuple[ProbedCode, ...]:
+        """The files to put probes for waits in: that of the program, then those of plugins."""
+        own = ProbedCode(self.binary.elf, self.load_bias, self.own_sites or self.sites)
+        return own, *(plugin.code for plugin in self.plugins if plugin.code)
 
     def file_offset(self, pc: int) -> int:
         """Offset in bytes of the linked address `pc` in the executable file."""
@@ -128,12 +139,17 @@ def go_target(target: Target, program: GoProgram) -> GoTarget:
     """
     target.allowance = program.binary.elf.allowance
     binary, refusal = program.binary, program.no_runtime_locks
+    load_bias = target.load_bias(binary.elf.entry)
+    plugins = open_plugins(target, binary, load_bias)
+    for plugin in plugins:
+        binary = binary.with_module(plugin.binary, plugin.load_bias - load_bias)
+    sites, plugins = with_plugins(program.sites, load_bias, plugins)
     return GoTarget(
         target,
         binary,
-        target.load_bias(binary.elf.entry),
+        load_bias,
         target.executable_mappings(binary.elf.build_id),
-        program.sites,
+        sites,
         program.callback,
         program.runtime_locks,
         refusal
@@ -141,6 +157,8 @@ def go_target(target: Target, program: GoProgram) -> GoTarget:
             f"the Go runtime's own locks are not recorded in process {target.pid} "
             f"({printable(target.name)}): {refusal}"
         ),
+        plugins,
+        program.sites,
     )
 
 

@@ -5,6 +5,7 @@ import re
 import select
 import struct
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +81,8 @@ class Target(Closing):
         from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
 
         self.pid = pid
+        self.held = ExitStack()
+        """What is closed with it."""
         self.files = files or FileOpener()
         self.allowance = Allowance()
         """What reading all of its files may take."""
@@ -241,7 +244,8 @@ class Target(Closing):
         return self._pidfd
 
     def close(self) -> None:
-        """Close the pidfd and the executable."""
+        """Close the pidfd, the executable and all that `held` has."""
+        self.held.close()
         for name in ("_pidfd", "exe_fd"):
             fd = self.__dict__.pop(name, None)
             if fd is not None:

@@ -123,7 +123,7 @@ class RecordedTarget:
             return False
         if not any(kind_named(name).needs_go for name in self.kinds):
             return False
-        from ebpfprof.goruntime.plugins import plugin_warning
+        from ebpfprof.goruntime.plugin_warning import plugin_warning
 
         known = self.plugins
         self.plugins = plugin_warning(self.go, has_probes=self.has_probes) or known

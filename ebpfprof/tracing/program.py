@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.goruntime.plugins import MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
@@ -20,7 +21,6 @@ from ebpfprof.tracing.c_stacks import CStacks
 from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
-from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:

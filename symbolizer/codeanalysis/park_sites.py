@@ -6,7 +6,7 @@ runtime.gopark, and runtime.ready makes every goroutine that they block runnable
 that uprobes emulate, and never a function's first one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from symbolizer.codeanalysis.cheap_sites import before_call
@@ -103,6 +103,28 @@ class ProbeSites:
     anchor_pc: int
     semaphores: SemaphoreSites | None
     sets_labels: bool
+
+    def with_waits_of(self, other: "ProbeSites", shift: int) -> "ProbeSites":
+        """The same with the parks and lock callers of another module, moved by `shift` bytes."""
+        parks = tuple(
+            replace(
+                park,
+                start_pc=park.start_pc + shift,
+                call_pc=park.call_pc + shift,
+                recorded_pc=park.recorded_pc + shift,
+            )
+            for park in other.parks
+        )
+        semaphores = self.semaphores
+        if other.semaphores:
+            callers = tuple(pc + shift for pc in other.semaphores.lock_callers)
+            known = semaphores.lock_callers if semaphores else ()
+            base = semaphores or other.semaphores
+            semaphores = replace(base, lock_callers=(*known, *callers))
+        sets_labels = self.sets_labels or other.sets_labels
+        return replace(
+            self, parks=(*self.parks, *parks), semaphores=semaphores, sets_labels=sets_labels
+        )
 
 
 def probe_sites(binary: GoBinary) -> ProbeSites:

@@ -128,6 +128,11 @@ class ElfFile:
     ) -> None:
         self.close()
 
+    @property
+    def fd(self) -> int:
+        """Its open file, -1 if it was given as bytes or is closed."""
+        return self._source.fd if isinstance(self._source, FileSource) else -1
+
     def close(self) -> None:
         """Close the file; reading afterwards raises ElfError."""
         self._source.close()

@@ -52,6 +52,11 @@ class FileSource:
             raise ElfError(f"{_name(file)} is not a regular file")
         self.size = status.st_size
 
+    @property
+    def fd(self) -> int:
+        """The open file; -1 once it is closed."""
+        return self._fd
+
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes from `offset`; raise ElfError if they are not all there."""
         _check_range(offset, size, self.size)

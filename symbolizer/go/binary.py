@@ -6,7 +6,8 @@ program, subtract the address that it was loaded at.
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Self
 
@@ -52,8 +53,21 @@ class Function:
     """The room for its arguments above its return address; negative if unknown (assembly)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """Another module of a process. `shift` is an address of the program minus the module's own."""
+
+    binary: "GoBinary"
+    shift: int
+
+    def has(self, pc: int) -> bool:
+        return self.binary.text_start <= pc - self.shift < self.binary.text_end
+
+
 class GoBinary:
     """A Go program; tables are read when they are needed. One thread at a time may use it."""
+
+    _modules: tuple[_Module, ...] = ()
 
     def __init__(
         self,
@@ -131,6 +145,16 @@ class GoBinary:
         types = start, end
         return cls(elf, table, module, gofunc, version, layout, build_info, types)
 
+    def with_module(self, binary: "GoBinary", shift: int) -> "GoBinary":
+        """A copy that also looks up addresses in the text of another module of the process.
+
+        Such an address is one of the module as linked, plus `shift`. Names are still those of the
+        program alone. Both share what they have open.
+        """
+        joined = copy(self)
+        joined._modules = (*self._modules, _Module(binary, shift))
+        return joined
+
     def functions_named(self, name: str) -> tuple[Function, ...]:
         """Return all functions of that name, in order of address.
 
@@ -157,6 +181,11 @@ class GoBinary:
 
     def function_at(self, pc: int) -> Function | None:
         """Return the function at the address, None outside of Go's text."""
+        if module := self._module_at(pc):
+            found = module.binary.function_at(pc - module.shift)
+            return found and replace(
+                found, entry=found.entry + module.shift, end=found.end + module.shift
+            )
         index = self._index_at(pc)
         return None if index is None else self._function(index)
 
@@ -176,8 +205,18 @@ class GoBinary:
 
     def frames_many(self, pcs: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
         """Return the frames at each address, as `frames` does."""
+        unique = set(pcs)
         with self.elf.allowance:
-            return self._frames_many(set(pcs))
+            result = self._frames_many(unique)
+        for module in self._modules:
+            found = module.binary.frames_many(
+                pc - module.shift for pc in filter(module.has, unique)
+            )
+            for pc, frames in found.items():
+                result[pc + module.shift] = tuple(
+                    replace(frame, pc=frame.pc + module.shift) for frame in frames
+                )
+        return result
 
     def _frames_many(self, unique: set[int]) -> dict[int, tuple[Frame, ...]]:
         start, end = (self.text_start + self._entries[i] for i in (0, -1))
@@ -195,6 +234,8 @@ class GoBinary:
 
         For a return address pass the address minus 1. Raises GoTableError.
         """
+        if module := self._module_at(pc):
+            return module.binary.arguments(pc - module.shift)
         index = self._index_at(pc)
         return () if index is None else self._arguments.at(index, pc - self._entry(index))
 
@@ -205,6 +246,8 @@ class GoBinary:
         wraps (runtime/tracestack.go, startPCForTrace). Of another function it is `entry` itself.
         Raises GoTableError.
         """
+        if module := self._module_at(entry):
+            return module.binary.wrapped(entry - module.shift) + module.shift
         index = self._index_at(entry)
         info = None if index is None else self._table.wrap_info(index)
         if info is None:
@@ -218,6 +261,8 @@ class GoBinary:
 
         -1 where Go's table has no value, and outside of Go's text. Raises GoTableError.
         """
+        if module := self._module_at(pc):
+            return module.binary.sp_delta(pc - module.shift)
         index = self._index_at(pc)
         if index is None:
             return -1
@@ -273,6 +318,9 @@ class GoBinary:
         except ElfError as error:
             raise GoTableError(f"the program's text is not in the file: {error}") from error
         return result
+
+    def _module_at(self, pc: int) -> _Module | None:
+        return next((module for module in self._modules if module.has(pc)), None)
 
     def _index_at(self, pc: int) -> int | None:
         index = bisect_right(self._entries, pc - self.text_start) - 1

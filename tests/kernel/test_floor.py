@@ -35,7 +35,7 @@ def test_the_floor_probes_what_the_block_profile_probes() -> None:
     with Target.start(program()) as target, Process(target.pid) as process:
         go = inspect(process)
         sites = SiteTable(cast("BpfProgram", NoProgram()), WaitsConfig(block=True, mutex=False))
-        ours = {probe.offset for probe in sites.probes(0, go)}
+        ours = {probe.offset for probe in sites.probes(0, go, go.probed[0])}
         assert {go.file_offset(pc) for pc in floor.places(go)} == ours
         with floor.attached(target.pid):
             assert len(probed(target.pid)) == len(ours)

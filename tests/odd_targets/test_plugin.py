@@ -9,6 +9,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
+from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.kernel.verbs import verb
 from tests.recorder import EVERY_WAIT, only_profile, recording, run
@@ -16,6 +17,7 @@ from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 WAITS = ("--profile", "block,mutex")
+WORK = "ebpfprof.test/plugged/plugin.Work"
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +35,44 @@ def target(plugin: Path) -> Iterator[Target]:
         yield started
 
 
-def sentence(plugin: Path) -> str:
+def sentence(plugin: Path, stacks: str = "") -> str:
     return (
-        f"Waits in {plugin} are not recorded, and stacks lack its functions: it is a Go plugin "
-        "with a separate copy of the runtime's code."
+        f"Waits in {plugin} are not recorded{stacks}: it is a Go plugin with a separate copy of "
+        "the runtime's code."
     )
 
 
-@pytest.mark.parametrize("overhead", ["0", "1"])
-def test_missing_waits_are_reported(
-    target: Target, plugin: Path, overhead: str, tmp_path: Path
-) -> None:
-    options = (*WAITS, "--max-overhead", overhead, "--duration", "1")
+def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) -> None:
+    """Of three goroutines that share a lock, two wait at any time."""
+    finished = run("--pid", str(target.pid), *WAITS, "--duration", "3", folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert str(plugin) not in finished.stderr
+    assert not has_probes(target.pid)
+    profiles = {
+        path.name.split(".")[-3]: pprof.decode(path.read_bytes())
+        for path in tmp_path.glob("*.pb.gz")
+    }
+    for name, leaf in (("block", "sync.(*Mutex).Lock"), ("mutex", "sync.(*Mutex).Unlock")):
+        (sample,) = profiles[name].samples
+        frames = [frame.function for each in sample.locations for frame in each.frames]
+        assert frames == [leaf, WORK, "main.open.gowrap1"]
+    waits, releases = (profiles[name].samples[0].values for name in ("block", "mutex"))
+    assert 1 < waits[1] / profiles["block"].duration_ns < 2.1
+    assert releases == pytest.approx(waits, rel=0.02)  # what is under way at the ends
+
+
+def test_its_waits_are_sampled(target: Target, plugin: Path, tmp_path: Path) -> None:
+    options = (*WAITS, "--max-overhead", "1", "--duration", "3")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
-    assert in_one_line(finished.stderr).count(sentence(plugin)) == 1
-    profiles = [pprof.decode(path.read_bytes()) for path in tmp_path.glob("*.pb.gz")]
-    assert len(profiles) == 2
-    assert all(sentence(plugin) in " ".join(profile.comments) for profile in profiles)
+    assert str(plugin) not in finished.stderr
+    assert not has_probes(target.pid)
+    (path,) = tmp_path.glob("*.block.pb.gz")
+    profile = pprof.decode(path.read_bytes())
+    assert len(profile.samples) > 0
+    for sample in profile.samples:
+        frames = [frame.function for each in sample.locations for frame in each.frames]
+        assert frames == ["sync.(*Mutex).Lock", WORK, "main.open.gowrap1"]
 
 
 def test_a_plugin_opened_meanwhile_is_reported(plugin: Path, tmp_path: Path) -> None:
@@ -60,8 +82,9 @@ def test_a_plugin_opened_meanwhile_is_reported(plugin: Path, tmp_path: Path) -> 
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == ExitCode.OK, finished.stderr
-    assert in_one_line(finished.stderr).count(sentence(plugin)) == 1
-    assert sentence(plugin) in " ".join(only_profile(tmp_path).comments)
+    expected = sentence(plugin, ", and stacks lack its functions")
+    assert in_one_line(finished.stderr).count(expected) == 1
+    assert expected in " ".join(only_profile(tmp_path).comments)
 
 
 def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: Path) -> None:
@@ -78,10 +101,29 @@ def test_a_trace_reports_missing_waits(target: Target, plugin: Path, tmp_path: P
     assert sentence(plugin) in in_one_line(said.stderr)
 
 
-@pytest.mark.parametrize("name", ["dump", "doctor"])
-def test_stacks_without_frames_are_reported(target: Target, plugin: Path, name: str) -> None:
-    said = verb(name, "--pid", str(target.pid))
-    assert f"Stacks lack the functions of {plugin}: it is a Go plugin." in in_one_line(said.stderr)
+def test_a_dump_has_its_frames(target: Target) -> None:
+    said = verb("dump", "--pid", str(target.pid))
+    assert said.code == ExitCode.OK, said.stderr
+    assert "plugin" not in said.stderr
+    names = [line.split()[0] for line in said.stdout.splitlines() if line.startswith("    ")]
+    places = [number for number, name in enumerate(names) if name == "sync.(*Mutex).Lock"]
+    assert places
+    assert all(names[place + 1] == WORK for place in places)
+
+
+def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
+    options = ("--profile", "wall", "--duration", "1")
+    finished = run("--pid", str(target.pid), *options, folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert "plugin" not in finished.stderr
+    stacks = [
+        [frame.function for each in sample.locations for frame in each.frames]
+        for sample in only_profile(tmp_path).samples
+    ]
+    assert sum("sync.(*Mutex).Lock" in stack for stack in stacks) > 0
+    for stack in stacks:
+        if "sync.(*Mutex).Lock" in stack or "time.Sleep" in stack:
+            assert WORK in stack
 
 
 def in_one_line(text: str) -> str:

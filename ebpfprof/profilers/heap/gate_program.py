@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.plugins import MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
@@ -19,7 +20,6 @@ from ebpfprof.profilers.heap.gate_tables import AllocationTables
 from ebpfprof.profilers.heap.kind import HEAP
 from ebpfprof.profilers.target_layout import target_fields
 from symbolizer.codeanalysis.allocation_gates import MAX_GATES
-from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget

@@ -42,7 +42,7 @@ _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes some 0.2 ms, at each reading a part of it
 _CLOSING_AT_ONCE: Final = 8  # windows
 _MAX_DEPTH = 136  # more than Go's 128 logical frames plus those that it drops at the leaf
-_MAX_LOCK_CALLERS = 4  # as symbolizer.codeanalysis.semaphores has it, which is imported later
+_MAX_LOCK_CALLERS = 16  # as goruntime.plugins has it, which is imported later
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
 )
@@ -147,13 +147,24 @@ class WaitsCollector(BoundedProbes):
         self._describe(index)
         if go.runtime_locks:
             self._program.maps["runtime_layouts"].set_struct(index, runtime_locks.layout_fields(go))
-        self._program.attach_uprobes(
-            go.target.exe_fd,
-            go.target.pid,
-            self._sites.probes(index, go),
-            anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),
-            group=index,
-        )
+        try:
+            for group, code in zip(self._groups(index), go.probed, strict=True):
+                self._program.attach_uprobes(
+                    code.elf.fd,
+                    go.target.pid,
+                    self._sites.probes(index, go, code),
+                    anchor=code.anchor,
+                    group=group,
+                )
+        except BaseException:  # Ctrl-C, too: all or none
+            self._program.detach_uprobes(self._groups(index))
+            raise
+
+    def _groups(self, index: int) -> list[int]:
+        """A group of probes for each file of a target."""
+        return [
+            index + self._targets * number for number in range(len(self._attached[index].probed))
+        ]
 
     def open_window(self, index: int, begin_ns: int, end_ns: int) -> None:
         """Record a target with attached probes between two times of CLOCK_MONOTONIC.
@@ -205,7 +216,7 @@ class WaitsCollector(BoundedProbes):
 
     def close_window(self, index: int) -> None:
         """Detach the probes of a target until the next attach_probes()."""
-        self._program.detach_uprobes([index], for_a_while=True)
+        self._program.detach_uprobes(self._groups(index), for_a_while=True)
         self._describe(index)
 
     def begin_closing(self, index: int) -> Future[None]:
@@ -232,7 +243,7 @@ class WaitsCollector(BoundedProbes):
         """End the recording of one target and detach its probes; the sums stay readable."""
         if index in self._attached:
             self._describe(index)
-            self._program.detach_uprobes([index])
+            self._program.detach_uprobes(self._groups(index))
 
     def forget(self, index: int) -> None:
         """Delete all data of a target without attached probes, so that its number is free."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ebpfprof.goruntime.plugins import ProbedCode
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.rows import WaitsConfig
 
-SITES_PER_TARGET = 64
+SITES_PER_TARGET = 128  # of a program and its plugins
 
 
 class SiteTable:
@@ -21,34 +22,34 @@ class SiteTable:
         self._sites: dict[tuple[int, str, int], int] = {}
         self._free: list[int] = []
 
-    def probes(self, index: int, go: GoTarget) -> list[Uprobe]:
-        """Fill the rows for a target with the number `index`; return its probes."""
-        semaphores = go.sites.semaphores
+    def probes(self, index: int, go: GoTarget, code: ProbedCode) -> list[Uprobe]:
+        """Fill the rows for a file of the target with the number `index`; return its probes."""
+        semaphores = code.sites.semaphores
         probes = []
         if self._config.block:
-            probes.append(self._probe(index, go, "on_wake", go.sites.wake_pc))
+            probes.append(self._probe(index, code, "on_wake", code.sites.wake_pc))
         elif semaphores:
             probes += [
-                self._probe(index, go, "on_release", release.call_pc, return_pc=release.return_pc)
+                self._probe(index, code, "on_release", release.call_pc, return_pc=release.return_pc)
                 for release in semaphores.releases
             ]
         if semaphores:
-            probes.append(self._probe(index, go, "on_settled", semaphores.settled_pc))
-        for park in go.sites.parks:
+            probes.append(self._probe(index, code, "on_settled", semaphores.settled_pc))
+        for park in code.sites.parks:
             if self._config.block or park.is_semaphore:
                 probes.append(
                     self._probe(
                         index,
-                        go,
+                        code,
                         "on_wait",
                         park.start_pc,
                         return_pc=park.return_pc,
                         is_semaphore=park.is_semaphore,
                     )
                 )
-        if go.runtime_locks:
+        if go.runtime_locks and code.elf is go.binary.elf:
             probes += [
-                self._probe(index, go, probe.function, probe.pc, return_pc=probe.return_pc)
+                self._probe(index, code, probe.function, probe.pc, return_pc=probe.return_pc)
                 for probe in runtime_locks.probes(go)
             ]
         return probes
@@ -61,7 +62,7 @@ class SiteTable:
     def _probe(
         self,
         index: int,
-        go: GoTarget,
+        code: ProbedCode,
         function: str,
         pc: int,
         *,
@@ -69,15 +70,16 @@ class SiteTable:
         is_semaphore: bool = False,
     ) -> Uprobe:
         """Fill the row for a place; return the probe for it."""
-        site = self._sites.get((index, function, pc))
+        address = pc + code.load_bias
+        site = self._sites.get((index, function, address))
         if site is None:
             site = self._free.pop() if self._free else len(self._sites)
-            self._sites[index, function, pc] = site
+            self._sites[index, function, address] = site
         fields = {
-            "return_pc": return_pc + go.load_bias if return_pc else 0,
+            "return_pc": return_pc + code.load_bias if return_pc else 0,
             "target": index,
             "is_semaphore": int(is_semaphore),
             "deeper_bytes": 0,  # the kernel learns it
         }
         self._program.maps["sites"].set_struct(site, fields)
-        return Uprobe(function, go.file_offset(pc), pc + go.load_bias, cookie=site)
+        return Uprobe(function, code.file_offset(pc), address, cookie=site)

@@ -198,7 +198,7 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     assert told.told.keys() == names("probes/target.h", "target")
     assert told.told["callback"].keys() == names("probes/target.h", "callback", "none")
     sites = SiteTable(cast("BpfProgram", told), collector._config)
-    sites._probe(3, go, "on_wait", go.sites.wake_pc)
+    sites._probe(3, go.probed[0], "on_wait", go.sites.wake_pc)
     assert told.told.keys() == names("probes/target.h", "site")
     fields = runtime_locks.layout_fields(go)
     assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
