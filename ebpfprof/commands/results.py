@@ -298,5 +298,5 @@ def say_what_is_assumed(session: Session) -> None:
         say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
     for refusal in session.refusals():
         say(f"ebpfprof: {refusal}.", err=True)
-    for warning in (*session.tracers(), *session.plugins()):
+    for warning in (*session.tracers(), *session.unprobed()):
         say(f"ebpfprof: {warning}", err=True)

@@ -141,6 +141,8 @@ class ProfileKind:
     """Whether the kernel keeps sums since the start. Else we add up samples on request."""
     needs_go: bool = True
     """Whether only Go programs have it."""
+    needs_probes: bool = False
+    """Whether only probes in the program's code record it."""
     of_moment: tuple[int, ...] = ()
     """Which of a sample's values are those of the moment in what was recorded since the last
     request (Endpoint.delta), too, by index: memory in use beside allocations."""

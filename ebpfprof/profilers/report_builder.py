@@ -24,8 +24,8 @@ class Recording:
 
     Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
     until now, in words, "" to leave it out. `until_end`: it was to last until the process ends, so
-    that an end is no early one. `traced` is a warning about a debugger, `plugins` one about Go
-    plugins, or "". `losses` are those of this process. `no_go`: see RecordedTarget.
+    that an end is no early one. `traced` is a warning about a debugger, `unprobed` one about code
+    without probes, or "". `losses` are those of this process. `no_go`: see RecordedTarget.
     """
 
     target: Target
@@ -37,7 +37,7 @@ class Recording:
     ending: TargetEnd | None = None
     until_end: bool = False
     traced: str = ""
-    plugins: str = ""
+    unprobed: str = ""
     overhead: Overhead | None = None
     own_cost: str = ""
     losses: Sequence[Loss] = ()
@@ -112,8 +112,8 @@ class ReportBuilder:
             common.append(f"{how} {recording.ending.text}")
         if recording.traced:
             common.append(recording.traced)
-        if recording.plugins and kind.needs_go:
-            common.append(recording.plugins)
+        if recording.unprobed and kind.needs_go:
+            common.append(recording.unprobed)
         return RecordingAccount(
             kind=kind.name,
             title=f"ebpfprof {ebpfprof.__version__}: {title} of process {target.pid} "

@@ -103,7 +103,7 @@ class LiveSession(Closing):
                 self.profilers.open(number, opened, recorded.kinds)
                 recorded.has_probes = self.profilers.has_probes(number)
                 recorded.notice_tracer()
-                recorded.notice_plugins()
+                recorded.notice_unprobed()
                 target = LiveTarget(number, recorded, held.pop_all())
                 if self._is_loaded:
                     target.runs_before = self.profilers.runs(number)

@@ -51,6 +51,6 @@ def live_report(
     report = reported(target, recording, found, options)
     if recording.traced:
         report.hints.append(recording.traced)
-    if recording.plugins:
-        report.hints.append(recording.plugins)
+    if recording.unprobed:
+        report.hints.append(recording.unprobed)
     return report

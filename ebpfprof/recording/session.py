@@ -105,7 +105,7 @@ class Session(Closing):
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [each.notice_tracer(is_over=True) for each in recorded]
-        new_plugins = [each.notice_plugins() for each in recorded]
+        new_unprobed = [each.notice_unprobed() for each in recorded]
         numbers = [each.number for each in self._targets if not each.ending]
         ended_ns = profilers.end(numbers, reads=True)
         live.notice_endings()
@@ -136,7 +136,7 @@ class Session(Closing):
                 ending=each.ending,
                 until_end=self._until_end,
                 traced=each.traced,
-                plugins=each.plugins,
+                unprobed=each.unprobed,
                 overhead=overheads[index],
                 own_cost=own_cost(),
                 losses=losses[index],
@@ -148,8 +148,8 @@ class Session(Closing):
                 self._names_failed.append(report.failure)
             if new_tracers[index]:
                 report.hints.append(each.traced)
-            if new_plugins[index]:
-                report.hints.append(each.plugins)
+            if new_unprobed[index]:
+                report.hints.append(each.unprobed)
             reports.append(report)
         return reports
 
@@ -176,9 +176,9 @@ class Session(Closing):
         """Warnings about debuggers that trace processes."""
         return [each.traced for each in self._recorded() if each.traced]
 
-    def plugins(self) -> list[str]:
-        """Warnings about Go plugins, which are not recorded."""
-        return [each.plugins for each in self._recorded() if each.plugins]
+    def unprobed(self) -> list[str]:
+        """Warnings about code that can't be probed, such as that of Go plugins."""
+        return [each.unprobed for each in self._recorded() if each.unprobed]
 
     def failures(self) -> list[Exception]:
         """The errors because of which names, callers, open waits or late events are missing."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import listed, printable
-from ebpfprof.errors import NotGoProgram, UnsupportedGo
+from ebpfprof.errors import NotGoProgram, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.programs import Programs
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
@@ -67,10 +67,10 @@ class RecordedTarget:
     """Whether the recording attaches probes to it."""
     traced: str = ""
     """A warning about a debugger that traces the process and its probes; "" without one."""
-    plugins: str = ""
-    """A warning about its Go plugins; "" without any."""
+    unprobed: str = ""
+    """A warning about its code that can't be probed, such as a Go plugin's; "" without any."""
     no_go: str = ""
-    """Why it is recorded as any program is, not as one of Go, in words; "" if it is one of Go."""
+    """Why it has not all kinds, as no program of Go or one without probes, in words; else ""."""
 
     def goroutines(self) -> int:
         """How many goroutines it has now; 0 if we can't read that."""
@@ -117,17 +117,20 @@ class RecordedTarget:
             self.traced = text.format(pid=self.target.pid, tracer=tracer)
         return bool(self.traced)
 
-    def notice_plugins(self) -> bool:
-        """Check whether it has opened Go plugins; return whether there is a new warning."""
+    def notice_unprobed(self) -> bool:
+        """Check whether it has new code without probes; return whether there is a new warning."""
         if self.go is None or self.ending:
             return False
         if not any(kind_named(name).needs_go for name in self.kinds):
             return False
         from ebpfprof.goruntime.plugin_warning import plugin_warning
+        from ebpfprof.goruntime.remapped_text import remapped_warning
 
-        known = self.plugins
-        self.plugins = plugin_warning(self.go, has_probes=self.has_probes) or known
-        return self.plugins != known
+        known = self.unprobed
+        found = [remapped_warning(self.go)] if self.has_probes else []
+        found.append(plugin_warning(self.go, has_probes=self.has_probes))
+        self.unprobed = " ".join(filter(None, found)) or known
+        return self.unprobed != known
 
 
 class LiveTarget:
@@ -202,7 +205,7 @@ class LiveTarget:
 
         recorded = self.recorded
         recorded.notice_tracer()
-        recorded.notice_plugins()
+        recorded.notice_unprobed()
         return Recording(
             target=recorded.target,
             go=recorded.go,
@@ -212,7 +215,7 @@ class LiveTarget:
             ended_ns=self.recorded_ns,
             ending=recorded.ending,
             traced=recorded.traced,
-            plugins=recorded.plugins,
+            unprobed=recorded.unprobed,
             overhead=overhead,
             losses=losses,
             no_go=recorded.no_go,
@@ -232,15 +235,22 @@ def open_target(
 
     `files` opens its executable and its mapped files, `programs` shares inspected programs. A
     process that runs no Go program gets the kinds that any program can have; so does one of an
-    unknown version of Go, if the options ask for no others.
+    unknown version of Go, if the options ask for no others. One whose code can't be probed gets the
+    kinds that need no probes.
     """
     from ebpfprof.goruntime.process import children_instead, go_target
+    from ebpfprof.goruntime.remapped_text import remapped_warning
 
     target, go, no_go = held.enter_context(Target(pid, files)), None, ""
     kinds = tuple(name for name in options.kinds if not kind_named(name).needs_go)
     try:
         go = go_target(target, held.enter_context(programs.of(target)))
         kinds = options.kinds
+        if any(kind_named(name).needs_probes for name in kinds) and (why := remapped_warning(go)):
+            no_go = why.rstrip(".")
+            kinds = tuple(name for name in kinds if not kind_named(name).needs_probes)
+            if not kinds:
+                raise UnsupportedTarget(why)
     except NotGoProgram:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise

@@ -14,6 +14,7 @@ import numpy as np
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.process import for_user
+from ebpfprof.goruntime.remapped_text import require_probes
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.system.closing import Closing
@@ -70,8 +71,10 @@ class TraceRecorder(Closing):
     def __init__(self, go: GoTarget, options: TraceOptions) -> None:
         """Find the places to probe, and start to compile.
 
-        Raises CorruptBinary and the like, TargetGone, or what the program raises.
+        Raises UnsupportedTarget if its code can't be probed, CorruptBinary and the like,
+        TargetGone, or what the program raises.
         """
+        require_probes(go)
         self.go, self.options = go, options
         self.slices: list[Slice] = []
         self.begin_ns = self.end_ns = 0

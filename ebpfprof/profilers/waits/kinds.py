@@ -59,6 +59,7 @@ BLOCK = ProfileKind(
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Called from", "From")),
     profiler=_PROFILER,
+    needs_probes=True,
     key="b",
     endpoint=Endpoint(
         "block",
@@ -103,6 +104,7 @@ MUTEX = ProfileKind(
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Released by", "By")),
     profiler=_PROFILER,
+    needs_probes=True,
     key="u",
     endpoint=Endpoint(
         "mutex",
@@ -159,6 +161,7 @@ WAKERS = ProfileKind(
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Who waited", "Waited"), ("Woken by", "By")),
     profiler=_PROFILER,
+    needs_probes=True,
     key="y",
     endpoint=Endpoint(
         "wakers",
@@ -192,6 +195,7 @@ OPEN = ProfileKind(
     sample_types=(ValueType("goroutines", "count"), ValueType("waiting", "nanoseconds")),
     table=Table("operations", "Waiting", "Goroutines", ("Called from", "From")),
     profiler=_PROFILER,
+    needs_probes=True,
     options=(
         Option(
             "open_waits",

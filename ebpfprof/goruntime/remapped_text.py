@@ -1,0 +1,46 @@
+"""Code that a program has replaced by a copy in memory, as tools for huge pages do.
+
+The kernel attaches uprobes to pages of the executable file. In a copy they never fire, and there
+is no error.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ebpfprof.console.text import printable
+from ebpfprof.errors import UnsupportedTarget
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+
+
+def require_probes(go: GoTarget) -> None:
+    """Raise UnsupportedTarget if probes can't fire in the process."""
+    if warning := remapped_warning(go):
+        raise UnsupportedTarget(warning)
+
+
+def is_remapped(go: GoTarget) -> bool:
+    """Whether a place to probe lies in a mapping of something else than the executable file."""
+    sites = go.sites
+    places = {pc + go.load_bias for pc in (*(each.start_pc for each in sites.parks), sites.wake_pc)}
+    own_inode = os.fstat(go.target.exe_fd).st_ino
+    return any(
+        # File systems that stack others may show other inodes, but the same names.
+        line.path != go.target.exe_name and line.inode != own_inode
+        for line in go.target.executable_lines()
+        if any(line.start <= place < line.limit for place in places)
+    )
+
+
+def remapped_warning(go: GoTarget) -> str:
+    """A sentence about what is missing since the code was replaced, "" if it was not."""
+    if not is_remapped(go):
+        return ""
+    return (
+        f"Process {go.target.pid} ({printable(go.target.name)}) has replaced its code by a copy "
+        "in memory (for huge pages?), where the kernel can't probe it. Without probes there are "
+        "--profile cpu, wall, goroutine and ebpfprof dump."
+    )
