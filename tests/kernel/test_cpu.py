@@ -12,6 +12,7 @@ from time import monotonic, sleep
 
 import pytest
 
+from ebpfprof.console.text import in_one_line
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.process import inspect
@@ -153,8 +154,9 @@ def test_hidden_kernel_symbols_are_reported(tmp_path: Path) -> None:
     assert finished.code == 0
     profile = only_profile(tmp_path)
     assert "[kernel]" in functions(profile)
-    (said,) = [line for line in finished.stderr.splitlines() if "kptr_restrict" in line]
-    assert said.removeprefix("ebpfprof: ") in profile.comments
+    (comment,) = [each for each in profile.comments if "kptr_restrict" in each]
+    assert comment in in_one_line(finished.stderr)
+    assert "\n    sudo sysctl kernel.kptr_restrict=" in finished.stderr
 
 
 def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) -> None:

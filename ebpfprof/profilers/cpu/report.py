@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ebpfprof.console.text import in_one_line
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.profilers.cpu.kind import CPU
@@ -47,7 +48,7 @@ def report(
     builder.note_given_up(CPU.events, translator.given_up, total)
     remarks = [f"sampled by {found.sampler}"]
     if kernel and kernel.hidden:
-        remarks.append(kernel.hidden_text)
+        remarks.append(in_one_line(kernel.hidden_text))
         builder.report.hints.append(kernel.hidden_text)
     remarks += [f"names may be missing: {warning}" for warning in objects.warnings]
     cut = Counter[str]()
