@@ -113,9 +113,16 @@ class PermissionDenied(EbpfprofError):
 
 
 class NotGoProgram(EbpfprofError):
-    """The process runs no Go code that we can find."""
+    """The process runs no Go code that we can find.
+
+    `mapped` says in words which mapped file other than the executable is Go; "" if none is.
+    """
 
     exit_code = ExitCode.NOT_GO_PROGRAM
+
+    def __init__(self, message: str, mapped: str = "") -> None:
+        super().__init__(message)
+        self.mapped = mapped
 
 
 class UnsupportedGo(EbpfprofError):

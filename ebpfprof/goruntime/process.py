@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
+from ebpfprof.goruntime.mapped_go import mapped_go
 from ebpfprof.goruntime.plugins import GoPlugin, ProbedCode, open_plugins, with_plugins
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
@@ -180,6 +181,8 @@ def for_user(target: Target, error: Exception) -> Exception:
     where = f"{printable(target.exe_name)} (process {target.pid}): {why}."
     match error:
         case NotGoError():
+            if mapped := mapped_go(target):
+                return NotGoProgram(f"{mapped.what}: {mapped.way_out}", mapped.what)
             children = children_instead(target.pid)
             return NotGoProgram(
                 f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "

@@ -251,10 +251,11 @@ def open_target(
             kinds = tuple(name for name in kinds if not kind_named(name).needs_probes)
             if not kinds:
                 raise UnsupportedTarget(why)
-    except NotGoProgram:
+    except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        no_go = f"{_named(target)} is no Go program: {_all_there_is(kinds)}"
+        what = error.mapped or f"{_named(target)} is no Go program"
+        no_go = f"{what}: {_all_there_is(kinds)}"
         if children := children_instead(pid):
             no_go += f". {children.rstrip('.')}"
     except UnsupportedGo as error:
