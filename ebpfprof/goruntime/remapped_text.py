@@ -23,8 +23,11 @@ def require_probes(go: GoTarget) -> None:
 
 
 def is_remapped(go: GoTarget) -> bool:
-    """Whether a place to probe lies in a mapping of something else than the executable file."""
-    sites = go.sites
+    """Whether a place to probe lies in a mapping of something else than the executable file.
+
+    Those in plugins lie in files of their own.
+    """
+    sites = go.probed[0].sites
     places = {pc + go.load_bias for pc in (*(each.start_pc for each in sites.parks), sites.wake_pc)}
     own_inode = os.fstat(go.target.exe_fd).st_ino
     return any(
