@@ -33,6 +33,14 @@ def plugin_warning(go: GoTarget, *, has_probes: bool, in_program_only: bool = Fa
     return ""
 
 
+def missing_allocations(go: GoTarget) -> list[str]:
+    """A sentence about plugins, where probes in the program record allocations; none without."""
+    paths = [printable(plugin.path) for plugin in go.plugins]
+    return (
+        [f"allocations in {listed(paths)} are not recorded: {_are_plugins(paths)}"] if paths else []
+    )
+
+
 def _waits_missing(paths: Sequence[str], *, are_named: bool) -> str:
     its = "its" if len(paths) == 1 else "their"
     stacks = "" if are_named else f", and stacks lack {its} functions"

@@ -95,6 +95,13 @@ def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPl
     return tuple(found)
 
 
+def with_plugin_code(binary: GoBinary, load_bias: int, plugins: Sequence[GoPlugin]) -> GoBinary:
+    """The program's tables, which also know the code of its plugins."""
+    for plugin in plugins:
+        binary = binary.with_module(plugin.binary, plugin.load_bias - load_bias)
+    return binary
+
+
 def with_plugins(
     sites: ProbeSites, load_bias: int, plugins: Sequence[GoPlugin]
 ) -> tuple[ProbeSites, tuple[GoPlugin, ...]]:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.mapped_go import mapped_go
-from ebpfprof.goruntime.plugins import GoPlugin, ProbedCode, open_plugins, with_plugins
+from ebpfprof.goruntime.plugins import (
+    GoPlugin,
+    ProbedCode,
+    open_plugins,
+    with_plugin_code,
+    with_plugins,
+)
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from symbolizer import (
@@ -142,8 +148,7 @@ def go_target(target: Target, program: GoProgram) -> GoTarget:
     binary, refusal = program.binary, program.no_runtime_locks
     load_bias = target.load_bias(binary.elf.entry)
     plugins = open_plugins(target, binary, load_bias)
-    for plugin in plugins:
-        binary = binary.with_module(plugin.binary, plugin.load_bias - load_bias)
+    binary = with_plugin_code(binary, load_bias, plugins)
     sites, plugins = with_plugins(program.sites, load_bias, plugins)
     return GoTarget(
         target,

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ebpfprof.goruntime.plugins import open_plugins, with_plugin_code
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.process.process import Target
 from symbolizer import ElfFile, GoBinary, SymbolizerError
@@ -20,6 +21,9 @@ def opened(pid: int) -> Iterator[tuple[Target, GoBinary]]:
     with Target(pid) as target:
         try:
             with ElfFile.open(target.exe_fd, target.allowance) as elf:
-                yield target, GoBinary.open(elf, allow_unknown_version=True)
+                binary = GoBinary.open(elf, allow_unknown_version=True)
+                load_bias = target.load_bias(elf.entry)
+                plugins = open_plugins(target, binary, load_bias)
+                yield target, with_plugin_code(binary, load_bias, plugins)
         except (SymbolizerError, struct.error) as error:
             raise for_user(target, error) from error

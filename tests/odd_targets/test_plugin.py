@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
+from ebpfprof.server import goroutines
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.kernel.verbs import verb
@@ -124,6 +125,15 @@ def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
     for stack in stacks:
         if "sync.(*Mutex).Lock" in stack or "time.Sleep" in stack:
             assert WORK in stack
+
+
+@pytest.mark.parametrize("read", [goroutines.text, goroutines.traceback])
+def test_served_stacks_have_its_frames(target: Target, read: Callable[[int], bytes]) -> None:
+    """As /debug/pprof/goroutine has them."""
+    served = read(target.pid).decode()
+    assert served.count("sync.(*Mutex).Lock") > 0
+    assert served.count(WORK) > 0
+    assert "additional frames elided" not in served
 
 
 def in_one_line(text: str) -> str:

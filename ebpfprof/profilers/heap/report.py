@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import in_one_line, printable
+from ebpfprof.goruntime.plugin_warning import missing_allocations
 from ebpfprof.profilers.heap import allocation_samples, buckets
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
@@ -36,6 +37,8 @@ def report(
             if isinstance(counts, AllocationCounts):
                 found = allocation_samples.samples(counts, stacks, of_use=kind is HEAP)
                 remarks = allocation_samples.remarks(counts)
+                if builder.recording.go:
+                    remarks += missing_allocations(builder.recording.go)
                 if warning := allocation_samples.warning(counts):
                     target = builder.recording.target
                     builder.report.hints.append(f"Process {target.pid}: {warning}")
