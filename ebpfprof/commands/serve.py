@@ -229,6 +229,8 @@ def command(
             for number, pid in enumerate(pids, start=1):
                 with working(f"Reading process {pid} ({number} of {len(pids)}) ..."):
                     targets.append(interruptible(functools.partial(live.add, pid)))
+                if why := targets[-1].recorded.no_go:
+                    say(f"ebpfprof: {why}.", err=True)
             port = listener.getsockname()[1] if not address.path else 0
 
             def on_ready(manager: Manager) -> None:

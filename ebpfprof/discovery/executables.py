@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ebpfprof.console.text import printable
 from ebpfprof.system.first_thread import reading_pid
 from symbolizer import (
     BuildInfo,
@@ -33,6 +35,12 @@ _MAX_KEPT_BYTES = 64 << 20
 _MAX_CPU_S = 10.0
 _DEVELOPMENT = "(devel)"
 _MAX_MODULE = 1024
+_MAX_MAPPED = 256
+_MAX_MAPS_BYTES = 1 << 20
+_MAPPED_CODE = re.compile(
+    rb"^0*([0-9a-f]+)-0*([0-9a-f]+) ..x. \S+ \S+ [1-9]\d* +(/.*)$", re.MULTILINE
+)
+"""Start, limit (as names of map_files have them) and name of a mapped file with code."""
 
 NOT_GO = "not a Go program"
 
@@ -79,8 +87,33 @@ class Executables:
         self._to_search_bytes = _MAX_SEARCHED_BYTES
 
     def of(self, pid: int) -> Executable:
-        """The executable of process `pid`. Raises OSError if it can't be opened."""
-        path = f"/proc/{reading_pid(pid)}/exe"
+        """The executable of process `pid`, or the first mapped Go file if that is not one.
+
+        Raises OSError if it can't be opened.
+        """
+        found = self._of_path(f"/proc/{reading_pid(pid)}/exe")
+        return (self._mapped(pid) or found) if found is _NO_PROGRAM else found
+
+    def _mapped(self, pid: int) -> Executable | None:
+        """A mapped file with Go code, such as a library; it can't be recorded as a program is."""
+        folder = f"/proc/{reading_pid(pid)}/map_files/"
+        try:
+            with open(f"/proc/{reading_pid(pid)}/maps", "rb") as file:
+                lines = _MAPPED_CODE.findall(file.read(_MAX_MAPS_BYTES))
+        except OSError:
+            return None
+        for start, limit, name in lines[:_MAX_MAPPED]:
+            try:
+                found = self._of_path(f"{folder}{start.decode()}-{limit.decode()}")
+            except OSError:
+                continue
+            if found.is_go:
+                path = printable(os.fsdecode(name))
+                why_not = f"only its CPU profile: of Go is {path}, not the executable"
+                return replace(found, why_not=why_not, is_unknown_version=True)
+        return None
+
+    def _of_path(self, path: str) -> Executable:
         found = self._known.get(_identity(os.stat(path)))
         if found is not None:
             return found

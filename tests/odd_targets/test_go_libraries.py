@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,6 +89,15 @@ def test_other_verbs_name_it_too(target: Started, name: str, tmp_path: Path) -> 
     said = verb(name, "--pid", str(target.pid), folder=tmp_path)
     assert said.code == ExitCode.NOT_GO_PROGRAM
     assert target.sentence in in_one_line(said.stderr)
+
+
+def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:
+    rows = json.loads(verb("list", "--all", "--json").stdout)["processes"]
+    (row,) = (row for row in rows if row["pid"] == target.pid)
+    assert row["go_version"].startswith("go1.27")
+    assert not row["supported"]
+    why_not = f"only its CPU profile: of Go is {target.go_file}, not the executable"
+    assert row["why_not"] == why_not
 
 
 def test_its_cpu_profile_has_names(target: Started, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ebpfprof.process.process import Target as Process
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run
+from tests.server.serving import Server
 from tests.targets_run import Target
 
 SENTENCE = (
@@ -60,6 +61,12 @@ def test_other_profiles_are_recorded(target: Target, tmp_path: Path) -> None:
     assert SENTENCE in " ".join(profile.comments)
     leaves = {s.locations[0].frames[0].function for s in profile.samples if s.locations[0].frames}
     assert "main.compute" in leaves
+
+
+def test_serve_reports_it(target: Target) -> None:
+    with Server("--pid", str(target.pid)) as server:
+        assert server.ready
+        assert in_one_line(server.said).count(SENTENCE) == 1
 
 
 def test_its_goroutines_are_sampled_and_dumped(target: Target, tmp_path: Path) -> None:
