@@ -190,7 +190,8 @@ class Tracing:
         self._file.commit(data)
         for comment in timeline.comments:
             more = ""
-            if comment == slices_sentence(recorded):
+            # Quiet, the messages are one line each: `serve` reads them.
+            if not self._is_quiet and comment == slices_sentence(recorded):
                 everything = f"ebpfprof trace --pid {timeline.pid} --max-overhead 0"
                 more = f". To record all:{to_type(everything)}"
             say(f"ebpfprof: {comment}{more}", err=True)

@@ -209,6 +209,10 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.perfetto-trace"
     with working("channels", tmp_path) as target:
         said = trace(str(target.pid), "-d", "4", "--max-overhead", "0.5", "-o", str(path))
+        quiet = trace(
+            *(str(target.pid), "-d", "1", "--max-overhead", "0.1", "-q"),
+            *("-o", str(tmp_path / "quiet.trace")),
+        )
     assert said.code == ExitCode.OK, said.stderr
     found = re.search(
         r"recorded (\S+ \S+) of (\S+ \S+) in (\d+) slices?: to record all costs about \S+ % of the "
@@ -217,6 +221,7 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
         said.stderr,
     )
     assert found, said.stderr
+    assert re.search(r"^ebpfprof: recorded .* CPU time of the process$", quiet.stderr, re.M)
     assert re.search(r"\(traced\), \S+ s with pauses, \S+ [mu]?s recorded:$", said.stdout, re.M)
     names: dict[int, str] = {}
     gaps = 0
