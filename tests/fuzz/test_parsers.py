@@ -78,6 +78,8 @@ OUR_OWN = {
     "ebpfprof.privileges.checks": "the kernel's",
     "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
     "ebpfprof.server.goroutines": "turns errors into sentences; its parts have parsers",
+    "ebpfprof.commands.recording_options": "names of files that the user gives",
+    "ebpfprof.goruntime.mapped_go": "ELF files and build information have parsers",
     "ebpfprof.commands.memory_reports": "turns errors into sentences",
     "ebpfprof.commands.memory_watch": "turns errors into sentences",
     "ebpfprof.commands.short_form": "names of our own files",

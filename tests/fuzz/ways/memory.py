@@ -16,6 +16,7 @@ from ebpfprof.goruntime import (
     closer_look,
     goroutines,
     heads,
+    plugins,
     quick_stacks,
     sampler,
     state_reader,
@@ -257,6 +258,31 @@ def ask_labels(data: bytes) -> None:
         assert len(str(label.value)) <= 4 * 128 + len(CUT)
 
 
+# The runtime's list of modules.
+
+
+def ask_modules(data: bytes) -> None:
+    binary = _go().binary
+    memory = FakeMemory([(binary.module_start, data)])
+    with mock.patch.multiple(plugins, Memory=lambda *_: memory):
+        assert len(plugins.plugin_modules(_go().target, binary, _BIAS)) <= 64
+
+
+@cache
+def module_seeds() -> Sequence[bytes]:
+    """The program alone, with one plugin, and with a list that leads back to its start."""
+    start, layout = _go().binary.module_start, _go().binary.layout
+    at, text = (layout.offset("moduledata", name) for name in ("next", "text"))
+    found = []
+    for following in ((0,), (start + 1024, 0), (start + 1024, start)):
+        data = bytearray(2048)
+        for module, then in zip((0, 1024), following, strict=False):
+            struct.pack_into("<Q", data, module + at, then)
+            struct.pack_into("<Q", data, module + text, start)
+        found.append(bytes(data))
+    return found
+
+
 # Return addresses as the kernel copied them.
 
 
@@ -393,6 +419,7 @@ MEMORY = (
         label_seeds,
         allowed=(UnreadableMemory,),
     ),
+    Parser("modules", ("ebpfprof.goruntime.plugins",), ask_modules, module_seeds),
     Parser(
         "addresses", ("ebpfprof.profilers.waits.stacks",), ask_addresses, address_seeds, share=100
     ),

@@ -15,7 +15,16 @@ from ebpfprof.export import folded, formats, json_profile, pprof, speedscope
 from ebpfprof.export.tables import report
 from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.idle_comments import idle_comments
-from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample, ValueType
+from ebpfprof.profile.model import (
+    Frame,
+    Kind,
+    Label,
+    Location,
+    Lock,
+    Profile,
+    Sample,
+    ValueType,
+)
 from tests.fuzz.driver import Parser
 from tests.fuzz.test_pprof_fuzz import write
 from tests.fuzz.ways.text import NAMES, check_shown
@@ -52,15 +61,19 @@ def ask_profile(data: bytes) -> None:
 
 
 def check_page(profile: Profile) -> None:
-    """The page is one script of ours and one element of data, whatever the names are."""
-    page = formats.encode(profile, "html").decode()
+    """The page is one script of ours and two elements of data, whatever the names are."""
+    name = profile.comments[0] if profile.comments else ""
+    lock = Lock(0xC000, name, name, profile.samples, profile.samples, 1, 2)
+    page = formats.encode(profile, "html", locks=(lock,)).decode()
     lower = page.lower()
-    assert lower.count("<script") == 2
-    assert lower.count("</script") == 2
+    assert lower.count("<script") == 3
+    assert lower.count("</script") == 3
     assert page.count("<!--") == 0
-    head, _, rest = page.partition('<script type="application/json" id="profile">')
-    assert "<title>" in head
-    json.loads(rest.partition("</script>")[0])
+    assert "<title>" in page.partition("<script")[0]
+    for data in ("profile", "summary"):
+        _, found, rest = page.partition(f'<script type="application/json" id="{data}">')
+        assert found
+        json.loads(rest.partition("</script>")[0])
 
 
 def ask_compressed(data: bytes) -> None:
