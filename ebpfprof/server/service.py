@@ -156,3 +156,6 @@ async def _unless_aborted(work: Awaitable[Any]) -> None:
         await task
     finally:
         task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # of a gather() that was cancelled, which asyncio wants read

@@ -217,26 +217,32 @@ def test_a_program_that_is_started_is_recorded_from_its_beginning(
 
 def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> None:
     """Its allocations use up the budget at once; it has ended before that has grown again."""
-    own = tmp_path / "own"
+    for number in range(5):
+        done, allocs = ended_early(tmp_path / str(number))
+        comments = "\n".join(allocs.comments)
+        counted = by_leaf(allocs, 0)["first"]
+        assert 0 < counted < 500_000
+        part = re.search(r"^sampled ([\d.]+) % of the time, from the beginning on", comments, re.M)
+        assert part, comments
+        assert float(part[1]) < 50
+        assert "standard error not known" in comments
+        assert "main.first" not in done.stderr  # its error is more than half of it
+        assert "rows were seen too few times to rank" in done.stderr
+        # What is missing is known if the program's own counters were read before it ended.
+        if re.search(r"^not in it: [\d.]+ MiB of [\d.]+ MiB, in objects of", comments, re.M):
+            assert "are in no stack: --max-overhead let probes in for" in done.stderr
+            return
+    pytest.fail(comments)
+
+
+def ended_early(own: Path) -> tuple[subprocess.CompletedProcess[str], Profile]:
+    """Run a program that allocates a lot and ends, with a recording of it within the bound."""
     command = ("run", "--profile", "allocs", "-o", str(own), "--", program("allocations"))
     done = subprocess.run(
         [*PYTHON, *command], input="turns 1000000\n", text=True, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    allocs = pprof.decode(own.read_bytes(), kind="allocs")
-    counted = by_leaf(allocs, 0)["first"]
-    assert 0 < counted < 500_000
-    comments = "\n".join(allocs.comments)
-    part = re.search(r"^sampled ([\d.]+) % of the time, from the beginning on", comments, re.M)
-    assert part, comments
-    assert float(part[1]) < 50
-    assert re.search(r"^not in it: [\d.]+ MiB of [\d.]+ MiB, in objects of sizes", comments, re.M)
-    assert "standard error not known" in comments
-    assert "are in no stack: --max-overhead let probes in for" in done.stderr
-    (line,) = (each for each in done.stderr.splitlines() if each.endswith("main.first"))
-    error = re.search(r"\+-(\d+)%", line)
-    assert error, line
-    assert int(error[1]) > 100
+    return done, pprof.decode(own.read_bytes(), kind="allocs")
 
 
 def in_use(profile: Profile) -> dict[str, int]:

@@ -225,7 +225,7 @@ def test_a_signal_ends_each_recording_verb(
         ("attach", "ebpfprof.kernel.uprobe_helper:UprobeHelper.detach"),
         ("attach", "ebpfprof.recording.reports:reported"),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        ("serve", "ebpfprof.continuous.manager:Manager.stop"),
+        ("serve", "ebpfprof.continuous.manager:Manager.stop_at_once"),
         ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
     ],
 )

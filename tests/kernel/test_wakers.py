@@ -157,7 +157,8 @@ def test_attach_shows_who_woke_whom_and_report_and_diff_read_it(tmp_path: Path) 
     assert pairs["main.chanRecv1.func1", "main.chanRecv1.func2"] == 211
     assert pairs["main.mutexLock.func1", "main.mutexLock"] == 173
     report = ebpfprof("report", path)
-    (row,) = [line for line in report.splitlines() if "main.chanRecv1.func1" in line]
+    table = report.partition("Who waited")[2].splitlines()
+    (row,) = [line for line in table if "main.chanRecv1.func1" in line]
     assert row.split()[2:] == ["211", "main.chanRecv1.func1", "main.chanRecv1.func2"]
     assert "Who waited" in report
     assert "Woken by" in report
