@@ -273,7 +273,7 @@ def test_earlier_losses_are_no_part_of_a_difference(
         assert not any(each.startswith("incomplete: 7 ") for each in profile.comments)
 
 
-WINDOWS = re.compile(r"recorded .* in (\d+) windows? at random times")
+WINDOWS = re.compile(r"sampled .* in (\d+) windows? at random times")
 
 
 def test_comments_describe_the_windows_between_two_snapshots() -> None:
