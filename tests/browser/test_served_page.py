@@ -94,7 +94,7 @@ def test_what_needs_no_restart_is_there_always(chromium: Chrome, served: str, de
     page.until_text("#nothing", "keeps no memory profile: its MemProfileRate is 0.")
     page.click("[data-kind=wall]")
     page.until_text("#headline", "of the time of all goroutines: ")
-    assert page.one(".timeline").is_displayed()
+    page.until(lambda page: page.one(".timeline").is_displayed(), "the timeline of wall")
 
 
 def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: str) -> None:

@@ -72,7 +72,7 @@ def test_ctrl_c_reaches_the_program_once_and_run_outlives_it(
     os.write(terminal, b"\x03")
     said += read_until(terminal, "got interrupt")
     os.kill(pid, signal.SIGTERM)
-    said += read_until(terminal, "Next: .*\n")
+    said += read_until(terminal, r"Next:.*\n")
     _, status = os.waitpid(pid, 0)
     os.close(terminal)  # not before: that hangs up
     assert os.waitstatus_to_exitcode(status) == 7
@@ -97,7 +97,7 @@ def test_ctrl_z_stops_run_and_program_and_fg_continues_both(tmp_path: Path) -> N
         read_until(terminal, r"-m ebpfprof run .*\n")
         until_status(child, r"State:\t[^T]")
         os.write(terminal, b"\x03")
-        read_until(terminal, r"Next: .*\n")
+        read_until(terminal, r"Next:.*\n")
         os.write(terminal, b'echo "status=$?"; exit 0\n')
         read_until(terminal, f"status={128 + signal.SIGINT}\r")
     finally:
@@ -124,7 +124,7 @@ def test_the_program_has_the_terminal_of_run(tmp_path: Path) -> None:
         words = [*COMMAND, "--profile", "cpu", "--", "sh", "-c", script]
         os.execv(words[0], words)
     read_until(terminal, r"/dev/pts/\d+\r\n")
-    read_until(terminal, r"Next: .*\n")
+    read_until(terminal, r"Next:.*\n")
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 0

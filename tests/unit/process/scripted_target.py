@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 from ebpfprof.process.file_opener import FileOpener
@@ -31,6 +32,7 @@ class ScriptedTarget(Target):
         self.exe_fd = os.open(exe, os.O_RDONLY)
         self.exe_name = str(exe)
         self.files = FileOpener()
+        self.held = ExitStack()
         self.allowance = Allowance()
         self._pidfd = os.pidfd_open(self.pid)
         self.lines: list[MapsLine] = []
