@@ -64,5 +64,5 @@ def _places(verb: str, samples: Sequence[Sample]) -> Iterator[columns.Row]:
 
 
 def _numbers(count: int, value_ns: int) -> tuple[str, ...]:
-    mean_ns = value_ns / count if count else 0.0
-    return duration(value_ns), "", str(count), duration(mean_ns), ""
+    mean = duration(value_ns / count) if count else "-"
+    return duration(value_ns), "", str(count) if count else "-", mean, ""

@@ -151,7 +151,9 @@ def render(
         if is_estimate:
             cells.insert(1, error_cell(each.error, color=color))
         if not is_single:
-            cells += [str(each.count), amount(each.mean, unit, color=color)]
+            has_count = each.count or not each.value
+            mean = amount(each.mean, unit, color=color)
+            cells += [str(each.count), mean] if has_count else ["-", "-"]
         cells.append(columns.operation_cell(each.operation, color=color))
         if is_short:
             place = f"  {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""

@@ -95,6 +95,12 @@ def test_releases_are_listed_when_nearly_all_are_known() -> None:
     assert "few_releases" not in json.loads(json_profile.encode(found))
 
 
+def test_what_has_a_time_and_no_count_has_no_mean() -> None:
+    found = text(profile(MUTEX, unlock("main.hit", 900, 950 * MS), unknown(50 * MS)))
+    (row,) = [line for line in found.splitlines() if "release not recorded" in line]
+    assert row.split()[2:5] == ["5.0%", "-", "-"]
+
+
 def test_a_lock_with_few_recorded_releases_has_no_count_and_no_means() -> None:
     waits = (Sample(stack("sync.(*Mutex).Lock", "main.get"), (500, 1 * S)),)
     releases = (unlock("main.hit", 900, 50 * MS), unknown(950 * MS))
