@@ -117,7 +117,7 @@ class Readings:
         """Read what the present window has so far; it goes on.
 
         Does nothing if it began or was read less than so many seconds ago, or if the process is not
-        being recorded. What can't be read is told.
+        being recorded. What can't be read is reported.
         """
         async with process.lock:
             if process.users and time.time() - process.history.read_s > at_least_s:
@@ -135,7 +135,7 @@ class Readings:
     async def end_locked_window(self, process: RecordedProcess) -> None:
         """The same for a caller that holds the lock of the process, recorded or not.
 
-        What can't be read is told.
+        What can't be read is reported.
         """
         try:
             await asyncio.to_thread(self._end_window, process)

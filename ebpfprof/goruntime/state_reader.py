@@ -44,7 +44,7 @@ class BelievedStacks:
         self.torn = 0
         """Stacks read a moment too late, of goroutines that had moved on; most are right."""
         self.unknown = 0
-        """Goroutines without a stack: they had moved on, and nothing told where they were."""
+        """Goroutines without a stack: they had moved on, to an unknown place."""
 
     def of(self, alike: Alike, wait: int, wait_then: int, stack: QuickStack) -> tuple[int, ...]:
         """The stack of a goroutine that had `wait` at its first look, `wait_then` at this one."""

@@ -56,7 +56,7 @@ class _Recorded:
     earlier_lost_ns: float = 0.0
     failure: Exception | None = None
     retry_s: float = 0.0  # CLOCK_MONOTONIC
-    told: str = ""
+    reported: str = ""
     """The failure that was last written to stderr, of this child or the one before it."""
 
     @property
@@ -212,14 +212,14 @@ class FlightRecorders:
                 self._tell(process, recorded)
         elif now_s > recorded.retry_s and self._has_room:
             again = self._started(process, recorded.lost_ns)
-            again.told = recorded.told
+            again.reported = recorded.reported
             self._recorded[process] = again
 
     def _tell(self, process: RecordedProcess, recorded: _Recorded) -> None:
         why = printable(in_one_line(str(recorded.failure)))
-        if why != recorded.told:  # it may be tried, and fail, every RETRY_S
+        if why != recorded.reported:  # it may be tried, and fail, every RETRY_S
             say(f"ebpfprof: The last seconds of process {process.pid}: {why}", err=True)
-        recorded.told = why
+        recorded.reported = why
 
     def _forget(self) -> None:
         while self._left:

@@ -204,7 +204,7 @@ class PageApi:
         version = process.target.go_version if process.target else None
         is_there, says = self._recorders.state(process)
         found = self._watches.glance(process) if process.ending is None else None
-        told = [*(findings.as_json(found) if found else []), *self._growing(process)]
+        shown = [*(findings.as_json(found) if found else []), *self._growing(process)]
         return _listed(
             process.pid,
             process.name,
@@ -218,7 +218,7 @@ class PageApi:
             memory_bytes=usage and usage.memory_bytes,
             goroutines=found and found.goroutines,
             not_read=found.beyond if found else 0,
-            findings=[{"kind": each["kind"], "title": each["title"]} for each in told],
+            findings=[{"kind": each["kind"], "title": each["title"]} for each in shown],
             **states.as_json(process),
             **({"go": version} if version else {}),
         )

@@ -59,7 +59,7 @@ def events(kind: ProfileKind, count: float) -> str:
 def events_of(kind: ProfileKind, count: float, value: float) -> str:
     """Events in a second of which this is the value; "-" where there is time and no event.
 
-    Waits in progress: their time is known from looks at goroutines, and they have not ended yet.
+    Waits in progress: their time is known from goroutine samples, and they have not ended yet.
     """
     return events(kind, count) if count or value <= 0 else NONE
 
