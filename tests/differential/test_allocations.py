@@ -167,6 +167,7 @@ def test_sampling_has_the_error_that_chance_has(tmp_path: Path) -> None:
     assert 0.6 < mean_square < 1.5
 
 
+@pytest.mark.full
 def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     with Target.start(program("allocations")) as target:
         bounded = ("--alloc-rate", "1", "--max-overhead", "5")

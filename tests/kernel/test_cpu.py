@@ -160,6 +160,7 @@ def test_hidden_kernel_symbols_are_reported(tmp_path: Path) -> None:
     assert "\n    sudo sysctl kernel.kptr_restrict=" in finished.stderr
 
 
+@pytest.mark.full
 def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) -> None:
     with busy() as pid:
         pids = f"{pid},{checker.pid}"
@@ -180,6 +181,7 @@ def test_a_rate_without_the_cpu_profile_is_a_usage_error(tmp_path: Path) -> None
     assert "--hz is about the cpu profile, which is not recorded" in finished.stderr
 
 
+@pytest.mark.full
 @NEEDS_NAMESPACES
 def test_a_process_in_a_pid_namespace_is_sampled(tmp_path: Path) -> None:
     isolating = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]

@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Frame, Profile, Sample
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.differential.cpustacks import LIBC, without_room
 from tests.kernel.nativeprograms import BOUND_EARLY, compiled
 from tests.kernel.programs import program
@@ -107,7 +107,7 @@ CHAIN: Final = ("_leaf", "_middle", "_outer")
 
 
 @pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
-@pytest.mark.parametrize("mode", ["cgo", "cgopie"])
+@pytest.mark.parametrize("mode", [*in_full("cgo"), "cgopie"])
 @pytest.mark.parametrize("name", ["framed", "frameless"])
 def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, mode)) as target:

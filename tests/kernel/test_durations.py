@@ -62,6 +62,7 @@ def test_all_kinds_have_the_duration_of_the_recording(
     assert 0.5 * duration_ns < waited_ns <= duration_ns + CLOCKS_NS
 
 
+@pytest.mark.full
 def test_what_reading_many_goroutines_takes_is_not_recorded(
     crowd: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_what_reading_many_goroutines_takes_is_not_recorded(
     assert wall_ns / found["wall"].duration_ns == pytest.approx(GOROUTINES, rel=1e-6)
 
 
+@pytest.mark.full
 def test_sums_of_recordings_with_pauses_between_have_the_time_of_all(crowd: Target) -> None:
     options = Options(kinds=("block", "wall"), max_overhead=0)
     with LiveSession(options) as session:

@@ -181,6 +181,7 @@ def assert_told_nothing(terminal: Screen, title: str) -> None:
     assert not RAW & set(seen)
 
 
+@pytest.mark.full
 def test_tables_without_a_terminal_have_no_escape_sequences(target: Target, tmp_path: Path) -> None:
     finished = subprocess.run(
         [

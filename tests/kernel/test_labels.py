@@ -15,7 +15,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.differential.mutexes import losses
 from tests.kernel.labelled_runs import (
     ACTORS,
@@ -57,12 +57,14 @@ def test_each_wait_and_release_has_the_labels_of_its_goroutine(
 @pytest.mark.parametrize(
     ("kinds", "arguments"),
     [
-        (("mutex",), ()),
-        (("block",), ("--block-rate", "1000")),  # no wait is as short
-        (BOTH, ("--block-rate", "1000")),
-        (BOTH, ("--by-lock",)),
+        (BOTH, ("--block-rate", "1000")),  # no wait is as short
         (("mutex",), ("--by-lock",)),
-        (("mutex",), ("--runtime-locks",)),
+        *in_full(
+            (("mutex",), ()),
+            (("block",), ("--block-rate", "1000")),
+            (BOTH, ("--by-lock",)),
+            (("mutex",), ("--runtime-locks",)),
+        ),
     ],
 )
 def test_every_recording_mode_has_the_same_labels(
@@ -73,6 +75,7 @@ def test_every_recording_mode_has_the_same_labels(
         assert_counts(found, kind)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.25", "1.27"))
 def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Path) -> None:
     with (
@@ -118,8 +121,8 @@ def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        *(("by", "depth"), ("k" * KEY_BYTES, "k"), ("k" * KEY_BYTES + CUT,)),
-        *(pytest.param(each, marks=pytest.mark.full) for each in (("request",), ("no such key",))),
+        ("k" * KEY_BYTES, "k"),
+        *in_full(*((keys,) for keys in (("by", "depth"), ("k" * KEY_BYTES + CUT,), ("request",)))),
     ],
 )
 def test_only_labels_with_the_chosen_keys_are_recorded(
@@ -134,6 +137,7 @@ def test_only_labels_with_the_chosen_keys_are_recorded(
         assert_losses(found, named)
 
 
+@pytest.mark.full
 def test_lock_labels_stand_beside_goroutine_labels(tmp_path: Path) -> None:
     found = record(tmp_path, "--lock-labels")
     of_lock = {"lock", "lock_address"}

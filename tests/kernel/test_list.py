@@ -102,6 +102,7 @@ def test_a_go_program_without_build_information_is_listed(tmp_path: Path) -> Non
     assert (row["supported"], row["go_version"]) == (True, f"go{toolchain('1.27').version}")
 
 
+@pytest.mark.full
 def test_a_deleted_program_keeps_its_name(copy: Path) -> None:
     with Target.start(copy) as target:
         copy.unlink()
@@ -110,6 +111,7 @@ def test_a_deleted_program_keeps_its_name(copy: Path) -> None:
     assert row["supported"]
 
 
+@pytest.mark.full
 def test_shells_zombies_and_kernel_threads_do_no_harm() -> None:
     with (
         subprocess.Popen(["/bin/true"]) as zombie,
@@ -229,6 +231,7 @@ def test_attach_finds_a_process_by_a_container_id_prefix(
     assert f"of process {target.pid} (" in said.stderr
 
 
+@pytest.mark.full
 def test_attach_records_all_processes_of_a_name(copy: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

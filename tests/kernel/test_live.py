@@ -277,6 +277,7 @@ def test_earlier_losses_are_no_part_of_a_difference(
 WINDOWS = re.compile(r"sampled .* in (\d+) windows? at random times")
 
 
+@pytest.mark.full
 def test_comments_describe_the_windows_between_two_snapshots() -> None:
     """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)

@@ -83,6 +83,7 @@ def test_a_deadlock_is_named(folder: Path) -> None:
         assert re.search(r"^12 sync.Mutex.Lock", first("dump"), re.MULTILINE)
 
 
+@pytest.mark.full
 def test_leaks_are_named(folder: Path) -> None:
     with service("leak", folder) as first:
         assert re.search(r"^[\d,]+ chan send", first("dump"), re.MULTILINE)
@@ -94,6 +95,7 @@ def test_leaks_are_named(folder: Path) -> None:
         assert re.search(r"^[\d,]+ select", first("dump"), re.MULTILINE)
 
 
+@pytest.mark.full
 def test_memory_that_grows_is_named(folder: Path) -> None:
     with service("growth", folder) as first:
         said = first("attach", "-d", "3", "--profile", "allocs", *EVERY_WAIT)
@@ -101,6 +103,7 @@ def test_memory_that_grows_is_named(folder: Path) -> None:
         assert re.search(r"Objects +[\d.]+ MiB", first("memory"))
 
 
+@pytest.mark.full
 def test_a_healthy_service_has_no_finding(folder: Path) -> None:
     with service("healthy", folder) as first:
         assert "Deadlock" not in first("dump")

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from ebpfprof.export import pprof
-from tests.builds import NEWEST
+from tests.builds import NEWEST, in_full
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -114,7 +114,14 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
     assert modes(terminal) == before
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 50), (40, 24)])
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        *in_full((80, 24)),
+        *in_full((200, 50)),
+        (40, 24),
+    ],
+)
 def test_cost_and_losses_are_readable_in_windows_of_any_width(
     tmp_path: Path, shop: Target, columns: int, rows: int
 ) -> None:
@@ -237,6 +244,7 @@ def test_top_shows_locks_and_cpu_time_and_writes_profiles(
     end(terminal, shop)
 
 
+@pytest.mark.full
 def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Target) -> None:
     """It can also be suspended, and SIGTERM ends it as q does."""
     plain = {"NO_COLOR": "1", "LC_ALL": "C"}
@@ -268,6 +276,7 @@ def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Tar
         assert modes(terminal) == before
 
 
+@pytest.mark.full
 def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
     with screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal:
         begin(terminal, shop)
@@ -374,6 +383,7 @@ def test_scripts_get_json_without_the_live_table_being_imported(
     assert not has_probes(shop.pid)
 
 
+@pytest.mark.full
 def test_a_program_that_hangs_is_told_of(tmp_path: Path) -> None:
     with (
         running(NEWEST, "plain") as run,

@@ -88,6 +88,7 @@ def test_the_first_table_counts_from_the_start_of_each_target() -> None:
         assert 0 < seconds(number, unit) <= GOROUTINES * ROUNDED, table
 
 
+@pytest.mark.full
 def test_estimated_delays_have_standard_errors() -> None:
     options = ("--profile", "block", "--max-overhead", "1", "--interval", "1", "--batch", "4")
     with Target.start(program("workloads")) as target:

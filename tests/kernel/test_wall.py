@@ -145,6 +145,7 @@ def test_top_report_and_diff_take_it(tmp_path: Path) -> None:
     assert verb("diff", first, second).code == ExitCode.OK
 
 
+@pytest.mark.full
 def test_a_server_has_it_where_fgprof_would() -> None:
     with (
         Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target,
@@ -186,6 +187,7 @@ def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path:
         assert digits <= max(1, 1 - math.floor(math.log10(error))) or "." not in value, row
 
 
+@pytest.mark.full
 def test_goroutines_that_run_are_named_after_what_their_go_statement_called(tmp_path: Path) -> None:
     with Target.start(program("load"), "-length=60s", "-pace=20ms") as target:
         target.say("go")
