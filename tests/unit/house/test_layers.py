@@ -17,10 +17,10 @@ ROOMS = {
     "__main__": "commands console system",
     "commands": "agent server top continuous tracing recording ring profilers.heap profilers "
     "goruntime discovery process kernel export profilers.registry overhead privileges timeline "
-    "profile console system",
-    "agent": "server continuous ring discovery kernel export profilers.registry profile console "
-    "system",
-    "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
+    "profile settings console system",
+    "agent": "server continuous ring discovery kernel export profilers.registry profile settings "
+    "console system",
+    "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime settings "
     "discovery process kernel export profilers.registry overhead privileges profile console "
     "system",
     "top": "tracing recording profilers kernel export profilers.registry profile console system",
@@ -50,10 +50,11 @@ ROOMS = {
     "discovery": "privileges console system",
     "kernel": "privileges system",
     "export": "profilers.registry timeline profile console",
-    "profilers.registry": "profile",
+    "profilers.registry": "profile settings",
     "privileges": "",
     "timeline": "profile",
-    "profile": "",
+    "profile": "settings",
+    "settings": "console",
     "console": "system",
     "system": "",
     "errors": "",
