@@ -61,7 +61,7 @@ def made(base: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.apt("update")
     builder.apt("install", "python3-venv")
     builder.bare.prepare(CLONE)
-    builder.run(f"cd ~/'{CLONE}' && packaging/release /out")
+    builder.run(f"cd ~/'{CLONE}' && UNRELEASED=1 packaging/release /out")
     # Once more in another place, later: the same package.
     builder.run(f"cp -r ~/'{CLONE}' /again && /again/packaging/debian/build /again-out")
     first, second = (

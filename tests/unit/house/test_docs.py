@@ -169,7 +169,7 @@ def test_the_readme_says_early_how_exact_the_default_is() -> None:
     for words in (
         "waits are estimated",
         "`--max-overhead 0` records every wait",
-        "within 10 % or their error",
+        "within 10 % of Go's",
     ):
         assert words in above
     assert len(above) < len(below)
