@@ -215,8 +215,8 @@ def test_run_starts_the_program_as_another_user(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ((), "PROGRAM"),
-        (("--profile", "default", "-o", "x.svg", "--", "true"), "there is no format for names"),
-        ((*BLOCK, "-o", "-", "--", "true"), "standard output is the program's own"),
+        (("--profile", "default", "-o", "x.svg", "--", "true"), "no format has this ending"),
+        ((*BLOCK, "-o", "-", "--", "true"), "standard output belongs to the program"),
         (("--duration", "nan", "--", "true"), "--duration"),
         (("--user", "there-is-none", "--", "true"), "no user there-is-none"),
     ],

@@ -207,7 +207,7 @@ def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks()
 def test_options_for_processes_need_one() -> None:
     said = verb("doctor", "--apart", "1s")
     assert said.code == ExitCode.USAGE
-    assert "are for processes: say which" in said.stderr
+    assert "need a process: add PID" in said.stderr
 
 
 def test_dump_shows_what_is_stuck_first_and_in_json() -> None:
