@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.goruntime.memory_reader import read_memory, read_statistics
+from ebpfprof.goruntime.heap.memory_reader import read_memory, read_statistics
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.memory import MemoryParts, MemoryStatistics
 from symbolizer import ElfFile, GoBinary

@@ -8,9 +8,9 @@ import click
 import pytest
 
 from ebpfprof.commands.until_wait import UntilWait, wait_conditions
-from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.wait_times import wait_number
 from ebpfprof.tracing.triggers import Trigger

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.all_goroutines import AllGoroutines, GoroutineScanner
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, GoroutineScanner
+from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.process import inspect
+from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.process.process import Target as Process
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.parked_program import running

@@ -9,8 +9,8 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import VERSIONS

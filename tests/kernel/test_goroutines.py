@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.parked_program import (

@@ -11,8 +11,8 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.bucket_list import BucketList
-from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts
+from ebpfprof.goruntime.heap.bucket_list import BucketList
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
@@ -113,7 +113,7 @@ def test_a_hundred_thousand_buckets(tmp_path: Path) -> None:
 
 
 def test_buckets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ebpfprof.goruntime.bucket_list.MAX_BUCKETS", 20)
+    monkeypatch.setattr("ebpfprof.goruntime.heap.bucket_list.MAX_BUCKETS", 20)
     with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         order(target, "gc")

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.goruntime.heap_locks import HeapLocks
+from ebpfprof.goruntime.heap.heap_locks import HeapLocks
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.process import Target as Process
 from symbolizer.locks.names import Caller, LockNames

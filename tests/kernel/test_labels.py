@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.goruntime.labels import CUT, LEFT_OUT
+from ebpfprof.goruntime.goroutines.labels import CUT, LEFT_OUT
 from ebpfprof.profile.model import Kind, Profile
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.labels import key_hashes

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from ebpfprof.goruntime import sampler
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.look_thread import LookRate, LookThread
-from ebpfprof.goruntime.looks import GoroutineLooks
-from ebpfprof.goruntime.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.samples import sampler
+from ebpfprof.goruntime.samples.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
+from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 from ebpfprof.kernel.clock import kernel_now_ns
 from tests.builds import BUILDS, VERSIONS
 from tests.kernel.parked_program import running

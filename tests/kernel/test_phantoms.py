@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.dump import LOOKS, dump
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.waits.dump import LOOKS, dump
 from tests.builds import VERSIONS
 from tests.kernel.parked_program import running
 from tests.tools.phantoms import Claim, look

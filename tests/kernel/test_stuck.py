@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.process import inspect
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.deadlocks import Circle

@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from ebpfprof.goruntime import watch as watch_module
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.goruntime.watch import GoroutineWatch, WatchedGoroutines
+from ebpfprof.goruntime.waits import watch as watch_module
+from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile import hanging as hanging_module
 from tests.builds import VERSIONS

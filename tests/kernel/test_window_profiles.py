@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime.goroutines import ParkedGoroutine
-from ebpfprof.goruntime.labels import LabelReader
-from ebpfprof.goruntime.parked import ParkedScanner, Wait
+from ebpfprof.goruntime.goroutines.labels import LabelReader
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner, Wait
+from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.options import Options
