@@ -72,6 +72,7 @@ def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_pat
     assert "runtime.chanrecv2" in top
 
 
+@pytest.mark.full
 def test_attach_records_for_the_given_duration(target: Target, tmp_path: Path) -> None:
     run("--pid", str(target.pid), "--duration", "1.5", folder=tmp_path)
     profile = only_profile(tmp_path)
@@ -348,7 +349,7 @@ def test_an_html_file_has_lines_of_source_where_asked(tmp_path: Path) -> None:
             *("--pid", str(target.pid), "-d", "1", "--source", str(TARGETS)), folder=tmp_path
         )
     assert refused.code == ExitCode.USAGE
-    assert "--source is for HTML files" in refused.stderr
+    assert "--source needs HTML" in refused.stderr
     pages = {each.parent.name: each.read_text() for each in tmp_path.glob("*/*.html")}
     line = "c.mu.Lock()"
     assert line in (TARGETS / "demo" / "shop.go").read_text()

@@ -55,6 +55,7 @@ def test_it_has_what_is_told_of_a_program_that_hangs(tmp_path: Path) -> None:
     assert "Mutex.Lock in main.(*vault).lock" in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rows", "least"), [*in_full((24, 1)), (50, 4)])
 def test_a_higher_terminal_has_more_rows(tmp_path: Path, rows: int, least: int) -> None:
     with (

@@ -115,7 +115,7 @@ def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
         *in_full(("1.19", "go1.16.15")),
         *in_full(("1.21", "go1.20.14")),
         ("1.27", "go1.28"),
-        ("1.27", "devel go1.28-0123456789"),
+        *in_full(("1.27", "devel go1.28-0123456789")),
     ],
 )
 def test_an_unknown_go_version_is_refused_by_name(minor: str, version: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
@@ -125,7 +125,7 @@ def test_a_block_profile_of_a_program_that_is_not_go_is_refused(tmp_path: Path) 
     assert "yes" in said
 
 
-@pytest.mark.parametrize("option", ["--kernel", "--no-kernel"])
+@pytest.mark.parametrize("option", ["--kernel", *in_full("--no-kernel")])
 def test_kernel_frames_follow_the_kernel_option(option: str, tmp_path: Path) -> None:
     with busy() as pid:
         arguments = ("--pid", str(pid), "-d", "1", "--profile", "cpu", "--hz", "499", option)
@@ -276,6 +276,7 @@ def test_kernel_and_python_unwind_the_same_stacks() -> None:
         assert set(common) <= set(other)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_thread_stacks_are_copied_with_their_goroutine_stacks(minor: str) -> None:
     """Partial stacks are finished from a copy, which must have both stacks."""

@@ -83,6 +83,7 @@ def test_loops_of_timers_and_signals_are_idle(
     assert " of the time for a timer (stack " in told[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [*in_full("stripped", "pie"), "cgo"])
 def test_they_are_idle_however_the_program_was_built(mode: str, tmp_path: Path) -> None:
     recorded(tmp_path, "1.27", (), "--profile", "wall", mode=mode)
@@ -111,6 +112,7 @@ def test_waits_for_others_are_not_idle(
     assert found["main.caught"] == {SIGNAL}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_loop_that_holds_a_lock_is_not_idle(version: str, tmp_path: Path) -> None:
     recorded(tmp_path, version, ("-lock",), "--profile", "wall")

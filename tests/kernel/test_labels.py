@@ -25,6 +25,7 @@ from tests.kernel.labelled_runs import (
     LABELLED,
     Actor,
     Labels,
+    Run,
     actor,
     assert_counts,
     assert_losses,
@@ -58,8 +59,8 @@ def test_each_wait_and_release_has_the_labels_of_its_goroutine(
     ("kinds", "arguments"),
     [
         (BOTH, ("--block-rate", "1000")),  # no wait is as short
-        (("mutex",), ("--by-lock",)),
         *in_full(
+            (("mutex",), ("--by-lock",)),
             (("mutex",), ()),
             (("block",), ("--block-rate", "1000")),
             (BOTH, ("--by-lock",)),
@@ -94,8 +95,20 @@ def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Pa
     assert set(seen) == {frozenset({("in", "crowd")})}
 
 
-def test_stacks_do_not_depend_on_labels(tmp_path: Path) -> None:
-    found = record(tmp_path)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the profiles of one recording."""
+    return tmp_path_factory.mktemp("labels")
+
+
+@pytest.fixture(scope="module")
+def recorded(written: Path) -> Run:
+    """That recording, of the newest Go."""
+    return record(written)
+
+
+def test_stacks_do_not_depend_on_labels(recorded: Run) -> None:
+    found = recorded
     for kind, profile in found.profiles.items():
         function = LABELLED[kind][0]
         for value in ("first", "second"):
@@ -153,14 +166,13 @@ def test_lock_labels_stand_beside_goroutine_labels(tmp_path: Path) -> None:
         assert all(whole[at] == truth[at] for at in truth if at[1])
 
 
-def test_pprof_reads_the_labels(tmp_path: Path) -> None:
-    found = record(tmp_path, kinds=("block",))
-    (path,) = tmp_path.glob("*.block.pb.gz")
-    tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=tmp_path)
+def test_pprof_reads_the_labels(recorded: Run, written: Path) -> None:
+    (path,) = written.glob("*.block.pb.gz")
+    tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=written)
     shown = set(re.findall(r"^ *(\S+): Total", tags, re.M))
     assert {"tenant", "request", "attempt", "by", "depth", "ключ", LEFT_OUT} <= shown
     assert "empty" not in shown
-    assert len(found.actors) == ACTORS
+    assert len(recorded.actors) == ACTORS
 
 
 def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int]]:
@@ -176,6 +188,7 @@ def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int
         return actors, report.profiles, {loss.name: loss.count for loss in session.losses()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_equal_label_sets_share_an_entry(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)

@@ -60,7 +60,7 @@ def test_removed_targets_free_their_slot() -> None:
 
 
 @pytest.mark.parametrize("max_overhead", [*in_full(0), 1])
-@pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
+@pytest.mark.parametrize("kinds", [*in_full((("cpu",),), (("block", "mutex"),)), ("block", "cpu")])
 def test_targets_that_end_while_they_are_started_free_their_slot(
     kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
     assert kinds == ["block", "cpu", "mutex", "widgets"]
 
 
+@pytest.mark.full
 def test_report_shows_the_kind_in_each_format(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz")
     text = said("report", "one.pb.gz", folder=tmp_path)

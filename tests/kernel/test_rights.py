@@ -92,7 +92,7 @@ def named(capability: str) -> str:
     return "CAP_BPF, CAP_PERFMON" if capability == "sys_admin" else f"CAP_{capability.upper()}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["block", *in_full("mutex"), "cpu"])
 def test_the_least_rights_are_enough_for_each_profile(
     kind: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
@@ -242,6 +242,7 @@ def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder
     assert said.code == ExitCode.OK, said.stderr
 
 
+@pytest.mark.full
 def test_kernels_that_need_admin_for_probes_are_named(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
@@ -347,6 +348,7 @@ def test_attach_keeps_only_the_rights_that_it_needs(target: Target, tmp_path: Pa
         assert recorder.finish().code == ExitCode.OK
 
 
+@pytest.mark.full
 def test_old_kernels_keep_the_rights_that_probes_need(target: Target, tmp_path: Path) -> None:
     command = (*oldkernel.COMMAND, "attach")
     with recording(target.pid, tmp_path, command=command) as recorder:
@@ -364,6 +366,7 @@ def target() -> Iterator[Target]:
         yield running
 
 
+@pytest.mark.full
 def test_serve_keeps_only_the_rights_that_it_needs(target: Target) -> None:
     with Server("--pid", str(target.pid)) as server:
         assert server.get("/debug/pprof/block?seconds=1").profile("block").samples

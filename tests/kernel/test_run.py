@@ -37,6 +37,7 @@ def test_waits_of_init_functions_are_in_the_profile(minor: str, mode: str, tmp_p
     assert has_waits(profile, "main.receiveInMain", WAITS_OF_MAIN)
 
 
+@pytest.mark.full
 def test_the_end_of_the_program_is_no_early_end(tmp_path: Path) -> None:
     finished = run_brief(folder=tmp_path)
     assert finished.code == 0, finished.stderr
@@ -104,6 +105,7 @@ def test_a_program_that_can_not_be_run_is_reported(
     assert not list(tmp_path.glob("*.gz"))
 
 
+@pytest.mark.full
 def test_the_program_has_the_standard_streams(tmp_path: Path) -> None:
     text = os.urandom(1 << 18)
     finished = subprocess.run(
@@ -219,8 +221,8 @@ def test_run_starts_the_program_as_another_user(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ((), "PROGRAM"),
-        (("--profile", "default", "-o", "x.svg", "--", "true"), "there is no format for names"),
-        ((*BLOCK, "-o", "-", "--", "true"), "standard output is the program's own"),
+        (("--profile", "default", "-o", "x.svg", "--", "true"), "no format has this ending"),
+        ((*BLOCK, "-o", "-", "--", "true"), "standard output belongs to the program"),
         (("--duration", "nan", "--", "true"), "--duration"),
         (("--user", "there-is-none", "--", "true"), "no user there-is-none"),
     ],

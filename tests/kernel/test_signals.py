@@ -173,7 +173,7 @@ ABORTS = [
     ("run", "os.fork"),
     ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
     ("top", "ebpfprof.recording.live:LiveSession.start"),
-    ("serve", "import=capstone.ccapstone"),
+    *in_full(("serve", "import=capstone.ccapstone")),
     ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there
     ("serve", "ebpfprof.kernel.uprobe_helper:UprobeHelper.__init__"),
     *in_full(("serve", "uvicorn.server:Server.startup")),
@@ -204,10 +204,10 @@ def test_a_signal_before_recording_aborts_each_verb(
         *in_full(("attach", "ebpfprof.recording.session:Session.wait")),
         *in_full(("attach", "ebpfprof.recording.session:Session.finish")),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        ("top", "ebpfprof.top.poller:Poller.look"),
+        *in_full(("top", "ebpfprof.top.poller:Poller.look")),
         *in_full(("top on a screen", "ebpfprof.top.app:TopApp.on_mount")),
         ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
-        ("serve", "ebpfprof.commands.serve:_say_ready"),
+        *in_full(("serve", "ebpfprof.commands.serve:_say_ready")),
     ],
 )
 def test_a_signal_ends_each_recording_verb(
@@ -224,7 +224,7 @@ def test_a_signal_ends_each_recording_verb(
     ("verb", "step"),
     [
         ("attach", "ebpfprof.kernel.uprobe_helper:UprobeHelper.detach"),
-        ("attach", "ebpfprof.recording.reports:reported"),
+        *in_full(("attach", "ebpfprof.recording.reports:reported")),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         *in_full(("serve", "ebpfprof.continuous.manager:Manager.stop_at_once")),
         ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -72,10 +73,18 @@ def test_unmapped_memory_is_refused() -> None:
 
 def test_memory_is_opened_for_reading_only() -> None:
     with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
-        with Process(target.pid) as own, Memory(own) as memory:
-            flags = fcntl.fcntl(memory._fd, fcntl.F_GETFL)
-            assert flags & os.O_ACCMODE == os.O_RDONLY
+        with Process(target.pid) as own, Memory(own):
+            memory = f"/proc/{target.pid}/mem"
+            links = {int(fd.name): fd for fd in Path("/proc/self/fd").iterdir()}
+            (fd,) = (number for number, fd in links.items() if _leads_to(fd) == memory)
+            assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
         target.say("end")
+
+
+def _leads_to(link: Path) -> str:
+    with suppress(FileNotFoundError):  # that of the listing itself
+        return os.readlink(link)
+    return ""
 
 
 def code_of(pid: int) -> int:

@@ -75,6 +75,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
+@pytest.mark.full
 def test_dwarf_beyond_the_memory_limit_leaves_addresses(
     libraries: list[Path], tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     raise AssertionError("it did not begin to record")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, *in_full(signal.SIGTERM)])
 def test_a_signal_ends_it_and_the_last_moments_are_written(
     number: signal.Signals, tmp_path: Path
@@ -181,6 +182,7 @@ def test_a_small_buffer_keeps_what_came_last(tmp_path: Path) -> None:
     assert len(STATES.findall(parsed(path))) > 1000
 
 
+@pytest.mark.full
 def test_it_ends_when_there_are_many_goroutines(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("sleeps", tmp_path) as target:
@@ -233,6 +235,7 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
     assert gaps >= int(found[3]) - 1
 
 
+@pytest.mark.full
 def test_without_a_bound_what_waits_for_whom_comes_first_and_all_is_recorded(
     tmp_path: Path,
 ) -> None:
@@ -252,6 +255,7 @@ def test_without_a_bound_what_waits_for_whom_comes_first_and_all_is_recorded(
     assert "Who waits" not in without.stdout
 
 
+@pytest.mark.full
 def test_collections_and_stops_of_the_world_are_there(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("garbage", tmp_path) as target:
@@ -292,6 +296,7 @@ def test_one_process_only(tmp_path: Path) -> None:
     assert "A trace is of one process; 2 were chosen." in said.stderr
 
 
+@pytest.mark.full
 def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     path.write_text("mine")
@@ -308,6 +313,7 @@ def test_a_program_that_is_no_go_program_is_refused() -> None:
     assert said.code == ExitCode.NOT_GO_PROGRAM
 
 
+@pytest.mark.full
 def test_in_a_terminal_it_shows_for_how_long_it_records_until_a_key_ends_it(tmp_path: Path) -> None:
     """Messages in between stand in lines of their own."""
     with (

@@ -129,11 +129,14 @@ def test_many_short_waits_are_not_taken_for_a_long_one(
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("chan recieve=1s", r"no wait reason 'chan recieve'.*Did you mean chan receive\? It knows"),
-        ("main.nobody=1s", "the program no such function"),
-        ("select=10ms", "'10ms' is less than 0.05 s"),
-        ("select=", "'' is no length of time"),
-        ("=2s", "does not say what the goroutine waits for"),
+        (
+            "chan recieve=1s",
+            r"no wait reason 'chan recieve'.*Did you mean chan receive\? Reasons are",
+        ),
+        ("main.nobody=1s", "the program has no such function"),
+        ("select=10ms", 'TIME must be a time of at least 50ms, such as "50ms", not "10ms"'),
+        ("select=", 'TIME must be a time of at least 50ms, such as "50ms", not ""'),
+        ("=2s", "WHAT is empty"),
     ],
 )
 def test_what_it_does_not_know_it_says(typed: str, said: str) -> None:

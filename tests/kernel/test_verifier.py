@@ -63,7 +63,7 @@ RECORDINGS = {
 
 
 # The largest ones.
-LARGE = ("all at once, labels with some keys", "wakers beside all, in windows", "allocations")
+LARGE = ("wakers beside all, in windows", "allocations")
 OTHERS = [name for name in RECORDINGS if name not in LARGE]
 
 
