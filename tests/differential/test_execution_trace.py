@@ -26,7 +26,6 @@ SECONDS = 1.0
 EDGES = 4  # changes at both ends, where one of the recordings may have begun or ended
 ENOUGH = 12  # changes of a goroutine to compare
 COROUTINE = "coroutine"  # Go's tracer has no reason for the waits of coroutines
-ALL_WORKS = ("channels", "cpu", "locks", "network", "sleeps", "syscalls")
 LONG_NS = 20_000
 CANDIDATES = 12
 INTERRUPTED_NS = 3_000
@@ -164,7 +163,8 @@ def program_goroutines(timeline: Timeline) -> list[int]:
 @pytest.mark.parametrize(
     ("work", "minor"),
     [
-        *((work, NEWEST) for work in ALL_WORKS if work != "syscalls"),
+        *((work, NEWEST) for work in ("channels", "locks", "sleeps")),
+        *in_full(("cpu", NEWEST), ("network", NEWEST)),
         # Where threads wait for processors, what the kernel sees of a call is less like Go's.
         pytest.param("syscalls", NEWEST, marks=pytest.mark.alone),
         ("locks", "1.19"),
