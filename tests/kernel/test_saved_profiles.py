@@ -19,6 +19,7 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile.model import Profile
+from tests.builds import versions
 from tests.recorder import check_profile
 from tests.toolchains import toolchain
 from tests.unit.export.profiles import CPU, HEAP, IDLE, nasty
@@ -26,7 +27,7 @@ from tests.unit.export.small_profile import SMALL
 
 COMMAND = (sys.executable, "-m", "ebpfprof")
 OWN = Path(__file__).parents[1] / "targets" / "ownprofiles"
-VERSIONS = pytest.mark.parametrize("minor", ["1.19", "1.27"])
+VERSIONS = pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 SUFFIX = {"html": b"<!DOCTYPE html>", "speedscope": b'{"$schema"', "json": b'{"format"'}
 
 

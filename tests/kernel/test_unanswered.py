@@ -135,7 +135,7 @@ def test_another_process_is_served(silent: Target, sound: Target) -> None:
         assert answer.status == 200
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_serve_all_go_skips_the_silent_process(silent: Target, sound: Target) -> None:
     with Server("--all-go", "--profile", "block") as server:
         assert server.ready

@@ -14,6 +14,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.tracing.triggers import Trigger
+from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.targets_run import DEADLINE_S, Target
@@ -23,7 +24,7 @@ SHORT_S = 0.05
 LONG_S = 0.25  # a call of 5 ms takes longer only where a thread gets no processor
 LOOKS = 25
 # Before and since system calls count in no field of runtime.g.
-VERSIONS = (pytest.param("1.21", marks=pytest.mark.long), NEWEST)
+VERSIONS = ("1.21", NEWEST)
 
 
 @contextmanager
@@ -108,7 +109,7 @@ def test_waits_for_work_count_only_if_they_are_named() -> None:
             assert why(looking).startswith(f"goroutine {goid} has waited")
 
 
-@pytest.mark.parametrize("minor", VERSIONS)
+@pytest.mark.parametrize("minor", versions(*VERSIONS))
 @pytest.mark.parametrize(
     ("work", "conditions"),
     [

@@ -25,7 +25,7 @@ from tests.packages.fresh import Booted, Fresh
 from tests.targets_run import DEADLINE_S, Target
 
 # The agent of a package records all processes of the machine.
-pytestmark = [pytest.mark.long, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 DEB = f"ebpfprof_{__version__}-1+deb12_amd64.deb"

@@ -1,7 +1,7 @@
 """Move the fragments of changes/ into a version's section of CHANGELOG.md.
 
-    python -m tests.tools.changelog 0.2.0            # with today's date
-    python -m tests.tools.changelog --check 0.2.0    # status 1 if the section is missing or not dated
+python -m tests.tools.changelog 0.2.0            # with today's date
+python -m tests.tools.changelog --check 0.2.0    # status 1 unless that has been done
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fragments(folder: Path) -> dict[str, list[Path]]:
     for path in files:
         match = re.fullmatch(r"[\w-]+\.(\w+)\.md", path.name)
         if not match or match[1] not in by_kind:
-            raise ChangelogError(f"{path.name}: not named NAME.KIND.md with KIND {', '.join(KINDS)}")
+            raise ChangelogError(f"{path.name}: not NAME.KIND.md with KIND {', '.join(KINDS)}")
         if not path.read_text().strip():
             raise ChangelogError(f"{path.name} is empty")
         by_kind[match[1]].append(path)

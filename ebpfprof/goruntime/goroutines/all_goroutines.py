@@ -31,7 +31,6 @@ from ebpfprof.goruntime.goroutines.stack_starts import (
     head_of,
 )
 from ebpfprof.goruntime.goroutines.stack_walk import WINDOW_BYTES, Walk, walk_all
-from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.wait_times import wait_numbers
 from ebpfprof.system.closing import Closing
@@ -155,7 +154,7 @@ class GoroutineScanner(Closing):
         self._starts = StackStarts(go)
         self._states = StateNames(layout)
         self._counted = CountedWaits(layout)
-        self._ahead_ns = clock_ahead_ns(go.target.pid)
+        self._ahead_ns = go.target.clock_ahead_ns()
         self._frames_left = 0
         self._faults = FaultStacks(go, self._memory)
         self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.memory.records import record
-from ebpfprof.kernel.remote_memory import process_vm_readv
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 
@@ -190,8 +189,8 @@ class HeadReader:
 
     def _read_chunk(self, chunk: _Chunk, table: npt.NDArray[np.uint64]) -> None:
         local = np.array([self._buffer.ctypes.data, chunk.size], np.uint64)
-        count = process_vm_readv(
-            self._pid, local.ctypes.data, 1, chunk.pieces.ctypes.data, len(chunk.pieces), 0
+        count = self._memory.read_pieces(
+            local.ctypes.data, 1, chunk.pieces.ctypes.data, len(chunk.pieces)
         )
         if count != chunk.size:  # some piece can't be read: find out which
             records = self._memory.read_records(self._addresses[chunk.slots], self._kind)

@@ -15,7 +15,6 @@ from ebpfprof.goruntime.goroutines.heads import waits_of
 from ebpfprof.goruntime.goroutines.reader import GoroutineReader, Unsteady
 from ebpfprof.goruntime.goroutines.stack_starts import StackStarts, head_of
 from ebpfprof.goruntime.goroutines.stack_walk import Walk
-from ebpfprof.kernel.remote_memory import process_vm_readv
 from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class QuickStackReader:
 
     def __init__(self, go: GoTarget, memory: Memory) -> None:
         """Raises GoTableError if the program has no list of goroutines that we find."""
-        self._pid, self._memory = go.target.pid, memory
+        self._memory = memory
         self._list = GoroutineReader(go, memory, has_labels=False)
         self._kind = head_of(go.binary.layout)
         self._size = self._kind.itemsize
@@ -198,7 +197,7 @@ class QuickStackReader:
     def _read_from(self, first: int) -> int:
         count, skipped = 3 * (self._count - first), 48 * first
         here, there = (each + skipped for each in self._pieces)
-        return int(process_vm_readv(self._pid, here, count, there, count, 0))
+        return self._memory.read_pieces(here, count, there, count)
 
     def stack(self, row: int) -> QuickStack:
         """The stack at a place of the plan, walked in the words of the last read()."""

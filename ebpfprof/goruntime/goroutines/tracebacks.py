@@ -19,7 +19,6 @@ from ebpfprof.goruntime.goroutines.reader import goroutine_list
 from ebpfprof.goruntime.goroutines.stack_copies import StackStart, copies
 from ebpfprof.goruntime.goroutines.stack_starts import head_of
 from ebpfprof.goruntime.goroutines.table_walk import TableWalker
-from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.tracebacks import PhysicalCall, TracedGoroutine
 from ebpfprof.system.closing import Closing
@@ -71,7 +70,7 @@ class TracebackReader(Closing):
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
         self._pid = target.pid
-        self._ahead_ns = clock_ahead_ns(target.pid)
+        self._ahead_ns = target.clock_ahead_ns()
         self._allgs = allgs_address(binary) + bias
         self._layout = layout = binary.layout
         self._sites = CallSites(binary, bias, has_arguments=has_arguments)

@@ -32,8 +32,8 @@ def test_the_changelog_has_a_section_for_this_version() -> None:
 def test_a_new_version_comes_first() -> None:
     text = released(BEFORE, "0.2.0", DAY, {"added": ["A column.\n"], "fixed": ["A bug.\n"]})
     assert text == (
-        "# Changelog\n\n## 0.2.0 (2026-12-01)\n\n### Added\n\n- A column.\n\n### Fixed\n\n- A bug.\n"
-        "\n## 0.1.0 (2026-01-02)\n\n- The first.\n"
+        "# Changelog\n\n## 0.2.0 (2026-12-01)\n\n### Added\n\n- A column.\n\n"
+        "### Fixed\n\n- A bug.\n\n## 0.1.0 (2026-01-02)\n\n- The first.\n"
     )
 
 

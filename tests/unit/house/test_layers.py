@@ -50,10 +50,10 @@ ROOMS = {
     "system",
     "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime.memory goruntime process "
     "profile system",
-    "goruntime.goroutines": "goruntime.memory goruntime process kernel profile system",
+    "goruntime.goroutines": "goruntime.memory goruntime process profile system",
     "goruntime.heap": "goruntime.memory goruntime process profile console",
     "goruntime.memory": "process",
-    "goruntime": "process profile console system",
+    "goruntime": "process profile console",
     "overhead": "console",
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
