@@ -56,7 +56,7 @@ def wait_conditions(typed: Sequence[UntilWait], go: GoTarget) -> list[WaitCondit
     Raises click.UsageError where it knows neither the reason nor the function, or where waits for
     the reason are not counted; GoTableError.
     """
-    from ebpfprof.goruntime.goroutines.stack_starts import uncounted_reasons
+    from ebpfprof.goruntime.goroutines.states import uncounted_reasons
     from ebpfprof.tracing.wait_conditions import reasons_of, wait_condition
 
     layout = go.binary.layout

@@ -35,7 +35,7 @@ class Memory(Closing):
 
         Raises TargetGone or PermissionDenied.
         """
-        self._pid = target.pid
+        self.pid = target.pid
         try:
             self._fd = os.open(f"/proc/{target.reading_pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
@@ -64,9 +64,7 @@ class Memory(Closing):
             return data
         if data == b"":
             raise TargetGone(self._gone())
-        raise UnreadableMemory(
-            f"Process {self._pid} has no {size} bytes of memory at {address:#x}."
-        )
+        raise UnreadableMemory(f"Process {self.pid} has no {size} bytes of memory at {address:#x}.")
 
     def read_records(
         self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]
@@ -85,7 +83,7 @@ class Memory(Closing):
             count = min(_MAX_PIECES, len(addresses) - done)
             local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
             there = pieces[done : done + count]
-            data = process_vm_readv(self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0)
+            data = self.gather(local.ctypes.data, 1, there.ctypes.data, count)
             # The call ends at the first struct that it can't read, or only in part.
             whole = max(0, data) // kind.itemsize
             if whole < count:
@@ -96,9 +94,18 @@ class Memory(Closing):
             self.read(0, 1)  # another process's by now: then this raises TargetGone
         return found
 
+    def gather(self, here: int, here_count: int, there: int, there_count: int) -> int:
+        """Read many pieces by one system call; return the number of bytes read.
+
+        `here` and `there` are the addresses of so many iovecs, of ours and of the target's
+        (process_vm_readv(2)). The call ends at the first piece that can't be read. It takes a pid,
+        which may be another process's by now: check with read() afterwards.
+        """
+        return process_vm_readv(self.pid, here, here_count, there, there_count, 0)
+
     def bring(self, address: int, size: int) -> None:
         """Have the kernel bring `size` bytes from the runtime address into memory: see peek()."""
-        peek(self._pid, address, size)
+        peek(self.pid, address, size)
 
     def close(self) -> None:
         """Close it; reading afterwards raises UnreadableMemory."""
@@ -108,6 +115,6 @@ class Memory(Closing):
 
     def _gone(self) -> str:
         return (
-            f"The memory of process {self._pid} can no longer be read: it ended, or replaced "
+            f"The memory of process {self.pid} can no longer be read: it ended, or replaced "
             "itself by another program (exec)."
         )

@@ -16,6 +16,8 @@ from ebpfprof.process.memory import UnreadableMemory
 class FakeMemory:
     """Memory in parts: addresses, and what is there."""
 
+    pid = 1
+
     def __init__(self, parts: Sequence[tuple[int, bytes]]) -> None:
         self._parts = parts
 
@@ -34,7 +36,7 @@ class FakeMemory:
                 found[index] = np.frombuffer(self.read(address, kind.itemsize), kind)[0]
         return found
 
-    def readv(self, _pid: int, here: int, parts: int, there: int, pieces: int, _: int) -> int:
+    def gather(self, here: int, parts: int, there: int, pieces: int) -> int:
         """As process_vm_readv(2): it ends at the first piece that can't be read."""
         local = np.ctypeslib.as_array((ctypes.c_uint64 * (2 * parts)).from_address(here))
         remote = np.ctypeslib.as_array((ctypes.c_uint64 * (2 * pieces)).from_address(there))
