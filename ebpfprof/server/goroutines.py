@@ -32,7 +32,7 @@ def written(pid: int, _kind: ProfileKind, debug: int) -> bytes:
 def traceback(pid: int) -> bytes:
     """All goroutines as in a crash, as ?debug=2 and higher of the process's Go version."""
     with opened(pid) as (target, binary):
-        style = _style(binary, has_labels=shows_labels(binary, pid))
+        style = _style(binary, has_labels=shows_labels(binary, target))
         with _reader(target, binary, style, has_arguments=True) as reader:
             return traceback_text.text(reader.read(), style)
 

@@ -10,7 +10,6 @@ from ebpfprof.goruntime.waits.file_waits import file_waits
 from ebpfprof.goruntime.waits.lock_names import LockNamer
 from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import COND, LockPlaces, lock_waits
-from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.profile import file_words
 from ebpfprof.timeline.model import WaitObject
 
@@ -42,7 +41,7 @@ class LookedWaits:
 
     def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
         self._go, self._memory, self._frames = go, memory, frames
-        self._descriptors = Descriptors(go.target.pid)
+        self._descriptors = go.target.descriptors()
         self._list_lock = go.binary.layout.offset("notifyList", "lock")
         self._known: dict[int, int] = {}
         self._files: dict[FileWait, int] = {}

@@ -91,7 +91,7 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
     "work",
     [
         *("channels", "locks", "syscalls"),
-        *(pytest.param(work, marks=pytest.mark.long) for work in ("cpu", "network", "sleeps")),
+        *(pytest.param(work, marks=pytest.mark.full) for work in ("cpu", "network", "sleeps")),
     ],
 )
 def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.goruntime.waits.standing import Threshold
 from ebpfprof.process.process import Target as Process
 from ebpfprof.tracing.triggers import Trigger
+from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 
@@ -23,7 +24,7 @@ LOOKS = 8
 MANY = 30
 
 
-@pytest.fixture(scope="module", params=["1.23", NEWEST])
+@pytest.fixture(scope="module", params=versions("1.23", NEWEST))
 def go(request: pytest.FixtureRequest) -> Iterator[GoTarget]:
     binary = program("coroutines", request.param)
     with Target.start(binary) as target, Process(target.pid) as process:

@@ -9,7 +9,7 @@ from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT, SEQUENCE_SHIFT
 from ebpfprof.goruntime.goroutines.table import Heads
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.standing import DUMPED
-from tests.builds import VERSIONS
+from tests.builds import NEWEST
 from tests.kernel.parked_program import running
 from tests.tools.phantoms import Claim, look
 
@@ -42,7 +42,7 @@ def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
             heads.waits[heads.waits >> GOID_SHIFT == moving] ^= 1 << SEQUENCE_SHIFT
         return heads
 
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         (moving,) = run.reports["turnLeft"]["goids"]
         others = set(run.reports["send"]["goids"])
         monkeypatch.setattr(GoroutineScanner, "read_table", changing)

@@ -30,7 +30,6 @@ from ebpfprof.goruntime.goroutines.states import (
     are_there,
 )
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES, GoroutineTable, Heads
-from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.process.memory import Memory
 from ebpfprof.system.closing import Closing
 
@@ -167,7 +166,7 @@ class GoroutineScanner(Closing):
         self._starts = StackStarts(go.binary, go.load_bias)
         self._states = StateNames(layout)
         self._counted = CountedWaits(layout)
-        self._ahead_ns = clock_ahead_ns(go.target.pid)
+        self._ahead_ns = go.target.clock_ahead_ns()
         self._faults = FaultStacks(go, self._memory)
 
     def scan(self) -> AllGoroutines:

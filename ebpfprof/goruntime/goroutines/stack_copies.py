@@ -221,4 +221,4 @@ class StackCopier:
     def _read_from(self, first: int) -> int:
         count, skipped = 3 * (len(self.places.addresses) - first), 48 * first
         here, there = (start + skipped for start in self._pieces)
-        return self._memory.gather(here, count, there, count)
+        return self._memory.read_pieces(here, count, there, count)

@@ -199,7 +199,7 @@ class GoroutineTable:
 
     def _read_chunk(self, chunk: _Chunk, table: Column) -> None:
         local = np.array([self._buffer.ctypes.data, chunk.size], np.uint64)
-        count = self._memory.gather(
+        count = self._memory.read_pieces(
             local.ctypes.data, 1, chunk.pieces.ctypes.data, len(chunk.pieces)
         )
         if count != chunk.size:  # some piece can't be read: find out which

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.thread_list import RuntimeThread, ThreadList
 from ebpfprof.process.system_calls import name_of
-from ebpfprof.process.threads import Threads
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class ThreadScanner(Closing):
         """
         self._list = ThreadList(go.binary, go.load_bias, go.target.pid)
         self._goroutines = GoroutineScanner(go, has_labels=False)
-        self._threads = Threads(go.target.pid)
+        self._threads = go.target.threads()
         self._own = {
             function.entry + go.load_bias: name
             for name in _OWN

@@ -29,7 +29,6 @@ from ebpfprof.goruntime.goroutines.states import (
 )
 from ebpfprof.goruntime.goroutines.table import GoroutineTable, Heads
 from ebpfprof.goruntime.goroutines.table_walk import StackCopy, TableWalker
-from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile.tracebacks import PhysicalCall, TracedGoroutine
 from ebpfprof.system.closing import Closing
@@ -66,7 +65,7 @@ class TracebackReader(Closing):
 
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
-        self._ahead_ns = clock_ahead_ns(target.pid)
+        self._ahead_ns = target.clock_ahead_ns()
         self._layout = layout = binary.layout
         self._sites = CallSites(binary, bias, has_arguments=has_arguments)
         self._walker = TableWalker(binary, bias)

@@ -72,7 +72,7 @@ class HeapCounts:
     is_torn: bool = False
 
 
-def keeps_profile(found: HeapBuckets, binary: GoBinary, pid: int) -> bool:
+def keeps_profile(found: HeapBuckets, binary: GoBinary, target: Target) -> bool:
     """Whether the program keeps a memory profile, also if it has only just begun to start.
 
     Then the rate is the default, which the runtime sets to 0 if GODEBUG says so, or if the linker
@@ -81,7 +81,7 @@ def keeps_profile(found: HeapBuckets, binary: GoBinary, pid: int) -> bool:
     rate = found.rate()
     if rate != _DEFAULT_RATE:
         return rate > 0
-    return has_memory_profile(binary) and memory_profile_rate(binary, pid) != 0
+    return has_memory_profile(binary) and memory_profile_rate(binary, target) != 0
 
 
 def require_profile(target: Target, found: HeapBuckets) -> None:

@@ -27,7 +27,6 @@ from ebpfprof.goruntime.waits.standing import CONFIRMED, StandingJudge
 from ebpfprof.goruntime.waits.timers import TimerReader
 from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.process.threads import Threads
 from ebpfprof.profile.asleep import IO_WAIT, WAITS, is_signal_receiver, may_be_asleep
 from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, Outside
@@ -102,7 +101,7 @@ class StuckCheck:
         self._memory = scanner.memory
         self._timers = TimerReader(go, self._memory)
         self._causes = CauseReader(go, self._memory)
-        self._threads = Threads(go.target.pid)
+        self._threads = go.target.threads()
         self._machines: ThreadList | None = None
         with suppress(SymbolizerError):
             self._machines = ThreadList(go.binary, go.load_bias, go.target.pid)

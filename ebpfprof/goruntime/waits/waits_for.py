@@ -11,8 +11,6 @@ from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import WRITER_SEMAPHORE, LockWait, lock_waits
 from ebpfprof.goruntime.waits.sleeps import ends_of_sleeps
 from ebpfprof.goruntime.waits.thread_calls import thread_calls
-from ebpfprof.process.descriptors import Descriptors
-from ebpfprof.process.threads import Threads
 from ebpfprof.profile.waiting_for import NOTHING, FileWait, LockState, ThreadWait, WaitsFor
 
 if TYPE_CHECKING:
@@ -43,8 +41,8 @@ class WaitReader:
     def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
         """Raises GoTableError."""
         self._go, self._memory, self._frames = go, memory, frames
-        self._descriptors = Descriptors(go.target.pid)
-        self._threads = Threads(go.target.pid)
+        self._descriptors = go.target.descriptors()
+        self._threads = go.target.threads()
         self._states = LockStates(go)
         self._holders = HolderFinder(go)
 

@@ -83,7 +83,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
             raise for_user(opened.process, error) from error
         memory = opened.held.enter_context(Memory(opened.process))
         self._buckets[number] = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
-        at_gates = not keeps_profile(self._buckets[number], go.binary, opened.process.pid)
+        at_gates = not keeps_profile(self._buckets[number], go.binary, opened.process)
         place = go.binary, go.load_bias, go.mappings
         self._stacks[number] = HeapStacks(*place, at_gates=at_gates)
         if at_gates:

@@ -12,18 +12,16 @@ from unittest import mock
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
 from ebpfprof.goruntime import plugins
-from ebpfprof.goruntime.goroutines import all_goroutines, stack_reader, table
 from ebpfprof.goruntime.goroutines import parked as parked_module
+from ebpfprof.goruntime.goroutines import stack_reader, table
 from ebpfprof.goruntime.goroutines.fields import FIELDS
 from ebpfprof.goruntime.goroutines.labels import CUT, LabelReader
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.samples import sampler
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
-from ebpfprof.goruntime.waits import stuck_check, waits_for, watch
+from ebpfprof.goruntime.waits import stuck_check, watch
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
-from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.process.process import Target
+from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile import hanging
 from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.cpu.unwinder import (
@@ -49,8 +47,8 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
-from tests.fuzz.ways.fake_memory import FakeMemory
-from tests.fuzz.ways.waiting import Calling, Polled
+from tests.fuzz.ways.made_up import made_up_process
+from tests.images.target import SavedTarget, Shown
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -62,8 +60,7 @@ def _go() -> GoTarget:
     binary = real("frames")
     start, end = binary.text_start, binary.text_end
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
-    target = Target.__new__(Target)
-    target.pid, target.exe_name = 1, "/usr/bin/frames"
+    target = SavedTarget(Shown("/usr/bin/frames"))
     return GoTarget(
         target, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary), None, None
     )
@@ -126,21 +123,12 @@ def goroutine_seeds() -> Sequence[bytes]:
 
 
 @contextmanager
-def _ready(memory: FakeMemory) -> Iterator[None]:
-    """Make all reads come from `memory`; the addresses from the program's file are known."""
-    allgs, latencies = _places()
+def _without_pauses() -> Iterator[None]:
+    """Nothing moves, so nobody waits for it to stand still."""
     with (
-        mock.patch.multiple(table, _PAUSE_S=0, allgs_address=lambda _: allgs),
-        mock.patch.multiple(
-            parked_module,
-            Memory=lambda *_: memory,
-            scheduling_latencies=lambda _: latencies,
-            _PAUSES_S=(0,) * 3,
-        ),
-        mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
-        mock.patch.multiple(sampler, Memory=lambda *_: memory),
+        mock.patch.multiple(table, _PAUSE_S=0),
+        mock.patch.multiple(parked_module, _PAUSES_S=(0,) * 3),
         mock.patch.multiple(stack_reader, _FEW=0),
-        mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
         mock.patch.multiple(watch, HANGING=Threshold(5), _SOON_S=0.0, _FULL_SHARE=1e9),
         mock.patch.multiple(hanging, HANGS_NS=0),
         mock.patch.multiple(stuck_check, APART_S=(0.0, 0.0)),
@@ -149,9 +137,8 @@ def _ready(memory: FakeMemory) -> Iterator[None]:
 
 
 def ask_goroutines(data: bytes) -> None:
-    go = _go()
-    memory: Any = FakeMemory(parts_of(data))
-    with _ready(memory):
+    go = made_up_process(_go(), parts_of(data))
+    with _without_pauses():
         found = parked_module.parked_goroutines(go, has_labels=True)
         with parked_module.ParkedScanner(go, has_labels=True) as looked:
             parked = looked.parked()
@@ -166,8 +153,8 @@ def ask_goroutines(data: bytes) -> None:
             assert standing.keys() <= {g.address for g in found.goroutines}
             totals = looks.totals()
         with suppress(UnreadableMemory):
-            read = table.GoroutineTable(memory, go.binary, _BIAS, "thread").read()
-            assert len(StateNumbers(memory, go.binary.layout).of(read)) <= 8
+            read = table.GoroutineTable(Memory(go.target), go.binary, _BIAS, "thread").read()
+            assert len(StateNumbers(Memory(go.target), go.binary.layout).of(read)) <= 8
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
         assert all(len(state.pcs) <= _STACK_BYTES // 8 for state in totals.states)
     translator = StackTranslator(go)
@@ -180,9 +167,8 @@ def ask_goroutines(data: bytes) -> None:
 
 
 def ask_all_goroutines(data: bytes) -> None:
-    go = _go()
-    memory: Any = FakeMemory(parts_of(data))
-    with _ready(memory):
+    go = made_up_process(_go(), parts_of(data))
+    with _without_pauses():
         found = dump(go, apart_s=0)
         with watch.GoroutineWatch(go) as watched:
             for _ in range(5):
@@ -260,9 +246,8 @@ def ask_labels(data: bytes) -> None:
 
 def ask_modules(data: bytes) -> None:
     binary = _go().binary
-    memory = FakeMemory([(binary.module_start, data)])
-    with mock.patch.multiple(plugins, Memory=lambda *_: memory):
-        assert len(plugins.plugin_modules(_go().target, binary, _BIAS)) <= 64
+    go = made_up_process(_go(), [(binary.module_start, data)])
+    assert len(plugins.plugin_modules(go.target, binary, _BIAS)) <= 64
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory
 
 _HEAP: Final = 0xC000_0000_00
 _ARENAS: Final = 0x7000_0000_0000
@@ -58,7 +58,7 @@ def ask_parts(data: bytes) -> None:
     whole = (data or b"\0") * (1 + (1 << 17) // max(1, len(data)))
     allp = allp_address(binary)
     assert allp is not None
-    stub: Any = FakeMemory(
+    stub = made_up_memory(
         [
             (found.statistics + bias, whole[: layout.size("mstats")]),
             (found.controller + bias, whole[8 : 8 + layout.size("gcControllerState")]),

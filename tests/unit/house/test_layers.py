@@ -17,12 +17,12 @@ ROOMS = {
     "__main__": "commands console system",
     "commands": "agent server top continuous tracing recording ring profilers.heap profilers "
     "goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery process kernel "
-    "export profilers.registry overhead privileges timeline profile console system",
-    "agent": "server continuous ring discovery kernel export profilers.registry profile console "
-    "system",
+    "export profilers.registry overhead privileges timeline profile settings console system",
+    "agent": "server continuous ring discovery kernel export profilers.registry profile settings "
+    "console system",
     "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime discovery process kernel export "
-    "profilers.registry overhead privileges profile console system",
+    "profilers.registry overhead privileges profile settings console system",
     "top": "tracing recording profilers kernel export profilers.registry profile console system",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
@@ -50,19 +50,20 @@ ROOMS = {
     "system",
     "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime.memory goruntime process "
     "profile system",
-    "goruntime.goroutines": "goruntime.memory goruntime process kernel profile system",
+    "goruntime.goroutines": "goruntime.memory goruntime process profile system",
     "goruntime.heap": "goruntime.memory goruntime process profile console",
     "goruntime.memory": "process",
-    "goruntime": "process profile console system",
+    "goruntime": "process profile console",
     "overhead": "console",
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
     "kernel": "privileges system",
     "export": "profilers.registry timeline profile console",
-    "profilers.registry": "profile",
+    "profilers.registry": "profile settings",
     "privileges": "",
     "timeline": "profile",
-    "profile": "",
+    "profile": "settings",
+    "settings": "console",
     "console": "system",
     "system": "",
     "errors": "",

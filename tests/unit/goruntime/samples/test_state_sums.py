@@ -70,7 +70,7 @@ def test_the_number_of_states_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "length_ns", [pytest.param(20_000, marks=pytest.mark.long), 2_000_000, 30_000_000]
+    "length_ns", [pytest.param(20_000, marks=pytest.mark.full), 2_000_000, 30_000_000]
 )
 def test_the_told_error_is_honest(length_ns: int) -> None:
     """Of goroutines that wait and run in turn, 95 % of intervals hold the time that they waited."""
