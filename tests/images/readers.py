@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from ebpfprof.export import traceback_text
 from ebpfprof.goruntime.godebug import shows_labels
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
 from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
 from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, keeps_profile
