@@ -13,7 +13,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.export import memory_json
 from ebpfprof.export.tables import memory
-from ebpfprof.goruntime.memory_reader import read_memory
+from ebpfprof.goruntime.heap.memory_reader import read_memory
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.process.process import Target
 from symbolizer import GoBinary, SymbolizerError

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import printable
-from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget, to_type
+from ebpfprof.errors import (
+    EbpfprofError,
+    NoSuchProcess,
+    TargetGone,
+    UnsupportedTarget,
+    to_type,
+)
 from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.descriptors import Descriptors
@@ -87,7 +93,7 @@ class Target(Closing):
         """Open process `pid`; `files` opens what it runs and has mapped.
 
         Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
-        PermissionDenied, NoAnswer or TargetGone.
+        PermissionDenied, EbpfprofError or TargetGone.
         """
         from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
 
@@ -114,7 +120,7 @@ class Target(Closing):
             if isinstance(error, PermissionError):
                 raise not_yours(pid, "its executable") from error
             if isinstance(error, OSError):
-                raise NoAnswer(
+                raise EbpfprofError(
                     f"The executable of process {pid} can't be read: {error.strerror}. Its "
                     "file system (NFS, FUSE) may have failed. To see which file it is:"
                     + to_type(f"readlink /proc/{pid}/exe")
@@ -363,7 +369,7 @@ def _wait_for_program(pid: int) -> None:
         if fields[0] == "R":  # it waits for a processor, not for a file system
             until_s = time.monotonic() + _EXEC_PATIENCE_S
         if time.monotonic() >= until_s:
-            raise NoAnswer(
+            raise EbpfprofError(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
                 f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
                 f"again."

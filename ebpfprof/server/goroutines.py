@@ -14,7 +14,7 @@ import time
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import GoroutineCount, counted, samples
 from ebpfprof.goruntime.godebug import shows_labels
-from ebpfprof.goruntime.tracebacks import TracebackReader
+from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile

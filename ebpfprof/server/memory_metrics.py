@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from symbolizer import GoBinary, SymbolizerError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import counted, duration, in_one_line, percent, printable
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.timeline.model import Timeline

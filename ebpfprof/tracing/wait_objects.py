@@ -6,18 +6,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import printable
-from ebpfprof.goruntime.file_waits import file_waits
-from ebpfprof.goruntime.lock_names import LockNamer
-from ebpfprof.goruntime.lock_uses import RW_MUTEX
-from ebpfprof.goruntime.lock_waits import COND, LockPlaces, lock_waits
+from ebpfprof.goruntime.waits.file_waits import file_waits
+from ebpfprof.goruntime.waits.lock_names import LockNamer
+from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX
+from ebpfprof.goruntime.waits.lock_waits import COND, LockPlaces, lock_waits
 from ebpfprof.profile import file_words
 from ebpfprof.timeline.model import WaitObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ebpfprof.goruntime.all_goroutines import Goroutine
-    from ebpfprof.goruntime.frames import StackFrames
+    from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
+    from ebpfprof.goruntime.goroutines.frames import StackFrames
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
     from ebpfprof.profile.waiting_for import FileWait

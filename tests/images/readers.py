@@ -7,23 +7,23 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from ebpfprof.export import traceback_text
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.frames import StackFrames
 from ebpfprof.goruntime.godebug import shows_labels
-from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts, keeps_profile
-from ebpfprof.goruntime.heap_locks import HeapLocks
-from ebpfprof.goruntime.live_memory import LiveMemory, LiveMemoryReader
-from ebpfprof.goruntime.memory_reader import read_memory
-from ebpfprof.goruntime.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines.frames import StackFrames
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
+from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, keeps_profile
+from ebpfprof.goruntime.heap.heap_locks import HeapLocks
+from ebpfprof.goruntime.heap.live_memory import LiveMemory, LiveMemoryReader
+from ebpfprof.goruntime.heap.memory_reader import read_memory
 from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
-from ebpfprof.goruntime.sampler import GoroutineSampler
-from ebpfprof.goruntime.state_sums import StateTotals
-from ebpfprof.goruntime.threads import AllThreads, ThreadScanner
-from ebpfprof.goruntime.timers import TimerReader
-from ebpfprof.goruntime.tracebacks import TracebackReader
-from ebpfprof.goruntime.wait_causes import CauseReader, WaitCause
-from ebpfprof.goruntime.watch import GoroutineWatch
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples.state_sums import StateTotals
+from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.goruntime.waits.timers import TimerReader
+from ebpfprof.goruntime.waits.wait_causes import CauseReader, WaitCause
+from ebpfprof.goruntime.waits.watch import GoroutineWatch
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.goroutines import GoroutineDump

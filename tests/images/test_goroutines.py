@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ebpfprof.goruntime.dump import dump
+from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import DumpedGoroutine
 from ebpfprof.profile.waiting_for import NOTHING, Sureness

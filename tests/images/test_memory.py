@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.goroutines.frames import StackFrames
 from tests.images import readers
 from tests.images.facts import MAIN, facts
 from tests.images.image import VERSIONS, image

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.process.process import Target as Process
-from tests.builds import VERSIONS
+from tests.builds import NEWEST
 from tests.kernel.parked_program import running
 from tests.targets_run import Target
 
@@ -23,7 +23,7 @@ SHELL = Path("/bin/sh")
 
 
 def test_reading_an_ended_target_raises_target_gone() -> None:
-    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         run.target.kill()
         with pytest.raises(TargetGone):
             memory.read(run.go.binary.text_start + run.go.load_bias, 8)
@@ -33,7 +33,7 @@ def test_reading_an_ended_target_raises_target_gone() -> None:
 
 def test_structs_at_addresses_of_nothing_are_read_as_zeros_until_the_target_ends() -> None:
     kind, addresses = np.dtype("<u8"), np.array([0, 8, 1 << 63], np.uint64)
-    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         assert memory.read_records(addresses, kind).tolist() == [0, 0, 0]
         text = np.array([0, run.go.binary.text_start + run.go.load_bias], np.uint64)
         assert memory.read_records(text, kind)[1] != 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from ebpfprof.goruntime.heap_locks import object_at
+from ebpfprof.goruntime.heap.heap_locks import object_at
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.globals import arenas_address
@@ -169,7 +169,7 @@ HEAP: Final = (
     ),
     Parser(
         "heap-spans",
-        ("ebpfprof.goruntime.heap_locks",),
+        ("ebpfprof.goruntime.heap.heap_locks",),
         ask_span,
         span_seeds,
         allowed=(UnreadableMemory, SymbolizerError),

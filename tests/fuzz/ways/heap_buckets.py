@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ebpfprof.goruntime.heap_buckets import HeapBuckets
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap import buckets
 from ebpfprof.profilers.heap.stacks import HeapStacks
@@ -92,8 +92,8 @@ HEAP_BUCKETS: Final = (
     Parser(
         "heap-buckets",
         (
-            "ebpfprof.goruntime.heap_buckets",
-            "ebpfprof.goruntime.bucket_list",
+            "ebpfprof.goruntime.heap.heap_buckets",
+            "ebpfprof.goruntime.heap.bucket_list",
             "ebpfprof.profilers.heap.buckets",
             "ebpfprof.profilers.heap.stacks",
             "ebpfprof.server.heap_text",

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Final
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX
-from ebpfprof.goruntime.lock_waits import WAIT_GROUP
-from ebpfprof.goruntime.lock_words import is_free, lock_words
+from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
+from ebpfprof.goruntime.waits.lock_waits import WAIT_GROUP
+from ebpfprof.goruntime.waits.lock_words import is_free, lock_words
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.lock_sites import LockSites
@@ -156,7 +156,9 @@ def ask_words(data: bytes) -> None:
 
 
 LOCKS: Final = (
-    Parser("lock-words", ("ebpfprof.goruntime.lock_words",), ask_words, word_seeds, allowed=()),
+    Parser(
+        "lock-words", ("ebpfprof.goruntime.waits.lock_words",), ask_words, word_seeds, allowed=()
+    ),
     Parser(
         "lock-sites",
         ("symbolizer.codeanalysis.lock_sites",),
@@ -168,10 +170,10 @@ LOCKS: Final = (
     Parser(
         "lock-waits",
         (
-            "ebpfprof.goruntime.lock_holders",
-            "ebpfprof.goruntime.lock_states",
-            "ebpfprof.goruntime.lock_uses",
-            "ebpfprof.goruntime.lock_waits",
+            "ebpfprof.goruntime.waits.lock_holders",
+            "ebpfprof.goruntime.waits.lock_states",
+            "ebpfprof.goruntime.waits.lock_uses",
+            "ebpfprof.goruntime.waits.lock_waits",
         ),
         ask_waits,
         wait_seeds,

@@ -11,19 +11,16 @@ from typing import Any
 from unittest import mock
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime import (
-    closer_look,
-    goroutines,
-    heads,
-    plugins,
-    state_reader,
-    watch,
-)
-from ebpfprof.goruntime import parked as parked_module
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.labels import CUT, LabelReader
+from ebpfprof.goruntime import plugins
+from ebpfprof.goruntime.goroutines import heads
+from ebpfprof.goruntime.goroutines import parked as parked_module
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.labels import CUT, LabelReader
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples import state_reader
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.waits import stuck_check, watch
+from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile import hanging
 from ebpfprof.profile.model import Mapping
@@ -128,7 +125,7 @@ def _without_pauses() -> Iterator[None]:
         mock.patch.multiple(state_reader, _FEW=0),
         mock.patch.multiple(watch, HANGS_NS=0, _SOON_S=0.0, _FULL_SHARE=1e9),
         mock.patch.multiple(hanging, HANGS_NS=0),
-        mock.patch.multiple(closer_look, APART_S=(0.0, 0.0)),
+        mock.patch.multiple(stuck_check, APART_S=(0.0, 0.0)),
     ):
         yield
 
@@ -353,16 +350,16 @@ MEMORY = (
     Parser(
         "goroutines",
         (
-            "ebpfprof.goruntime.goroutines",
-            "ebpfprof.goruntime.parked",
-            "ebpfprof.goruntime.heads",
-            "ebpfprof.goruntime.idle_watch",
-            "ebpfprof.goruntime.quick_stacks",
-            "ebpfprof.goruntime.sampler",
-            "ebpfprof.goruntime.seen_stacks",
-            "ebpfprof.goruntime.stack_starts",
-            "ebpfprof.goruntime.state_reader",
-            "ebpfprof.goruntime.state_sums",
+            "ebpfprof.goruntime.goroutines.reader",
+            "ebpfprof.goruntime.goroutines.parked",
+            "ebpfprof.goruntime.goroutines.heads",
+            "ebpfprof.goruntime.samples.idle_loops",
+            "ebpfprof.goruntime.goroutines.quick_stacks",
+            "ebpfprof.goruntime.samples.sampler",
+            "ebpfprof.goruntime.goroutines.seen_stacks",
+            "ebpfprof.goruntime.goroutines.stack_starts",
+            "ebpfprof.goruntime.samples.state_reader",
+            "ebpfprof.goruntime.samples.state_sums",
             "ebpfprof.tracing.steady",
         ),
         ask_goroutines,
@@ -372,19 +369,19 @@ MEMORY = (
     Parser(
         "all-goroutines",
         (
-            "ebpfprof.goruntime.all_goroutines",
-            "ebpfprof.goruntime.channels",
-            "ebpfprof.goruntime.closer_look",
-            "ebpfprof.goruntime.stack_walk",
-            "ebpfprof.goruntime.frames",
-            "ebpfprof.goruntime.dump",
-            "ebpfprof.goruntime.fault_stacks",
-            "ebpfprof.goruntime.file_waits",
-            "ebpfprof.goruntime.records",
-            "ebpfprof.goruntime.sleeps",
-            "ebpfprof.goruntime.thread_calls",
-            "ebpfprof.goruntime.waits_for",
-            "ebpfprof.goruntime.watch",
+            "ebpfprof.goruntime.goroutines.all_goroutines",
+            "ebpfprof.goruntime.goroutines.channels",
+            "ebpfprof.goruntime.waits.stuck_check",
+            "ebpfprof.goruntime.goroutines.stack_walk",
+            "ebpfprof.goruntime.goroutines.frames",
+            "ebpfprof.goruntime.waits.dump",
+            "ebpfprof.goruntime.goroutines.fault_stacks",
+            "ebpfprof.goruntime.waits.file_waits",
+            "ebpfprof.goruntime.memory.records",
+            "ebpfprof.goruntime.waits.sleeps",
+            "ebpfprof.goruntime.waits.thread_calls",
+            "ebpfprof.goruntime.waits.waits_for",
+            "ebpfprof.goruntime.waits.watch",
             "ebpfprof.profile.leaks",
             "ebpfprof.profile.wait_times",
         ),
@@ -395,7 +392,7 @@ MEMORY = (
     ),
     Parser(
         "goroutine-labels",
-        ("ebpfprof.goruntime.labels",),
+        ("ebpfprof.goruntime.goroutines.labels",),
         ask_labels,
         label_seeds,
         allowed=(UnreadableMemory,),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from ebpfprof.goruntime.thread_list import ThreadList
-from ebpfprof.goruntime.threads import AllThreads, GoThread
+from ebpfprof.goruntime.goroutines.thread_list import ThreadList
+from ebpfprof.goruntime.goroutines.threads import AllThreads, GoThread
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Sample
 from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
@@ -75,7 +75,7 @@ THREADS: Final = (
     Parser(
         "thread-list",
         (
-            "ebpfprof.goruntime.thread_list",
+            "ebpfprof.goruntime.goroutines.thread_list",
             "ebpfprof.profilers.threads.samples",
             "ebpfprof.server.thread_text",
         ),

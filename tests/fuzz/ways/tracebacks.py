@@ -8,7 +8,7 @@ from functools import cache
 
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import counted, samples
-from ebpfprof.goruntime import stack_starts, tracebacks
+from ebpfprof.goruntime.goroutines import stack_starts, tracebacks
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.tracebacks import TracebackStyle
 from ebpfprof.server import goroutine_text
@@ -128,10 +128,10 @@ TRACEBACKS = (
     Parser(
         "tracebacks",
         (
-            "ebpfprof.goruntime.tracebacks",
-            "ebpfprof.goruntime.table_walk",
-            "ebpfprof.goruntime.stack_copies",
-            "ebpfprof.goruntime.call_sites",
+            "ebpfprof.goruntime.goroutines.tracebacks",
+            "ebpfprof.goruntime.goroutines.table_walk",
+            "ebpfprof.goruntime.goroutines.stack_copies",
+            "ebpfprof.goruntime.goroutines.call_sites",
         ),
         ask_tracebacks,
         traceback_seeds,

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Final
 from unittest import mock
 
-from ebpfprof.goruntime import timers
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.timers import TimerReader
-from ebpfprof.goruntime.wait_causes import CauseReader
+from ebpfprof.goruntime.waits import timers
+from ebpfprof.goruntime.waits.timers import TimerReader
+from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from symbolizer.go.runtime_layout import RuntimeLayout
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways import memory
@@ -95,7 +95,7 @@ def ask_causes(data: bytes) -> None:
 WAIT_CAUSES = (
     Parser(
         "wait-causes",
-        ("ebpfprof.goruntime.timers", "ebpfprof.goruntime.wait_causes"),
+        ("ebpfprof.goruntime.waits.timers", "ebpfprof.goruntime.waits.wait_causes"),
         ask_causes,
         cause_seeds,
         allowed=(),
