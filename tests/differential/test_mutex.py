@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profile.model import Profile, Sample
-from tests.builds import NEWEST, VERSIONS, builds, versions
+from tests.builds import NEWEST, VERSIONS, builds, in_full, versions
 from tests.differential.mutexes import (
     MUTEXOPS,
     Run,
@@ -171,7 +171,7 @@ def is_for_a_lock(wait: Sample) -> bool:
     return leaf(wait) in LOCK_WAITS
 
 
-@pytest.mark.parametrize("fraction", [5, 50])
+@pytest.mark.parametrize("fraction", [*in_full(5), 50])
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_sampled_release_stands_for_n_releases(
     version: str, fraction: int, tmp_path: Path

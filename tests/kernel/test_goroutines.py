@@ -11,7 +11,7 @@ from ebpfprof.goruntime.goroutines import reader as goroutines
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner
 from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory
-from tests.builds import BUILDS, NEWEST, versions
+from tests.builds import NEWEST, builds, versions
 from tests.kernel.parked_program import (
     Running,
     all_goroutines,
@@ -32,9 +32,9 @@ BUSY = re.compile(
 )
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=lambda build: "-".join(build))
-def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -> None:
-    with running(*build) as run:
+@pytest.mark.parametrize(("version", "mode"), builds())
+def test_each_parked_goroutine_is_found_with_its_stack(version: str, mode: str) -> None:
+    with running(version, mode) as run:
         parked = parked_goroutines(run.go)
         assert (parked.unreadable, parked.cut_short) == (0, 0)
         assert facts(run, parked) == expected(run)

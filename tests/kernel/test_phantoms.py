@@ -11,6 +11,7 @@ from tests.kernel.parked_program import running
 from tests.tools.phantoms import Claim, look
 
 
+@pytest.mark.full
 def test_contention_is_no_hang_and_hangs_are_found_in_two_looks() -> None:
     outcome = look(goes_on=lambda found: found.rounds < 3, looks=50, apart_s=0.3)
     assert outcome.phantoms == []

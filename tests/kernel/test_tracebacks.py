@@ -18,6 +18,7 @@ NO_STACK = "\tgoroutine running on other thread; stack unavailable\n"
 ENVIRONMENT = {"GODEBUG": "asyncpreemptoff=1"}
 
 
+@pytest.mark.full
 def test_tracebacks_under_load_are_of_one_moment() -> None:
     """Goroutines of parked -busy have levels of busyLeft only or of busyRight only.
 

@@ -13,7 +13,7 @@ from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile import hanging as hanging_module
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -127,7 +127,7 @@ def test_what_went_on_hangs_no_longer() -> None:
         assert "chan send" not in hung(watch.found)
 
 
-@pytest.mark.parametrize("work", ["mutex", "rwmutex", "pingpong", "pool"])
+@pytest.mark.parametrize("work", ["mutex", *in_full("rwmutex", "pingpong", "pool")])
 def test_goroutines_under_contention_do_not_hang(
     work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     return abs(our_ns - go_ns) < much * go_ns
 
 
+@pytest.mark.full
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
     """Fifty of them would wait as long as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
@@ -156,6 +157,7 @@ def test_a_lost_goroutine_list_fails_after_profiles_are_written(
     assert profile.samples
 
 
+@pytest.mark.full
 def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)
