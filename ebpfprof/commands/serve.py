@@ -181,6 +181,7 @@ def command(
     from ebpfprof.console.terminal import say, working
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
+    from ebpfprof.overhead.process_budget import beside_a_trace
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.profilers.account import loss_lines
     from ebpfprof.profilers.registry import kind_with_option
@@ -195,7 +196,7 @@ def command(
     policy = _policy(address, token_file, token_mode)
     options = _with_kinds_without_probes(options)
     if last_s is not None:
-        options = options.replace(max_overhead=options.max_overhead / 2)
+        options = options.replace(max_overhead=beside_a_trace(options.max_overhead))
     require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
     allow_many()
     service = Service(

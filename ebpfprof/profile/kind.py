@@ -137,8 +137,6 @@ class ProfileKind:
     """A switch (Option.field) that adds it to those that --profile selects; "" without one."""
     is_moment: bool = False
     """Whether it shows a moment, rather than sums over the recorded time."""
-    keeps_sums: bool = True
-    """Whether the kernel keeps sums since the start. Else we add up samples on request."""
     needs_go: bool = True
     """Whether only Go programs have it."""
     needs_probes: bool = False

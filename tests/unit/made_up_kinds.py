@@ -38,7 +38,6 @@ ALLOCS = ProfileKind(
         Option("with_stacks", "--stacks/--no-stacks", True, "Show stacks."),
     ),
     sampling=lambda values: f"one in {values['alloc_bytes']} bytes",
-    keeps_sums=False,
 )
 """Sums of bytes by function, of which options choose the events."""
 

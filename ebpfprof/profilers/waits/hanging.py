@@ -13,7 +13,7 @@ from ebpfprof.profile.operations import caller, operation
 if TYPE_CHECKING:
     from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.state_sums import GoroutineState
-    from ebpfprof.profilers.waits.stacks import StackTranslator
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
 _MOST: Final = 3
 

@@ -9,7 +9,7 @@ from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, 
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profile.wakers import are_pairs
 
-_PROFILER = "ebpfprof.profilers.waits.profiler"
+_PROFILER = "ebpfprof.profilers.waits.loader"
 _COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
 _METRIC = Metric(
     "ebpfprof_delay_seconds",

@@ -36,8 +36,7 @@ ROOMS = {
     "console system",
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
     "profile",
-    "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime kernel "
-    "profile",
+    "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime profile",
     "profilers.goroutines": "profilers profilers.registry goruntime kernel profile",
     "profilers.heap": "profilers profilers.registry goruntime overhead process kernel profile "
     "console system",
