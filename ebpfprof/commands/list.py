@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ebpfprof.commands.shared_options import json_option
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import listed, printable, quantity
@@ -36,22 +37,23 @@ _WIDEST = 4096
 
 
 @click.command("list", cls=Verb)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
+@json_option()
 @click.option(
     "--all",
     "show_all",
     is_flag=True,
-    help="Also show processes of other programs, which can have some of the profiles only.",
+    help="Also show programs in other languages, which can have some of the profiles.",
 )
 @name_option(
-    help="Only processes whose command or executable is called so, or fits the shell pattern."
+    help="Only processes whose command or executable matches NAME (shell patterns allowed); may be "
+    "repeated."
 )
 def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """List the Go processes here, and whether they can be profiled.
 
-    CPU is the share of one processor over half a second, Memory the resident set. Goroutines are
-    counted in the memory of the process, without the runtime's own; "-" where that can't be read.
-    Without root it sees your own processes only, and reports the number of the others.
+    CPU is the share of one processor over half a second, Memory the resident set. Goroutines
+    excludes the runtime's own; "-" if it can't be read. Without root, it lists only your own
+    processes, and reports the number of the others.
 
     \b
     Examples:

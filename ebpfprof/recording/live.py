@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.look_thread import LookThread
+from ebpfprof.goruntime.samples.sampling_thread import LookThread
 from ebpfprof.kernel.losses import Loss, losses_in_all, losses_together
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.overhead.process_budget import ProcessBudget

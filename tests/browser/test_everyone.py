@@ -93,7 +93,7 @@ def faults(browser: Chrome) -> list[Any]:
     ("width", "theme"),
     [
         *((390, "light"), (1280, "dark")),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in ((390, "dark"), (1280, "light"))),
+        *(pytest.param(*each, marks=pytest.mark.full) for each in ((390, "dark"), (1280, "light"))),
     ],
 )
 def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str) -> None:

@@ -108,7 +108,7 @@ def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: s
     )
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_woke_those_that_waited_for_a_lock(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.heap.allocation_samples import OTHERS
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import builds, versions
 from tests.kernel.programs import program
 from tests.kernel.verbs import PYTHON
 from tests.recorder import Recorder, recording
@@ -69,7 +69,7 @@ def order(target: Target, *commands: str) -> None:
         target.ask(command, "done")
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_each_object_is_counted(version: str, mode: str, tmp_path: Path) -> None:
     with (
         Target.start(program("allocations", version, mode), env=FEW_COLLECTIONS) as target,
@@ -108,7 +108,7 @@ def work_rows(profile: Profile) -> Counter[tuple[tuple[str, ...], int]]:
     return +found
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_stacks_equal_gos(version: str, tmp_path: Path) -> None:
     with (
         Target.start(program("heap", version), "0", env=FEW_COLLECTIONS) as target,
@@ -189,7 +189,7 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     assert abs(ours["medium"] / counts[3] - 1) < 0.001
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize(
     ("name", "env", "command", "function"),
     [
@@ -258,7 +258,7 @@ def in_use(profile: Profile) -> dict[str, int]:
     return most
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_what_is_left_is_known_after_each_collection(version: str, tmp_path: Path) -> None:
     objects, larges = 3000, 30
     with (

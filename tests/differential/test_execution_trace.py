@@ -16,6 +16,7 @@ from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
+from tests.builds import versions
 from tests.differential.go_trace import WAITING, Transition, transitions
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
@@ -186,13 +187,13 @@ def test_goroutines_do_what_gos_own_tracer_saw(work: str, minor: str, tmp_path: 
     assert timeline.comments == ()
 
 
-@pytest.mark.parametrize("minor", ["1.22", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.22", NEWEST))
 def test_goroutines_that_live_for_a_moment_are_whole(minor: str, tmp_path: Path) -> None:
     """Each that began and ended in our trace, from its creation to its end."""
     check_lives("births", minor, tmp_path)
 
 
-@pytest.mark.parametrize("minor", ["1.23", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.23", NEWEST))
 def test_coroutines_hand_over(minor: str, tmp_path: Path) -> None:
     check_lives("coroutines", minor, tmp_path)
 
@@ -214,7 +215,7 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
     ("work", "minor"),
     [
         *((work, NEWEST) for work in ("channels", "locks", "sleeps")),
-        *(pytest.param("locks", minor, marks=pytest.mark.long) for minor in WITHOUT_CLOCK),
+        *(pytest.param("locks", minor, marks=pytest.mark.full) for minor in WITHOUT_CLOCK),
     ],
 )
 def test_times_in_each_state_are_gos(work: str, minor: str, tmp_path: Path) -> None:

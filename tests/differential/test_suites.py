@@ -62,8 +62,8 @@ def ran(program: Path, folder: Path, rate: int, before: tuple[str, ...], *more: 
     ("package", "version", "limit"),
     [
         ("regexp", "1.19", SHORTEST_LIMIT),
-        pytest.param("regexp", "1.27", LIMIT, marks=pytest.mark.long),
-        pytest.param("encoding/xml", "1.22", SHORTEST_LIMIT, marks=pytest.mark.long),
+        pytest.param("regexp", "1.27", LIMIT, marks=pytest.mark.full),
+        pytest.param("encoding/xml", "1.22", SHORTEST_LIMIT, marks=pytest.mark.full),
         ("encoding/xml", "1.25", LIMIT),
         ("text/template", "1.24", LIMIT),
     ],

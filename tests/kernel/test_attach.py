@@ -344,7 +344,7 @@ def test_an_html_file_has_lines_of_source_where_asked(tmp_path: Path) -> None:
             *("--pid", str(target.pid), "-d", "1", "--source", str(TARGETS)), folder=tmp_path
         )
     assert refused.code == ExitCode.USAGE
-    assert "--source is for HTML files" in refused.stderr
+    assert "--source needs HTML" in refused.stderr
     pages = {each.parent.name: each.read_text() for each in tmp_path.glob("*/*.html")}
     line = "c.mu.Lock()"
     assert line in (TARGETS / "demo" / "shop.go").read_text()

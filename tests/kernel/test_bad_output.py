@@ -98,13 +98,13 @@ def test_a_read_only_folder_is_refused_before_recording(target: Target, tmp_path
 def test_stdout_for_two_targets_is_a_usage_error(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", f"{target.pid},1", "-o", "-", folder=tmp_path)
     assert finished.code == ExitCode.USAGE
-    assert "standard output holds one profile, and there are 2 to write" in finished.stderr
+    assert "standard output takes one profile, not 2" in finished.stderr
 
 
 def test_an_unknown_ending_is_a_usage_error(target: Target, tmp_path: Path) -> None:
     finished = run("--pid", str(target.pid), "-o", "x.svg", folder=tmp_path)
     assert finished.code == ExitCode.USAGE
-    assert "x.svg: there is no format for names that end like this" in finished.stderr
+    assert "x.svg: no format has this ending" in finished.stderr
     assert ".html (html)" in finished.stderr
     assert list(tmp_path.iterdir()) == []
 

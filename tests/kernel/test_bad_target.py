@@ -17,6 +17,7 @@ from ebpfprof.errors import ExitCode, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
+from tests.builds import versions
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import (
     TARGETS,
@@ -143,7 +144,7 @@ def test_a_pclntab_of_go_1_16_is_refused_by_name(tmp_path: Path) -> None:
         inspect(process)
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_without_build_information_the_version_comes_from_the_runtime(
     minor: str, tmp_path: Path
 ) -> None:

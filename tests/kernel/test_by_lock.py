@@ -16,6 +16,7 @@ from ebpfprof.console.text import duration
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Kind, Profile, Sample
+from tests.builds import builds, versions
 from tests.differential.mutexes import agree_once, losses, total, written_profiles
 from tests.differential.stacks import delay_differences, differences
 from tests.kernel.contended_locks import (
@@ -107,7 +108,7 @@ def wrong_times(found: Run, rows: dict[int, Row]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds(*BUILDS))
 def test_by_lock_shows_names_times_and_holders(
     version: str, mode: str, kinds: tuple[Kind, ...], tmp_path: Path
 ) -> None:
@@ -195,7 +196,7 @@ def assert_sums_of_labelled(found: Run, kinds: tuple[Kind, ...]) -> None:
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_waiting_writer_does_not_hold_its_readers_lock(
     version: str, kinds: tuple[Kind, ...], tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
 from ebpfprof.profilers.recording import OpenedProcess
+from tests.builds import versions
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
@@ -273,7 +274,7 @@ def test_kernel_and_python_unwind_the_same_stacks() -> None:
         assert set(common) <= set(other)
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_thread_stacks_are_copied_with_their_goroutine_stacks(minor: str) -> None:
     """Partial stacks are finished from a copy, which must have both stacks."""
     with Target.start(program("clocks", minor)) as target:

@@ -11,6 +11,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Frame, Profile, Sample
+from tests.builds import versions
 from tests.differential.cpustacks import LIBC, without_room
 from tests.kernel.nativeprograms import BOUND_EARLY, compiled
 from tests.kernel.programs import program
@@ -105,7 +106,7 @@ def enough(ms: int = WORK_MS) -> int:
 CHAIN: Final = ("_leaf", "_middle", "_outer")
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
 @pytest.mark.parametrize("mode", ["cgo", "cgopie"])
 @pytest.mark.parametrize("name", ["framed", "frameless"])
 def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path
     assert sum(sample.values[0] for sample in in_c) > enough()
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
 @pytest.mark.parametrize("name", ["framed", "frameless"])
 def test_stacks_of_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, "cgo")) as target:

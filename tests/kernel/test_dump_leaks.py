@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.builds import versions
 from tests.kernel.oncall_program import OnCall, oncall
 from tests.kernel.verbs import verb
 
@@ -118,7 +119,7 @@ def test_what_can_never_go_on_is_marked() -> None:
     assert all(each["can_never_go_on"] and not each["only_grows"] for each in certain)
 
 
-@pytest.mark.parametrize("version", ["1.27"])
+@pytest.mark.parametrize("version", versions("1.27"))
 def test_what_the_runtime_calls_leaked_is_marked(version: str) -> None:
     with oncall(version) as run:
         run.target.ask("leak 4", "leaked")

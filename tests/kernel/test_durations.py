@@ -66,7 +66,7 @@ def test_what_reading_many_goroutines_takes_is_not_recorded(
     crowd: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine, or with a million goroutines, the last sample takes seconds."""
-    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.recording.session import Session
 
     stop, stopped_ns = GoroutineLooks.stop, []

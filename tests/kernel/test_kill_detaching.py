@@ -32,7 +32,7 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-KILLS = [8, pytest.param(60, marks=pytest.mark.long)]
+KILLS = [8, pytest.param(60, marks=pytest.mark.full)]
 # Longer than it takes to detach them.
 WITHIN_S = 0.15
 ATTACHES_WITHIN_S = 0.03
@@ -152,8 +152,8 @@ OFTEN = ("its time", "SIGINT", "a window's close")  # the others are alike, and 
 @pytest.mark.parametrize(
     ("end", "kills"),
     [
-        *(pytest.param(end, 4, marks=[pytest.mark.long] * (end not in OFTEN)) for end in ENDS),
-        *(pytest.param(end, 60, marks=pytest.mark.long) for end in ENDS),
+        *(pytest.param(end, 4, marks=[pytest.mark.full] * (end not in OFTEN)) for end in ENDS),
+        *(pytest.param(end, 60, marks=pytest.mark.full) for end in ENDS),
     ],
 )
 def test_processes_killed_while_recordings_end_leave_no_breakpoint(

@@ -9,12 +9,13 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.goruntime.labels import CUT, LEFT_OUT
+from ebpfprof.goruntime.goroutines.labels import CUT, LEFT_OUT
 from ebpfprof.profile.model import Kind, Profile
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
+from tests.builds import versions
 from tests.differential.mutexes import losses
 from tests.kernel.labelled_runs import (
     ACTORS,
@@ -37,12 +38,12 @@ from tests.kernel.labelled_runs import (
 from tests.kernel.programs import program
 from tests.recorder import only_profile, recording, run
 from tests.targets_run import Target
-from tests.toolchains import MINORS, toolchain
+from tests.toolchains import toolchain
 
 SETS: Final = 27
 
 
-@pytest.mark.parametrize("version", MINORS)
+@pytest.mark.parametrize("version", versions())
 def test_each_wait_and_release_has_the_labels_of_its_goroutine(
     version: str, tmp_path: Path
 ) -> None:
@@ -52,7 +53,7 @@ def test_each_wait_and_release_has_the_labels_of_its_goroutine(
     assert_losses(found)
 
 
-@pytest.mark.parametrize("version", ["1.23", "1.27"])
+@pytest.mark.parametrize("version", versions("1.23", "1.27"))
 @pytest.mark.parametrize(
     ("kinds", "arguments"),
     [
@@ -72,7 +73,7 @@ def test_every_recording_mode_has_the_same_labels(
         assert_counts(found, kind)
 
 
-@pytest.mark.parametrize("version", ["1.25", "1.27"])
+@pytest.mark.parametrize("version", versions("1.25", "1.27"))
 def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Path) -> None:
     with (
         Target.start(program("labels", version)) as target,
@@ -118,7 +119,7 @@ def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
     "named",
     [
         *(("by", "depth"), ("k" * KEY_BYTES, "k"), ("k" * KEY_BYTES + CUT,)),
-        *(pytest.param(each, marks=pytest.mark.long) for each in (("request",), ("no such key",))),
+        *(pytest.param(each, marks=pytest.mark.full) for each in (("request",), ("no such key",))),
     ],
 )
 def test_only_labels_with_the_chosen_keys_are_recorded(
@@ -171,7 +172,7 @@ def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int
         return actors, report.profiles, {loss.name: loss.count for loss in session.losses()}
 
 
-@pytest.mark.parametrize("version", ["1.23", "1.27"])
+@pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_equal_label_sets_share_an_entry(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
     actors, _, lost = record_here(version)

@@ -245,8 +245,8 @@ def test_attach_records_all_processes_of_a_name(copy: Path, tmp_path: Path) -> N
         (("--name", "no-such-program"), ExitCode.NO_SUCH_PROCESS, "\n    ebpfprof list\n"),
         (("--container", "abcdef"), ExitCode.NO_SUCH_PROCESS, "begins with abcdef"),
         (("--container", "abcde"), ExitCode.USAGE, "at least the first 6 characters"),
-        (("--name", ""), ExitCode.USAGE, "empty name"),
-        (("--all-go", "--pid", "1"), ExitCode.USAGE, "leave out --pid and --name"),
+        (("--name", ""), ExitCode.USAGE, '--name must be a name, not ""'),
+        (("--all-go", "--pid", "1"), ExitCode.USAGE, "omit --pid and --name"),
         ((), ExitCode.USAGE, "--all-go"),
     ],
 )

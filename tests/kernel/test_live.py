@@ -16,6 +16,7 @@ from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
+from tests.builds import versions
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.live_counts import HANDS, count_in, counts
@@ -29,7 +30,7 @@ def live() -> Iterator[LiveSession]:
         yield session
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_events_while_recording_is_stopped_are_not_counted(live: LiveSession, minor: str) -> None:
     with Target.start(program("steps", minor)) as steps:
         target = live.add(steps.pid)

@@ -22,6 +22,7 @@ from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, read_parked
 from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
 from symbolizer import GoTableError
+from tests.builds import versions
 from tests.differential.mutexes import losses, total
 from tests.kernel.contended_locks import BUILDS, labels_of, truths
 from tests.kernel.programs import program
@@ -176,7 +177,7 @@ def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
 
 
 @pytest.mark.parametrize("kind", ["block", "mutex"])
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_an_overtaken_goroutine_still_waits(version: str, kind: Waiting, tmp_path: Path) -> None:
     with (
         Target.start(program("heldlocks", version)) as target,

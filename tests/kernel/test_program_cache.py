@@ -99,7 +99,7 @@ OTHERS = (not_ours, elsewhere)
 
 
 @pytest.mark.parametrize(
-    "change", [not_private, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)]
+    "change", [not_private, *(pytest.param(each, marks=pytest.mark.full) for each in OTHERS)]
 )
 def test_a_shared_cache_folder_is_not_used(change: Callable[[Path], None], folder: Path) -> None:
     compiled()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import builds
 from tests.kernel.kernel_state import await_no_probes, children, has_probes
 from tests.kernel.programs import program
 from tests.kernel.run_command import (
@@ -26,7 +27,7 @@ from tests.kernel.tampered import command as tampered
 from tests.recorder import Recorder, only_profile, run
 
 
-@pytest.mark.parametrize(("minor", "mode"), [("1.19", "plain"), ("1.27", "plain"), ("1.27", "pie")])
+@pytest.mark.parametrize(("minor", "mode"), builds(("1.19", "plain"), ("1.27", "pie")))
 def test_waits_of_init_functions_are_in_the_profile(minor: str, mode: str, tmp_path: Path) -> None:
     path = program("brief", minor, mode)
     finished = run(*BLOCK, "--", str(path), folder=tmp_path, command=COMMAND)
@@ -214,8 +215,8 @@ def test_run_starts_the_program_as_another_user(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ((), "PROGRAM"),
-        (("--profile", "default", "-o", "x.svg", "--", "true"), "there is no format for names"),
-        ((*BLOCK, "-o", "-", "--", "true"), "standard output is the program's own"),
+        (("--profile", "default", "-o", "x.svg", "--", "true"), "no format has this ending"),
+        ((*BLOCK, "-o", "-", "--", "true"), "standard output belongs to the program"),
         (("--duration", "nan", "--", "true"), "--duration"),
         (("--user", "there-is-none", "--", "true"), "no user there-is-none"),
     ],

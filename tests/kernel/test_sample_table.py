@@ -109,7 +109,7 @@ def way_of(calls: list[str]) -> int | None:
     return sum(is_right << place for place, is_right in enumerate(turns))
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample has the labels of its request: sets are deleted with their samples."""
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)

@@ -242,7 +242,7 @@ def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Pa
     assert not written(folder)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_signal_at_any_moment_leaves_no_probe_and_no_partial_file(
     verb: str, target: Target, tmp_path: Path

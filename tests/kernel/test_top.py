@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from ebpfprof.export import pprof
-from tests.builds import VERSIONS
+from tests.builds import NEWEST
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -376,7 +376,7 @@ def test_scripts_get_json_without_the_live_table_being_imported(
 
 def test_a_program_that_hangs_is_told_of(tmp_path: Path) -> None:
     with (
-        running(VERSIONS[-1], "plain") as run,
+        running(NEWEST, "plain") as run,
         screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal,
     ):
         pid = run.target.pid

@@ -131,7 +131,7 @@ def test_a_signal_ends_it_and_the_last_moments_are_written(
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGUSR1, pytest.param(signal.SIGUSR2, marks=pytest.mark.long)]
+    "number", [signal.SIGUSR1, pytest.param(signal.SIGUSR2, marks=pytest.mark.full)]
 )
 def test_another_signal_writes_the_last_moments_and_goes_on(
     number: signal.Signals, tmp_path: Path

@@ -145,7 +145,7 @@ def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "1s"], "--from and --to limit --path, which was not given."),
+        (["--from", "1s"], "--from and --to need --path."),
         (["--path", "G1", "--from", "2s", "--to", "1s"], "--to must be later than --from."),
     ],
 )

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ebpfprof.goruntime import stack_copies, tracebacks
+from ebpfprof.goruntime.goroutines import stack_copies, tracebacks
 from ebpfprof.server import goroutines
 from tests.differential.test_tracebacks import still
 from tests.kernel.programs import program

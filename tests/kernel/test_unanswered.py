@@ -69,7 +69,7 @@ def test_list_reports_the_silent_process(silent: Target, sound: Target) -> None:
     assert rows[sound.pid]["supported"]
     assert silent.pid not in rows
     assert f"process {silent.pid} (silent-" in said.stderr
-    assert "did not answer within 3 s and is left out" in said.stderr
+    assert "did not respond within 3 s and is omitted" in said.stderr
     assert said.code == ExitCode.OK
 
 
@@ -135,7 +135,7 @@ def test_another_process_is_served(silent: Target, sound: Target) -> None:
         assert answer.status == 200
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_serve_all_go_skips_the_silent_process(silent: Target, sound: Target) -> None:
     with Server("--all-go", "--profile", "block") as server:
         assert server.ready

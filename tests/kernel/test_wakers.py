@@ -98,7 +98,7 @@ def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
         assert waits[waiting] in {frame.function for frame in by.frames}
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_labels_are_those_of_what_waited(tmp_path: Path) -> None:
     """Locks that are released by another goroutine, which has labels of its own or none."""
     found = labelled_runs.record(tmp_path, kinds=("block", "mutex", "wakers"))

@@ -16,7 +16,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.operations import STATE
-from tests.builds import BUILDS
+from tests.builds import builds
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -42,7 +42,7 @@ def times_by_state(profile: Profile) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_goroutines_at_rest_are_in_their_states_all_the_time(
     version: str, mode: str, tmp_path: Path
 ) -> None:

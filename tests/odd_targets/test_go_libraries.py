@@ -96,7 +96,7 @@ def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:
     (row,) = (row for row in rows if row["pid"] == target.pid)
     assert row["go_version"].startswith("go1.27")
     assert not row["supported"]
-    why_not = f"only its CPU profile: of Go is {target.go_file}, not the executable"
+    why_not = f"only its CPU profile: {target.go_file} is Go, not the executable"
     assert row["why_not"] == why_not
 
 

@@ -27,7 +27,7 @@ def by_addresses(profile: Profile) -> dict[tuple[object, ...], tuple[int, ...]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["block", pytest.param("mutex", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["block", pytest.param("mutex", marks=pytest.mark.full)])
 def test_alloy_makes_a_difference_of_two_scrapes(pair: Pair, kind: Kind) -> None:
     """Without `seconds`: sums that never decrease, no duration, a time that moves."""
     path = f"/proc/{pair.target.pid}/debug/pprof/{kind}"  # __profile_path_prefix__

@@ -84,7 +84,7 @@ def test_a_program_that_leaks() -> None:
     assert first["error_bytes"] == 0
 
 
-@pytest.mark.parametrize("alloc_rate", [pytest.param(1, marks=pytest.mark.long), 1024])
+@pytest.mark.parametrize("alloc_rate", [pytest.param(1, marks=pytest.mark.full), 1024])
 def test_a_program_that_leaks_and_keeps_no_memory_profile(alloc_rate: int) -> None:
     """Its allocations are counted at the gates, each or a sample; what is reused does not grow."""
     with (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.goruntime.labels import target_fields as label_fields
+from ebpfprof.goruntime.goroutines.labels import target_fields as label_fields
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses_of, losses_since
 from ebpfprof.overhead.cost import Cost

@@ -9,7 +9,7 @@ from ebpfprof.kernel.losses import Loss
 from ebpfprof.profilers.memory_reading import MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.all_goroutines import AllGoroutines
+    from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines
     from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
@@ -27,7 +27,7 @@ class GoroutineRecording(MemoryRecording["AllGoroutines"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary without a list of goroutines.
         """
-        from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+        from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
         from ebpfprof.goruntime.process import for_user
         from symbolizer.errors import SymbolizerError
 

@@ -13,7 +13,7 @@ from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.report_builder import WholeSums
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.heap_buckets import HeapCounts
+    from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Sample
     from ebpfprof.profilers.heap.heap_stacks import HeapStacks

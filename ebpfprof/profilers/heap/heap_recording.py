@@ -12,7 +12,7 @@ from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.memory_reading import MemoryProfiler, MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.heap_buckets import HeapCounts
+    from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
     from ebpfprof.profilers.heap.gate_recording import GateProfiler, GateRecording
     from ebpfprof.profilers.options import Options
@@ -34,7 +34,7 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary if its code is unknown.
         """
-        from ebpfprof.goruntime.heap_buckets import HeapBuckets, keeps_profile
+        from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, keeps_profile
         from ebpfprof.goruntime.process import for_user
         from ebpfprof.process.memory import Memory
         from ebpfprof.profilers.heap.heap_stacks import HeapStacks
@@ -52,7 +52,7 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
         self._process = opened.process
         self._is_fresh, self._is_asked = profiler.is_fresh, profiler.is_asked
         self._buckets = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
-        at_gates = not keeps_profile(self._buckets, go.binary, opened.process.pid)
+        at_gates = not keeps_profile(self._buckets, go.binary, opened.process)
         place = go.binary, go.load_bias, go.mappings
         self._stacks = HeapStacks(*place, at_gates=at_gates)
         self.gates: GateRecording | None = None
@@ -109,7 +109,7 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
 
     def read(self) -> HeapCounts | AllocationCounts:
         """The buckets now, or what was counted. Raises UnsupportedTarget without both."""
-        from ebpfprof.goruntime.heap_buckets import require_profile
+        from ebpfprof.goruntime.heap.heap_buckets import require_profile
 
         if self.gates:
             return self.gates.counts()

@@ -14,7 +14,7 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.profilers.memory_reading import MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.threads import AllThreads
+    from ebpfprof.goruntime.goroutines.threads import AllThreads
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
     from ebpfprof.profilers.threads.thread_stacks import Key
@@ -30,8 +30,8 @@ class ThreadRecording(MemoryRecording["AllThreads"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary without a list of threads.
         """
+        from ebpfprof.goruntime.goroutines.threads import ThreadScanner
         from ebpfprof.goruntime.process import for_user
-        from ebpfprof.goruntime.threads import ThreadScanner
         from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
         from ebpfprof.profilers.threads.thread_stacks import ThreadStacks
         from symbolizer.errors import SymbolizerError

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from ebpfprof.commands.diff import FORMATS as DIFFERENCES
-from ebpfprof.commands.recording_options import FORMATS, format_for, require_one_for_stdout
+from ebpfprof.commands.shared_options import FORMATS, format_for, require_one_for_stdout
 from ebpfprof.console.output_file import named_for
 from ebpfprof.export import formats
 from ebpfprof.export.timelines import formats as timelines
@@ -38,8 +38,8 @@ def test_an_unknown_ending_is_refused_with_those_that_there_are(name: str) -> No
     with pytest.raises(click.UsageError) as refused:
         format_for(None, Path(name), default="text")
     said = refused.value.message
-    assert said.startswith(f"{Path(name).name}: there is no format")
-    assert all(each.suffix in said for each in formats.FORMATS.values())
+    assert said.startswith(f"{Path(name).name}: no format has this ending")
+    assert all(one.suffix in said for one in formats.FORMATS.values())
     assert "-f" in said
     assert format_for("folded", Path(name), default="text") == "folded"
 
@@ -69,7 +69,7 @@ def test_the_kind_stands_before_the_ending(name: str, found: str) -> None:
 def test_standard_output_holds_one_profile() -> None:
     require_one_for_stdout(Path("-"), 1)
     require_one_for_stdout(Path("x"), 3)
-    with pytest.raises(click.UsageError, match="holds one profile, and there are 3"):
+    with pytest.raises(click.UsageError, match="takes one profile, not 3"):
         require_one_for_stdout(Path("-"), 3)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ebpfprof.commands import diff, recording_options
+from ebpfprof.commands import diff, shared_options
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import folded, formats
 from ebpfprof.profile.model import Frame, Location, Profile, Sample
@@ -25,7 +25,7 @@ def lines(profile: Profile, name: str, **options: Any) -> list[str]:  # noqa: AN
 
 
 def test_options_name_exactly_the_formats() -> None:
-    assert tuple(formats.FORMATS) == recording_options.FORMATS
+    assert tuple(formats.FORMATS) == shared_options.FORMATS
     assert formats.DIFFERENCE_FORMATS == diff.FORMATS
     assert set(formats.DIFFERENCE_FORMATS) < set(formats.FORMATS)
 
