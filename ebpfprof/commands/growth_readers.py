@@ -13,8 +13,8 @@ from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
 from ebpfprof.profile.growth import Growing, Growth
 from ebpfprof.profile.heap_growth import in_use
 from ebpfprof.profilers.heap import buckets
+from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from ebpfprof.profilers.heap.kind import HEAP
-from ebpfprof.profilers.heap.stacks import HeapStacks
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
 

@@ -264,10 +264,11 @@ def _with_kinds_without_probes(options: Options) -> Options:
 
 def shared_with_traces(options: Options, last_s: float | None) -> tuple[Options, TraceSettings]:
     """The options of the recording and of traces: if last seconds are kept, each has half."""
+    from ebpfprof.overhead.process_budget import beside_a_trace
     from ebpfprof.server.trace_child import TraceSettings
 
     if last_s is not None:
-        options = options.replace(max_overhead=options.max_overhead / 2)
+        options = options.replace(max_overhead=beside_a_trace(options.max_overhead))
     return options, TraceSettings(
         last_s, options.max_overhead, allow_unknown_go=options.allow_unknown_go
     )

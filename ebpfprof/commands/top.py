@@ -98,6 +98,7 @@ def command(
       sudo ebpfprof top --pid 1234 --once --json
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
     """
+    from ebpfprof.overhead.process_budget import beside_a_trace
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.live import LiveSession
@@ -113,7 +114,7 @@ def command(
     is_screen = not (once or batches or as_json) and _is_for_screen()
     if last_s is not None:
         _require_trace_is_possible(pids, is_screen=is_screen)
-        options = options.replace(max_overhead=options.max_overhead / 2)
+        options = options.replace(max_overhead=beside_a_trace(options.max_overhead))
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many()
     give_up_before_recording(options, writes=True, pids=pids)
@@ -123,15 +124,14 @@ def command(
         tell("compiling the BPF programs")
         make = partial(LiveSession, options, capacity=len(pids))
         session = held.enter_context(interruptible(make))
-        targets = []
+        targets, starts = [], []
         for pid in pids:
             tell(f"reading the executable and the symbols of process {pid}")
             targets.append(interruptible(partial(session.add, pid)))
         for target in targets:
             check()
             tell(f"attaching to process {target.pid} ({printable(target.name)})")
-            session.start(target)
-        samples = [session.begin(target) for target in targets]
+            starts.append(session.start(target))
         traced = TraceOptions(
             max_overhead=options.max_overhead, last_s=last_s, buffer_bytes=_TRACE_BYTES
         )
@@ -143,7 +143,7 @@ def command(
         signals.end_recording_only()
         tell("")
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
-        poller = Poller(session, targets, samples, options, trace)
+        poller = Poller(session, targets, starts, options, trace)
         if not poller.views:
             raise click.UsageError("top has no table of these profiles: choose others.")
         names = [view.name for view in poller.views]

@@ -50,7 +50,7 @@ def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch
     with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
         live.start(target)
-        while not told(live.snapshot(target)):
+        while not told(live.report(live.sums(target))):
             pass
         live.remove(target)
         run.target.kill()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
-    from ebpfprof.profilers.waits.stacks import StackTranslator
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
 _MAX_DEPTH: Final = 136  # as in the BPF programs
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
