@@ -69,6 +69,7 @@ def test_the_right_to_trace_is_enough() -> None:
     assert found[fact["lock"]["id"]]["lock"]["may_be_held_by"] == [fact["lock"]["holder"]]
 
 
+@pytest.mark.full
 @pytest.mark.alone
 def test_a_program_that_needs_all_processors_is_dumped_whole() -> None:
     with oncall() as run:

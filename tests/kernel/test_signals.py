@@ -73,7 +73,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with Target.start(program("demo")) as running:
+    with Target.start(program("ticker")) as running:
         yield running
 
 
