@@ -38,11 +38,10 @@ pytest() {
     esac
 }
 
-# One more than processors: a test waits part of its time. A file stays in one process, because its
-# tests share targets and servers; those of tests/unit, which are many and short, come last.
+# One more than processors: a test waits part of its time. Neighbours stay in one process, mostly,
+# since they share targets and servers.
 lanes=$(($(nproc) + 1))
-pytest -m "${gate}not alone" --numprocesses=$((lanes < 4 ? lanes : 4)) --dist=loadfile \
-    --no-loadscope-reorder "$@"
+pytest -m "${gate}not alone" --numprocesses=$((lanes < 4 ? lanes : 4)) --dist=worksteal "$@"
 [ $stopped = 1 ] || pytest -m "${gate}alone" "$@"
 
 if [ $status = 0 ] && [ $passed = 0 ]; then
