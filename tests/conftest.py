@@ -27,15 +27,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             output.writelines(f"  {name}\n" for name in sorted(names))
 
 
-FAST = ("unit", "images", "recorded", "fuzz")
+FAST = [Path(__file__).parent / name for name in ("unit", "images", "recorded", "fuzz")]
 """The folders of tests that need no root, BPF, Go or Debian package."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests in these folders `fast`, but for those of the full run alone."""
     for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in FAST and not item.get_closest_marker("full"):
+        is_fast = any(map(item.path.is_relative_to, FAST))
+        if is_fast and not item.get_closest_marker("full"):
             item.add_marker("fast")
 
 
