@@ -16,6 +16,8 @@ from tests.bench.workloads import WORKLOADS, Running, Workload
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
 
+pytestmark = pytest.mark.machine
+
 TARGETS = Path(__file__).parents[2] / "targets"
 # What the runtime itself does while the operations run: the first collection starts workers,
 # every collection of Go 1.23 and 1.24 wakes the goroutine that cleans up after package unique.

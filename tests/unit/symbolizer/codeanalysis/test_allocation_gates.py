@@ -10,6 +10,8 @@ from symbolizer.x86.disasm import decode, reachable, successors
 from tests.builds import BUILDS
 from tests.unit.symbolizer.go_programs import binary, only, program
 
+pytestmark = pytest.mark.machine
+
 _REGISTERS = {f"r{n}" for n in range(8, 14)} | {"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp"}
 
 

@@ -14,6 +14,8 @@ from symbolizer.x86.disasm import decode
 from tests.builds import BUILDS
 from tests.toolchains import toolchain
 
+pytestmark = pytest.mark.machine
+
 TARGET = Path(__file__).parents[3] / "targets" / "oncall"
 # Where the locks of main.vault are (tests/targets/oncall/locks.go).
 _MU, _RW, _OTHER = 40 * 8, 40 * 8 + 8, 40 * 8 + 32

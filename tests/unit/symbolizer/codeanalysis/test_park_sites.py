@@ -15,6 +15,8 @@ from symbolizer.x86.disasm import Instruction, decode, is_emulated, reachable, s
 from tests.builds import BUILDS
 from tests.toolchains import MINORS, toolchain
 
+pytestmark = pytest.mark.machine
+
 BLOCKOPS = Path(__file__).parents[3] / "targets" / "blockops"
 OPERATIONS = {"chansend", "chanrecv", "selectgo", "semacquire1", "runtime_notifyListWait"}
 

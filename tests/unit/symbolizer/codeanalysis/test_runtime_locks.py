@@ -13,6 +13,8 @@ from symbolizer.x86.disasm import Instruction, decode
 from tests.builds import BUILDS
 from tests.toolchains import MINORS, toolchain
 
+pytestmark = pytest.mark.machine
+
 MUTEXOPS = Path(__file__).parents[3] / "targets" / "mutexops"
 WITH_LISTS = ("1.25", "1.26", "1.27")
 

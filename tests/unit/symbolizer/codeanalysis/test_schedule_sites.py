@@ -11,6 +11,8 @@ from symbolizer.x86.disasm import decode
 from tests.builds import BUILDS
 from tests.unit.symbolizer.go_programs import binary
 
+pytestmark = pytest.mark.machine
+
 ALWAYS = set(ScheduleMoment) - {
     ScheduleMoment.SWITCH,  # where a program links iter.Pull
     ScheduleMoment.NET_READY,
