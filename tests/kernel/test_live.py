@@ -47,6 +47,7 @@ def test_events_while_recording_is_stopped_are_not_counted(live: LiveSession, mi
     assert seen == [HANDS, 2 * HANDS, 3 * HANDS]
 
 
+@pytest.mark.full
 def test_cpu_time_is_sampled_only_between_start_and_stop(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)

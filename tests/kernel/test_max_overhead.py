@@ -145,6 +145,7 @@ def test_all_waits_of_a_target_that_ends_early_are_counted() -> None:
     assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 
 
+@pytest.mark.full
 def test_sums_never_decrease_across_stops_and_starts() -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=5)
     with (

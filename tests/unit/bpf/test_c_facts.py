@@ -70,6 +70,7 @@ def all_members(dtype: np.dtype[Any], path: str = "") -> Iterator[tuple[str, int
             yield member, int(offset) + further
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("program", STRUCTS)
 def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -> None:
     said, expected = [], []
@@ -84,6 +85,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
     assert [native.call("said", index) for index in range(len(said))] == expected
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("program", "path", "name"),
     [
@@ -190,6 +192,7 @@ def go() -> Iterator[GoTarget]:
     target.close()
 
 
+@pytest.mark.machine
 def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None:
     told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
     collector._program = told  # type: ignore[assignment]
@@ -214,6 +217,7 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     assert {seed[name] for name in seed.names or ()} == {np.dtype("<u8")}
 
 
+@pytest.mark.machine
 def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget) -> None:
     told, sampling = Elements(), CpuProgram.__new__(CpuProgram)
     sampling._program = told  # type: ignore[assignment]
