@@ -71,8 +71,8 @@ def waits(go: GoTarget) -> list[Any]:
 def watched(go: GoTarget) -> None:
     """What GoroutineWatch makes of it."""
     with GoroutineWatch(go) as watch:
-        watch.look(interval_s=0, full_every_s=0)
-        watch.look(interval_s=0, full_every_s=0)
+        watch.sample(interval_s=0, full_every_s=0)
+        watch.sample(interval_s=0, full_every_s=0)
 
 
 def memory(go: GoTarget) -> MemoryParts:

@@ -172,7 +172,7 @@ def ask_all_goroutines(data: bytes) -> None:
         found = dump(go, apart_s=0)
         with watch.GoroutineWatch(go) as watched:
             for _ in range(5):
-                watched.look(interval_s=0, full_every_s=3600)
+                watched.sample(interval_s=0, full_every_s=3600)
     assert watched.found.goroutines == len(found.goroutines)
     assert sum(each.count for each in watched.found.hanging) <= _COUNT
     for finding in findings.as_json(watched.found):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime.goroutines import labels, parked, states
+from ebpfprof.goruntime.goroutines import labels, states
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.waits import lock_uses
@@ -138,7 +138,6 @@ def test_goruntime_reads_labels_by_the_numbers_of_the_c(name: str, value: int) -
 
 
 def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
-    assert parked._MAX_DEPTH == waits._MAX_DEPTH
     assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == states.SCAN
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime import plugins
-from ebpfprof.profilers.waits import collector
+from ebpfprof.goruntime import limits
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
@@ -59,7 +58,7 @@ def test_lock_callers_are_functions_that_only_locks_call(binary: GoBinary) -> No
 
 
 def test_the_bpf_program_has_room_for_all_callers() -> None:
-    assert collector._MAX_LOCK_CALLERS == plugins.MAX_LOCK_CALLERS >= MAX_LOCK_CALLERS
+    assert limits.MAX_LOCK_CALLERS >= MAX_LOCK_CALLERS
 
 
 def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:
