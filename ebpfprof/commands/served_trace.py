@@ -1,8 +1,8 @@
-"""What `serve` starts for an execution trace: a process of its own, without defaults from files.
+"""The child process of `serve` that records an execution trace, without defaults from files.
 
-With --last it keeps the last seconds and gives them to its parent, which asks over the pipes of
-stdin and stdout (ebpfprof.tracing.flight_recorder). With --duration it records so long and writes
-the file to stdout. No user starts it: help, docs and completion leave it out.
+With --last it keeps the last seconds and sends them to its parent on request, over stdin and stdout
+(ebpfprof.tracing.flight_recorder). With --duration it records for that time and writes the file to
+stdout. Users do not start it: help, docs and completion omit it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME: Final = "served-trace"
 _STDIN: Final = 0
 _USUAL_BYTES: Final = 64 << 20
 _KEPT_BYTES: Final = 32 << 20
-"""For the events of the last seconds. There may be several such processes: see server.traces."""
+"""For the events of the last seconds. Several such processes may run: see server.traces."""
 
 
 @click.command(NAME, hidden=True)
@@ -100,7 +100,7 @@ def _keep(pid: int, options: TraceOptions, *, allow_unknown_go: bool) -> None:
     from ebpfprof.tracing.flight_recorder import FlightRecorder
     from ebpfprof.tracing.recorder import TraceRecorder
 
-    signals.ignore()  # those of a terminal are for the parent, whose end is enough
+    signals.ignore()  # signals of a terminal are for the parent; its end is enough
     with ExitStack() as held:
         files = held.enter_context(WorkerFileOpener())
         target = held.enter_context(Target(pid, files))
@@ -108,5 +108,5 @@ def _keep(pid: int, options: TraceOptions, *, allow_unknown_go: bool) -> None:
         held.callback(go.binary.elf.close)
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()
-        encoders = {name: each.encode for name, each in FORMATS.items()}
+        encoders = {name: one.encode for name, one in FORMATS.items()}
         FlightRecorder(recorder, encoders, _STDIN, sys.stdout.buffer).run()

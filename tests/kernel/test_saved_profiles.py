@@ -326,7 +326,7 @@ def test_a_lack_of_memory_is_reported(tmp_path: Path) -> None:
     limited = ["/usr/bin/prlimit", f"--as={120 << 20}", *COMMAND, "report", str(tmp_path / "large")]
     done = subprocess.run(limited, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"ebpfprof: There is not enough memory for this: ")
+    assert done.stderr.startswith(b"ebpfprof: Out of memory: ")
 
 
 def test_diff_compares_recordings(tmp_path: Path) -> None:
