@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _DEBUG = "EBPFPROF_DEBUG"
 _NO_MEMORY = (
-    "Out of memory: the memory limit (ulimit, control group) is too low, or the input is too large. "
-    "Raise the limit, or read a smaller file."
+    "Out of memory: the memory limit (ulimit, control group) is too low, or the input is too "
+    "large. Raise the limit, or read a smaller file."
 )
 _OBJECTS_PER_COLLECTION = 50_000
 

@@ -58,5 +58,12 @@ def versions(*chosen: str) -> Sequence[ParameterSet]:
     return [_parameter(version, in_gate=version == chosen[-1]) for version in chosen]
 
 
-def _parameter(*values: str, in_gate: bool) -> ParameterSet:
+def in_full(*cases: object) -> Sequence[ParameterSet]:
+    """More cases for the full run: values, or tuples of them if a case has several."""
+    return [
+        _parameter(*(case if isinstance(case, tuple) else (case,)), in_gate=False) for case in cases
+    ]
+
+
+def _parameter(*values: object, in_gate: bool) -> ParameterSet:
     return pytest.param(*values, marks=() if in_gate else pytest.mark.full)

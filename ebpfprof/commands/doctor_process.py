@@ -45,7 +45,7 @@ def examine_processes(
                 say(f"Sampling process {pid} for {duration(apart_s * 1e9)}{of} ...", err=True)
             with targets.reported(pid), ExitStack() as held:
                 _, dumper = targets.open(pid, held)
-                diagnoses.append(diagnosis(dumper.dump(apart_s=apart_s, looks=_SAMPLES)))
+                diagnoses.append(diagnosis(dumper.dump(apart_s=apart_s, samples=_SAMPLES)))
             for one in diagnoses:
                 is_stuck = is_stuck or bool(one.stuck)
                 rows.append(table.as_json(one))

@@ -103,7 +103,7 @@ class Dumping:
         """Take a sample of a process and show the result; False if it can't be read any more."""
         failed_before = len(self.failures)
         with self._targets.reported(watched.target.pid):
-            dump = watched.dumper.look()
+            dump = watched.dumper.dump_once()
             watched.samples += 1
             watched.first_ns = watched.first_ns or dump.read_ns
             suspects = watched.leaks.add(dump)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
     from ebpfprof.server.access import Policy
     from ebpfprof.server.listener import Address
+    from ebpfprof.server.trace_child import TraceSettings
 
 _CAPACITY = 64
 _MIN_TOKEN = 16
@@ -181,14 +182,12 @@ def command(
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.server.listener import listening
     from ebpfprof.server.service import Service, run
-    from ebpfprof.server.trace_child import TraceSettings
     from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, interruptible
 
     policy = _policy(address, token_file, token_mode)
     options = _with_kinds_without_probes(options)
-    if last_s is not None:
-        options = options.replace(max_overhead=options.max_overhead / 2)
+    options, traces = shared_with_traces(options, last_s)
     require_capabilities(needs_bpf=options.needs_bpf or last_s is not None)
     allow_many()
     service = Service(
@@ -201,9 +200,7 @@ def command(
         capacity=max(_CAPACITY, len(pids)),
         allow_unknown_go=options.allow_unknown_go,
         lock_labels=bool(options["lock_labels"]),
-        traces=TraceSettings(
-            last_s, options.max_overhead, allow_unknown_go=options.allow_unknown_go
-        ),
+        traces=traces,
     )
     # The page groups by lock; scraped profiles have these labels on request only.
     records_locks = kind_with_option("lock_labels").name in options.kinds
@@ -263,6 +260,17 @@ def _with_kinds_without_probes(options: Options) -> Options:
         if not kind.needs_bpf and kind.endpoint and not kind.endpoint.reader
     )
     return options.replace(kinds=tuple(dict.fromkeys((*options.kinds, *added))))
+
+
+def shared_with_traces(options: Options, last_s: float | None) -> tuple[Options, TraceSettings]:
+    """The options of the recording and of traces: if last seconds are kept, each has half."""
+    from ebpfprof.server.trace_child import TraceSettings
+
+    if last_s is not None:
+        options = options.replace(max_overhead=options.max_overhead / 2)
+    return options, TraceSettings(
+        last_s, options.max_overhead, allow_unknown_go=options.allow_unknown_go
+    )
 
 
 def _policy(address: Address, token_file: str | None, token_mode: str | None) -> Policy:

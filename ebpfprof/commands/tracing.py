@@ -33,12 +33,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ebpfprof.commands.until_wait import UntilWait
+    from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.system.requests import WriteRequests
     from ebpfprof.timeline.model import Timeline
     from ebpfprof.tracing.writer import WrittenTrace
 
 _DEFAULT: Final = "go"
 _DRAWN_EVERY_S: Final = 0.1
+
+
+def warnings_of(go: GoTarget) -> list[str]:
+    """Warnings to print before a process is traced, as sentences."""
+    warnings = []
+    if go.assumption:
+        warnings.append(f"{go.assumption}; the output may be wrong.")
+    if tracer := go.target.tracer():
+        warnings.append(
+            f"process {go.target.pid} is traced by {tracer}: a debugger's breakpoint on one of the "
+            "probes can crash the process later. Remove such breakpoints first."
+        )
+    if warning := plugin_warning(go, has_probes=True, in_program_only=True):
+        warnings.append(warning)
+    return warnings
 
 
 class Tracing:
@@ -82,15 +98,7 @@ class Tracing:
             waits = wait_conditions(self._until_waits, go)
             self._recorder = held.enter_context(TraceRecorder(go, self._options))
             interruptible(self._recorder.load)
-        if go.assumption:
-            say(f"ebpfprof: {go.assumption}; the output may be wrong.", err=True)
-        if tracer := target.tracer():
-            say(
-                f"ebpfprof: process {pid} is traced by {tracer}: a debugger's breakpoint on one of "
-                "the probes can crash the process later. Remove such breakpoints first.",
-                err=True,
-            )
-        if warning := plugin_warning(go, has_probes=True, in_program_only=True):
+        for warning in warnings_of(go):
             say(f"ebpfprof: {warning}", err=True)
         if_taken: IfTaken = "number"
         if output is not None:
@@ -190,7 +198,7 @@ class Tracing:
         self._file.commit(data)
         for comment in timeline.comments:
             more = ""
-            # Quiet, the messages are one line each: `serve` reads them.
+            # With --quiet a message has one line.
             if not self._is_quiet and comment == slices_sentence(recorded):
                 everything = f"ebpfprof trace --pid {timeline.pid} --max-overhead 0"
                 more = f". To record all:{to_type(everything)}"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.goruntime.goroutines.labels import LabelReader
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner, Wait
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, ParkedScanner, Wait
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.options import Options
@@ -67,6 +66,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     return abs(our_ns - go_ns) < much * go_ns
 
 
+@pytest.mark.full
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
     """Fifty of them would wait as long as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
@@ -156,6 +156,7 @@ def test_a_lost_goroutine_list_fails_after_profiles_are_written(
     assert profile.samples
 
 
+@pytest.mark.full
 def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)
