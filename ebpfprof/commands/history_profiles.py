@@ -24,7 +24,6 @@ from ebpfprof.export.tables import diff, largest
 from ebpfprof.export.tables.finding import finding, summary
 from ebpfprof.profile.delta import of_same_length
 from ebpfprof.profilers.registry import kind_named
-from ebpfprof.ring.coverage import coverage
 from ebpfprof.ring.merge import Merged, merged_windows
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def find(
         gaps = " ".join(coverage_lines(time, processes))
         raise RingError(f"Nothing was recorded of {named(processes)} {where}. {gaps}")
     of = "" if selection.is_all else f" of {selection}"
-    reason = why_nothing(time, coverage(time, []))
+    reason = why_nothing(time)
     raise RingError(f"Nothing was recorded{of} {where}: {reason}.{_hint(reader, time)}")
 
 

@@ -12,7 +12,6 @@ from ebpfprof.export.tables import columns
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.ring.coverage import (
     LEAST_GAP_NS,
-    TimeWatched,
     agent_gaps,
     coverage,
     coverage_of_one,
@@ -108,7 +107,7 @@ def gap_lines(
     return lines
 
 
-def why_nothing(time: RecordedTime, found: TimeWatched) -> str:
+def why_nothing(time: RecordedTime) -> str:
     """Why there is nothing, as a clause."""
     span = time.begun_ns, time.until_ns
     agent = agent_gaps(time)

@@ -97,11 +97,13 @@ class TraceTables:
 
     def _requests(self, address: str, begin_ns: int, end_ns: int) -> list[Part]:
         """The requests of a connection, and the slowest of them."""
-        found = connection(self._timeline, address)
-        of = [one for one in found.requests if one.begin_ns < end_ns and begin_ns < one.end_ns]
-        what = "Requests" if found.is_served else "Work between waits"
+        on_connection = connection(self._timeline, address)
+        of = [
+            one for one in on_connection.requests if one.begin_ns < end_ns and begin_ns < one.end_ns
+        ]
+        what = "Requests" if on_connection.is_served else "Work between waits"
         heading = f"{what} on {printable(address)}"
-        text = requests.render(found, of, self._timeline)
+        text = requests.render(on_connection, of, self._timeline)
         times = [Chosen(one.goid, one.begin_ns, one.end_ns) for one in of]
         parts = [(heading, text)]
         if of:
