@@ -155,7 +155,7 @@ def test_a_target_killed_for_want_of_memory_is_written(tmp_path: Path) -> None:
 
 def written_because_it_ended(pid: int, code: int, said: str, folder: Path) -> None:
     assert code == 0, said
-    assert f"\nebpfprof: process {pid} ended; the profile holds what was recorded.\n" in said
+    assert f"\nebpfprof: process {pid} ended; the profile has everything until then.\n" in said
     assert "Traceback" not in said
     profiles = whole_profiles(folder)
     assert len(profiles) == 4
