@@ -15,13 +15,13 @@ from click.shell_completion import CompletionItem
 from ebpfprof.commands.parameter_types import Duration, Number, OneOf
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
+from ebpfprof.export.formats import FORMATS, PROFILES, of_name
 
 if TYPE_CHECKING:
     from ebpfprof.profile.kind import Option, ProfileKind
     from ebpfprof.profilers.options import Options
 
 _TAKES_ALL = "ebpfprof.takes_all_kinds"
-FORMATS = ("pprof", "folded", "speedscope", "html", "json", "text")  # ebpfprof.export.formats
 _ALL = "all"
 _ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9_-]*")  # not the ".2" of shop-1.2
 
@@ -104,7 +104,7 @@ def format_option(formats: Sequence[str], *, default: str, help: str) -> Callabl
 
 
 def format_for(
-    given: str | None, output: Path | None, *, default: str, formats: Sequence[str] = FORMATS
+    given: str | None, output: Path | None, *, default: str, formats: Sequence[str] = PROFILES
 ) -> str:
     """The format to write: the one that was given, else as the name of `output` ends.
 
@@ -113,22 +113,17 @@ def format_for(
     """
     if given or output is None:
         return given or default
-    from ebpfprof.export.formats import FORMATS as KNOWN
-    from ebpfprof.export.formats import of_name
-
-    found = of_name(output.name)
-    if found is None or found not in formats:
-        require_no_ending(output, [(name, KNOWN[name].suffix) for name in formats])
-    return found if found and found in formats else default
+    named = of_name(output.name)
+    if named and named in formats:
+        return named
+    _require_no_ending(output, formats)
+    return default
 
 
-def require_no_ending(output: Path, endings: Sequence[tuple[str, str]]) -> None:
-    """Raise click.UsageError if a file name ends as one of a format, since we have none for it.
-
-    `endings` has the formats that there are, and how names of their files end.
-    """
+def _require_no_ending(output: Path, formats: Sequence[str]) -> None:
+    """Raise click.UsageError if a file name ends as that of a format: it is none of these."""
     if _ENDING.fullmatch(output.suffix):
-        known = ", ".join(f"{ending} ({name})" for name, ending in endings)
+        known = ", ".join(f"{FORMATS[name].suffix} ({name})" for name in formats)
         raise click.UsageError(
             f"{printable(output.name)}: there is no format for names that end like this. Known "
             f"are {known}. Or choose the format with -f."
@@ -344,7 +339,7 @@ def _of_kind(option: Option) -> click.Option:
 _WRITING_OPTIONS = (
     output_option(default="COMMAND-PID-DATE-TIME.KIND.SUFFIX"),
     FORCE_OPTION,
-    format_option(FORMATS, default="pprof", help="What to write."),
+    format_option(PROFILES, default="pprof", help="What to write."),
     IDLE_OPTION,
     click.option(
         "-q",

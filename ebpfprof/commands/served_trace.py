@@ -52,7 +52,7 @@ def _record(
 ) -> None:
     """With `last_s`, keep the last seconds; else record the next ones, and send the trace."""
     from ebpfprof.commands.tracing import warnings_of
-    from ebpfprof.export.timelines.formats import FORMATS
+    from ebpfprof.export.formats import FORMATS, TIMELINES
     from ebpfprof.goruntime.process import inspect
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.process.process import Target
@@ -71,7 +71,7 @@ def _record(
         held.callback(go.binary.elf.close)
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()
-        encoders = {name: each.encode for name, each in FORMATS.items()}
+        encoders = {name: FORMATS[name].encode_timeline for name in TIMELINES}
         if last_s is None:
             send_next(recorder, duration_s, encoders[format_name], warnings_of(go), channel)
         else:

@@ -20,8 +20,8 @@ from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.until_wait import LEAST_S, UntilWait, UntilWaitType
 from ebpfprof.commands.verb import Verb
 from ebpfprof.errors import Aborted
+from ebpfprof.export.formats import TIMELINES
 
-_FORMATS = ("go", "perfetto", "html")  # ebpfprof.export.timelines.formats
 _USUAL_S = 5.0
 _MOST_LAST_S = 3600.0
 _LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
@@ -50,7 +50,7 @@ _FEW_WAITS, _MANY_WAITS = 1, 10
     "-f",
     "--format",
     "format_name",
-    type=OneOf(_FORMATS),
+    type=OneOf(TIMELINES),
     help="What to write: go for `go tool trace`, perfetto for ui.perfetto.dev, html for a page "
     "that needs nothing else.  [default: as FILE's name ends, else go]",
 )
