@@ -14,6 +14,7 @@ from ebpfprof.commands.parameter_types import Duration
 from ebpfprof.commands.recording_options import ALLOW_UNKNOWN_GO_OPTION
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
+from ebpfprof.console.columns import GAP, Column, Line, aligned
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _MAX_APART_S = 3600.0
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
 _WIDEST = 100
 _MIN_ROOM = 20
-_STATE = 9
+_STATE = len("missing")
 
 
 @click.command("doctor", cls=Verb)
@@ -100,25 +101,19 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
 
 
 def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
-    """What was found; below all that is not "ok", what that means and how to fix it.
-
-    It does without rich, which may be what is missing.
-    """
+    """What was found; below all that is not "ok", what that means and how to fix it."""
     names = max(len(check.name) for check in checks)
-    indent = " " * (_STATE + names + 2)
-    lines = []
+    room = max((width or _WIDEST) - _STATE - GAP - names - GAP, _MIN_ROOM)
+    rows = []
     for check in checks:
-        state = check.level.ljust(_STATE)
-        state = click.style(state, fg=_COLORS[check.level]) if color else state
-        lines.append(f"{state}{check.name.ljust(names)}  {printable(check.found)}")
-        if check.remedy:
-            # A BPF verifier's or a compiler's words may take lines.
-            said = [check.meaning, *check.remedy.splitlines()]
-            room = max((width or _WIDEST) - len(indent), _MIN_ROOM)
-            for text in map(printable, said):
-                wrapped = wrap(text, room, break_long_words=False, break_on_hyphens=False)
-                lines += [indent + line for line in wrapped]
-    return "".join(f"{line}\n" for line in lines)
+        # A BPF verifier's or a compiler's words may take lines.
+        more = [check.meaning, *check.remedy.splitlines()] if check.remedy else []
+        lines = [printable(check.found)]
+        for text in map(printable, more):
+            lines += wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        state = Line(check.level, _COLORS[check.level])
+        rows.append([[state], [Line(check.name)], list(map(Line, lines))])
+    return aligned([Column("", least=_STATE), Column(""), Column("")], rows, color=color)
 
 
 def _verdict(checks: Sequence[Check]) -> str:
