@@ -1,65 +1,53 @@
-"""What can go wrong: one tree of exceptions and one table of exit codes, both stable.
+"""What can go wrong: the exceptions that a user sees, and the exit codes.
 
-Each message is a sentence for the user that says what to do next.
-
-EbpfprofError            1   anything else that failed
-├── InvalidProfile       1   profile data that contradicts itself or cannot be read
-├── LibraryMissing       1   a Python library that this part needs is not installed
-├── NoAnswer             1   the executable is on a file system that does not answer
-├── RingError            1   the agent's folder is missing, unsafe, in use, or of another version
-├── TooManyFiles         1   the limit of open files is reached
-├── BadConfig            2   a configuration file or environment variable is wrong
-├── NoSuchProcess        3   no process has this pid
-├── PermissionDenied     4   neither root nor the necessary capabilities
-├── NotGoProgram         5   the process runs no Go code
-├── UnsupportedGo        6   the Go version is unknown or too old
-├── UnsupportedTarget    7   32-bit, another architecture, a thread id, a kernel thread, a zombie
-├── TargetGone           8   the target ended or called exec, or its pid was reused, too early
-├── OutputError          9   the output could not be written to where the user wants it
-├── KernelUnsupported   10   no uprobes, no BPF, too old, or locked down
-├── BccMissing          11   BCC's Python module is not installed
-├── CorruptBinary       12   a truncated, corrupt or hostile ELF file or Go table
-├── AttachFailed        13   the kernel refused a probe
-├── DeadlockFound       14   doctor found a deadlock in a process, a certain or a likely one
-├── CommandNotRunnable 126   the program to start can't be executed
-├── CommandNotFound    127   the program to start does not exist
-└── Aborted            130   a second Ctrl-C
-
-Not exceptions of ours: 0 is success, 2 also a usage error (click's own).
+Each message is a sentence for the user that says what to do next. Only `main()` turns exceptions
+into exit codes. Exceptions that one part of the code raises and catches are defined there.
 """
 
 # The names say what is wrong; "Error" behind each would only lengthen them.
 # ruff: noqa: N818
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ExitCode(IntEnum):
-    """The exit codes of the command; the numbers are an interface and never change."""
+    """The exit codes of the command, with their meaning in the help and in the docs.
 
-    OK = 0
-    FAILURE = 1
-    USAGE = 2
-    NO_SUCH_PROCESS = 3
-    PERMISSION_DENIED = 4
-    NOT_GO_PROGRAM = 5
-    UNSUPPORTED_GO = 6
-    UNSUPPORTED_TARGET = 7
-    TARGET_GONE = 8
-    OUTPUT_ERROR = 9
-    KERNEL_UNSUPPORTED = 10
-    BCC_MISSING = 11
-    CORRUPT_BINARY = 12
-    ATTACH_FAILED = 13
-    DEADLOCK_FOUND = 14
-    COMMAND_NOT_RUNNABLE = 126
-    COMMAND_NOT_FOUND = 127
-    ABORTED = 130
+    The numbers are an interface and never change.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str = "") -> Self:
+        """A member: its number and what it means."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    OK = 0, "Success."
+    FAILURE = 1, "Any other error."
+    USAGE = 2, "The command line, the environment or a configuration file is wrong."
+    NO_SUCH_PROCESS = 3, "No such process."
+    PERMISSION_DENIED = 4, "Rights are missing."
+    NOT_GO_PROGRAM = 5, "Not a Go program."
+    UNSUPPORTED_GO = 6, "The Go version is unknown or too old."
+    UNSUPPORTED_TARGET = 7, "32-bit, another architecture, a thread, a kernel thread or a zombie."
+    TARGET_GONE = 8, "The process ended or called exec before anything was recorded."
+    OUTPUT_ERROR = 9, "The output cannot be written."
+    KERNEL_UNSUPPORTED = 10, "The kernel lacks uprobes or BPF, is too old, or is locked down."
+    BCC_MISSING = 11, "BCC is not installed."
+    CORRUPT_BINARY = 12, "The executable is truncated or corrupt."
+    ATTACH_FAILED = 13, "The kernel refused a probe."
+    DEADLOCK_FOUND = 14, "doctor: a deadlock was found."
+    COMMAND_NOT_RUNNABLE = 126, "run: the program cannot be executed."
+    COMMAND_NOT_FOUND = 127, "run: there is no such program."
+    ABORTED = 130, "Aborted: a second Ctrl-C, or one before anything was recorded."
 
 
 INDENT = "    "
-"""Before a command that people may copy, which has a line of its own."""
+"""Before a command to copy, which has its own line."""
 
 INSTALL_BCC = (
     "apt-get install python3-bpfcc",
@@ -72,11 +60,11 @@ SET_USER_ID = (
     "lacks these rights, but controls its environment. Remove the mode bits or capabilities from "
     "Python's file (chmod u-s,g-s; setcap -r), and use sudo."
 )
-"""Why we refuse to run with rights that our caller lacks (PermissionDenied)."""
+"""Why ebpfprof refuses to run with rights that its caller lacks (PermissionDenied)."""
 
 
 def to_type(*commands: str) -> str:
-    """Commands that people may copy, the end of a message: each on a line of its own, indented."""
+    """The end of a message: commands to copy, each on its own line, indented."""
     return "".join(f"\n{INDENT}{command}" for command in commands)
 
 
@@ -86,12 +74,8 @@ class EbpfprofError(Exception):
     exit_code: ClassVar[int] = ExitCode.FAILURE
 
 
-class LibraryMissing(EbpfprofError):
-    """A Python library that only a part of ebpfprof needs is not installed."""
-
-
 class InvalidProfile(EbpfprofError):
-    """Profile data that contradicts itself, or a file without a profile that we can read."""
+    """Profile data that contradicts itself, or a file without a readable profile."""
 
 
 class BadConfig(EbpfprofError):
@@ -107,15 +91,15 @@ class NoSuchProcess(EbpfprofError):
 
 
 class PermissionDenied(EbpfprofError):
-    """We are not root and lack capabilities; the message names what is missing."""
+    """Neither root nor the necessary capabilities; the message names what is missing."""
 
     exit_code = ExitCode.PERMISSION_DENIED
 
 
 class NotGoProgram(EbpfprofError):
-    """The process runs no Go code that we can find.
+    """The process runs no Go code.
 
-    `mapped` says in words which mapped file other than the executable is Go; "" if none is.
+    `mapped` describes a mapped file of Go code that is not the executable; "" without one.
     """
 
     exit_code = ExitCode.NOT_GO_PROGRAM
@@ -126,7 +110,7 @@ class NotGoProgram(EbpfprofError):
 
 
 class UnsupportedGo(EbpfprofError):
-    """A Go program of a version that is unknown or too old; `why` is that alone, printable."""
+    """The Go version is unknown or too old; `why` is the reason alone, printable."""
 
     exit_code = ExitCode.UNSUPPORTED_GO
 
@@ -147,10 +131,6 @@ class TargetGone(EbpfprofError):
     exit_code = ExitCode.TARGET_GONE
 
 
-class NoAnswer(EbpfprofError):
-    """The target's executable is on a file system that does not answer or is gone."""
-
-
 class RingError(EbpfprofError):
     """The folder of the agent's files is missing, unsafe, in use, or of another version."""
 
@@ -160,7 +140,7 @@ class TooManyFiles(EbpfprofError):
 
 
 class OutputError(EbpfprofError):
-    """The output cannot be written to where the user wants it; the message says where it is."""
+    """The output cannot be written; the message says where it is instead."""
 
     exit_code = ExitCode.OUTPUT_ERROR
 
@@ -200,7 +180,7 @@ class AttachFailed(EbpfprofError):
 
 
 class DeadlockFound(EbpfprofError):
-    """doctor found a deadlock, a lost wake, or a whole program asleep: certain, or likely."""
+    """doctor found a deadlock, a lost wakeup, or a program in which no goroutine can run."""
 
     exit_code = ExitCode.DEADLOCK_FOUND
 

@@ -1,13 +1,25 @@
-"""The programs that probes and profiles are tested on, by Go version and build mode."""
+"""Go versions and build modes of tests: one of each test in the gate, all in the full run.
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize(("version", "mode"), builds())
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from tests import toolchains
 from tests.toolchains import MINORS, toolchain
 
-VERSIONS = MINORS
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+VERSIONS: Final = MINORS
+NEWEST: Final = MINORS[-1]
 
 # Where gopark is inlined, every version lays out its code in its own way.
 _ALL = tuple(
@@ -28,3 +40,30 @@ _ALWAYS = (
     *((minor, "pgopark") for minor in ("1.22", "1.25")),
 )
 BUILDS = tuple(build for build in _ALL if build in _ALWAYS or os.environ.get("EBPFPROF_ALL_BUILDS"))
+
+
+def builds(*chosen: tuple[str, str]) -> Sequence[ParameterSet]:
+    """Version and mode of each build, by default of BUILDS.
+
+    The gate has one of the newest version, the plain one if it is there.
+    """
+    chosen = chosen or BUILDS
+    kept = max(chosen, key=lambda build: (MINORS.index(build[0]), build[1] == "plain"))
+    return [_parameter(*build, in_gate=build == kept) for build in chosen]
+
+
+def versions(*chosen: str) -> Sequence[ParameterSet]:
+    """Each Go version, by default of VERSIONS. The gate has the last one."""
+    chosen = chosen or VERSIONS
+    return [_parameter(version, in_gate=version == chosen[-1]) for version in chosen]
+
+
+def in_full(*cases: object) -> Sequence[ParameterSet]:
+    """More cases for the full run: values, or tuples of them if a case has several."""
+    return [
+        _parameter(*(case if isinstance(case, tuple) else (case,)), in_gate=False) for case in cases
+    ]
+
+
+def _parameter(*values: object, in_gate: bool) -> ParameterSet:
+    return pytest.param(*values, marks=() if in_gate else pytest.mark.full)

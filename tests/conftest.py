@@ -1,36 +1,30 @@
-"""What holds for each test; and the share of them that CI runs."""
+"""What holds for each test, and the list of unsteady ones."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from ebpfprof.privileges.capabilities import effective
-from tests.share import share
 
 # How long an example takes says how busy the machine is, and nothing of the program.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--share`."""
-    parser.addoption("--share", action="store_true", help="run what CI runs (tests/share.py)")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not in the share, if that was asked for."""
-    if not config.getoption("share"):
-        return
-    kept = share(
-        (item.nodeid for item in items if not item.get_closest_marker("long")),
-        (item.nodeid for item in items if item.get_closest_marker("every_build")),
-    )
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
-    items[:] = [item for item in items if item.nodeid in kept]
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Add the tests that passed in a second run to the file that tests/pytest.sh shows."""
+    file = os.environ.get("EBPFPROF_UNSTEADY")
+    if file and "PYTEST_XDIST_WORKER" not in os.environ:
+        stats = terminalreporter.stats
+        passed = {report.nodeid for report in stats.get("passed", ())}
+        names = {report.nodeid for report in stats.get("rerun", ())} & passed
+        with Path(file).open("a") as output:
+            output.writelines(f"  {name}\n" for name in sorted(names))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs the checks and the tests of CI, as root on Debian 12: some 25
-# minutes on two processors. Arguments go to pytest: `tests/run.sh tests` runs all tests. The exit
-# status is 0 only if everything passed.
+# Installs what is missing and runs the checks and the tests of CI, as root on Debian 12. `--full`
+# runs all tests. More arguments are those of pytest: `tests/run.sh tests/unit`. The exit status is
+# 0 only if everything passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,6 @@ tests/setup.sh test
 # Tests of programs on a terminal need devpts, which a bare chroot may lack.
 [ -e /dev/pts/ptmx ] || mount -t devpts -o ptmxmode=0666 devpts /dev/pts
 
-[ $# -gt 0 ] || set -- --share
 status=0
 step() {
     printf '\n== %s\n' "$*"
@@ -19,5 +18,5 @@ step .venv/bin/ruff check .
 step .venv/bin/ruff format --check .
 step .venv/bin/mypy
 step .venv/bin/clang-format --dry-run -Werror bpf/*/*.c bpf/*/*.h
-step .venv/bin/python -m tests.again --durations=15 "$@"
+step tests/pytest.sh "$@"
 exit "$status"

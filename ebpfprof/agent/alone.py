@@ -15,16 +15,12 @@ _FOLDER: Final = "/run/ebpfprof"
 _NAME: Final = "agent.lock"
 
 
-class AgentRuns(EbpfprofError):  # noqa: N818 (reads better where it is raised)
-    """Another agent runs on this machine, or we can't find out."""
-
-
 @contextmanager
 def only_agent() -> Iterator[None]:
     """Hold the lock while the block runs; the kernel gives it up for an agent that is killed.
 
     It is in $RUNTIME_DIRECTORY (systemd's RuntimeDirectory=), else in /run/ebpfprof. Raises
-    AgentRuns.
+    EbpfprofError.
     """
     folder = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0] or _FOLDER
     path = os.path.join(folder, _NAME)
@@ -32,7 +28,7 @@ def only_agent() -> Iterator[None]:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise AgentRuns(
+        raise EbpfprofError(
             f"The agent can't make its lock {printable(path)}: {error.strerror}. Run it as root, "
             "or set RUNTIME_DIRECTORY to a folder of its user."
         ) from error
@@ -42,7 +38,7 @@ def only_agent() -> Iterator[None]:
         except BlockingIOError as error:
             pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             holder = f", process {pid}," if pid.isdigit() else ""
-            raise AgentRuns(
+            raise EbpfprofError(
                 f"Another agent{holder} runs on this machine already (it holds {printable(path)}): "
                 "end it first, or have it reload its file with SIGHUP."
             ) from error

@@ -12,11 +12,12 @@ from ebpfprof.agent.identity.pods import pods_of_node
 from ebpfprof.agent.identity.service import Identifier
 from ebpfprof.agent.roster import Roster
 from ebpfprof.agent.rounds import Rounds
-from ebpfprof.agent.settings import COMMON, Settings
+from ebpfprof.agent.settings import Settings
 from ebpfprof.agent.sinks.opening import Sinks
 from ebpfprof.console.text import listed
 from ebpfprof.errors import Aborted, BadConfig, EbpfprofError
 from ebpfprof.server.quiet_server import QuietServer
+from ebpfprof.settings.setting import settings_of
 from ebpfprof.system.signals import check
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ SURVEY_S: Final = 3.0
 _TICK_S: Final = 0.25
 _ALIVE_S: Final = 1.0
 _STUCK_S: Final = 300.0
-_FIXED: Final = (*(each.name for each in COMMON if not each.is_live), "options")
+_FIXED: Final = (*(one.name for one in settings_of(Settings) if not one.is_live), "options")
 
 
 class Agent:

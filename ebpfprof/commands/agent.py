@@ -1,4 +1,4 @@
-"""`ebpfprof agent`: the service that records the Go processes of a machine all the time."""
+"""`ebpfprof agent`: the service that records all Go processes of a machine, all the time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebpfprof.commands.shared_options import config_option
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread
 from ebpfprof.commands.verb import Verb
 
@@ -19,25 +20,19 @@ if TYPE_CHECKING:
 
 
 @click.command("agent", cls=Verb)
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(),
-    metavar="FILE",
-    help="The file with the settings.  [default: /etc/ebpfprof/agent.toml, if it is there]",
-)
+@config_option(help="The file with the settings.")
 @click.option(
     "--check",
     "only_checks",
     is_flag=True,
-    help="Print the settings and what would be recorded under which names, and end.",
+    help="Print the settings and the processes to record, with their service names, and exit.",
 )
-def command(path: str | None, only_checks: bool) -> None:
+def command(config: str | None, only_checks: bool) -> None:
     """Record all Go processes of this machine, all the time, as a service.
 
-    Without a file it records the waits, the CPU time and the goroutines of all of them within 2 %
-    of the machine, into a local ring that `ebpfprof history` reads; with one also to Pyroscope,
-    Parca or a Collector of OpenTelemetry. SIGHUP reads the file again, SIGTERM ends it.
+    Without a file it records waits, CPU time and goroutines of all Go processes, within 2 % of the
+    machine's CPU time, into a local ring that `ebpfprof history` reads. A file can add Pyroscope,
+    Parca and OpenTelemetry Collectors. SIGHUP reloads the file, SIGTERM ends the agent.
 
     \b
     Examples:
@@ -53,11 +48,11 @@ def command(path: str | None, only_checks: bool) -> None:
     with lean_start.prepared():
         from ebpfprof.agent.settings_file import load
 
-        settings = load(path)
+        settings = load(config)
         if only_checks:
             _check(settings)
         else:
-            _run(settings, path)
+            _run(settings, config)
 
 
 def _run(settings: Settings, path: str | None) -> None:
@@ -138,16 +133,16 @@ def _ready(agent: Agent) -> str:
     settings, rounds = agent.settings, agent.rounds
     titles = listed([kind_named(name).title for name in settings.kinds])
     sinks = [sink.name for sink in agent.sinks.all]
-    where = f"into {listed(sinks)}" if sinks else "but there is no sink that takes what is recorded"
+    where = f"into {listed(sinks)}" if sinks else "but there is no sink for them"
     now = rounds.recorded + rounds.starting
     return (
-        f"Recording {titles} profiles of Go processes, {where}: {now} of them now, "
-        f"{len(rounds.waiting)} wait for their turn."
+        f"Recording {titles} profiles of Go processes, {where}: {now} now, "
+        f"{len(rounds.waiting)} waiting."
     )
 
 
 def _orders(listener: socket.socket | None, path: str | None) -> str:
-    """What a user can do with it."""
+    """How to read metrics, reload and end."""
     from ebpfprof.agent.settings_file import DEFAULT_PATH
     from ebpfprof.console.text import printable
     from ebpfprof.server.listener import Address
@@ -157,7 +152,7 @@ def _orders(listener: socket.socket | None, path: str | None) -> str:
         host, port = listener.getsockname()[:2]
         metrics = f"Metrics are at {Address(host, port).urls()[0]}/metrics; "
     file = printable(path or DEFAULT_PATH)
-    return f"{metrics}SIGHUP reads {file} again, SIGTERM ends the agent."
+    return f"{metrics}SIGHUP reloads {file}, SIGTERM ends the agent."
 
 
 def _check(settings: Settings) -> None:
@@ -169,16 +164,16 @@ def _check(settings: Settings) -> None:
     from ebpfprof.recording.drop_privileges import give_up_before_looking
 
     give_up_before_looking()
-    with ProcessTable() as table:
-        survey = table.survey()
+    with ProcessTable() as processes:
+        survey = processes.survey()
     say(as_toml(settings))
-    others = [each for each in survey.go if each.pid != os.getpid()]
+    others = [process for process in survey.go if process.pid != os.getpid()]
     pods = pods_of_node(settings, lambda sentence: say(f"ebpfprof: {sentence}", err=True))
-    found = rows(settings, others, pods)
+    table = rows(settings, others, pods)
     for sentence in answers(pods):
         say(sentence)
     pods.close()
-    say(_table(found) if found else "No Go process runs here now.\n", end="")
+    say(_table(table) if table else "No Go process is running here.\n", end="")
     if survey.unanswered:
         say(f"ebpfprof: {printable(not_answered(survey.unanswered))}", err=True)
     if survey.unseen:
@@ -187,9 +182,9 @@ def _check(settings: Settings) -> None:
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
     """Columns that are as wide as they need to be, without those that are empty."""
-    from ebpfprof.console.columns import Column, Line, aligned
+    from ebpfprof.console.columns import Line, TextColumn, aligned
 
     headings = ("PID", "Process", "Service", "Namespace", "Version", "Recorded")
     used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
     cells = [[[Line(row[number])] for number in used] for row in rows]
-    return aligned([Column(headings[number]) for number in used], cells, color=False)
+    return aligned([TextColumn(headings[number]) for number in used], cells, color=False)

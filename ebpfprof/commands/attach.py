@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.recording_options import (
-    RecordingCommand,
+from ebpfprof.commands.recording_options import RecordingCommand
+from ebpfprof.commands.shared_options import (
     duration_option,
     require_one_for_stdout,
     writing_options,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command("attach", cls=RecordingCommand)
 @target_options()
 @duration_option(
-    default=30, help="How long to record; Ctrl-C ends it earlier and writes what there is."
+    default=30, help="How long to record; Ctrl-C ends it earlier and writes the profiles."
 )
 @writing_options
 @source_option

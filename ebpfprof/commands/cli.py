@@ -1,4 +1,4 @@
-"""The command line: its verbs, each imported when it is called for."""
+"""The command line: its verbs, each imported on demand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import ebpfprof
 from ebpfprof.commands.verb import INTERNAL_VERBS, VERBS
 from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
+from ebpfprof.errors import ExitCode
 
 
 class _Verbs(click.Group):
-    """Commands in modules of their own: importing all of them would make each run slower."""
+    """Commands in modules of their own, since importing all of them takes long."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -45,6 +46,11 @@ class _Verbs(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl(rows)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), code.meaning) for code in ExitCode])
+
 
 @click.group(
     cls=_Verbs,
@@ -59,24 +65,11 @@ def cli() -> None:
 
     \b
     Examples:
-      sudo ebpfprof list                            # the Go programs that run here
+      sudo ebpfprof list                            # running Go programs
       sudo ebpfprof attach 1234                     # record for 30 s, write pprof files
-      sudo ebpfprof top --name shop                 # where do they wait now?
+      sudo ebpfprof top --name shop                 # where goroutines wait now
       sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on
-      sudo ebpfprof serve --pid 1234                # net/http/pprof, and a page
+      sudo ebpfprof serve --pid 1234                # net/http/pprof, and a web page
       ebpfprof report shop-1234-*.block.pb.gz       # what was recorded
-      sudo ebpfprof history --at 03:12 --name shop  # and last night, by the agent
-
-    \b
-    Exit codes:
-      0 all went well             8 the process was gone before anything was recorded
-      1 anything else             9 the output could not be written
-      2 command line             10 the kernel: uprobes, BPF
-      3 no such process          11 BCC is missing
-      4 rights are missing       12 the executable is corrupt
-      5 no Go program            13 the kernel refused a probe
-      6 unknown version of Go    14 doctor: something is deadlocked
-      7 32-bit, thread, zombie  126 run: the program can't be executed
-    130 aborted                 127 run: there is no such program
-    run: else the status of the program
+      sudo ebpfprof history --at 03:12 --name shop  # last night, by the agent
     """

@@ -1,4 +1,4 @@
-"""`ebpfprof completion`: the script that lets a shell complete the command line."""
+"""`ebpfprof completion`: the script for shell completion."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.command("completion", cls=Verb)
 @click.argument("shell", type=OneOf(_SHELLS))
 def command(shell: str) -> None:
-    """Print a script that lets a shell complete verbs and options.
+    """Print a script for shell completion of verbs and options.
 
-    The shell asks the command itself, so the script need not be made again for a new version.
-    Completing needs no rights, and touches no process.
+    The script calls ebpfprof, so it stays valid for new versions. Completion needs no rights and
+    touches no process.
 
     \b
     Examples:
@@ -32,6 +32,6 @@ def command(shell: str) -> None:
     cli = click.get_current_context().find_root().command
     kind = get_completion_class(shell)
     assert kind is not None
-    # Not source(): to look at the version it runs the bash that comes first here.
+    # Not source(): it runs the first bash on the PATH, to read its version.
     complete = kind(cli, {}, "ebpfprof", "_EBPFPROF_COMPLETE")
     say(complete.source_template % complete.source_vars(), end="")

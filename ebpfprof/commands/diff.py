@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.recording_options import (
+from ebpfprof.commands.report import refuse_for_pprof
+from ebpfprof.commands.shared_options import (
     FORCE_OPTION,
     IDLE_OPTION,
     format_for,
     format_option,
     output_option,
 )
-from ebpfprof.commands.report import refuse_for_pprof
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import duration
 from ebpfprof.errors import InvalidProfile
@@ -34,28 +34,25 @@ _SAME_LENGTH = 0.05
 @format_option(
     DIFFERENCES,
     default="text",
-    help="text: what grew and shrank most. html: a flame graph of B, coloured by what changed. "
-    "folded: lines `stack A B`, as difffolded.pl writes them. pprof: B less A, as of `go tool "
-    "pprof -diff_base=A B`.",
+    help="text: the largest changes. html: a flame graph of B, coloured by change. folded: lines "
+    "`stack A B`, like difffolded.pl. pprof: B minus A, like `go tool pprof -diff_base=A B`.",
 )
 @output_option(default="stdout")
 @FORCE_OPTION
 @click.option(
     "--normalize",
     is_flag=True,
-    help="Scale B so that its totals are those of A: for profiles of different length or load.",
+    help="Scale B to the totals of A: for profiles of different length or load.",
 )
 @click.option(
     "--per-second",
     is_flag=True,
-    help="Scale B to the length of A, so that rates are compared: for recordings of different "
-    "length.",
+    help="Scale B to the length of A, to compare rates: for recordings of different length.",
 )
 @click.option(
     "--sample-type",
     metavar="NAME",
-    help="Which of the profiles' values to compare, such as contentions or delay.  "
-    "[default: the last one]",
+    help="The value to compare, such as contentions or delay.  [default: the profiles' last]",
 )
 @IDLE_OPTION
 def command(
@@ -71,7 +68,7 @@ def command(
 ) -> None:
     """Compare two saved profiles: what grew and what shrank from A to B.
 
-    A and B are pprof files of the same kind, ours or of any other tool; - is standard input.
+    A and B are pprof files of the same kind, from any tool; - is standard input.
 
     \b
     Examples:
@@ -93,7 +90,7 @@ def command(
     if before == after == STDIN:
         raise click.UsageError("Only one of the profiles can come from standard input.")
     if normalize and per_second:
-        raise click.UsageError("--normalize and --per-second scale B in two ways: choose one.")
+        raise click.UsageError("--normalize and --per-second exclude each other: choose one.")
     base, profile = of_one_kind(read_profile(before), read_profile(after))
     index = None if sample_type is None else formats.index_of(profile, sample_type)
     hides_idle = formats.hides_idle(format_name, hide_idle)

@@ -1,4 +1,4 @@
-"""`ebpfprof doctor`: what is missing for profiling here, or what is wrong with a process."""
+"""`ebpfprof doctor`: what this machine lacks for profiling, or what is stuck in a process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.parameter_types import Duration
-from ebpfprof.commands.recording_options import ALLOW_UNKNOWN_GO_OPTION
+from ebpfprof.commands.shared_options import ALLOW_UNKNOWN_GO_OPTION, apart_option, json_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
-from ebpfprof.console.columns import GAP, Column, Line, aligned
+from ebpfprof.console.columns import GAP, Line, TextColumn, aligned
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.commands.doctor_checks import Check
 
 _APART_S = 3.0
-_MIN_APART_S = 0.1
-_MAX_APART_S = 3600.0
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
 _WIDEST = 100
 _MIN_ROOM = 20
@@ -31,28 +28,22 @@ _STATE = len("missing")
 
 @click.command("doctor", cls=Verb)
 @target_options(required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
-@click.option(
-    "--apart",
-    "apart_s",
-    type=Duration(_MIN_APART_S, _MAX_APART_S),
-    metavar="TIME",
-    help=f"The time between the first look at a process and the last.  [default: {_APART_S:g}s]",
-)
+@json_option()
+@apart_option(default_s=_APART_S)
 @ALLOW_UNKNOWN_GO_OPTION
 def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown_go: bool) -> int:
-    """Tell what this machine lacks, or what is stuck in a process: deadlocks, lost wakes.
+    """Check what this machine lacks, or what is stuck in a process: deadlocks, lost wakeups.
 
-    Without a process it tries out what recording needs of the kernel, on the smallest scale, and
-    looks at BCC, rights and limits. The exit code is 0 if everything needed is there, else the one
-    that a recording would end with (10 the kernel, 11 BCC, 4 rights, 13 a refused probe, 1 anything
-    else; of several the first of these). ebpfprof can do without what is marked "warn".
+    Without a process it tries each kernel feature that recordings need, and checks BCC, rights and
+    limits. The exit code is 0 if nothing needed is missing. Otherwise it is the exit code that a
+    recording would have: 10 for the kernel, 11 for BCC, 4 for rights, 13 for a refused probe, 1 for
+    anything else; the first of these, if several are missing. Checks marked "warn" are optional.
 
-    With processes it looks at their goroutines for some seconds, without a probe, a stop or BPF. It
-    tells of deadlocks of locks, of locks that are free and have waiters, of programs in which
-    everything is asleep, of goroutines that stood still in a lock, and of those that can never go
-    on: with their stacks, and whether that is certain or likely. The exit code is 14 if any of the
-    first three was found, in any of the processes.
+    With processes it samples their goroutines for a few seconds, without a probe, a stop or BPF. It
+    reports lock deadlocks, free locks with waiters, programs in which no goroutine can run,
+    goroutines that did not move in a lock, and goroutines that can never continue: with their
+    stacks, and whether the finding is certain or likely. The exit code is 14 if any process has one
+    of the first three.
 
     \b
     Examples:
@@ -73,7 +64,7 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
             allow_unknown_go=allow_unknown_go,
         )
     if apart_s is not None or allow_unknown_go:
-        raise click.UsageError("--apart and --allow-unknown-go are for processes: say which.")
+        raise click.UsageError("--apart and --allow-unknown-go need a process: add PID.")
     from ebpfprof.commands.doctor_checks import examine, exit_code
     from ebpfprof.console.terminal import has_color, is_terminal, say, width
 
@@ -101,7 +92,7 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
 
 
 def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
-    """What was found; below all that is not "ok", what that means and how to fix it."""
+    """The checks; below each that is not "ok", what it means and how to fix it."""
     names = max(len(check.name) for check in checks)
     room = max((width or _WIDEST) - _STATE - GAP - names - GAP, _MIN_ROOM)
     rows = []
@@ -113,13 +104,15 @@ def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
             lines += wrap(text, room, break_long_words=False, break_on_hyphens=False)
         state = Line(check.level, _COLORS[check.level])
         rows.append([[state], [Line(check.name)], list(map(Line, lines))])
-    return aligned([Column("", least=_STATE), Column(""), Column("")], rows, color=color)
+    return aligned(
+        [TextColumn("", least=_STATE), TextColumn(""), TextColumn("")], rows, color=color
+    )
 
 
 def _verdict(checks: Sequence[Check]) -> str:
     missing = [check.name for check in checks if check.level == "missing"]
     if missing:
-        return f"Profiles can't be recorded here. Missing: {', '.join(missing)}."
+        return f"Recording is not possible here. Missing: {', '.join(missing)}."
     warned = sum(check.level == "warn" for check in checks)
-    rest = f" ebpfprof can do without what is marked warn ({warned})." if warned else ""
-    return f"Everything that is needed is there.{rest}"
+    rest = f" Optional, marked warn: {warned}." if warned else ""
+    return f"Nothing needed is missing.{rest}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ebpfprof.errors import EbpfprofError
-    from ebpfprof.goruntime.dump import GoroutineDumper
+    from ebpfprof.goruntime.waits.dump import GoroutineDumper
     from ebpfprof.process.file_opener import FileOpener
     from ebpfprof.process.process import Target
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import printable
 from ebpfprof.export.tables.heap_growth import MemoryPlace
-from ebpfprof.goruntime.heap_buckets import HeapBuckets, require_profile
-from ebpfprof.goruntime.live_memory import LiveMemoryReader
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, require_profile
+from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
 from ebpfprof.profile.growth import Growing, Growth
 from ebpfprof.profile.heap_growth import in_use
 from ebpfprof.profilers.heap import buckets

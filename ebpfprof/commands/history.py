@@ -1,4 +1,4 @@
-"""`ebpfprof history`: what the agent recorded, of any time and of processes that are gone."""
+"""`ebpfprof history`: what the agent recorded, of any time, also of processes that have ended."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebpfprof.commands.parameter_types import Duration, OneOf, Pid
-from ebpfprof.commands.recording_options import (
+from ebpfprof.commands.parameter_types import PID, duration, list_of, one_of
+from ebpfprof.commands.shared_options import (
     FORCE_OPTION,
     IDLE_OPTION,
+    config_option,
     format_for,
     format_option,
-    list_of,
+    json_option,
     output_option,
     require_one_for_stdout,
 )
@@ -39,9 +40,8 @@ _NS = 1_000_000_000
 def _kinds(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
     from ebpfprof.profilers.registry import kinds_to_choose
 
-    chosen: list[str] = list_of(OneOf([kind.name for kind in kinds_to_choose()]))(
-        ctx, param, values
-    )
+    names = [kind.name for kind in kinds_to_choose()]
+    chosen: list[str] = list_of(one_of(names))(ctx, param, values)
     return chosen
 
 
@@ -51,7 +51,7 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
         field,
         metavar="NAME",
         multiple=True,
-        help=f"Only processes in {what} that is called so, or fits the shell pattern.",
+        help=f"Only processes in {what} that matches NAME (shell patterns allowed).",
     )
 
 
@@ -59,23 +59,23 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
 @click.option(
     "--since",
     metavar="TIME",
-    help="From when on: 03:00, '2026-11-25 03:00', 'yesterday 03:00', 2h (ago).  [default: an "
-    "hour before the end]",
+    help="Begin: 03:00, '2026-11-25 03:00', 'yesterday 03:00', 2h (ago).  [default: an hour before "
+    "the end]",
 )
-@click.option("--until", metavar="TIME", help="Until when, in the same ways.  [default: now]")
-@click.option("--at", metavar="TIME", help="The five minutes before a time, and those after it.")
+@click.option("--until", metavar="TIME", help="End, in the same formats.  [default: now]")
+@click.option("--at", metavar="TIME", help="From five minutes before TIME to five minutes after.")
 @name_option(
-    help="Services or commands that are called so, or fit the shell pattern; may be given several "
-    "times. Without any choice: a list of all."
+    help="Services or commands that match NAME (shell patterns allowed); may be repeated. Without "
+    "any selection: a list of all."
 )
 @click.option(
     "-p",
     "--pid",
     "pids",
-    callback=list_of(Pid()),
+    callback=list_of(PID),
     metavar="PID[,PID...]",
     multiple=True,
-    help="Processes that had this id.",
+    help="Processes that had this pid.",
 )
 @_pattern_option("--namespace", "namespaces", "a namespace")
 @_pattern_option("--pod", "pods", "a pod")
@@ -86,7 +86,7 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
     callback=_kinds,
     metavar="KIND[,KIND...]",
     multiple=True,
-    help="Which profiles.  [default: all that there are]",
+    help="Profiles to show.  [default: all]",
 )
 @format_option(PROFILES, default="tables on the terminal", help="Write the merged profiles.")
 @output_option(default="SERVICE-DATE-TIME.KIND.SUFFIX")
@@ -95,28 +95,22 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
 @click.option(
     "--compare",
     "compare_s",
-    type=Duration(),
+    type=duration(),
     metavar="TIME",
-    help="Show what changed since so long before: 1h, 24h.",
+    help="Compare with the same span, TIME earlier: 1h, 24h.",
 )
 @click.option(
     "--compare-with",
     metavar="TIME",
-    help="The same, against the time of the same length that begins then.",
+    help="Compare with a span of the same length that begins at TIME.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with all files.")
-@click.option(
-    "--config",
-    type=click.Path(),
-    metavar="FILE",
-    help="The agent's settings, which name the folder.  [default: /etc/ebpfprof/agent.toml, if it "
-    "is there]",
-)
+@json_option(help="Print the list as JSON, with all files.")
+@config_option(help="The agent's settings, which have the folder.")
 @click.option(
     "--path",
     type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
-    help=f"The folder itself: path in [ring] of the settings.  [default: {_FOLDER}]",
+    help=f"The folder: path in [ring] of the settings.  [default: {_FOLDER}]",
 )
 def command(
     since: str | None,
@@ -138,11 +132,11 @@ def command(
     config: str | None,
     path: Path | None,
 ) -> None:
-    """Show what was recorded by the agent: of any time, also of processes that are gone.
+    """Show what the agent recorded, of any time, also of processes that have ended.
 
-    Without a choice of processes it lists those of that time. Else it adds up their windows and
-    shows them as `attach` does, writes them, or compares them with another time. It says what was
-    not watched, and why. Times are local.
+    Without a selection it lists the processes of that time. With one, it merges their profiles and
+    shows them as `attach` does, writes them, or compares them with another time. It reports what
+    was not recorded, and why. Times are local.
 
     \b
     Examples:
@@ -160,20 +154,20 @@ def command(
     from ebpfprof.ring.reader import RingArchive
 
     if compare_s is not None and compare_with is not None:
-        raise click.UsageError("--compare and --compare-with name two times: choose one.")
+        raise click.UsageError("--compare and --compare-with exclude each other: choose one.")
     is_compared = compare_s is not None or compare_with is not None
     chosen = Selection(names, pids, namespaces, pods, containers)
     writes = bool(format_name or output)
     if as_json and (writes or is_compared):
-        raise click.UsageError("--json prints the list: leave out -o, -f and the comparison.")
+        raise click.UsageError("--json prints the list: omit -o, -f and the comparison.")
     if chosen.is_all and (writes or is_compared):
-        raise click.UsageError("Say of which service: --name NAME.")
+        raise click.UsageError("Choose a service: --name NAME.")
     formats = DIFFERENCES if is_compared else PROFILES
     made = format_for(format_name, output, default="pprof", formats=formats) if writes else ""
     if made not in ("", *formats):
         raise click.UsageError(f"A comparison can't be written as {made}.")
     if hide_idle and made == "pprof":
-        raise click.UsageError("A pprof file always holds everything: leave out --hide-idle.")
+        raise click.UsageError("A pprof file always has all samples: omit --hide-idle.")
     span, base = _spans(since, until, at, compare_s, compare_with)
     with RingArchive(_folder(config, path)) as reader:
         if reader.warning:
@@ -192,10 +186,10 @@ def command(
 
 
 def _folder(config: str | None, path: Path | None) -> Path:
-    """The folder of the ring. Raises BadConfig, click.UsageError."""
+    """The folder of the local ring. Raises BadConfig, click.UsageError."""
     if path is not None:
         if config is not None:
-            raise click.UsageError("--config and --path both name the folder: choose one.")
+            raise click.UsageError("--config and --path exclude each other: choose one.")
         return path
     from ebpfprof.agent.settings_file import load
 
@@ -209,17 +203,17 @@ def _spans(
     compare_s: float | None,
     compare_with: str | None,
 ) -> tuple[Span, Span | None]:
-    """The time that is asked for, and that to compare it with. Raises click.UsageError."""
+    """The time span, and the one to compare with. Raises click.UsageError."""
     now_s = time.time()
     if at is not None and (since is not None or until is not None):
-        raise click.UsageError("--at stands for --since and --until: leave them out.")
+        raise click.UsageError("--at replaces --since and --until: omit them.")
     try:
         if at is not None:
             at_ns = time_of(at, now_s)
             around_ns = round(_AROUND_S * _NS)
             span = max(0, at_ns - around_ns), min(round(now_s * _NS), at_ns + around_ns)
             if span[0] >= span[1]:
-                raise ValueError(f"--at {printable(at)} is still to come.")
+                raise ValueError(f"--at {printable(at)} is in the future.")
         else:
             span = span_of(since, until, now_s, default_s=_DEFAULT_S)
         before_ns = None

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ebpfprof.commands.shared_options import json_option
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
 from ebpfprof.commands.verb import Verb
-from ebpfprof.console.columns import GAP, Column, Line, aligned, beginning, cells_of
+from ebpfprof.console.columns import GAP, Line, TextColumn, aligned, beginning, cells_of
 from ebpfprof.console.text import listed, printable, quantity
 
 if TYPE_CHECKING:
@@ -35,22 +36,23 @@ _COLOR_OF_SOME = "yellow"
 
 
 @click.command("list", cls=Verb)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs to read.")
+@json_option()
 @click.option(
     "--all",
     "show_all",
     is_flag=True,
-    help="Also show processes of other programs, which can have some of the profiles only.",
+    help="Also show programs in other languages, which can have some of the profiles.",
 )
 @name_option(
-    help="Only processes whose command or executable is called so, or fits the shell pattern."
+    help="Only processes whose command or executable matches NAME (shell patterns allowed); may be "
+    "repeated."
 )
 def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """List the Go processes here, and whether they can be profiled.
 
-    CPU is the share of one processor over half a second, Memory the resident set. Goroutines are
-    counted in the memory of the process, without the runtime's own; "-" where that can't be read.
-    Without root it sees your own processes only, and reports the number of the others.
+    CPU is the share of one processor over half a second, Memory the resident set. Goroutines
+    excludes the runtime's own; "-" if it can't be read. Without root, it lists only your own
+    processes, and reports the number of the others.
 
     \b
     Examples:
@@ -183,7 +185,7 @@ def render(
     if room >= _MIN_COMMAND:
         commands = (printable(process.command or f"[{process.name}]") for process in processes)
         texts["Command"] = [_cut(command, room) for command in commands]
-    columns = [Column(name, name in _NUMBERS) for name in texts]
+    columns = [TextColumn(name, name in _NUMBERS) for name in texts]
     rows = [
         [
             [Line(text, _COLORS.get(text, _COLOR_OF_SOME) if name == "Profiles" else "")]

@@ -13,10 +13,10 @@ from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.export import memory_json
 from ebpfprof.export.tables import memory
-from ebpfprof.goruntime.memory_reader import read_memory
+from ebpfprof.goruntime.heap.memory_reader import read_memory
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.process.process import Target
-from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer import GoBinary, SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
@@ -49,7 +49,7 @@ class MemoryReports:
     def _text(self, pid: int) -> str:
         with Target(pid, self._files) as target:
             try:
-                with target.allowance, ElfFile.open(target.exe_fd, target.allowance) as elf:
+                with target.allowance, target.open_elf() as elf:
                     binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
                     found, now_s = read_memory(target, binary), time.time()
             except (SymbolizerError, struct.error) as error:

@@ -21,7 +21,7 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.system.signals import Signals, interruptible
-from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer import GoBinary, SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
@@ -63,7 +63,7 @@ class MemoryWatch:
     def _opened(self, pid: int, held: ExitStack) -> _Watched:
         target = held.enter_context(Target(pid, self._files))
         try:
-            elf = held.enter_context(ElfFile.open(target.exe_fd, target.allowance))
+            elf = held.enter_context(target.open_elf())
             binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
             memory = held.enter_context(Memory(target))
             try:

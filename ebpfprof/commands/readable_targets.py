@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
-from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.plugin_warning import plugin_warning
 from ebpfprof.goruntime.process import for_user, inspect
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target
 from ebpfprof.system.open_files import too_many
 from symbolizer import SymbolizerError

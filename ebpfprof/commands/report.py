@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ebpfprof.commands.recording_options import (
+from ebpfprof.commands.shared_options import (
     FORCE_OPTION,
     IDLE_OPTION,
     format_for,
@@ -24,15 +24,15 @@ from ebpfprof.export.formats import PROFILES
 @format_option(
     PROFILES,
     default="text",
-    help="What to make of it. html is a flame graph in a file that needs nothing else.",
+    help="Output format. html is a flame graph in a self-contained file.",
 )
 @output_option(default="stdout")
 @FORCE_OPTION
 @click.option(
     "--sample-type",
     metavar="NAME",
-    help="Which of the profile's values to show, such as contentions, delay, inuse_space.  "
-    "[default: the last one]",
+    help="The value to show, such as contentions, delay or inuse_space.  [default: the profile's "
+    "last]",
 )
 @IDLE_OPTION
 @source_option
@@ -47,8 +47,8 @@ def command(
 ) -> None:
     """Show a saved profile, or write it in another format.
 
-    FILE is any pprof file, - is standard input: ours, one of Go's own (also heap and goroutine
-    profiles), or one of another tool.
+    FILE is any pprof file: from ebpfprof, from Go itself, or from another tool. - is standard
+    input.
 
     \b
     Examples:
@@ -93,10 +93,10 @@ def command(
 
 
 def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:
-    """Raise click.UsageError for options that would leave something out of a pprof file."""
+    """Raise click.UsageError for options that would omit something from a pprof file."""
     for option, given in (("--hide-idle", hide_idle), ("--sample-type", sample_type)):
         if given and format_name == "pprof":
             raise click.UsageError(
-                f"{option} is for what people read: a pprof file always holds everything. Leave "
-                "it out, or choose another format with -f."
+                f"{option} is not for pprof files, which always have everything. Omit it, or "
+                "choose another format with -f."
             )

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ebpfprof.commands.recording_options import (
-    RecordingCommand,
-    duration_option,
-    writing_options,
-)
+from ebpfprof.commands.recording_options import RecordingCommand
+from ebpfprof.commands.shared_options import duration_option, writing_options
 from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram, to_type
 
@@ -40,14 +37,14 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
 )
 @duration_option(
     default=None,
-    help="Record only the first TIME; the program goes on.  [default: until it ends]",
+    help="Record only the first TIME; the program continues.  [default: until it ends]",
 )
 @click.option(
     "--user",
     "user_name",
     metavar="NAME",
-    help="Run the program as this user, with its groups and home.  [default: the user that calls "
-    "ebpfprof]",
+    help="Run the program as this user, with the user's groups and home.  [default: the user who "
+    "runs ebpfprof]",
 )
 @writing_options
 def command(
@@ -60,13 +57,13 @@ def command(
 ) -> int:
     """Start a program and profile it from its first instruction.
 
-    The program has stdin and stdout to itself; ebpfprof writes to stderr. Ctrl-C ends the program,
-    and ebpfprof writes what was recorded; it passes other signals on to the program. The exit
-    status is the program's, 128 + N if signal N ended it; unless something was wrong with the
-    profile. The program runs as the user that calls ebpfprof, under sudo as root: see --user.
+    stdin and stdout belong to the program; ebpfprof writes to stderr. Ctrl-C ends the program, and
+    ebpfprof writes the profiles; it forwards other signals to the program. The exit status is the
+    program's, 128 + N if signal N ended it, unless recording failed. The program runs as the user
+    who runs ebpfprof, under sudo as root: see --user.
 
-    If the program replaces itself by another one (env, nice, sh -c), ebpfprof follows it until the
-    first Go program begins. It does not profile child processes.
+    If the program calls exec (env, nice, sh -c), ebpfprof follows it until the first Go program
+    starts. It does not profile child processes.
 
     \b
     Examples:
@@ -122,9 +119,7 @@ class _Plan:
 
 def _refuse_contradictions(output: Path | None) -> None:
     if str(output) == "-":
-        raise click.UsageError(
-            "-o -: standard output is the program's own. Give the name of a file."
-        )
+        raise click.UsageError("-o -: standard output belongs to the program. Use -o FILE.")
 
 
 def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`ebpfprof serve`: answer as net/http/pprof would, for programs that have none, and as a page."""
+"""`ebpfprof serve`: net/http/pprof and a web page for processes that lack them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebpfprof.commands.parameter_types import Duration, OneOf
+from ebpfprof.commands.parameter_types import OneOf, WrongValue, duration
 from ebpfprof.commands.recording_options import RecordingCommand
+from ebpfprof.commands.shared_options import last_option
 from ebpfprof.commands.source_option import opened_sources, source_option
-from ebpfprof.commands.target_options import target_options
+from ebpfprof.commands.target_options import ALL_GO_ALONE, NO_PROCESS_CHOSEN, target_options
 from ebpfprof.errors import to_type
 
 if TYPE_CHECKING:
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
     from ebpfprof.server.trace_child import TraceSettings
 
 _CAPACITY = 64
-_MOST_LAST_S = 3600.0
 _MIN_TOKEN = 16
 _MAX_TOKEN = 4096
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> Address:
-    from ebpfprof.server.listener import parse_address
+    from ebpfprof.server.listener import ADDRESS
 
     try:
-        return parse_address(value)
+        address: Address = ADDRESS.parse(value)
     except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+        raise WrongValue(str(error), ctx, param) from error
+    return address
 
 
 def _following(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator for --all-go, which may find none: processes that start later are served, too."""
+    """A decorator for --all-go, which also serves processes that start later."""
 
     @functools.wraps(command)
     def with_following(
@@ -50,14 +51,9 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
         **values: Any,  # noqa: ANN401 - click's
     ) -> Any:  # noqa: ANN401 - click's
         if all_go and (pids or names):
-            raise click.UsageError(
-                "--all-go takes every Go process already: leave out --pid and --name."
-            )
+            raise click.UsageError(ALL_GO_ALONE)
         if not (pids or names or containers or all_go):
-            raise click.UsageError(
-                "Name the processes: PID, --name NAME, --container ID or --all-go. To see which "
-                f"there are:{to_type('ebpfprof list')}"
-            )
+            raise click.UsageError(NO_PROCESS_CHOSEN)
         followed = tuple(containers) if all_go else ()
         return command(
             *args,
@@ -83,7 +79,8 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="HOST:PORT|unix:PATH",
     default="127.0.0.1:6060",
     show_default=True,
-    help="Where to listen; port 0 takes a free one. Other than on loopback, a token is needed.",
+    help="Address to listen on; port 0 takes a free port. Other addresses than loopback need a "
+    "token.",
 )
 @click.option(
     "--token-file",
@@ -95,39 +92,35 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
     "--token",
     "token_mode",
     type=OneOf(["auto"]),
-    help="auto: make up a token, and print it.",
+    help="auto: generate a token and print it.",
 )
 @click.option(
     "--continuous",
     is_flag=True,
-    help="Record all the time, not only while requests wait.",
+    help="Record all the time, not only during requests.",
 )
 @click.option(
     "--window",
     "interval_s",
-    type=Duration(1, 3600),
+    type=duration(1, 3600),
     metavar="TIME",
     default=5,
     show_default=True,
-    help="The length of a step of the page's timeline.",
+    help="Resolution of the page's timeline.",
 )
 @click.option(
     "--retention",
     "retention_s",
-    type=Duration(10, 86400),
+    type=duration(10, 86400),
     metavar="TIME",
     default=600,
     show_default=True,
-    help="How far back the page's timeline goes.",
+    help="Length of the page's timeline.",
 )
-@click.option(
-    "--last",
-    "last_s",
-    type=Duration(most_s=_MOST_LAST_S),
-    metavar="TIME",
-    help="Also record an execution trace of each Go process (of four at most), all the time, of "
-    "which the last seconds are kept: /debug/pprof/trace?last gives them, and a button on the "
-    "page. The profiles and the trace have half of --max-overhead each.",
+@last_option(
+    help="Also record an execution trace of each Go process (at most four), all the time, and keep "
+    "its last TIME: /debug/pprof/trace?last returns it, as does a button on the page. The profiles "
+    "and the trace each get half of --max-overhead."
 )
 @source_option
 def command(
@@ -144,24 +137,24 @@ def command(
     source: tuple[str, ...],
     options: Options,
 ) -> None:
-    """Answer as net/http/pprof does, for processes that have none; with a page at /.
+    """Serve net/http/pprof for processes that lack it, and a web page at /.
 
-    /debug/pprof/ has the profiles that are recorded (`profile` is the CPU profile), goroutine,
-    cmdline and symbol; of several processes, each has its own below /proc/PID/debug/pprof/.
-    /metrics is for Prometheus.
+    /debug/pprof/ has the recorded profiles (`profile` is the CPU profile), goroutine, cmdline and
+    symbol. With several processes, each has its own below /proc/PID/debug/pprof/. /metrics is for
+    Prometheus.
 
-    A process is recorded while a request waits. With ?seconds=N that is for N seconds. Without,
-    profiles of sums, such as block and mutex, hold all that was recorded of the process so far. It
-    is recorded for 5 seconds before the answer, if it was not being recorded, and for 2 minutes
-    after, so that regular requests miss nothing. With --continuous it is recorded all the time.
-    Goroutines are read when they are asked for, without a recording.
+    A process is recorded during requests. With ?seconds=N, a request records for N seconds.
+    Without, profiles of sums, such as block and mutex, hold everything recorded of the process so
+    far. If the process was not being recorded, the response takes 5 seconds. The process is
+    recorded for 2 more minutes, so that regular requests miss nothing. With --continuous it is
+    recorded all the time. Goroutines are read on request, without a recording.
 
-    The page groups by lock where mutex is recorded. What is scraped has labels of locks only with
+    The page groups by lock if mutex is recorded. Profiles have labels of locks only with
     ?labels=lock, or with --lock-labels.
 
-    On loopback, root and the user who typed sudo are answered. Other users need a token:
-    --token-file, and then ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is
-    for the user who typed sudo.
+    On loopback, only root and the user who called sudo get responses. Other users need a token: use
+    --token-file, and ?token=TOKEN or the header Authorization: Bearer TOKEN. A unix socket is for
+    the user who called sudo.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The option --source: folders whose source files may be shown with a profile."""
+"""The option --source: folders with source files to show with a profile."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ source_option = click.option(
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="Show lines of source files below this folder (may be repeated): those that the profile "
-    "names and a few around them, as far as the user who typed sudo may read them. Without it, no "
-    "text of a file is shown.",
+    help="Show source code below DIR in HTML: the lines in the profile and a few around them, if "
+    "the user who called sudo may read the file. May be repeated.",
 )
 
 
 def require_html_for(folders: tuple[str, ...], format_name: str) -> None:
     """Raise click.UsageError for --source without an HTML file to put the lines into."""
     if folders and format_name != "html":
-        raise click.UsageError("--source is for HTML files: add -f html, or leave it out.")
+        raise click.UsageError("--source needs HTML: add -f html.")
 
 
 @contextmanager

@@ -9,16 +9,21 @@ from typing import Any
 
 import click
 
-from ebpfprof.commands.parameter_types import Pid
-from ebpfprof.commands.recording_options import list_of
+from ebpfprof.commands.parameter_types import PID, WrongValue, list_of
 from ebpfprof.errors import to_type
+from ebpfprof.settings.values import TextValue, refused
 
 MIN_CONTAINER_ID = 6
 _PID_ARGUMENTS = "ebpfprof.pid_arguments"
+ALL_GO_ALONE = "--all-go selects every Go process: omit --pid and --name."
+NO_PROCESS_CHOSEN = (
+    "Choose processes: PID, --name NAME, --container ID or --all-go. To list them:"
+    f"{to_type('ebpfprof list')}"
+)
 
 
 def keep_libraries_to_one_thread() -> None:
-    """Call this before numpy is imported by a process that gives up rights later.
+    """Call this before numpy is imported, in a process that drops rights later.
 
     numpy starts OpenBLAS, whose threads would keep the rights.
     """
@@ -43,7 +48,9 @@ def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Call
             **values: Any,  # noqa: ANN401 - click's own
         ) -> Any:  # noqa: ANN401 - click's own
             keep_libraries_to_one_thread()
-            return command(*args, pids=_found(pids, names, containers, all_go, required), **values)
+            return command(
+                *args, pids=_selected(pids, names, containers, all_go, required), **values
+            )
 
         for option in reversed(_OPTIONS):
             with_targets = option(with_targets)
@@ -52,20 +59,15 @@ def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Call
     return decorate
 
 
-def _found(
+def _selected(
     pids: list[int], names: list[str], containers: list[str], all_go: bool, required: bool
 ) -> list[int]:
     if all_go and (pids or names):
-        raise click.UsageError(
-            "--all-go takes every Go process already: leave out --pid and --name."
-        )
+        raise click.UsageError(ALL_GO_ALONE)
     if not (pids or names or containers or all_go):
         if not required:
             return []
-        raise click.UsageError(
-            "Name the processes: PID, --name NAME, --container ID or --all-go. To see which there "
-            f"are:{to_type('ebpfprof list')}"
-        )
+        raise click.UsageError(NO_PROCESS_CHOSEN)
     from ebpfprof.discovery.processes import find
     from ebpfprof.process.process import require_process
 
@@ -75,31 +77,28 @@ def _found(
 
 
 def _keep_arguments(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> None:
-    """A callback that keeps the pids without --pid for its callback, which comes later."""
-    ctx.meta[_PID_ARGUMENTS] = list_of(Pid())(ctx, param, values)
+    """A callback that keeps the pids without --pid for the callback of --pid."""
+    ctx.meta[_PID_ARGUMENTS] = list_of(PID)(ctx, param, values)
 
 
 def _pids(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[int]:
-    """A callback: the pids of --pid, behind those without it."""
-    return list(dict.fromkeys([*ctx.meta[_PID_ARGUMENTS], *list_of(Pid())(ctx, param, values)]))
+    """A callback: the pids without --pid, then those with it."""
+    return list(dict.fromkeys([*ctx.meta[_PID_ARGUMENTS], *list_of(PID)(ctx, param, values)]))
 
 
 def _container_ids(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    ids: list[str] = list_of(click.STRING)(ctx, param, values)
-    for each in ids:
-        if len(each) < MIN_CONTAINER_ID:
-            raise click.BadParameter(
-                f"Give at least the first {MIN_CONTAINER_ID} characters of the container's id.",
-                ctx,
-                param,
-            )
+    ids: list[str] = list_of(TextValue(may_be_empty=True))(ctx, param, values)
+    for text in ids:
+        if len(text) < MIN_CONTAINER_ID:
+            wants = f"at least the first {MIN_CONTAINER_ID} characters of a container id"
+            raise WrongValue(str(refused(wants, text)))
     return ids
 
 
 def names_of(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
     """A callback that refuses an empty name."""
     if "" in values:
-        raise click.BadParameter("An empty name fits no process.", ctx, param)
+        raise WrongValue(str(refused("a name", "")))
     return list(values)
 
 
@@ -126,11 +125,11 @@ _OPTIONS = (
         callback=_pids,
         metavar="PID[,PID...]",
         multiple=True,
-        help="Process to profile; may be given several times, and without --pid, too.",
+        help="Process to profile; may be repeated. PID alone works, too.",
     ),
     name_option(
         help="Processes whose command or executable matches NAME (shell patterns allowed); may be "
-        "given several times."
+        "repeated."
     ),
     click.option(
         "--container",
@@ -138,8 +137,8 @@ _OPTIONS = (
         callback=_container_ids,
         metavar="ID",
         multiple=True,
-        help=f"Go processes in the container whose id begins so (at least {MIN_CONTAINER_ID} "
-        "characters); with --name only those of that name.",
+        help="Go processes in the container whose id begins with ID (at least "
+        f"{MIN_CONTAINER_ID} characters); with --name, only those that match NAME.",
     ),
     click.option(
         "--all-go",

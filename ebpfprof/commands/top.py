@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebpfprof.commands.parameter_types import Duration
-from ebpfprof.commands.recording_options import RecordingCommand, duration_option
+from ebpfprof.commands.parameter_types import Typed, duration
+from ebpfprof.commands.recording_options import RecordingCommand
+from ebpfprof.commands.shared_options import duration_option, json_option, last_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.console.text import printable
 from ebpfprof.errors import to_type
+from ebpfprof.settings.values import NumberValue
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
@@ -31,7 +33,6 @@ _LAST_ROWS = 10
 _BATCH_ROWS = 20
 _TICK_S = 0.1
 _KEY = "T"  # ebpfprof.top.tracing
-_MOST_LAST_S = 3600.0
 _TRACE_BYTES = 64 << 20
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3600.0
 
@@ -41,42 +42,33 @@ _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3600.0
 @click.option(
     "--interval",
     "interval_s",
-    type=Duration(_SHORTEST_WAIT_S, _LONGEST_WAIT_S),
+    type=duration(_SHORTEST_WAIT_S, _LONGEST_WAIT_S),
     metavar="TIME",
     default=2.0,
     show_default=True,
-    help="The time between two tables, which the rates of the later one are of.",
+    help="Refresh interval; rates are averages over it.",
 )
-@duration_option(default=None, help="End after so long; else at q or Ctrl-C.")
+@duration_option(default=None, help="End after TIME.  [default: at q or Ctrl-C]")
 @click.option(
     "--hide-idle/--show-idle",
     default=True,
     show_default=True,
-    help="Leave out waits for work (idle workers, tickers, servers that listen); a line above the "
-    "table says how much that was.",
+    help="Hide idle waits (workers without work, tickers, listening servers); a line above the "
+    "table has their total.",
 )
 @click.option(
     "--batch",
     "batches",
-    type=click.IntRange(min=1),
+    type=Typed(NumberValue(1)),
     metavar="N",
-    help="Print N tables one after the other instead of taking the screen. Where stdout or stdin "
-    "is no terminal, tables are printed until the end.",
+    help="Print N tables one after the other instead of a live table. If stdout or stdin is no "
+    "terminal, tables are printed until the end.",
 )
 @click.option("--once", is_flag=True, help="Print one table: --batch 1.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print each time all tables as a JSON document in one line (docs/top.schema.json).",
-)
-@click.option(
-    "--last",
-    "last_s",
-    type=Duration(most_s=_MOST_LAST_S),
-    metavar="TIME",
-    help=f"Also record an execution trace, of which the last seconds are kept; {_KEY} writes them. "
-    "The profiles and the trace have half of --max-overhead each.",
+@json_option(help="Print all tables as JSON, one line per interval (docs/top.schema.json).")
+@last_option(
+    help=f"Also record an execution trace and keep its last TIME; {_KEY} writes it. The profiles "
+    "and the trace each get half of --max-overhead."
 )
 def command(
     pids: list[int],
@@ -91,9 +83,10 @@ def command(
 ) -> None:
     """Show live where goroutines wait, how long, and for what; or which code uses the processor.
 
-    Keys: ? shows all keys, q ends. A tab, or its letter, for each profile; d, c, m, n or a click on
-    a heading sort, r reverses, / searches, i shows idle waits, Enter shows the stacks of a row and
-    how it went, p pauses, w writes pprof files of all since the start, T an execution trace.
+    Keys: ? shows all keys, q quits. Each profile has a tab, and a letter that opens it; d, c, m, n
+    or a click on a heading sort, r reverses, / searches, i shows idle waits, Enter shows the stacks
+    and the history of a row, p pauses, w writes pprof files of all since the start, T an execution
+    trace.
 
     \b
     Examples:
@@ -176,9 +169,9 @@ def _require_trace_is_possible(pids: list[int], *, is_screen: bool) -> None:
 
 
 def _is_for_screen() -> bool:
-    """Whether there is a terminal to take. Raises LibraryMissing if textual is not installed."""
+    """Whether there is a terminal to take. Raises EbpfprofError if textual is not installed."""
     from ebpfprof.console.terminal import is_terminal, say
-    from ebpfprof.errors import LibraryMissing
+    from ebpfprof.errors import EbpfprofError
 
     if not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
         return False
@@ -186,7 +179,7 @@ def _is_for_screen() -> bool:
         say("The live table needs a terminal in UTF-8, so tables are printed.", err=True)
         return False
     if find_spec("textual") is None:
-        raise LibraryMissing(
+        raise EbpfprofError(
             "The live table needs the Python package textual, which is not installed: install it "
             "(pip install textual), or print tables with --once or --batch N."
         )

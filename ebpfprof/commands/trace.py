@@ -1,4 +1,4 @@
-"""`ebpfprof trace`: what ran when, why it stopped, who made it go on."""
+"""`ebpfprof trace`: an execution trace of a program."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from ebpfprof.commands.parameter_types import Duration, Number, OneOf
-from ebpfprof.commands.recording_options import (
+from ebpfprof.commands.parameter_types import OneOf, Typed, duration, with_setting
+from ebpfprof.commands.shared_options import (
     ALLOW_UNKNOWN_GO_OPTION,
     FORCE_OPTION,
+    QUIET_OPTION,
     duration_option,
+    last_option,
     output_option,
 )
 from ebpfprof.commands.target_options import target_options
-from ebpfprof.commands.until_wait import LEAST_S, UntilWait, UntilWaitType
+from ebpfprof.commands.until_wait import LEAST_S, UNTIL_WAIT, UntilWait
 from ebpfprof.commands.verb import Verb
 from ebpfprof.errors import Aborted
 from ebpfprof.export.formats import TIMELINES
+from ebpfprof.settings.recording import MAX_OVERHEAD
+from ebpfprof.settings.values import NumberValue
 
 _USUAL_S = 5.0
-_MOST_LAST_S = 3600.0
 _LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
 _BUFFER_MB = 64
-_MAX_OVERHEAD = 5.0
-"""A trace lasts seconds, and its pauses hide what it is for: the 1 % of profiles is too little."""
+_MAX_OVERHEAD = 5
+"""More than for profiles: a trace lasts seconds, and each pause hides what happened."""
 _FREE_NS = 100e6
-"""Of CPU time, once, besides the default bound. In the usual 5 s it is 2 % of a processor.
+"""Free CPU time, once, besides the default bound: 2 % of a processor in the usual 5 s.
 
-A program that uses a tenth of a processor is recorded whole, even at 20 % of its CPU time.
+So a program that uses a tenth of a processor is recorded whole, even at 20 % of its CPU time.
 """
 _FEW_WAITS, _MANY_WAITS = 1, 10
-"""Sentences and rows of who waits for whom; one of each takes about ten lines at 80 columns."""
+"""Rows of the table of waits; one row and its sentence take about ten lines at 80 columns."""
 
 
 @click.command("trace", cls=Verb)
 @target_options()
 @duration_option(
     default=None,
-    help="How long to record; Ctrl-C ends it earlier and writes what there is.  [default: 5s; "
-    "with --last until Ctrl-C]",
+    help="How long to record; Ctrl-C ends it earlier and writes the trace.  [default: 5s; with "
+    "--last until Ctrl-C]",
 )
 @output_option(default="COMMAND-PID-DATE-TIME.SUFFIX")
 @FORCE_OPTION
@@ -51,90 +54,81 @@ _FEW_WAITS, _MANY_WAITS = 1, 10
     "--format",
     "format_name",
     type=OneOf(TIMELINES),
-    help="What to write: go for `go tool trace`, perfetto for ui.perfetto.dev, html for a page "
-    "that needs nothing else.  [default: as FILE's name ends, else go]",
+    help="Output format: go for `go tool trace`, perfetto for ui.perfetto.dev, html for a "
+    "self-contained page.  [default: from FILE's ending, else go]",
 )
 @click.option(
     "--exact-starts",
     is_flag=True,
     help="Also probe the moment when a goroutine begins to run: exact scheduling latencies, for "
-    "half as much overhead again.",
+    "1.5 times the overhead.",
 )
-@click.option(
-    "--last",
-    "last_s",
-    type=Duration(most_s=_MOST_LAST_S),
-    metavar="TIME",
-    help="Keep only what happened last, until Ctrl-C, SIGTERM or a condition; then write it. "
-    "SIGUSR1 or SIGUSR2 writes it, too, and goes on.",
+@last_option(
+    help="Keep only the last TIME, until Ctrl-C, SIGTERM or a condition; then write it. SIGUSR1 or "
+    "SIGUSR2 also writes it, and recording continues."
 )
 @click.option(
     "--until-wait",
     "until_waits",
-    type=UntilWaitType(),
+    type=Typed(UNTIL_WAIT),
     multiple=True,
     metavar="[WHAT=]TIME",
-    help="End when a goroutine has waited that long for a lock, or for WHAT: a wait reason as in "
-    "Go's tracebacks ('chan receive=2s'), runnable (for a processor), syscall, or a function on "
-    "the stack of one that waits (main.handle=1s). Waits of idle goroutines for work don't count, "
-    f"unless the function that waits is named. At least {LEAST_S * 1e3:g}ms; may be given several "
-    "times.",
+    help="End when a goroutine has waited TIME for a lock, or for WHAT: a wait reason of Go's "
+    "tracebacks ('chan receive=2s'), runnable (waiting for a processor), syscall, or a function on "
+    "its stack (main.handle=1s). Idle waits don't count, unless the waiting function is named. "
+    f"TIME is at least {LEAST_S * 1e3:g}ms. May be repeated.",
 )
 @click.option(
     "--until-goroutines",
-    type=Number(1, 1 << 30),
+    type=Typed(NumberValue(1, 1 << 30)),
     metavar="N",
-    help="End when there are more goroutines than that.",
+    help="End when there are more than N goroutines.",
 )
 @click.option(
     "--path",
     "path_of",
     metavar="G17|FUNCTION|KEY=VALUE|ADDRESS",
-    help="Also show what the time of a goroutine depended on, of those that begin with a function, "
-    "of those with a label, or of requests on a connection (10.0.0.2:4242: a peer; :8080: a local "
-    "port): themselves, the run queue, and what others did for whom they waited.",
+    help="Also show the critical path of a goroutine, of goroutines started by a function or with "
+    "a label, or of requests on a connection (10.0.0.2:4242: a peer; :8080: a local port).",
 )
 @click.option(
     "--from",
     "from_s",
-    type=Duration(may_be_0=True),
+    type=duration(may_be_0=True),
     metavar="TIME",
     default=0.0,
-    help="With --path: only from then on, since the trace's begin.  [default: all of it]",
+    help="With --path: begin TIME after the start of the trace.  [default: 0s]",
 )
 @click.option(
     "--to",
     "to_s",
-    type=Duration(),
+    type=duration(),
     metavar="TIME",
-    help="With --path: only until then, since the trace's begin.",
+    help="With --path: end TIME after the start of the trace.  [default: its end]",
 )
 @click.option(
     "--waits-for/--no-waits-for",
     default=None,
-    help="Show all of who waits for whom, how long, and for what in the end; circles are named; or "
-    "nothing of it.  [default: what stands out]",
+    help="Show the whole table of who waits for whom, how long and for what, with its cycles; or "
+    "none of it.  [default: the longest waits]",
 )
 @click.option(
     "--buffer",
     "buffer_mb",
-    type=Number(_LEAST_BUFFER_MB, _MOST_BUFFER_MB),
+    type=Typed(NumberValue(_LEAST_BUFFER_MB, _MOST_BUFFER_MB)),
     metavar="MB",
     default=_BUFFER_MB,
     show_default=True,
-    help="Memory for events that were not read yet; with --last, for all there are.",
+    help="Memory for events that are not yet read; with --last, for all events.",
 )
-@click.option(
-    "--max-overhead",
-    type=Number(0, 100, is_fraction=True),
-    metavar="PERCENT",
+@with_setting(
+    MAX_OVERHEAD,
     default=_MAX_OVERHEAD,
-    show_default=True,
-    help="How much of its CPU time the program may lose. Where recording all takes more, ebpfprof "
-    "records slices of the time, each whole. 0: all of the time. Without this option, the first "
-    f"{_FREE_NS / 1e6:g} ms of CPU time don't count.",
+    help="Allowed overhead, in percent of the program's CPU time. If recording everything costs "
+    "more, ebpfprof records complete slices of the time. 0: record all of the time. Without this "
+    f"option, the first {_FREE_NS / 1e6:g} ms of CPU time are free.",
 )
-@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say only where the file is.")
+@QUIET_OPTION
 @ALLOW_UNKNOWN_GO_OPTION
 def command(
     pids: list[int],
@@ -157,9 +151,9 @@ def command(
 ) -> None:
     """Record what each goroutine does, moment by moment: an execution trace.
 
-    It shows when goroutines ran, on which P and thread, when they were ready to and did not, what
-    they waited for, who woke them, system calls that blocked, garbage collections and stops of the
-    world; Go's own tracer need not be on.
+    It shows when goroutines ran, on which P and thread, when they were ready but not running, what
+    they waited for, who woke them, blocking system calls, garbage collections and stops of the
+    world. Go's own tracer can be off.
 
     \b
     Examples:
@@ -184,9 +178,9 @@ def command(
     from ebpfprof.tracing.recorder import TraceOptions
 
     if len(pids) != 1:
-        raise click.UsageError(f"A trace is of one process; {len(pids)} were chosen.")
+        raise click.UsageError(f"A trace is of one process, but {len(pids)} were chosen.")
     if path_of is None and (from_s or to_s is not None):
-        raise click.UsageError("--from and --to limit --path, which was not given.")
+        raise click.UsageError("--from and --to need --path.")
     if to_s is not None and to_s <= from_s:
         raise click.UsageError("--to must be later than --from.")
     if duration_s is None:
@@ -223,12 +217,12 @@ def command(
 
 
 def _most_waits(waits_for: bool | None) -> int:
-    """How many rows the table of who waits for whom has."""
+    """How many rows the table of waits has."""
     if waits_for is None:
         return _FEW_WAITS
     return _MANY_WAITS if waits_for else 0
 
 
 def _default_duration_s(*ends: object) -> float:
-    """Without another end, some seconds."""
-    return _USUAL_S if all(each is None for each in ends) else math.inf
+    """A few seconds, unless something else ends the trace."""
+    return _USUAL_S if all(end is None for end in ends) else math.inf

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.commands.recording_options import format_for
+from ebpfprof.commands.shared_options import format_for
 from ebpfprof.commands.trace_tables import Asked, TraceTables
 from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name

@@ -1,32 +1,35 @@
-"""What all verbs have in common: their help, and where the values of options come from.
+"""What all verbs have in common: their help, and the sources of their options.
 
-The command line beats the environment, that the user's configuration file, and that the one in
-/etc. A verb's own table beats what a file says for all verbs.
+The command line beats the environment, the environment beats the user's configuration file, and
+that beats the file in /etc. In a file, a verb's own table beats what is set for all verbs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
-from ebpfprof.commands.config_file import ConfigFile, config_files
+from ebpfprof.commands.config_file import config_files
+from ebpfprof.commands.parameter_types import WrongValue
 from ebpfprof.commands.short_help import fits, short_help
-from ebpfprof.console.quantities import similar
-from ebpfprof.console.text import printable
 from ebpfprof.errors import BadConfig
+from ebpfprof.settings.toml_file import TomlFile
+from ebpfprof.settings.values import SwitchValue, refused, sentence
 
 VERBS = (
     *("attach", "run", "trace", "list", "dump", "memory", "top", "serve"),
     *("agent", "history", "report", "diff", "doctor", "completion"),
 )
-"""In the order in which the help shows them; each is `command` in ebpfprof.commands.VERB."""
+"""In the order of the help. The code of each is `command` in ebpfprof.commands.VERB."""
 
 INTERNAL_VERBS: Final = ("served-trace",)
-"""What ebpfprof starts itself, which no help shows."""
+"""Verbs that ebpfprof itself starts; no help shows them."""
 
 _ALTERNATIVES: Final = (
     frozenset({"pid_arguments", "pids", "names", "containers", "all_go"}),
@@ -36,7 +39,7 @@ _ALTERNATIVES: Final = (
     frozenset({"since", "until", "at"}),
     frozenset({"compare_s", "compare_with"}),
 )
-"""Parameters of which one on the command line replaces what files and environment say of all."""
+"""Groups of parameters. One on the command line replaces the defaults of its whole group."""
 
 _SWITCH: Final = ("1", "true", "yes", "on", "0", "false", "no", "off")  # all known to click
 
@@ -68,7 +71,7 @@ class Verb(click.Command):
         return [*super().get_params(ctx), _HELP_ALL]
 
     def get_help(self, ctx: click.Context) -> str:
-        """What fits the screen; all of it for --help-all."""
+        """The help that fits the screen; all of it for --help-all."""
         text = super().get_help(ctx)
         return text if fits(text) or ctx.meta.get(_SHOWS_ALL) else short_help(self, ctx)
 
@@ -77,22 +80,25 @@ class Verb(click.Command):
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         typed = self._typed(ctx, args)
-        is_for_help = any(each.is_eager and each.name in typed for each in _options(self, ctx))
+        is_for_help = any(one.is_eager and one.name in typed for one in _options(self, ctx))
         defaults = {} if is_for_help else self._defaults(ctx)
         for group in (*_ALTERNATIVES, *self.alternatives()):
             if group & typed:
-                defaults = {name: each for name, each in defaults.items() if name not in group}
-        ctx.default_map = {name: value for name, (value, _) in defaults.items()}
+                defaults = {name: one for name, one in defaults.items() if name not in group}
+        ctx.default_map = {name: default.value for name, default in defaults.items()}
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
             name = (error.param and error.param.name) or ""
             if name in typed or name not in defaults:
                 raise
-            raise BadConfig(f"{defaults[name][1]}: {error.message}") from error
+            place = defaults[name].place()
+            if isinstance(error, WrongValue):
+                raise BadConfig(sentence(place, ValueError(error.message))) from error
+            raise BadConfig(f"{place}: {error.message}") from error
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
-        """Run the verb, once its output file can be written. Raises OutputError if it can't."""
+        """Run the verb after a check of its output file. Raises OutputError if that exists."""
         if output := ctx.params.get("output"):
             from ebpfprof.console.output_file import require_free_place
 
@@ -100,32 +106,43 @@ class Verb(click.Command):
         return super().invoke(ctx)
 
     def alternatives(self) -> Iterable[frozenset[str]]:
-        """Further groups of parameters of which the command line chooses."""
+        """Further groups of parameters that exclude each other, as _ALTERNATIVES has them."""
         return ()
 
     def _typed(self, ctx: click.Context, args: list[str]) -> set[str]:
         """The names of the parameters on the command line."""
         values, _, _ = self.make_parser(ctx).parse_args(list(args))
-        arguments = {each.name for each in self.get_params(ctx) if isinstance(each, click.Argument)}
+        arguments = {one.name for one in self.get_params(ctx) if isinstance(one, click.Argument)}
         return {
             name
             for name, value in values.items()
             if name not in arguments or (isinstance(value, str | tuple | list) and value)
         }
 
-    def _defaults(self, ctx: click.Context) -> dict[str, tuple[Any, str]]:
-        """By parameter: the value that replaces the default, and where it stands."""
+    def _defaults(self, ctx: click.Context) -> dict[str, _Default]:
+        """The values that replace the declared defaults, by parameter. Raises BadConfig."""
         options = settable(_options(self, ctx))
-        found: dict[str, tuple[Any, str]] = {}
+        defaults: dict[str, _Default] = {}
         for file in config_files():
-            for key, where, value in _settings(file, self.name or "", options):
-                found[options[key].name or ""] = (_value(value, options[key], where), where)
+            for path, value in _values(file, self.name or "", options):
+                option, place = options[path[-1]], partial(_place, file, path)
+                defaults[option.name or ""] = _Default(_for_click(value, option, place), place)
         for key, option in options.items():
-            if text := os.environ.get(variable(key)):
+            name = variable(key)
+            if text := os.environ.get(name):
                 if option.is_flag and text.lower() not in _SWITCH:
-                    raise BadConfig(f"{variable(key)}: The value must be 1 or 0.")
-                found[option.name or ""] = ((text,) if option.multiple else text, variable(key))
-        return found
+                    raise BadConfig(sentence(name, refused("1 or 0", text)))
+                value = (text,) if option.multiple else text
+                defaults[option.name or ""] = _Default(value, partial(str, name))
+        return defaults
+
+
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """A value from a file or the environment; `place` is how messages about it begin."""
+
+    value: Any
+    place: Callable[[], str]
 
 
 def variable(key: str) -> str:
@@ -134,43 +151,36 @@ def variable(key: str) -> str:
 
 
 def _options(command: click.Command, ctx: click.Context) -> list[click.Option]:
-    return [each for each in command.get_params(ctx) if isinstance(each, click.Option)]
+    return [one for one in command.get_params(ctx) if isinstance(one, click.Option)]
 
 
 def settable(options: Iterable[click.Option]) -> dict[str, click.Option]:
     """The options that can have a default in a file, by their long names without dashes."""
     return {
-        next(each for each in option.opts if each.startswith("--"))[2:]: option
+        next(name for name in option.opts if name.startswith("--"))[2:]: option
         for option in options
         if not option.is_eager
     }
 
 
-def _settings(
-    file: ConfigFile, verb: str, options: dict[str, click.Option]
-) -> list[tuple[str, str, Any]]:
-    """What a file says for a verb, the verb's own table last: keys, places, values."""
-    general, own = [], []
+def _values(
+    file: TomlFile, verb: str, options: dict[str, click.Option]
+) -> list[tuple[tuple[str, ...], Any]]:
+    """The values in a file for a verb, by their paths; the verb's own table comes last."""
+    general: list[tuple[tuple[str, ...], Any]] = []
+    own: list[tuple[tuple[str, ...], Any]] = []
     for key, value in file.tables.items():
-        where = file.where(key)
         if key in VERBS:
-            if not isinstance(value, dict):
-                raise BadConfig(f"{where}: {key} must be a table, [{key}].")
+            table = file.table(key)
             if key == verb:
-                for name in value:
-                    _require_known(name, options, file.where(name, key), f"{verb} has no option")
-                own = [(name, file.where(name, key), each) for name, each in value.items()]
+                file.require_known(table, options, (key,), f"{verb} has no option")
+                own = [((key, name), value) for name, value in table.items()]
         elif key in options:
-            general.append((key, where, value))
+            general.append(((key,), value))
         else:
-            known = {*VERBS, *(name for each in VERBS for name in _options_of(each))}
-            _require_known(key, known, where, "There is no verb or option")
+            known = {*VERBS, *(name for one in VERBS for name in _options_of(one))}
+            file.require_known([key], known, (), "There is no verb or option")
     return general + own
-
-
-def _require_known(name: str, known: Iterable[str], where: str, reason: str) -> None:
-    if name not in known:
-        raise BadConfig(f"{where}: {reason} '{printable(name)}'.{similar(name, known)}")
 
 
 def _options_of(verb: str) -> dict[str, click.Option]:
@@ -179,17 +189,22 @@ def _options_of(verb: str) -> dict[str, click.Option]:
     return settable(_options(command, click.Context(command, help_option_names=[])))
 
 
-def _value(value: object, option: click.Option, where: str) -> Any:  # noqa: ANN401 - click's
-    """A TOML value as the command line would have it. Raises BadConfig."""
+def _place(file: TomlFile, path: tuple[str, ...]) -> str:
+    return f"{file.place(path)}: {path[-1]}"
+
+
+def _for_click(value: object, option: click.Option, place: Callable[[], str]) -> Any:  # noqa: ANN401 - click's
+    """A TOML value as click wants it. Raises BadConfig."""
     if option.is_flag:
-        if not isinstance(value, bool):
-            raise BadConfig(f"{where}: The value must be true or false.")
-        return value
+        try:
+            return SwitchValue().read(value)
+        except ValueError as error:
+            raise BadConfig(sentence(place(), error)) from error
     values = value if option.multiple and isinstance(value, list) else [value]
-    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in values):
-        raise BadConfig(f"{where}: The value must be a text or a number.")
     try:
-        texts = tuple(map(str, values))
-    except ValueError as error:  # Python writes no number of thousands of digits
-        raise BadConfig(f"{where}: The number is too large.") from error
+        if any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in values):
+            raise ValueError
+        texts = tuple(map(str, values))  # ValueError: a number of thousands of digits
+    except ValueError as error:
+        raise BadConfig(sentence(place(), refused("a text or a number", value))) from error
     return texts if option.multiple else texts[0]

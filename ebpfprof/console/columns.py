@@ -31,7 +31,7 @@ Cell = Sequence[Line]
 """The lines of a cell; none for an empty one."""
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     """A column, with its heading, of at least that width. Numbers are aligned on the right."""
 
     heading: str
@@ -81,7 +81,7 @@ def table(
     text is plain ASCII. Ends with a newline.
     """
     first_left = len(headings) - left
-    columns = [Column(heading, number < first_left) for number, heading in enumerate(headings)]
+    columns = [TextColumn(heading, number < first_left) for number, heading in enumerate(headings)]
     names = 2 if any(row.beside for row in rows) else 1
     beside = zip(headings[:-names], *(row.cells for row in rows), strict=True)
     taken = sum(max(map(cells_of, column)) + GAP for column in beside) + GAP * (names - 1)
@@ -97,7 +97,7 @@ def table(
     return aligned(columns, cells, color=color)
 
 
-def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, color: bool) -> str:
+def aligned(columns: Sequence[TextColumn], rows: Sequence[Sequence[Cell]], *, color: bool) -> str:
     """The rows below the headings, if there are any; columns are as wide as they need to be.
 
     Styles are shown with `color` only. Lines have no trailing spaces and end with a newline.
@@ -167,7 +167,7 @@ def _name_cell(row: Row, room: int | None, *, color: bool) -> Cell:
     return [first, *(Line(fit(line, room), "dim") for line in lines if line)]
 
 
-def _padded(line: Line, width: int, column: Column, color: bool) -> str:
+def _padded(line: Line, width: int, column: TextColumn, color: bool) -> str:
     spaces = " " * (width - cells_of(line.text))
     text = line.text
     if color and line.style and text:

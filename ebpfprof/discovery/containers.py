@@ -1,4 +1,4 @@
-"""Which container a process runs in, by the names that container runtimes give control groups."""
+"""The container of a process, from the name of its control group."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from dataclasses import dataclass
 
 SHORT_ID = 12
-"""The number of digits of an id that Docker shows."""
+"""How many digits of an id Docker shows."""
 
 # Docker, containerd, CRI-O and Podman: "<id>", "docker-<id>.scope", "crio-<id>.scope",
 # "libpod-<id>.scope", "nerdctl-<id>.scope", "kubepods-pod<uid>.slice:cri-containerd:<id>"; and
 # AWS Fargate's "<32 digits>-<number>".
 _ID = re.compile(r"(?:.*[-:])?(?:([0-9a-f]{64})(?:\.scope)?|([0-9a-f]{32}-[0-9]{1,20}))", re.ASCII)
-# A container's monitor, which runs outside, has a group with the container's id, too.
+# The container's monitor runs outside of it, in a group with the container's id.
 _MONITOR = re.compile(r"(?:crio|libpod)-conmon-|lxc\.monitor")
 _LXC = re.compile(r"lxc\.payload\.([\w.-]{1,128})", re.ASCII)
 _LXC_PARENTS = ("lxc", "lxc.payload")
 _NAME = re.compile(r"[\w.-]{1,128}", re.ASCII)
-# "pod<uid>", "kubepods-burstable-pod<uid>.slice"; systemd has no "-" to spare in names, and the
-# uids of static pods have none at all.
+# "pod<uid>", "kubepods-burstable-pod<uid>.slice"; systemd writes "_" for the "-" of uids, and the
+# uids of static pods have neither.
 _POD = re.compile(
     r"(?:^|-)pod([0-9a-f]{8}([-_]?)(?:[0-9a-f]{4}\2){3}[0-9a-f]{12})(?:\.slice)?(?::.*)?", re.ASCII
 )
@@ -27,9 +27,9 @@ _BUILDKIT = re.compile(r"[0-9a-z]{25}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container: its `id`, which is its name if it has no other (LXC).
+    """A container: its `id`, or its name if it has no id (LXC).
 
-    `pod` is the uid of the Kubernetes pod around it, written with dashes as Kubernetes does.
+    `pod` is the uid of its Kubernetes pod, with dashes.
     """
 
     id: str
@@ -39,14 +39,14 @@ class Container:
 def container_of(cgroups: str) -> Container | None:
     """The container in the text of a /proc/PID/cgroup; None without one.
 
-    Each line is "number:controllers:path", proc(5) and cgroups(7). Of nested containers it is the
-    innermost.
+    Each line is "number:controllers:path", proc(5) and cgroups(7). For nested containers, it is
+    the innermost one.
     """
     for line in cgroups.splitlines():
         parts = line.split(":", 2)[-1].split("/")
-        found = _innermost(parts)
-        if found is not None:
-            return Container(found, _pod(parts))
+        innermost = _innermost(parts)
+        if innermost is not None:
+            return Container(innermost, _pod(parts))
     return None
 
 

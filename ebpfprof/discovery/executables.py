@@ -1,4 +1,4 @@
-"""Which executables of running processes are Go's, of which version and build mode."""
+"""Go executables of running processes: their version and build mode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_MAPS_BYTES = 1 << 20
 _MAPPED_CODE = re.compile(
     rb"^0*([0-9a-f]+)-0*([0-9a-f]+) ..x. \S+ \S+ [1-9]\d* +(/.*)$", re.MULTILINE
 )
-"""Start, limit (as names of map_files have them) and name of a mapped file with code."""
+"""Start and end (as in the names of map_files) and name of a mapped file with code."""
 
 NOT_GO = "not a Go program"
 
@@ -49,10 +49,10 @@ NOT_GO = "not a Go program"
 class Executable:
     """An executable file.
 
-    `go_version` is None if the file hides it. `build_mode` is "exe" or "pie", followed by those of
-    "cgo", "race" and "stripped" (without a symbol table) that apply. `why_not` is "" if ebpfprof
-    supports it. `is_unknown_version`: it can have the profiles that any program can have. `module`
-    is the path of its main module, `module_version` that one's version; "" if it is not known.
+    `go_version` is None if the file hides it. `build_mode` is "exe" or "pie", followed by "cgo",
+    "race" and "stripped" (without a symbol table) where they apply. `why_not` is "" if ebpfprof
+    supports it. With `is_unknown_version` it can have the profiles that any program can have.
+    `module` is the path of the main module, `module_version` its version; "" if unknown.
     """
 
     is_go: bool
@@ -71,11 +71,11 @@ _TOO_MUCH = Executable(
 
 
 class Executables:
-    """Reads each file once, however many processes run it, and however often callers ask.
+    """Reads each file once, for all processes that run it.
 
-    It recognises Go programs as `attach` does, but at a limited cost: a file with sections, but
-    none that Go's linker writes, counts as no Go program; and one survey searches at most 512 MiB
-    of files without a section table.
+    It recognises Go programs as `attach` does, but at limited cost: a file that has sections, but
+    none of Go's linker, is not a Go program; and one survey searches at most 512 MiB of files
+    without a section table.
     """
 
     def __init__(self) -> None:
@@ -83,19 +83,19 @@ class Executables:
         self._to_search_bytes = 0
 
     def begin_survey(self) -> None:
-        """Allow as many bytes of searching as one survey may take."""
+        """Reset the number of bytes that one survey may search."""
         self._to_search_bytes = _MAX_SEARCHED_BYTES
 
     def of(self, pid: int) -> Executable:
-        """The executable of process `pid`, or the first mapped Go file if that is not one.
+        """The executable of process `pid`; if it is not Go, the first mapped Go file.
 
         Raises OSError if it can't be opened.
         """
-        found = self._of_path(f"/proc/{reading_pid(pid)}/exe")
-        return (self._mapped(pid) or found) if found is _NO_PROGRAM else found
+        executable = self._of_path(f"/proc/{reading_pid(pid)}/exe")
+        return (self._mapped(pid) or executable) if executable is _NO_PROGRAM else executable
 
     def _mapped(self, pid: int) -> Executable | None:
-        """A mapped file with Go code, such as a library; it can't be recorded as a program is."""
+        """A mapped file with Go code, such as a library; it has fewer profiles than a program."""
         folder = f"/proc/{reading_pid(pid)}/map_files/"
         try:
             with open(f"/proc/{reading_pid(pid)}/maps", "rb") as file:
@@ -104,32 +104,32 @@ class Executables:
             return None
         for start, limit, name in lines[:_MAX_MAPPED]:
             try:
-                found = self._of_path(f"{folder}{start.decode()}-{limit.decode()}")
+                mapped = self._of_path(f"{folder}{start.decode()}-{limit.decode()}")
             except OSError:
                 continue
-            if found.is_go:
+            if mapped.is_go:
                 path = printable(os.fsdecode(name))
-                why_not = f"only its CPU profile: of Go is {path}, not the executable"
-                return replace(found, why_not=why_not, is_unknown_version=True)
+                why_not = f"only its CPU profile: {path} is Go, not the executable"
+                return replace(mapped, why_not=why_not, is_unknown_version=True)
         return None
 
     def _of_path(self, path: str) -> Executable:
-        found = self._known.get(_identity(os.stat(path)))
-        if found is not None:
-            return found
+        known = self._known.get(_identity(os.stat(path)))
+        if known is not None:
+            return known
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            found = self.of_file(fd)
-            if found is not _TOO_MUCH:
+            executable = self.of_file(fd)
+            if executable is not _TOO_MUCH:
                 if len(self._known) >= _MAX_KEPT:
                     self._known.clear()
-                self._known[_identity(os.fstat(fd))] = found  # it may have called exec since
+                self._known[_identity(os.fstat(fd))] = executable  # it may have called exec since
         finally:
             os.close(fd)
-        return found
+        return executable
 
     def of_file(self, fd: int) -> Executable:
-        """The executable in an open file; it is not remembered. Never fails."""
+        """The executable in an open file, without caching. Never fails."""
         try:
             allowance = Allowance(max_bytes=_MAX_KEPT_BYTES, max_cpu_s=_MAX_CPU_S)
             with ElfFile.open(fd, allowance) as elf, allowance:
@@ -182,7 +182,7 @@ def _build_info(elf: ElfFile) -> BuildInfo | None:
 
 
 def _module(info: BuildInfo | None) -> tuple[str, str]:
-    """The main module and its version, each cut to what a name may have."""
+    """The main module and its version, both cut to the maximum length of a name."""
     if info is None:
         return "", ""
     version = "" if info.module_version == _DEVELOPMENT else info.module_version
@@ -191,7 +191,7 @@ def _module(info: BuildInfo | None) -> tuple[str, str]:
 
 def _mode(elf: ElfFile, info: BuildInfo | None, binary: GoBinary | None = None) -> str:
     words = ["pie" if elf.is_pie else "exe"]
-    # A cgo program from C's linker starts in code of C's runtime; one from Go's own linker needs
+    # A cgo program linked by C's linker starts in C's runtime; one linked by Go's own linker needs
     # shared libraries.
     starts_in_c = binary is not None and not binary.text_start <= elf.entry < binary.text_end
     if starts_in_c or _needs_libraries(elf):

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     import psutil
 
 INTERVAL_S: Final = 0.5
-"""Over how long CPU time is measured, in seconds: the kernel counts it in hundredths."""
+"""How long CPU time is measured: the kernel counts it in hundredths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """`cpu` is the CPU time as a part of one processor's time, `memory_bytes` what is resident."""
+    """`cpu` is the CPU time as a fraction of one processor, `memory_bytes` the resident set."""
 
     cpu: float
     memory_bytes: int
 
 
 class UsageMeter:
-    """Measures processes from the constructor to finish(), or for INTERVAL_S if that is longer."""
+    """Measures processes from the constructor to finish(), but for at least INTERVAL_S."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         import psutil
@@ -39,25 +39,25 @@ class UsageMeter:
 
     @property
     def is_due(self) -> bool:
-        """Whether INTERVAL_S are over, so that finish() does not wait."""
+        """Whether INTERVAL_S have passed, so that finish() does not wait."""
         return time.monotonic() >= self._began_s + INTERVAL_S
 
     def finish(self) -> dict[int, Usage]:
-        """The usage by pid, without processes that have ended or that we may not read."""
+        """The usage by pid, without processes that have ended or are unreadable."""
         import psutil
 
         if not self._began:
             return {}
         time.sleep(max(0.0, self._began_s + INTERVAL_S - time.monotonic()))
         length_s = time.monotonic() - self._began_s
-        found = {}
+        usages = {}
         for pid, (process, before_s) in self._began.items():
             try:
                 cpu = max(0.0, _cpu_s(process) - before_s) / length_s
-                found[pid] = Usage(cpu, process.memory_info().rss)
+                usages[pid] = Usage(cpu, process.memory_info().rss)
             except psutil.Error:
                 continue
-        return found
+        return usages
 
 
 def _cpu_s(process: psutil.Process) -> float:

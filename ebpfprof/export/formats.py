@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ProfileView:
     """What of a profile to write: the sample type `index`; None: the format's own choice.
 
     With `hide_idle` without idle waits. `sources` and `locks` are for HTML (flamegraph.encode).
@@ -30,8 +30,8 @@ class View:
     locks: Sequence[Lock] = ()
 
 
-ProfileWriter = Callable[["Profile", View], bytes]
-DifferenceWriter = Callable[["Profile", "Profile", View], bytes]
+ProfileWriter = Callable[["Profile", ProfileView], bytes]
+DifferenceWriter = Callable[["Profile", "Profile", ProfileView], bytes]
 TimelineWriter = Callable[["Timeline"], bytes]
 
 
@@ -112,7 +112,7 @@ def encode(
     made = FORMATS[name]
     if made.profile is None:
         raise ValueError(f"A profile cannot be written as {name}.")
-    view = View(_index(made, profile, sample_type, hide_idle), hide_idle, sources, locks)
+    view = ProfileView(_index(made, profile, sample_type, hide_idle), hide_idle, sources, locks)
     return made.profile(profile, view)
 
 
@@ -136,7 +136,7 @@ def encode_difference(
         raise ValueError(f"A difference cannot be written as {name}.")
     require_same_types(profile, base)
     index = _index(made, profile, sample_type, hide_idle)
-    return made.difference(profile, base, View(index, hide_idle))
+    return made.difference(profile, base, ProfileView(index, hide_idle))
 
 
 def index_of(profile: Profile, sample_type: str) -> int:
@@ -165,37 +165,37 @@ def _index(made: Format, profile: Profile, sample_type: str | None, hide_idle: b
     return None if sample_type is None else index_of(profile, sample_type)
 
 
-def _shown(profile: Profile, view: View) -> int:
+def _shown(profile: Profile, view: ProfileView) -> int:
     """The sample type to write, or to show first."""
     from ebpfprof.export.kinds import default_index
 
     return default_index(profile) if view.index is None else view.index
 
 
-def _without_hidden(profile: Profile, view: View) -> Profile:
+def _without_hidden(profile: Profile, view: ProfileView) -> Profile:
     return without_idle(profile) if view.hide_idle else profile
 
 
-def _pprof(profile: Profile, view: View) -> bytes:
+def _pprof(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import pprof
 
     return pprof.encode(profile)
 
 
-def _pprof_difference(profile: Profile, base: Profile, view: View) -> bytes:
+def _pprof_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import pprof
     from ebpfprof.profile.delta import compared
 
     return pprof.encode(compared(profile, base))
 
 
-def _folded(profile: Profile, view: View) -> bytes:
+def _folded(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import folded
 
     return folded.encode(_without_hidden(profile, view), index=_shown(profile, view))
 
 
-def _folded_difference(profile: Profile, base: Profile, view: View) -> bytes:
+def _folded_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import folded
 
     index = _shown(profile, view)
@@ -203,13 +203,13 @@ def _folded_difference(profile: Profile, base: Profile, view: View) -> bytes:
     return folded.encode_difference(profile, base, index=index)
 
 
-def _speedscope(profile: Profile, view: View) -> bytes:
+def _speedscope(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import speedscope
 
     return speedscope.encode(_without_hidden(profile, view), index=_shown(profile, view))
 
 
-def _html(profile: Profile, view: View) -> bytes:
+def _html(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import flamegraph
 
     return flamegraph.encode(
@@ -221,7 +221,7 @@ def _html(profile: Profile, view: View) -> bytes:
     )
 
 
-def _html_difference(profile: Profile, base: Profile, view: View) -> bytes:
+def _html_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import flamegraph
 
     index = _shown(profile, view)
@@ -234,13 +234,13 @@ def _html_timeline(timeline: Timeline) -> bytes:
     return page.encode(timeline)
 
 
-def _json(profile: Profile, view: View) -> bytes:
+def _json(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import json_profile
 
     return json_profile.encode(_without_hidden(profile, view), default=_shown(profile, view))
 
 
-def _json_difference(profile: Profile, base: Profile, view: View) -> bytes:
+def _json_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import json_profile
 
     index = _shown(profile, view)
@@ -248,13 +248,13 @@ def _json_difference(profile: Profile, base: Profile, view: View) -> bytes:
     return json_profile.encode_difference(profile, base, index=index)
 
 
-def _text(profile: Profile, view: View) -> bytes:
+def _text(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export.tables import report
 
     return report.encode(profile, index=view.index, hide_idle=view.hide_idle)
 
 
-def _text_difference(profile: Profile, base: Profile, view: View) -> bytes:
+def _text_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export.tables import diff
 
     return diff.encode(profile, base, index=_shown(profile, view), hide_idle=view.hide_idle)

@@ -1,1 +1,1 @@
-"""A process as a Go program: its tables, its goroutines, their labels."""
+"""A process as a Go program: its tables, its Go code, its plugins, its settings."""

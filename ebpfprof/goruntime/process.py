@@ -17,7 +17,6 @@ from ebpfprof.goruntime.plugins import (
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from symbolizer import (
-    ElfFile,
     GoBinary,
     GoTableError,
     NotGoError,
@@ -125,7 +124,7 @@ def inspect_program(
     with ExitStack() as held:
         try:
             with target.allowance:
-                elf = held.enter_context(ElfFile.open(target.exe_fd, target.allowance))
+                elf = held.enter_context(target.open_elf())
                 binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
                 sites, callback = probe_sites(binary), cgo_callback(binary)
                 locks, refusal = _runtime_locks(binary) if runtime_locks else (None, None)

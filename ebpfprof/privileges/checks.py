@@ -1,6 +1,6 @@
 """Which rights this process has, checked before it does anything.
 
-SECURITY.md says what each capability is for.
+docs/trust.md says what each capability is for.
 """
 
 import ctypes

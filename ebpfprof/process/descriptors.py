@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profile.waiting_for import OpenFile
-from ebpfprof.system.first_thread import reading_pid
 
-_MAX_BYTES: Final = 1 << 26  # of one file in /proc
-_MAX_LINKS: Final = 1 << 16  # that we read to find those of epoll
+if TYPE_CHECKING:
+    from ebpfprof.process.proc_files import ProcFiles
+
 _EPOLL: Final = "anon_inode:[eventpoll]"
 _POLLED: Final = re.compile(
     rb"^tfd: {0,16}(\d{1,10}) events: {0,16}[0-9a-f]{1,8} {1,2}data: {0,16}([0-9a-f]{1,16}) ",
@@ -32,23 +32,19 @@ _ACCEPTS: Final = 0x10000  # include/linux/net.h, __SO_ACCEPTCON
 
 
 class Descriptors:
-    """The file descriptors of process `pid`, in its own network namespace.
+    """The file descriptors of a process, in its own network namespace.
 
     What this user may not read, or is gone, is unknown: nothing here raises.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._folder = f"/proc/{reading_pid(pid)}"
+    def __init__(self, files: ProcFiles) -> None:
+        self._files = files
 
     def polled(self) -> Iterator[list[tuple[int, int]]]:
         """Yield for each epoll its descriptors, each with the data that epoll has for it."""
-        try:
-            numbers = sorted(int(name) for name in os.listdir(f"{self._folder}/fd"))
-        except OSError:
-            return
-        for number in numbers[:_MAX_LINKS]:
+        for number in sorted(int(name) for name in self._files.names("fd")):
             if self._link(number) == _EPOLL:
-                yield polled_by(self._read(f"fdinfo/{number}"))
+                yield polled_by(self._files.read(f"fdinfo/{number}"))
 
     def files(self, numbers: Collection[int]) -> dict[int, OpenFile]:
         """What these descriptors stand for; the unknown ones are missing."""
@@ -72,29 +68,19 @@ class Descriptors:
 
     def unix_sockets(self, inodes: Collection[int]) -> dict[int, OpenFile]:
         """The unix sockets with these inodes that are open, with descriptor 0."""
-        return unix_sockets(self._read("net/unix"), inodes)
+        return unix_sockets(self._files.read("net/unix"), inodes)
 
     def _sockets(self, wanted: set[int]) -> dict[int, OpenFile]:
         found: dict[int, OpenFile] = {}
         for protocol in _INTERNET:
             if len(found) < len(wanted):
-                found |= internet_sockets(self._read(f"net/{protocol}"), protocol[:3], wanted)
+                found |= internet_sockets(self._files.read(f"net/{protocol}"), protocol[:3], wanted)
         if len(found) < len(wanted):
             found |= self.unix_sockets(wanted)
         return found
 
     def _link(self, number: int) -> str:
-        try:
-            return os.readlink(f"{self._folder}/fd/{number}")
-        except OSError:
-            return ""
-
-    def _read(self, name: str) -> bytes:
-        try:
-            with open(f"{self._folder}/{name}", "rb") as file:
-                return file.read(_MAX_BYTES)
-        except OSError:
-            return b""
+        return self._files.link(f"fd/{number}")
 
 
 def polled_by(text: bytes) -> list[tuple[int, int]]:

@@ -154,7 +154,7 @@ class MappedObjects(Closing):
         self._root_fd = _open_root(target)
         self._main_id = _FileId.of(target.exe_fd)
         with contextlib.suppress(ElfError):
-            main = ElfFile.open(target.exe_fd, target.allowance)
+            main = target.open_elf()
             self._images[self._main_id] = self._image(main, target.exe_name)
         self.refresh()
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.errors import EbpfprofError, PermissionDenied, TargetGone
-from ebpfprof.kernel.remote_memory import peek, process_vm_readv
-from ebpfprof.process.process import Target
+from ebpfprof.errors import EbpfprofError
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:  # it takes time to import, and not every caller needs it
     import numpy as np
     import numpy.typing as npt
 
-_MAX_PIECES = 1024  # UIO_MAXIOV
-_ADDRESS_END = 1 << 63  # the largest offset of a file
+    from ebpfprof.process.process import Target
+
+_MAX_PIECES: Final = 1024  # UIO_MAXIOV
 
 
 class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is raised)
@@ -24,11 +21,7 @@ class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is r
 
 
 class Memory(Closing):
-    """Reads a target's memory while the target runs on.
-
-    /proc/PID/mem stays bound to the program that ran when it was opened (Linux fs/proc/base.c,
-    mem_open): after an exec, or if the pid is reused, it reads nothing.
-    """
+    """Reads a target's memory while the target runs on; a saved target's, from its pages."""
 
     def __init__(self, target: Target) -> None:
         """Open the memory of the very program that `target` pins.
@@ -36,19 +29,7 @@ class Memory(Closing):
         Raises TargetGone or PermissionDenied.
         """
         self._pid = target.pid
-        try:
-            self._fd = os.open(f"/proc/{target.reading_pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        except PermissionError as error:
-            raise PermissionDenied(
-                f"The kernel does not let this user read the memory of process {target.pid}: "
-                "that takes CAP_SYS_PTRACE. Run ebpfprof as root."
-            ) from error
-        except OSError as error:
-            raise TargetGone(self._gone()) from error
-        # The path has only the pid: it was the pinned process if that still runs.
-        if target.ending():
-            self.close()
-            raise TargetGone(self._gone())
+        self._pages = target.open_pages()
 
     def read(self, address: int, size: int) -> bytes:
         """Return `size` bytes from the runtime address.
@@ -56,14 +37,9 @@ class Memory(Closing):
         Raises UnreadableMemory unless all of them are mapped, TargetGone once the target has
         ended or called exec.
         """
-        try:
-            data = os.pread(self._fd, size, address) if 0 <= address < _ADDRESS_END else None
-        except OSError:
-            data = None
-        if data is not None and len(data) == size:
+        data = self._pages.read(address, size)
+        if len(data) == size:
             return data
-        if data == b"":
-            raise TargetGone(self._gone())
         raise UnreadableMemory(
             f"Process {self._pid} has no {size} bytes of memory at {address:#x}."
         )
@@ -85,29 +61,30 @@ class Memory(Closing):
             count = min(_MAX_PIECES, len(addresses) - done)
             local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
             there = pieces[done : done + count]
-            data = process_vm_readv(self._pid, local.ctypes.data, 1, there.ctypes.data, count, 0)
+            data = self.read_pieces(local.ctypes.data, 1, there.ctypes.data, count)
             # The call ends at the first struct that it can't read, or only in part.
             whole = max(0, data) // kind.itemsize
             if whole < count:
                 found[done + whole] = np.zeros(1, kind)[0]
                 whole += 1
             done += whole
-        with suppress(UnreadableMemory):  # nothing is there; the call took a pid, which may be
-            self.read(0, 1)  # another process's by now: then this raises TargetGone
+        self._pages.require()
         return found
+
+    def read_pieces(self, here: int, here_count: int, there: int, there_count: int) -> int:
+        """Read many pieces by one system call, as process_vm_readv(2) does.
+
+        `here` and `there` are the addresses of iovecs, at most 1024 of each: pairs of an address
+        and a size in bytes. Returns how many bytes were read, less than 0 for none; it ends at the
+        first piece that it can't read. A caller that must know that it was this target calls read()
+        afterwards, which raises TargetGone.
+        """
+        return self._pages.read_pieces(here, here_count, there, there_count)
 
     def bring(self, address: int, size: int) -> None:
         """Have the kernel bring `size` bytes from the runtime address into memory: see peek()."""
-        peek(self._pid, address, size)
+        self._pages.bring(address, size)
 
     def close(self) -> None:
         """Close it; reading afterwards raises UnreadableMemory."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def _gone(self) -> str:
-        return (
-            f"The memory of process {self._pid} can no longer be read: it ended, or replaced "
-            "itself by another program (exec)."
-        )
+        self._pages.close()

@@ -1,5 +1,7 @@
 """The process that is profiled: its identity, the file that it runs, and its mappings."""
 
+from __future__ import annotations
+
 import os
 import re
 import select
@@ -8,14 +10,29 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import printable
-from ebpfprof.errors import NoAnswer, NoSuchProcess, TargetGone, UnsupportedTarget, to_type
+from ebpfprof.errors import (
+    EbpfprofError,
+    NoSuchProcess,
+    TargetGone,
+    UnsupportedTarget,
+    to_type,
+)
+from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.privileges.checks import not_yours
+from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.process.file_opener import FileOpener
+from ebpfprof.process.pages import KernelPages, Pages
+from ebpfprof.process.proc_files import ProcFiles
+from ebpfprof.process.threads import Threads
 from ebpfprof.profile.model import Mapping
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.first_thread import reading_pid
+
+if TYPE_CHECKING:  # with numpy: late, see Session.__init__
+    from symbolizer.elf.file import ElfFile
 
 _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
@@ -76,7 +93,7 @@ class Target(Closing):
         """Open process `pid`; `files` opens what it runs and has mapped.
 
         Raises NoSuchProcess, UnsupportedTarget (a thread id, a kernel thread, a zombie),
-        PermissionDenied, NoAnswer or TargetGone.
+        PermissionDenied, EbpfprofError or TargetGone.
         """
         from symbolizer.allowance import Allowance  # with numpy: late, see Session.__init__
 
@@ -103,7 +120,7 @@ class Target(Closing):
             if isinstance(error, PermissionError):
                 raise not_yours(pid, "its executable") from error
             if isinstance(error, OSError):
-                raise NoAnswer(
+                raise EbpfprofError(
                     f"The executable of process {pid} can't be read: {error.strerror}. Its "
                     "file system (NFS, FUSE) may have failed. To see which file it is:"
                     + to_type(f"readlink /proc/{pid}/exe")
@@ -129,6 +146,35 @@ class Target(Closing):
             if key == _AT_ENTRY:
                 return int(value) - entry
         raise self._has_gone()
+
+    def open_elf(self) -> ElfFile:
+        """Open the file that it runs; its readers share `allowance`.
+
+        Raises ElfError or UnsupportedElf.
+        """
+        from symbolizer.elf.file import ElfFile
+
+        return ElfFile.open(self.exe_fd, self.allowance)
+
+    def open_pages(self) -> Pages:
+        """Open its memory, for Memory to read. Raises TargetGone or PermissionDenied."""
+        return KernelPages(self.pid, self.reading_pid, self.ending)
+
+    def threads(self) -> Threads:
+        """What its threads do in the kernel."""
+        return Threads(ProcFiles(self.pid))
+
+    def descriptors(self) -> Descriptors:
+        """What its file descriptors stand for."""
+        return Descriptors(ProcFiles(self.reading_pid))
+
+    def environment(self) -> tuple[bytes, ...]:
+        """The variables, as "NAME=value", with which it was started; () if unknown."""
+        return tuple(ProcFiles(self.reading_pid).read("environ").split(b"\0"))
+
+    def clock_ahead_ns(self) -> int | None:
+        """By how much its CLOCK_MONOTONIC is ahead of ours; None if that is unknown."""
+        return clock_ahead_ns(self.pid)
 
     def executable_mappings(self, build_id: str) -> tuple[Mapping, ...]:
         """The executable lines of /proc/PID/maps, the main binary first (as Go's pprof has it).
@@ -323,7 +369,7 @@ def _wait_for_program(pid: int) -> None:
         if fields[0] == "R":  # it waits for a processor, not for a file system
             until_s = time.monotonic() + _EXEC_PATIENCE_S
         if time.monotonic() >= until_s:
-            raise NoAnswer(
+            raise EbpfprofError(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
                 f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
                 f"again."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_MAX_BYTES: Final = 1 << 16
-_MAX_THREADS: Final = 1 << 16
+if TYPE_CHECKING:
+    from ebpfprof.process.proc_files import ProcFiles
+
 _NUMBERS: Final = re.compile(rb"^NSpid:.*?(\d{1,10})$", re.MULTILINE)
 _WORD: Final = re.compile(rb"0x[0-9a-f]{1,16}")
 _CALL: Final = re.compile(rb"(-?\d{1,10})((?: 0x[0-9a-f]{1,16}){2,8})\s*")
@@ -29,33 +29,22 @@ class ThreadState:
 
 
 class Threads:
-    """The threads of process `pid`. What this user may not read, or is gone, is None."""
+    """The threads of a process. What this user may not read, or is gone, is None."""
 
-    def __init__(self, pid: int) -> None:
-        self._folder = f"/proc/{pid}/task"
+    def __init__(self, files: ProcFiles) -> None:
+        self._files = files
 
     def numbers(self) -> dict[int, int]:
         """The number of each thread here, by the one in the process's own pid namespace."""
-        try:
-            names = os.listdir(self._folder)[:_MAX_THREADS]
-        except OSError:
-            return {}
         found = {}
-        for name in names:
-            if match := _NUMBERS.search(self._read(f"{name}/status")):
+        for name in self._files.names("task"):
+            if match := _NUMBERS.search(self._files.read(f"task/{name}/status")):
                 found[int(match[1])] = int(name)
         return found
 
     def state(self, thread: int) -> ThreadState | None:
         """What a thread does, by its number here."""
-        return state_of(self._read(f"{thread}/syscall"))
-
-    def _read(self, name: str) -> bytes:
-        try:
-            with open(f"{self._folder}/{name}", "rb") as file:
-                return file.read(_MAX_BYTES)
-        except OSError:
-            return b""
+        return state_of(self._files.read(f"task/{thread}/syscall"))
 
 
 def state_of(text: bytes) -> ThreadState | None:

@@ -12,30 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ebpfprof.profile.model import Location, Mapping, Profile, Sample, ValueType
+from ebpfprof.settings.setting import Setting
 
 ByStack = AbstractMapping[tuple[Location, ...], tuple[int, float]]
 """A number of each stack, and its variance."""
 Values = AbstractMapping[str, Any]
-"""Values of recording options, by Option.field."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A recording option of a kind: a number, or a switch if `default` is a bool.
-
-    `flags` is its name on the command line ("--hz", "--kernel/--no-kernel"). A number is between
-    `least` and `most`. An option that `chooses_events` decides itself which events are recorded: it
-    excludes --max-overhead.
-    """
-
-    field: str
-    flags: str
-    default: int | bool
-    help: str
-    metavar: str = ""
-    least: int = 0
-    most: int = (1 << 31) - 1
-    chooses_events: bool = False
+"""Values of recording options, by Setting.name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +100,8 @@ class ProfileKind:
     key: str = ""
     endpoint: Endpoint | None = None
     metric: Metric | None = None
-    options: tuple[Option, ...] = ()
+    options: tuple[Setting, ...] = ()
+    """Its recording options: whole numbers and switches, with flags."""
     shown: tuple[int, int] = (0, -1)
     """Which of a sample's values tables show, by index: how many events, and how much of them."""
     default_sample_type: str = ""
@@ -132,9 +115,9 @@ class ProfileKind:
     growth: Callable[[Profile], ByStack] | None = None
     """Of a profile, by stack, bytes whose growth may be a leak, and their variance."""
     enabled_by: str = ""
-    """The option (Option.field) that adds this kind; "" if --profile selects it."""
+    """The option (Setting.name) that adds this kind; "" if --profile selects it."""
     added_by: str = ""
-    """A switch (Option.field) that adds it to those that --profile selects; "" without one."""
+    """A switch (Setting.name) that adds it to those that --profile selects; "" without one."""
     is_moment: bool = False
     """Whether it shows a moment, rather than sums over the recorded time."""
     keeps_sums: bool = True

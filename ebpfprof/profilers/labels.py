@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.goruntime.labels import LEFT_OUT, labels_of, text
+from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, labels_of, text
 from ebpfprof.kernel import c_facts
 from ebpfprof.profile.model import Label
 

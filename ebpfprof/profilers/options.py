@@ -29,7 +29,7 @@ class Options:
     max_overhead: float
     allow_unknown_go: bool
     of_kinds: Mapping[str, int] = field(hash=False)
-    """The values of the kinds' own options, by Option.field; a switch has a bool."""
+    """The values of the kinds' own options, by Setting.name; a switch has a bool."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Options:
     ) -> None:
         """Without `kinds`, record the first kind that --profile offers.
 
-        `of_kinds` are options of kinds by Option.field; others have the defaults that the kinds
+        `of_kinds` are options of kinds by Setting.name; others have the defaults that the kinds
         declare. Raises TypeError for an option that no kind has.
         """
         declared = options_of_kinds()

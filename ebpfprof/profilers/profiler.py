@@ -17,7 +17,7 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.process.process import Target
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 

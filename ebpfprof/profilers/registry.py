@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ebpfprof.profile.kind import Option, ProfileKind
+from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
@@ -13,6 +13,7 @@ from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
 from ebpfprof.profilers.wall.kind import WALL
+from ebpfprof.settings.setting import Setting
 
 _kinds: dict[str, ProfileKind] = {}
 
@@ -22,8 +23,8 @@ def register(kind: ProfileKind) -> None:
     if kind.name in _kinds or (kind.key and kind.key in {each.key for each in kinds()}):
         raise ValueError(f"There is a profile kind {kind.name!r} or key {kind.key!r} already.")
     for option in kind.options:
-        if option.field in options_of_kinds():
-            raise ValueError(f"There is a recording option {option.field!r} already.")
+        if option.name in options_of_kinds():
+            raise ValueError(f"There is a recording option {option.name!r} already.")
     _kinds[kind.name] = kind
 
 
@@ -78,13 +79,13 @@ def kind_of(
 
 
 def kind_with_option(name: str) -> ProfileKind:
-    """The kind that declares the option with this Option.field. Raises KeyError."""
+    """The kind that declares the option with this Setting.name. Raises KeyError."""
     return options_of_kinds()[name][1]
 
 
-def options_of_kinds() -> dict[str, tuple[Option, ProfileKind]]:
+def options_of_kinds() -> dict[str, tuple[Setting, ProfileKind]]:
     """The recording options of all kinds, by field, each with its kind."""
-    return {option.field: (option, kind) for kind in kinds() for option in kind.options}
+    return {option.name: (option, kind) for kind in kinds() for option in kind.options}
 
 
 for _kind in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ebpfprof.goruntime import labels
+from ebpfprof.goruntime.goroutines import labels
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.process import GoTarget

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.look_thread import LookThread
+from ebpfprof.goruntime.samples.sampling_thread import LookThread
 from ebpfprof.kernel.losses import Loss, losses_in_all, losses_of, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.file_opener import WorkerFileOpener

@@ -16,7 +16,7 @@ from ebpfprof.profilers.profiler import OpenedProcess, Profiler, RecordedData, R
 from ebpfprof.system.priority import run_as_others, run_promptly
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.profilers.options import Options
 
 _TICK_S = 0.1

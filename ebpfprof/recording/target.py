@@ -19,9 +19,9 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
-    from ebpfprof.goruntime.look_thread import LookThread
-    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.samples.sampling_thread import LookThread
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.profilers.report_builder import Recording
 
 # How breakpoints of a debugger and of the kernel conflict: docs/faults.md.
@@ -74,7 +74,7 @@ class RecordedTarget:
 
     def goroutines(self) -> int:
         """How many goroutines it has now; 0 if we can't read that."""
-        from ebpfprof.goruntime.goroutines import count_goroutines
+        from ebpfprof.goruntime.goroutines.reader import count_goroutines
 
         try:
             return count_goroutines(self.go) if self.go else 0
@@ -283,9 +283,9 @@ def looks_at(
     """
     if recorded.go is None:
         return None
-    from ebpfprof.goruntime.heads import MAX_GOROUTINES
-    from ebpfprof.goruntime.look_thread import LookRate
-    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.goroutines.heads import MAX_GOROUTINES
+    from ebpfprof.goruntime.samples.sampling_thread import LookRate
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 
     only_idle = not options.is_bounded and "wall" not in options.kinds
     looks = GoroutineLooks(

@@ -14,7 +14,7 @@ from ebpfprof.profile.operations import caller
 from ebpfprof.profile.waiting_for import Sureness
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.watch import HangingGroup, WatchedGoroutines
+    from ebpfprof.goruntime.waits.watch import HangingGroup, WatchedGoroutines
     from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.model import Frame
     from ebpfprof.profile.stuck import Stuck

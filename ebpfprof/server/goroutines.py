@@ -14,7 +14,7 @@ import time
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import GoroutineCount, counted, samples
 from ebpfprof.goruntime.godebug import shows_labels
-from ebpfprof.goruntime.tracebacks import TracebackReader
+from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile
@@ -32,7 +32,7 @@ def written(pid: int, _kind: ProfileKind, debug: int) -> bytes:
 def traceback(pid: int) -> bytes:
     """All goroutines as in a crash, as ?debug=2 and higher of the process's Go version."""
     with opened(pid) as (target, binary):
-        style = _style(binary, has_labels=shows_labels(binary, pid))
+        style = _style(binary, has_labels=shows_labels(binary, target))
         with _reader(target, binary, style, has_arguments=True) as reader:
             return traceback_text.text(reader.read(), style)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts, require_profile
-from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, require_profile
+from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind

@@ -11,7 +11,7 @@ from ebpfprof.server.pprof_text import aligned
 from symbolizer.frames import FuncRole
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.heap_buckets import HeapCounts
+    from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from symbolizer import GoBinary
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from ebpfprof.console.output_folder import Owner
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.settings.values import ConvertedValue
 
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -26,10 +27,6 @@ BACKLOG = 128
 """How many clients may have connected before they are accepted."""
 # After 30 s of silence, and then every 10 s, the kernel probes whether the client still exists.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-
-
-class ListenError(EbpfprofError):
-    """The server can't listen there; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +72,25 @@ def parse_address(text: str) -> Address:
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         if not path or path.endswith("/") or "\0" in path:
-            raise ValueError("unix: wants the path of a socket behind it.")
+            raise ValueError
         return Address(path=path)
     match = _TCP.fullmatch(text)
     if match is None or int(match[3]) > 65535:
-        raise ValueError(
-            "Say HOST:PORT, such as 127.0.0.1:6060 or [::1]:6060, or unix:PATH, such as "
-            "unix:/run/ebpfprof.sock."
-        )
+        raise ValueError
     return Address(host=match[1] or match[2] or "::", port=int(match[3]))
+
+
+ADDRESS = ConvertedValue(
+    'HOST:PORT, such as "127.0.0.1:6060" or "[::1]:6060", or unix:PATH, such as '
+    '"unix:/run/ebpfprof.sock"',
+    parse_address,
+)
+"""The type of settings that are an address."""
 
 
 @contextmanager
 def listening(address: Address, owner: Owner | None) -> Iterator[socket.socket]:
-    """A socket that listens while the block runs. Raises ListenError.
+    """A socket that listens while the block runs. Raises EbpfprofError.
 
     A unix socket belongs to `owner` (or to us, if that is None), and only they may connect.
     """
@@ -113,7 +115,7 @@ def _tcp(address: Address) -> socket.socket:
         both = address.host == "::" and socket.has_dualstack_ipv6()
         made = socket.create_server(where[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        raise ListenError(f"Cannot listen at {printable(str(address))}: {_why(error)}") from error
+        raise EbpfprofError(f"Cannot listen at {printable(str(address))}: {_why(error)}") from error
     # Connections inherit these: for a client that vanished, its process would be recorded for ever.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE:
@@ -144,7 +146,7 @@ def _unix(path: Path, owner: Owner | None) -> Iterator[socket.socket]:
     try:
         folder = os.open(path.parent, _DIRECTORY)
     except OSError as error:
-        raise ListenError(
+        raise EbpfprofError(
             f"Cannot open the directory of {shown}: {error.strerror}. Choose another with --listen."
         ) from error
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -155,12 +157,12 @@ def _unix(path: Path, owner: Owner | None) -> Iterator[socket.socket]:
         made.listen(BACKLOG)
         yield made
     except FileExistsError as error:
-        raise ListenError(
+        raise EbpfprofError(
             f"{shown} exists already. Remove it if nothing needs it, or choose another path with "
             "--listen."
         ) from error
     except OSError as error:
-        raise ListenError(
+        raise EbpfprofError(
             f"Cannot listen at {shown}: {error.strerror}. Choose another place with --listen."
         ) from error
     finally:
@@ -200,7 +202,7 @@ def _publish(made: socket.socket, folder: int, name: str, owner: Owner | None) -
 def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> None:
     """Remove a socket of ours that an earlier run left behind, and on which no process listens.
 
-    Raises ListenError if one does.
+    Raises EbpfprofError if one does.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -218,7 +220,7 @@ def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> No
             return
         except OSError:
             pass
-    raise ListenError(
+    raise EbpfprofError(
         f"Cannot listen at {shown}: something listens there already. End it, or choose another "
         "path with --listen."
     )

@@ -21,10 +21,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
-from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _opened(pid: int) -> tuple[ExitStack, MemoryStatisticsReader | None]:
     held = ExitStack()
     with suppress(EbpfprofError, SymbolizerError, struct.error), ExitStack() as opening:
         target = opening.enter_context(Target(pid))
-        with ElfFile.open(target.exe_fd, target.allowance) as elf:
+        with target.open_elf() as elf:
             binary = GoBinary.open(elf, allow_unknown_version=True)
             bias = target.load_bias(elf.entry)
             memory = opening.enter_context(Memory(target))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ebpfprof.goruntime.plugins import open_plugins, with_plugin_code
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.process.process import Target
-from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer import GoBinary, SymbolizerError
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def opened(pid: int) -> Iterator[tuple[Target, GoBinary]]:
     """
     with Target(pid) as target:
         try:
-            with ElfFile.open(target.exe_fd, target.allowance) as elf:
+            with target.open_elf() as elf:
                 binary = GoBinary.open(elf, allow_unknown_version=True)
                 load_bias = target.load_bias(elf.entry)
                 plugins = open_plugins(target, binary, load_bias)

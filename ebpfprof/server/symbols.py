@@ -22,7 +22,7 @@ class Symbols(Closing):
         self._bias = 0
         try:
             with Target(pid) as target:
-                self._elf = ElfFile.open(target.exe_fd, target.allowance)
+                self._elf = target.open_elf()
                 self._binary = GoBinary.open(self._elf, allow_unknown_version=True)
                 self._bias = target.load_bias(self._elf.entry)
         except (EbpfprofError, SymbolizerError, struct.error, OSError):

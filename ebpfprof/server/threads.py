@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ebpfprof.goruntime.goroutines.thread_list import ThreadList
+from ebpfprof.goruntime.goroutines.threads import ThreadScanner
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.thread_list import ThreadList
-from ebpfprof.goruntime.threads import ThreadScanner
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind

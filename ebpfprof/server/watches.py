@@ -12,7 +12,7 @@ from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NotGoProgram
 from ebpfprof.goruntime.process import go_target
 from ebpfprof.goruntime.programs import Programs
-from ebpfprof.goruntime.watch import GoroutineWatch, WatchedGoroutines
+from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ class View:
     `kind` is the profile that it is made of. `key` switches to it. `title` and `summary` say what
     it shows, `nothing` that there is nothing to show, `missing` why it can't be shown and what to
     do. `place` is the heading of the column of names, from the longest wording to the shortest. A
-    view with an `option` (Option.field) is there only where that option is set.
+    view with an `option` (Setting.name) is there only where that option is set.
     """
 
     name: str

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
@@ -19,7 +19,7 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ebpfprof.goruntime.all_goroutines import Goroutine
+    from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.waiting_for import FileWait
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.heap_goal import BEYOND_MEMORY, heap_goal
+from ebpfprof.goruntime.heap.heap_goal import BEYOND_MEMORY, heap_goal
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.system.closing import Closing

@@ -16,7 +16,7 @@ from ebpfprof.timeline.steps import StepKind, TraceStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ebpfprof.goruntime.frames import PhysicalFrame, StackFrames
+    from ebpfprof.goruntime.goroutines.frames import PhysicalFrame, StackFrames
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.timeline.events import Known

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.records import record
-from ebpfprof.goruntime.stack_starts import RUNNABLE, SYSCALL, CountedWaits
+from ebpfprof.goruntime.goroutines.stack_starts import RUNNABLE, SYSCALL, CountedWaits
+from ebpfprof.goruntime.memory.records import record
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.heads import Heads
+    from ebpfprof.goruntime.goroutines.heads import Heads
     from ebpfprof.process.memory import Memory
     from symbolizer.go.runtime_layout import RuntimeLayout
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import counted, duration, in_one_line, percent, printable
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.kallsyms import KernelSymbols
-from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.tracing.decode import Decoder
@@ -40,7 +39,7 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
     try:
         calls = names.stacks(recorded.stacks, {step.stack for step in steps})
         goroutines = names.goroutines(known.values(), steps, calls)
-        files = polled_files(*recorded.polled, Descriptors(go.target.pid))
+        files = polled_files(*recorded.polled, go.target.descriptors())
         things = WaitObjects(go, frames)
         objects = things.named(steps, recorded.stacks, {**recorded.looked_at, **files})
     except SymbolizerError as error:

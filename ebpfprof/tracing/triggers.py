@@ -11,9 +11,9 @@ import numpy as np
 
 from ebpfprof.console.text import counted, duration
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.heads import HeadReader
-from ebpfprof.goruntime.stack_starts import GONE
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.heads import HeadReader
+from ebpfprof.goruntime.goroutines.stack_starts import GONE
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.steady import LEAST_LOOKS, StateNumbers, SteadyStates
@@ -24,7 +24,7 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ebpfprof.goruntime.heads import Heads
+    from ebpfprof.goruntime.goroutines.heads import Heads
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.tracing.wait_conditions import WaitCondition
 

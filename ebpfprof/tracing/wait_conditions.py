@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.heads import GOID_SHIFT
-from ebpfprof.goruntime.stack_starts import PARKED, RUNNABLE, SYSCALL
+from ebpfprof.goruntime.goroutines.heads import GOID_SHIFT
+from ebpfprof.goruntime.goroutines.stack_starts import PARKED, RUNNABLE, SYSCALL
 from ebpfprof.tracing.steady import LEAST_LOOKS
 
 if TYPE_CHECKING:

@@ -6,19 +6,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import printable
-from ebpfprof.goruntime.file_waits import file_waits
-from ebpfprof.goruntime.lock_names import LockNamer
-from ebpfprof.goruntime.lock_uses import RW_MUTEX
-from ebpfprof.goruntime.lock_waits import COND, LockPlaces, lock_waits
-from ebpfprof.process.descriptors import Descriptors
+from ebpfprof.goruntime.waits.file_waits import file_waits
+from ebpfprof.goruntime.waits.lock_names import LockNamer
+from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX
+from ebpfprof.goruntime.waits.lock_waits import COND, LockPlaces, lock_waits
 from ebpfprof.profile import file_words
 from ebpfprof.timeline.model import WaitObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ebpfprof.goruntime.all_goroutines import Goroutine
-    from ebpfprof.goruntime.frames import StackFrames
+    from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
+    from ebpfprof.goruntime.goroutines.frames import StackFrames
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
     from ebpfprof.profile.waiting_for import FileWait
@@ -42,7 +41,7 @@ class LookedWaits:
 
     def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
         self._go, self._memory, self._frames = go, memory, frames
-        self._descriptors = Descriptors(go.target.pid)
+        self._descriptors = go.target.descriptors()
         self._list_lock = go.binary.layout.offset("notifyList", "lock")
         self._known: dict[tuple[int, int], int] = {}
         self._files: dict[FileWait, int] = {}

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import duration, printable
-from ebpfprof.goruntime.frames import StackFrames
-from ebpfprof.goruntime.heads import HeadReader
-from ebpfprof.goruntime.stack_starts import RUNNABLE, SYSCALL
+from ebpfprof.goruntime.goroutines.frames import StackFrames
+from ebpfprof.goruntime.goroutines.heads import HeadReader
+from ebpfprof.goruntime.goroutines.stack_starts import RUNNABLE, SYSCALL
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profile.operations import operation_of
@@ -18,7 +18,7 @@ from ebpfprof.tracing.wait_conditions import goid_of, status_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ebpfprof.goruntime.all_goroutines import Goroutine, GoroutineScanner
+    from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine, GoroutineScanner
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.model import Frame
     from ebpfprof.tracing.steady import StateNumbers

@@ -18,7 +18,7 @@ from tests.kernel.kernel_state import has_probes
 from tests.kernel.verbs import verb
 from tests.tools.rooms import ROOT
 
-pytestmark = pytest.mark.long  # for what it installs: it takes some seconds
+pytestmark = pytest.mark.full  # for what it installs: it takes some seconds
 
 DEPLOYED = "till-7d4b9cf6c5-x2x4q"
 APP = {"app.kubernetes.io/name": "app", "pod-template-hash": "7d4b9cf6c5"}

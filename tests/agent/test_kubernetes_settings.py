@@ -13,7 +13,7 @@ WRONG = [
     ("kubernetes = 1", "a.toml:1: kubernetes must be a table, [kubernetes]."),
     (
         "[kubernetes]\ncri_sock = 1",
-        "a.toml:2: There is no setting of [kubernetes] 'cri_sock'. Did you mean cri_socket?",
+        "a.toml:2: [kubernetes] has no setting 'cri_sock'. Did you mean cri_socket?",
     ),
     (
         '[kubernetes]\ncri_socket = "containerd.sock"',

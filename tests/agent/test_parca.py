@@ -22,7 +22,7 @@ from tests.backends.parca import Parca
 from tests.backends.windows import made_up, sink, window_of
 from tests.kernel.live_counts import HANDS
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 KINDS = ("block", "mutex", "cpu", "goroutine", "wall", "heap")
 
 

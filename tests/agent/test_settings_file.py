@@ -11,21 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebpfprof.agent.kubernetes_settings import KUBERNETES, KubernetesSettings
+from ebpfprof.agent.kubernetes_settings import KubernetesSettings
 from ebpfprof.agent.rules import Rule
-from ebpfprof.agent.setting import Setting
-from ebpfprof.agent.settings import (
-    COMMON,
-    RING,
-    RULE,
-    SINK,
-    RingSettings,
-    Settings,
-    SinkSettings,
-)
+from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
 from ebpfprof.agent.settings_file import load, parsed
-from ebpfprof.agent.toml_places import line_of
-from ebpfprof.agent.values import (
+from ebpfprof.errors import BadConfig
+from ebpfprof.settings.setting import Setting, settings_of
+from ebpfprof.settings.toml_file import line_of
+from ebpfprof.settings.values import (
     ListValue,
     NumberValue,
     PathValue,
@@ -35,7 +28,6 @@ from ebpfprof.agent.values import (
     UrlValue,
     WordValue,
 )
-from ebpfprof.errors import BadConfig
 
 KINDS = "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
 RULE_HEAD = '[[rules]]\naction = "drop"\nsource = "__meta_process_name"\n'
@@ -45,13 +37,13 @@ WRONG = [
     ('kinds = "block"', 'a.toml:1: kinds must be a list of kinds of profiles, not "block".'),
     (
         'kinds = ["blok"]',
-        f"a.toml:1: kinds is a list of kinds of profiles, each of which must be one of {KINDS}, "
+        f"a.toml:1: kinds is a list of kinds of profiles: each item must be one of {KINDS}, "
         'not "blok". Did you mean block?',
     ),
     ('kinds = ["cpu", "cpu"]', 'a.toml:1: kinds has "cpu" twice.'),
     (
         "kinds = []",
-        "a.toml:1: kinds must be a list of kinds of profiles with at least one of them, not [].",
+        "a.toml:1: kinds must be a list of kinds of profiles with at least one item, not [].",
     ),
     ("window = 0.5", 'a.toml:1: window must be a time from 1s to 1h, such as "1s", not 0.5.'),
     ('window = "2h"', 'a.toml:1: window must be a time from 1s to 1h, such as "1s", not "2h".'),
@@ -75,10 +67,10 @@ WRONG = [
         "max_processes = 1.5",
         "a.toml:1: max_processes must be a whole number from 1 to 1024, not 1.5.",
     ),
-    ("min_age = -1", 'a.toml:1: min_age must be a time from 0s to 1h, such as "0s", not -1.'),
+    ("min_age = -1", 'a.toml:1: min_age must be a time from 0s to 1h, such as "10s", not -1.'),
     (
         'environment = ["A-B"]',
-        "a.toml:1: environment is a list of names of variables, each of which must be a name of a "
+        "a.toml:1: environment is a list of names of variables: each item must be a name of a "
         'variable, not "A-B".',
     ),
     (
@@ -98,10 +90,10 @@ WRONG = [
         "a.toml:3: There is no setting 'max-overhead'. Did you mean max_overhead?",
     ),
     ("colour = 1", "a.toml:1: There is no setting 'colour'."),
-    ("node = 'a'\nnode = 'b'", "a.toml:2: This key stands here a second time."),
-    ("[ring]\n[ring]", "a.toml:2: This table stands here a second time."),
+    ("node = 'a'\nnode = 'b'", "a.toml:2: This key is in the file twice."),
+    ("[ring]\n[ring]", "a.toml:2: This table is in the file twice."),
     ("ring = 1", "a.toml:1: ring must be a table, [ring]."),
-    ("[ring]\n\nsize = 1", "a.toml:3: There is no setting of [ring] 'size'."),
+    ("[ring]\n\nsize = 1", "a.toml:3: [ring] has no setting 'size'."),
     (
         "[ring]\nmax_age = 1",
         'a.toml:2: max_age must be a time from 10m to 3660d, such as "10m", not 1.',
@@ -111,7 +103,8 @@ WRONG = [
     ("[options]\nkernel = 1", "a.toml:2: kernel must be true or false, not 1."),
     (
         "[options]\nblock_rate_ns = 5",
-        "a.toml:2: block_rate_ns and max_overhead both say which waits to record: leave it out.",
+        "a.toml:2: block_rate_ns and max_overhead both say which waits to record: omit "
+        "block_rate_ns.",
     ),
     ("sinks = 1", "a.toml:1: sinks must be tables, each below its own [[sinks]]."),
     ("[[sinks]]", "a.toml:1: This sink has no type."),
@@ -123,11 +116,11 @@ WRONG = [
     (SINK_HEAD, "a.toml:1: This sink has no path."),
     (
         SINK_HEAD + 'path = "/a"\n' + SINK_HEAD + 'path = "/b"',
-        "a.toml:4: This sink is called 'folder', as another sink is.",
+        "a.toml:4: The name 'folder' belongs to another sink: set another name.",
     ),
     (
         SINK_HEAD + 'path = "/a"\nname = "ring"',
-        "a.toml:1: This sink is called 'ring', as the ring is.",
+        "a.toml:1: The name 'ring' belongs to the ring: set another name.",
     ),
     (REMOTE_HEAD[:-1].rpartition("\n")[0], "a.toml:1: This sink has no url."),
     (REMOTE_HEAD + 'path = "/a"', "a.toml:4: A sink of the type otlp has no path."),
@@ -192,11 +185,11 @@ WRONG = [
     (
         RULE_HEAD + 'regex = "(a+)+"',
         'a.toml:4: regex must be a regular expression, not "(a+)+": a repetition repeats a '
-        "repetition, as in (a+)+, which can take for ever on some texts.",
+        "repetition, as in (a+)+, which can take forever on some texts.",
     ),
     (
         RULE_HEAD + 'regex = "a"\n' + RULE_HEAD + "regexp = 'a'",
-        "a.toml:8: There is no key of a rule 'regexp'. Did you mean regex?",
+        "a.toml:8: A rule has no key 'regexp'. Did you mean regex?",
     ),
     (
         RULE_HEAD + 'regex = "a"\n\n[[rules]]\ntarget = "a b"',
@@ -210,10 +203,10 @@ WRONG = [
     (
         f"environment = {[f'A{n}' for n in range(1001)]}",
         "a.toml:1: environment must be a list of names of variables, not "
-        '["A0", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9",....',
+        '["A0", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9",...',
     ),
-    ("window = ", "a.toml:1: This is no TOML: Invalid value."),
-    ("x", "a.toml:1: This is no TOML: Expected '=' after a key in a key/value pair."),
+    ("window = ", "a.toml:1: This is not TOML: Invalid value."),
+    ("x", "a.toml:1: This is not TOML: Expected '=' after a key in a key/value pair."),
 ]
 
 
@@ -256,11 +249,11 @@ def head_of(setting: Setting) -> str:
 
 @pytest.mark.parametrize(
     ("head", "setting"),
-    [("", each) for each in COMMON]
-    + [("[ring]\n", each) for each in RING]
-    + [("[kubernetes]\n", each) for each in KUBERNETES]
-    + [(head_of(each), each) for each in SINK]
-    + [("[[rules]]\n", each) for each in RULE],
+    [("", each) for each in settings_of(Settings)]
+    + [("[ring]\n", each) for each in settings_of(RingSettings)]
+    + [("[kubernetes]\n", each) for each in settings_of(KubernetesSettings)]
+    + [(head_of(each), each) for each in settings_of(SinkSettings)]
+    + [("[[rules]]\n", each) for each in settings_of(Rule)],
     ids=lambda each: each.name if isinstance(each, Setting) else "",
 )
 def test_no_setting_takes_a_wrong_type_or_range(head: str, setting: Setting) -> None:
@@ -272,30 +265,12 @@ def test_no_setting_takes_a_wrong_type_or_range(head: str, setting: Setting) -> 
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("table", "made"),
-    [
-        (COMMON, Settings()),
-        (RING, RingSettings()),
-        (KUBERNETES, KubernetesSettings()),
-        (RULE, Rule()),
-    ],
-    ids=["common", "ring", "kubernetes", "rule"],
-)
-def test_the_defaults_stand_in_one_place(table: tuple[Setting, ...], made: object) -> None:
-    assert {each.name: each.default for each in table} == {
-        each.name: getattr(made, each.name) for each in table
-    }
+@pytest.mark.parametrize("table", [Settings, RingSettings, KubernetesSettings, Rule, SinkSettings])
+def test_every_field_is_a_setting_or_a_table(table: type) -> None:
     tables = {"options", "ring", "kubernetes", "sinks", "rules"}
-    names = {each.name for each in fields(made)} - tables  # type: ignore[arg-type]
-    assert names == {each.name for each in table}
-
-
-def test_sinks_have_all_their_settings() -> None:
-    assert {each.name for each in SINK} == {each.name for each in fields(SinkSettings)}
-    made = SinkSettings("otlp", "")
-    defaults = {each.name: each.default for each in SINK if each.name != "type"}
-    assert {name: getattr(made, name) for name in defaults} == defaults
+    names = {field.name for field in fields(table)} - tables
+    assert names == {setting.name for setting in settings_of(table)}
+    assert all(setting.help.endswith(".") for setting in settings_of(table))
 
 
 def test_bounds_are_taken_themselves() -> None:
@@ -335,7 +310,7 @@ def test_a_file_is_only_read_if_no_other_user_can_change_it(tmp_path: Path) -> N
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=r"There is no file .*: write one, or leave out --config"):
+    with pytest.raises(BadConfig, match=r"There is no file .*: create it, or omit --config"):
         load(str(tmp_path / "missing"))
     with pytest.raises(BadConfig, match=r"is not a regular file|can't be read: Is a directory"):
         load(str(tmp_path))
@@ -346,7 +321,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="is longer than 64 KiB"):
         load(str(tmp_path / "long"))
     (tmp_path / "bytes").write_bytes(b"window = 9\n\xff")
-    with pytest.raises(BadConfig, match="bytes:2: This is no UTF-8"):
+    with pytest.raises(BadConfig, match="bytes:2: This is not UTF-8"):
         load(str(tmp_path / "bytes"))
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from ebpfprof.goruntime.look_thread import LookThread
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples.sampling_thread import LookThread
 from ebpfprof.process.process import Target as Process
 from tests.kernel.programs import program
 from tests.targets_run import Target

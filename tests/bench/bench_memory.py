@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Final
 
-from ebpfprof.goruntime.heap_buckets import HeapBuckets
-from ebpfprof.goruntime.live_memory import LiveMemoryReader
-from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.goroutines.threads import ThreadScanner
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets
+from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
+from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.threads import ThreadScanner
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from symbolizer.codeanalysis.heap_globals import heap_globals

@@ -16,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from ebpfprof.errors import ExitCode
+from tests.builds import versions
 from tests.kernel.test_trace_command import trace, working
 from tests.targets_run import DEADLINE_S
 from tests.toolchains import toolchain
@@ -59,7 +60,8 @@ def viewer(minor: str, path: Path) -> Iterator[str]:
         tool.communicate()
 
 
-@pytest.mark.parametrize("minor", ["1.23", "1.25", "1.27"])
+@pytest.mark.full
+@pytest.mark.parametrize("minor", versions("1.23", "1.25", "1.27"))
 def test_gos_viewer_shows_goroutines(minor: str, recorded: Path, browser: Chrome) -> None:
     def until_there(text: str) -> None:
         WebDriverWait(browser, DEADLINE_S).until(

@@ -97,7 +97,7 @@ def test_of_a_process_that_ended_there_are_its_last_seconds_only(page: FakedPage
     page.until(lambda p: not p.one("#traces").is_displayed(), "no button")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_the_real_server_gives_its_last_seconds(
     chromium: Chrome, saved: Path, tmp_path: Path
 ) -> None:

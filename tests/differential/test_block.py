@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import BUILDS, NEWEST, VERSIONS, builds, in_full, versions
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
 from tests.recorder import event_count, only_profile, recording
 from tests.targets_run import Target
@@ -77,8 +77,13 @@ def test_versions_are_those_of_the_toolchains() -> None:
     assert set(VERSIONS) == set(toolchains())
 
 
-@pytest.mark.every_build
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+# Those that differ most, also in the gate.
+IN_GATE = (*((version, "plain") for version in VERSIONS), (NEWEST, "pie"), (NEWEST, "pgopark"))
+
+
+@pytest.mark.parametrize(
+    ("version", "mode"), [*IN_GATE, *in_full(*(build for build in BUILDS if build not in IN_GATE))]
+)
 def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)
     ours, planned = compare(program, tmp_path)
@@ -90,7 +95,9 @@ def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: 
 
 @pytest.mark.parametrize(
     ("version", "mode"),
-    [("1.19", "cgo"), ("1.22", "plain"), ("1.27", "cgo"), ("1.27", "pgo"), ("1.27", "pgopark")],
+    builds(
+        ("1.19", "cgo"), ("1.22", "plain"), *((NEWEST, mode) for mode in ("cgo", "pgo", "pgopark"))
+    ),
 )
 def test_stacks_read_at_the_wake_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     """At a rate of 2 ns sampling keeps every wait, but reads its stack at the wake."""
@@ -98,7 +105,7 @@ def test_stacks_read_at_the_wake_equal_gos(version: str, mode: str, tmp_path: Pa
     compare(program, tmp_path, "-stress=5000", rate_ns=2)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_contended_operations_are_counted_as_by_go(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS)
     ours, _ = compare(program, tmp_path, "-only=^$", "-stress=20000")
@@ -106,7 +113,7 @@ def test_contended_operations_are_counted_as_by_go(version: str, tmp_path: Path)
     assert event_count(ours) > 1000
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_no_wait_is_lost_uncounted_while_stacks_move(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS)
     chosen = ("-only=movedStack|grownStack", "-stress=50000")

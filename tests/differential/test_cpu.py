@@ -20,7 +20,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import BUILDS, VERSIONS, builds, versions
 from tests.differential.cpustacks import (
     MARK,
     NOT_LEARNT,
@@ -210,7 +210,7 @@ def test_versions_are_those_of_the_toolchains() -> None:
     assert {version for version, _ in BUILDS} == set(VERSIONS) == set(toolchains())
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_cpu_times_equal_gos(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS)
     go: list[Stack] = []
@@ -228,7 +228,7 @@ def test_cpu_times_equal_gos(version: str, tmp_path: Path) -> None:
     assert differences == []
 
 
-@pytest.mark.parametrize(("version", "mode"), OTHER_BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds(*OTHER_BUILDS))
 def test_stacks_equal_gos_in_every_build_mode(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS, mode)
     for _ in range(RUNS):
@@ -240,7 +240,7 @@ def test_stacks_equal_gos_in_every_build_mode(version: str, mode: str, tmp_path:
     assert differences == []
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
 def test_stacks_are_deeper_than_gos(version: str, tmp_path: Path) -> None:
     """Go cuts stacks after 64 frames; ours have a hundred, and are marked as cut beyond 128."""
     program = toolchain(version).build(CPUOPS)
@@ -279,7 +279,7 @@ def check_deep_stacks(run: Run) -> tuple[int, int]:
     return sum(s.count for s in whole), sum(s.count for s in cut)
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_stacks_have_the_callers_that_frame_pointers_lose(version: str, tmp_path: Path) -> None:
     """perf and bpftrace walk frame pointers; a function without a frame has none of its own."""
     program = toolchain(version).build(CPUOPS)

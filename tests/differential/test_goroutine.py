@@ -10,7 +10,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, builds, versions
 from tests.differential.test_tracebacks import own, still
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -36,7 +36,7 @@ def stacks(profile: Profile) -> Counter[Stack]:
     return found
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_stacks_and_counts_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     go = tmp_path / "go.pb.gz"
     folder = tmp_path / "ours"
@@ -54,7 +54,7 @@ def test_stacks_and_counts_equal_gos(version: str, mode: str, tmp_path: Path) ->
     assert stacks(ours) == expected
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_stacks_below_a_fault_equal_gos(version: str, tmp_path: Path) -> None:
     """A fault is at its instruction, not behind a call, and its function may have no frame."""
     with still(program("tracebacks", version)) as target:
@@ -81,7 +81,7 @@ def faults(profile: Profile) -> Counter[Stack]:
 
 
 def test_it_is_recorded_beside_others_and_shown(tmp_path: Path) -> None:
-    with running(VERSIONS[-1], "plain") as target:
+    with running(NEWEST, "plain") as target:
         pid = target.target.pid
         finished = run(
             "--pid", str(pid), "--profile", "block,goroutine", "-d", "0.2", folder=tmp_path

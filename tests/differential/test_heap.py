@@ -12,7 +12,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import builds, versions
 from tests.kernel.programs import program
 from tests.recorder import run
 from tests.targets_run import Target
@@ -62,7 +62,7 @@ def recorded(target: Target, folder: Path, *more: str) -> dict[str, Profile]:
 
 
 @pytest.mark.parametrize("rate", [EVERY_ALLOCATION, GOS_RATE])
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_every_value_equals_gos(version: str, mode: str, rate: int, tmp_path: Path) -> None:
     with running(version, mode, rate, GOGC="off") as target:
         order(target, "make 300" if rate == EVERY_ALLOCATION else "make 1500")
@@ -82,7 +82,7 @@ def test_every_value_equals_gos(version: str, mode: str, rate: int, tmp_path: Pa
         assert rows(ours[kind]) == expected
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_before_the_first_collection_it_shows_all_there_is(version: str, tmp_path: Path) -> None:
     """As Go does. Go's own writing of the profile is sampled, too: only in Go's."""
     with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:

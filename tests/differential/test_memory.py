@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.goruntime.memory_reader import read_memory, read_statistics
+from ebpfprof.goruntime.heap.memory_reader import read_memory, read_statistics
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.memory import MemoryParts, MemoryStatistics
 from symbolizer import ElfFile, GoBinary
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, builds, versions
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -32,7 +32,7 @@ FEW = 200  # what Go's command to tell its statistics allocates, and its scanner
 
 
 @contextmanager
-def running(version: str = VERSIONS[-1], mode: str = "plain", **env: str) -> Iterator[Target]:
+def running(version: str = NEWEST, mode: str = "plain", **env: str) -> Iterator[Target]:
     with Target.start(program("memory", version, mode), env=env) as target:
         yield target
 
@@ -57,7 +57,7 @@ def numbers(found: MemoryStatistics) -> dict[str, Any]:
     return {**whole, "allocated": found.allocated, "objects": found.objects}
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_statistics_equal_gos(version: str, mode: str) -> None:
     with running(version, mode, GOGC="off") as target:
         target.ask(f"keep {KEPT}", "done")
@@ -91,9 +91,9 @@ def test_statistics_equal_gos(version: str, mode: str) -> None:
 @pytest.mark.parametrize(
     ("version", "env"),
     [
-        (VERSIONS[0], {"GOGC": "off", "GOMEMLIMIT": "100MiB"}),
-        (VERSIONS[-1], {"GOGC": "off", "GOMEMLIMIT": "100MiB"}),
-        (VERSIONS[-1], {"GOGC": "200"}),
+        ("1.19", {"GOGC": "off", "GOMEMLIMIT": "100MiB"}),
+        (NEWEST, {"GOGC": "off", "GOMEMLIMIT": "100MiB"}),
+        (NEWEST, {"GOGC": "200"}),
     ],
 )
 def test_the_next_goal_is_gos(version: str, env: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ def test_the_next_goal_is_gos(version: str, env: dict[str, str]) -> None:
     assert found.percent == (-1 if env["GOGC"] == "off" else 200)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_size_classes_and_types_have_what_the_program_kept(version: str) -> None:
     with running(version) as target:
         target.ask(f"keep {KEPT}", "done")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profile.model import Profile, Sample
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, VERSIONS, builds, in_full, versions
 from tests.differential.mutexes import (
     MUTEXOPS,
     Run,
@@ -57,7 +57,7 @@ def wrong_delays(ours: Profile, truth: dict[str, Truth]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_every_release_is_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS, mode)
 
@@ -72,7 +72,9 @@ def test_every_release_is_counted_as_by_go(version: str, mode: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("version", "mode"),
-    [("1.19", "cgo"), ("1.22", "plain"), ("1.24", "plain"), ("1.27", "cgo"), ("1.27", "pgopark")],
+    builds(
+        ("1.19", "cgo"), ("1.22", "plain"), ("1.24", "plain"), (NEWEST, "cgo"), (NEWEST, "pgopark")
+    ),
 )
 def test_releases_are_also_counted_beside_the_block_profile(
     version: str, mode: str, tmp_path: Path
@@ -90,7 +92,7 @@ def test_releases_are_also_counted_beside_the_block_profile(
     agree_once(wrong_in_a_run, tmp_path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_releases_of_locks_that_are_used_once(version: str, tmp_path: Path) -> None:
     """Later locks lie where earlier ones did, and their goroutines are reused, too."""
     program = toolchain(version).build(MUTEXOPS)
@@ -106,7 +108,7 @@ def test_releases_of_locks_that_are_used_once(version: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("version", "mode"),
-    [*((version, "plain") for version in VERSIONS), ("1.22", "pgopark"), ("1.27", "pgopark")],
+    builds(*((version, "plain") for version in VERSIONS), ("1.22", "pgopark"), (NEWEST, "pgopark")),
 )
 def test_releases_are_charged_with_the_waits_of_all_waiters(
     version: str, mode: str, tmp_path: Path
@@ -123,7 +125,7 @@ def test_releases_are_charged_with_the_waits_of_all_waiters(
     agree_once(wrong_in_a_run, tmp_path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_hundred_waiters_as_in_gos_own_test(version: str, tmp_path: Path) -> None:
     """TestMutexProfile of runtime/pprof: a hundred waiters, a lock held for 100 ms."""
     program = toolchain(version).build(MUTEXOPS)
@@ -140,7 +142,7 @@ def test_a_hundred_waiters_as_in_gos_own_test(version: str, tmp_path: Path) -> N
     agree_once(wrong_in_a_run, tmp_path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_contended_releases_are_counted_as_by_go(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS)
     run = record(program, tmp_path, NO_OPERATION, "-stress=40000")
@@ -149,7 +151,7 @@ def test_contended_releases_are_counted_as_by_go(version: str, tmp_path: Path) -
     assert total(run.mutex.samples).count > 5000
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_block_and_mutex_profile_agree(version: str, tmp_path: Path) -> None:
     """All waits begin and end in the recording, so the waits' delay equals the releases' charge."""
     program = toolchain(version).build(MUTEXOPS)
@@ -169,8 +171,8 @@ def is_for_a_lock(wait: Sample) -> bool:
     return leaf(wait) in LOCK_WAITS
 
 
-@pytest.mark.parametrize("fraction", [5, 50])
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
+@pytest.mark.parametrize("fraction", [*in_full(5), 50])
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_sampled_release_stands_for_n_releases(
     version: str, fraction: int, tmp_path: Path
 ) -> None:

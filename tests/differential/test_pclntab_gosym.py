@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from symbolizer import ElfFile, Frame, FuncRole, GoBinary
+from tests.builds import builds
 from tests.toolchains import MINORS, toolchain
 
 TARGETS: Final = Path(__file__).resolve().parents[1] / "targets"
@@ -39,7 +40,7 @@ class Expected:
     lines: list[tuple[int, int, str]]
 
 
-@pytest.mark.parametrize(("minor", "mode"), LINKED)
+@pytest.mark.parametrize(("minor", "mode"), builds(*LINKED))
 def test_functions_equal_those_of_debug_gosym(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "stdlib", mode)
     with ElfFile.open(program) as elf:
@@ -63,7 +64,8 @@ def test_functions_equal_those_of_debug_gosym(minor: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("minor", "mode"), [*((minor, "plain") for minor in MINORS), ("1.22", "pgo"), (NEWEST, "pgo")]
+    ("minor", "mode"),
+    builds(*((minor, "plain") for minor in MINORS), ("1.22", "pgo"), (NEWEST, "pgo")),
 )
 def test_frames_equal_those_of_the_runtime(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "frames", mode)

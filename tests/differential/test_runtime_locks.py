@@ -16,6 +16,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
+from tests.builds import builds, versions
 from tests.differential.mutexes import RUNTIME_LOCKS, agree_once, below, leaf, losses
 from tests.differential.stacks import delay_differences, differences
 from tests.recorder import only_profile, recording
@@ -117,7 +118,7 @@ def wrong_delays(run: Run) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds(*BUILDS))
 def test_contended_releases_are_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = build(version, mode)
 
@@ -131,7 +132,7 @@ def test_contended_releases_are_counted_as_by_go(version: str, mode: str, tmp_pa
     agree_once(wrong_in_a_run, tmp_path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_releases_while_a_stack_grows_have_its_frames(version: str, tmp_path: Path) -> None:
     """From runtime.newstack it is the goroutine's stack, at a function that has no frame yet."""
 
@@ -148,7 +149,7 @@ def test_releases_while_a_stack_grows_have_its_frames(version: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("fraction", [0, 1])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_releases_are_charged_with_the_waits_of_all_threads(
     version: str, fraction: int, tmp_path: Path
 ) -> None:
@@ -165,7 +166,7 @@ def test_releases_are_charged_with_the_waits_of_all_threads(
 
 
 @pytest.mark.parametrize("fraction", [0, 1])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_an_overtaken_thread_goes_on_waiting(version: str, fraction: int, tmp_path: Path) -> None:
     """It sleeps several times in one call of lock2: the time awake is part of the wait."""
     program = build(version)
@@ -182,7 +183,7 @@ def test_an_overtaken_thread_goes_on_waiting(version: str, fraction: int, tmp_pa
     agree_once(wrong_in_a_run, tmp_path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_releases_are_counted_without_gos_profiler(version: str, tmp_path: Path) -> None:
     """unlock2 takes another path then."""
     run = record(build(version), tmp_path, "-rounds=25", fraction=0)
@@ -194,7 +195,7 @@ def test_releases_are_counted_without_gos_profiler(version: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("fraction", [0, 1])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_contention_by_chance_is_charged_to_releases(
     version: str, fraction: int, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_contention_by_chance_is_charged_to_releases(
     assert 0 < sum(each.delay_ns for each in ours.values()) < run.waited_ns * 1.01
 
 
+@pytest.mark.full
 def test_a_sampled_release_stands_for_n_releases(tmp_path: Path) -> None:
     options = ("--runtime-locks", "--mutex-fraction", "5")
     run = record(build("1.27"), tmp_path, "-rounds=200", options=options)

@@ -16,6 +16,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
+from tests.builds import in_full
 from tests.suites import ARGUMENTS, suite
 
 TINY = 16  # bytes of a block of tiny objects: who opens it is chance
@@ -61,11 +62,11 @@ def ran(program: Path, folder: Path, rate: int, before: tuple[str, ...], *more: 
 @pytest.mark.parametrize(
     ("package", "version", "limit"),
     [
-        ("regexp", "1.19", SHORTEST_LIMIT),
-        pytest.param("regexp", "1.27", LIMIT, marks=pytest.mark.long),
-        pytest.param("encoding/xml", "1.22", SHORTEST_LIMIT, marks=pytest.mark.long),
+        *in_full(("regexp", "1.19", SHORTEST_LIMIT)),
+        *in_full(("regexp", "1.27", LIMIT)),
+        *in_full(("encoding/xml", "1.22", SHORTEST_LIMIT)),
         ("encoding/xml", "1.25", LIMIT),
-        ("text/template", "1.24", LIMIT),
+        *in_full(("text/template", "1.24", LIMIT)),
     ],
 )
 def test_allocations_are_those_that_go_counts(

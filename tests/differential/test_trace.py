@@ -10,11 +10,12 @@ from time import sleep
 
 import pytest
 
-from ebpfprof.goruntime.look_thread import LookRate, LookThread
-from ebpfprof.goruntime.looks import GoroutineLooks
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.state_sums import StateTotals
+from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
+from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+from ebpfprof.goruntime.samples.state_sums import StateTotals
 from ebpfprof.process.process import Target as Process
+from tests.builds import in_full
 from tests.differential.go_trace import Group, Spent, time_spent
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
@@ -90,8 +91,8 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
 @pytest.mark.parametrize(
     "work",
     [
-        *("channels", "locks", "syscalls"),
-        *(pytest.param(work, marks=pytest.mark.long) for work in ("cpu", "network", "sleeps")),
+        "locks",
+        *in_full("channels", "syscalls", "cpu", "network", "sleeps"),
     ],
 )
 def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ebpfprof.timeline.events import Event, EventKind
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, WAITING, spans
 from ebpfprof.timeline.steps import StepKind
+from tests.builds import versions
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import toolchain
 from tests.unit.timeline.test_critical import timeline as known_waits
@@ -84,7 +85,7 @@ def test_gos_tool_replays_what_a_hostile_program_makes_up(seed: int, tmp_path: P
     assert page.encode(timeline)
 
 
-@pytest.mark.parametrize("minor", ["1.23", "1.25", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.23", "1.25", "1.27"))
 @pytest.mark.parametrize("kind", PROFILES)
 def test_gos_tool_makes_profiles_of_them(kind: str, minor: str, tmp_path: Path) -> None:
     path, profile = tmp_path / "trace", tmp_path / "profile"

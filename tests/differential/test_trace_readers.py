@@ -19,7 +19,7 @@ from tests.kernel.programs import NEWEST
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import run, toolchain
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 READER = Path(__file__).parents[1] / "readers" / "exptrace"
 MANY = 1_000_000
 # What a step of the simulation adds to the events, at least.

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server import goroutines
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, builds, versions
 from tests.kernel.parked_program import poke
 from tests.kernel.programs import TARGETS, program
 from tests.targets_run import Target
@@ -72,7 +72,7 @@ MARKS = (
 MARKS_OF_TEXT = ("# labels: {}", '# labels: {"a":"1", "b":"2", "c":"3"}', "main.recovered.func1+0x")
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_the_forms_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     with still(program("tracebacks", version, mode)) as target:
         pid = target.pid
@@ -142,7 +142,7 @@ def test_the_program_itself_may_say_that_labels_are_not_shown(tmp_path: Path) ->
         assert (b"{a: 1, b: 2, c: 3}" in ours) == is_shown
 
 
-@pytest.mark.parametrize("version", ["1.19", VERSIONS[-1]])
+@pytest.mark.parametrize("version", versions("1.19", NEWEST))
 def test_minutes_count_from_where_the_collector_saw_the_wait(version: str, tmp_path: Path) -> None:
     with still(program("tracebacks", version)) as target, Process(target.pid) as process:
         go = inspect(process)
@@ -190,7 +190,7 @@ def test_goroutines_that_run_are_told_without_a_stack() -> None:
     assert profile.comments == ("1 goroutines ran: what runs has no stack to read",)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_preempted_goroutines_are_shown_where_they_were_interrupted(
     version: str, tmp_path: Path
 ) -> None:

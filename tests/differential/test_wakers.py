@@ -8,6 +8,7 @@ import pytest
 
 from ebpfprof.profile.wakers import NO_GOROUTINE, waker_of
 from ebpfprof.profilers.options import Options
+from tests.builds import versions
 from tests.differential.stacks import by_stack, differences
 from tests.differential.test_block import of_the_program
 from tests.kernel.woken_runs import KINDS, counts_by_pair, record
@@ -29,7 +30,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_all_wakers_of_a_stack_make_up_what_go_says_of_it(version: str, tmp_path: Path) -> None:
     run = record(tmp_path, "-stress=1000", CHOSEN, version=version)
     assert run.lost == {}
@@ -56,7 +57,7 @@ def test_what_wakes_waits_for_locks_is_in_the_mutex_profile(tmp_path: Path) -> N
     assert shared > sum(value.count for value in releases.values()) / 2
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_sampling_keeps_the_sums_of_wakers_equal(tmp_path: Path) -> None:
     """A rate so low that each wait counts, but a wait's weight may change with a second wake."""
     run = record(

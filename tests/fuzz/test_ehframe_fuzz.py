@@ -28,7 +28,7 @@ from tests.fuzz.test_symbolizer_fuzz import (
 )
 from tests.unit.symbolizer.unwind.eh_writer import CODE_VADDR, INITIAL, Cie, Fde, eh_elf
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 
 SOURCE: Final = Path(__file__).parents[1] / "unit/symbolizer/unwind/eh_frames.c"
 REGIONS: Final = ("elf", "hdr", "pairs", "frames", "common", "jumps", "sections")

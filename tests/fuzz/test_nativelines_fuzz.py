@@ -17,7 +17,7 @@ from symbolizer.native.lines import NativeFrame, NativeLines
 from tests.fuzz.test_symbolizer_fuzz import EXTREME, HUGE, SMALL, limits
 from tests.unit.symbolizer.native.native_programs import native_program
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 
 SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "aranges", "ranges", "rnglists")
 Change = tuple[str, int, int, int]

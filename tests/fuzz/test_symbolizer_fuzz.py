@@ -25,7 +25,7 @@ from tests.toolchains import MINORS, toolchain
 from tests.unit.symbolizer.go_programs import module_vaddr
 from tests.unit.symbolizer.locks import locks_program as locksprogram
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.full
 
 FRAMES: Final = Path(__file__).resolve().parents[1] / "targets" / "frames"
 PROGRAMS: Final = (("1.19", "stripped"), ("1.25", "pie"), (MINORS[-1], "stripped"))

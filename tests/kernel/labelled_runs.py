@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ebpfprof.goruntime.labels import CUT, LEFT_OUT
+from ebpfprof.goruntime.goroutines.labels import CUT, LEFT_OUT
 from ebpfprof.profile.model import Kind, Profile, Sample
 from tests.differential.mutexes import losses, written_profiles
 from tests.kernel.programs import program

@@ -14,12 +14,14 @@ from ebpfprof.__main__ import main
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Runs
-from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.profiler import HasSnapshots, OpenedProcess, RecordedData, Rights
 from ebpfprof.profilers.report_builder import ReportBuilder
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue
 
 KIND = ProfileKind(
     name="widgets",
@@ -37,8 +39,13 @@ KIND = ProfileKind(
     endpoint=Endpoint("widgets", "Widgets that were thrown", delta="delta_widgets"),
     metric=Metric("ebpfprof_throwing_seconds", "Time that widgets were thrown."),
     options=(
-        Option(
-            "widget_size", "--widget-size", 7, "How large widgets are.", metavar="SIZE", most=99
+        Setting(
+            "widget_size",
+            NumberValue(0, 99),
+            7,
+            "How large widgets are.",
+            flags="--widget-size",
+            metavar="SIZE",
         ),
     ),
     sampling=lambda values: f"widgets of size {values['widget_size']}",

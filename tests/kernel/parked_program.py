@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ebpfprof.goruntime.goroutines import ParkedGoroutine, ParkedGoroutines, parked_goroutines
+from ebpfprof.goruntime.goroutines.reader import (
+    ParkedGoroutine,
+    ParkedGoroutines,
+    parked_goroutines,
+)
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process

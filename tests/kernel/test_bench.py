@@ -40,7 +40,7 @@ def has_row(title: str, shown: str) -> bool:
     return re.search(row, shown, re.MULTILINE) is not None
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_workload_is_measured_under_each_profiler() -> None:
     done = one_round(ARMS, "costs,accuracy")
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_a_workload_is_measured_under_each_profiler() -> None:
     assert re.search(r"^\| contended mutex \| [23] \| 100.0% \|", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_the_cost_of_the_bound_is_compared_with_its_promise() -> None:
     done = one_round(["bounded-all"], "costs")
     title = "ebpfprof: block, mutex, cpu, at most 1 %"

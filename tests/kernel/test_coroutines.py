@@ -8,12 +8,13 @@ import click
 import pytest
 
 from ebpfprof.commands.until_wait import UntilWait, wait_conditions
-from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.wait_times import wait_number
 from ebpfprof.tracing.triggers import Trigger
+from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 
@@ -22,7 +23,7 @@ LOOKS = 8
 MANY = 30
 
 
-@pytest.fixture(scope="module", params=["1.23", NEWEST])
+@pytest.fixture(scope="module", params=versions("1.23", NEWEST))
 def go(request: pytest.FixtureRequest) -> Iterator[GoTarget]:
     binary = program("coroutines", request.param)
     with Target.start(binary) as target, Process(target.pid) as process:

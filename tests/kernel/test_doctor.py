@@ -38,7 +38,7 @@ def test_doctor_finds_all_requirements_of_the_test_machine(tmp_path: Path) -> No
     said = verb("doctor", folder=tmp_path)
     assert said.code == ExitCode.OK, said.stdout
     assert said.stderr == ""
-    assert "Everything that is needed is there." in said.stdout
+    assert "Nothing needed is missing." in said.stdout
     assert list(tmp_path.iterdir()) == []
     found = checks(verb("doctor", "--json"))
     assert [name for name, each in found.items() if each["level"] == "missing"] == []

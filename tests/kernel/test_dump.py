@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.all_goroutines import AllGoroutines, GoroutineScanner
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.frames import StackFrames
+from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, GoroutineScanner
+from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.process import inspect
+from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.process.process import Target as Process
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, builds, versions
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -43,7 +43,7 @@ def innermost_of_main(goroutine: Mapping[str, Any]) -> str:
     return next((name[5:] for name in functions(goroutine) if name.startswith("main.")), "")
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_states_and_stacks_equal_gos_own_traceback(version: str, mode: str) -> None:
     with running(version, mode) as run:
         found = {each["id"]: each for each in dumped("--pid", str(run.target.pid))["goroutines"]}
@@ -61,7 +61,7 @@ def test_states_and_stacks_equal_gos_own_traceback(version: str, mode: str) -> N
         run.target.kill()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_channels_have_their_contents_and_waiters(version: str) -> None:
     with running(version, "plain") as run:
         found = dumped("--pid", str(run.target.pid))["goroutines"]
@@ -84,8 +84,9 @@ def test_channels_have_their_contents_and_waiters(version: str) -> None:
     assert f"for the channel at {empty}, " in text
 
 
+@pytest.mark.full
 def test_the_text_shows_groups_and_counts() -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         said = verb("dump", "--pid", str(run.target.pid))
         expected = {
             name: len(report["goids"])
@@ -106,7 +107,7 @@ def test_the_text_shows_groups_and_counts() -> None:
 
 
 def test_each_goroutine_can_be_shown_by_itself() -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         said = verb("dump", "--pid", str(run.target.pid), "--all", "--apart", "0")
         goids = [goid for report in run.reports.values() for goid in report["goids"]]
         run.target.kill()
@@ -116,7 +117,7 @@ def test_each_goroutine_can_be_shown_by_itself() -> None:
 
 def test_goroutines_under_load_have_stacks_that_they_had() -> None:
     """Those of parked -busy have levels of busyLeft only or of busyRight only."""
-    with running(VERSIONS[-1], "plain", "-busy=16") as run:
+    with running(NEWEST, "plain", "-busy=16") as run:
         with GoroutineScanner(run.go) as scanner:
             frames = StackFrames(run.go)
             seen = 0
@@ -179,7 +180,7 @@ def test_a_program_that_uses_all_its_time_is_shown_as_running() -> None:
 
 def test_the_rights_to_read_memory_are_enough() -> None:
     """Neither BPF nor perf events."""
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         words = [sys.executable, "-m", "ebpfprof", "dump", "--pid", str(run.target.pid), "--json"]
         rights = "--bounding-set=-all,+sys_ptrace,+dac_read_search"
         said = subprocess.run(

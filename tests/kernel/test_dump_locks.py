@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ebpfprof.errors import ExitCode
-from tests.builds import BUILDS
+from tests.builds import builds
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
 from tests.kernel.verbs import verb
@@ -34,7 +34,7 @@ def assert_right_or_none(names: dict[str, str | None]) -> None:
     assert names["lock"] == NAMES["lock"]
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_locks_have_their_address_their_state_and_their_holder(version: str, mode: str) -> None:
     with oncall(version, mode) as run:
         found = run.dump("--apart", "0")
@@ -57,7 +57,7 @@ def test_locks_have_their_address_their_state_and_their_holder(version: str, mod
     assert locks["waitForCond"]["waiters"] == 1
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_semaphores_of_all_waits_are_those_of_the_program(version: str, mode: str) -> None:
     """Of deep stacks, of several waiters for one lock."""
     offsets = {"lockMutex": 4, "readLock": 12, "writeLock": 8, "writeLockQueued": 4, "wait": 8}
@@ -80,7 +80,7 @@ def test_semaphores_of_all_waits_are_those_of_the_program(version: str, mode: st
     assert not any(each["may_be_held_by"] for each in conditions)
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_circles_of_waits_are_deadlocks(version: str, mode: str) -> None:
     with oncall(version, mode) as run:
         facts = run.ask("deadlock")

@@ -14,6 +14,7 @@ import pytest
 
 from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.server import goroutines
+from tests.builds import versions
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.oncall_program import OnCall
 from tests.kernel.programs import program
@@ -34,7 +35,8 @@ def ahead(name: str, version: str = "1.27") -> Iterator[tuple[Target, int]]:
         target.kill()
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.27"])  # they keep the end of a sleep elsewhere
+# They keep the end of a sleep elsewhere.
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_ends_of_sleeps_are_told_by_its_clock(version: str) -> None:
     with ahead("oncall", version) as (target, pid):
         run = OnCall(target, json.loads(target.output[0]))

@@ -10,7 +10,7 @@ from time import sleep
 import psutil
 import pytest
 
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import builds, versions
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.oncall_program import Facts, OnCall, oncall
 from tests.kernel.programs import program
@@ -19,7 +19,7 @@ from tests.targets_run import Target
 HOUR_S = 3600
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_goroutines_that_wait_for_files_and_for_a_time(version: str, mode: str) -> None:
     with oncall(version, mode) as run:
         found = run.dump("--apart", "0")
@@ -65,7 +65,7 @@ def test_the_text_says_which_socket_and_when_a_sleep_ends() -> None:
         assert f"\n    {line}\n" in text
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_a_system_call_has_its_name_its_arguments_and_its_file(version: str, mode: str) -> None:
     with oncall(version, mode) as run:
         found = run.dump("--apart", "0")
@@ -80,7 +80,7 @@ def test_a_system_call_has_its_name_its_arguments_and_its_file(version: str, mod
     assert (call["file"]["kind"], call["file"]["fd"]) == ("pipe", fact["fd"])
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_running_goroutine_whose_thread_blocks_is_told(version: str) -> None:
     with oncall(version) as run:
         fact = run.ask("bare")["readBare"]
@@ -99,6 +99,7 @@ def test_a_running_goroutine_whose_thread_blocks_is_told(version: str) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.alone  # beside other tests the target's threads have no processor for a minute
 def test_goroutines_on_a_processor_are_running_without_a_stack() -> None:
     with oncall() as run:

@@ -9,7 +9,7 @@ import pytest
 from ebpfprof.profile.model import Sample
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
-from tests.builds import VERSIONS
+from tests.builds import versions
 from tests.kernel.programs import program
 from tests.recorder import run
 from tests.targets_run import Target
@@ -34,7 +34,7 @@ def in_park(samples: tuple[Sample, ...] | list[Sample]) -> list[Sample]:
     return [sample for sample in samples if any(f.function == "main.park" for f in sample.frames)]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_wait_that_began_before_counts_with_its_part(version: str) -> None:
     with Target.start(program("steps", version)) as target:
         target.ask("park", "done")

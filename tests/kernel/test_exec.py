@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.errors import NoAnswer
+from ebpfprof.errors import EbpfprofError
 from ebpfprof.process.process import Target, TargetEnd
 from tests.kernel.unanswered import HeldPart, held_from
 from tests.kernel.unharmed import await_true
@@ -102,6 +102,6 @@ def test_a_process_whose_first_thread_has_ended_goes_on_and_may_call_exec() -> N
 def test_a_process_that_stays_within_exec_is_an_error(tmp_path: Path) -> None:
     with (
         within_exec(tmp_path / "late") as (pid, _),
-        pytest.raises(NoAnswer, match=f"^Process {pid} has not begun to run its program"),
+        pytest.raises(EbpfprofError, match=f"^Process {pid} has not begun to run its program"),
     ):
         Target(pid)

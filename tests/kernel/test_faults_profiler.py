@@ -156,6 +156,7 @@ def test_many_profilers_of_a_target_each_see_all_events(tmp_path: Path) -> None:
         assert {stack: value.count for stack, value in seen.items()} == counts
 
 
+@pytest.mark.full
 def test_three_profilers_of_all_kinds_leave_the_target_right(tmp_path: Path) -> None:
     with checker("procs") as target, ExitStack() as held:
         for number in range(3):

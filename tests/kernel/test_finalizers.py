@@ -12,7 +12,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.profile.model import Profile
 from ebpfprof.server import goroutines
-from tests.builds import VERSIONS
+from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run
@@ -37,7 +37,7 @@ def stacks(goroutines: list[dict[str, Any]]) -> set[str]:
     return {frame["function"] for each in goroutines for frame in each["stack"]}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_those_that_run_one_are_shown_as_go_shows_them(version: str, tmp_path: Path) -> None:
     with Target.start(program("finalizers", version)) as target:
         expected = set(json.loads(target.ask("own", "[")))
@@ -53,7 +53,8 @@ def test_those_that_run_one_are_shown_as_go_shows_them(version: str, tmp_path: P
         target.kill()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.full
+@pytest.mark.parametrize("version", versions())
 def test_those_that_wait_for_the_next_are_the_runtimes(version: str) -> None:
     with Target.start(program("finalizers", version)) as target:
         before = len(dumped(target))
@@ -64,6 +65,7 @@ def test_those_that_wait_for_the_next_are_the_runtimes(version: str) -> None:
         target.kill()
 
 
+@pytest.mark.full
 def test_one_that_computes_is_running() -> None:
     with Target.start(program("finalizers", NEWEST), env={"GOMAXPROCS": "3"}) as target:
         target.ask("spin", "spins")

@@ -9,11 +9,11 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
-from tests.builds import VERSIONS
+from tests.builds import NEWEST
 from tests.kernel.parked_program import all_goroutines, expected, facts, poke, running, word
 from tests.kernel.verbs import verb
 from tests.recorder import names_in, recording
@@ -22,7 +22,7 @@ BOTH = ("--profile", "block,mutex")
 
 
 def test_a_corrupt_goroutine_list_is_refused() -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
         with pytest.raises(UnreadableMemory, match=r"makes no sense: .* Try again"):
             parked_goroutines(run.go)
@@ -30,7 +30,7 @@ def test_a_corrupt_goroutine_list_is_refused() -> None:
 
 
 def test_dump_refuses_a_corrupt_goroutine_list() -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
         said = verb("dump", "--pid", str(run.target.pid))
         run.target.kill()
@@ -40,7 +40,7 @@ def test_dump_refuses_a_corrupt_goroutine_list() -> None:
 
 
 def test_a_goroutine_profile_without_the_list_says_why_it_is_empty(tmp_path: Path) -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         with recording(run.target.pid, tmp_path, "--profile", "goroutine,block") as recorder:
             poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
             recorder.interrupt()
@@ -55,7 +55,7 @@ def test_a_goroutine_profile_without_the_list_says_why_it_is_empty(tmp_path: Pat
 
 
 def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         with recording(run.target.pid, tmp_path, "--open", "--by-lock", *BOTH) as recorder:
             poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
             recorder.interrupt()
@@ -76,7 +76,7 @@ def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None
 
 def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that changes the list may have lost its processor in between."""
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         everything = expected(run)
         capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16
         with Memory(run.go.target) as memory:
@@ -95,7 +95,7 @@ def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.Monkey
 
 
 def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         total = len(all_goroutines(run, memory))
         monkeypatch.setattr(goroutines, "_MAX_GOROUTINES", 10)
         parked = parked_goroutines(run.go)

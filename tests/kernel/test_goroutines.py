@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from ebpfprof.goruntime import goroutines
-from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, builds, versions
 from tests.kernel.parked_program import (
     Running,
     all_goroutines,
@@ -32,9 +32,9 @@ BUSY = re.compile(
 )
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=lambda build: "-".join(build))
-def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -> None:
-    with running(*build) as run:
+@pytest.mark.parametrize(("version", "mode"), builds())
+def test_each_parked_goroutine_is_found_with_its_stack(version: str, mode: str) -> None:
+    with running(version, mode) as run:
         parked = parked_goroutines(run.go)
         assert (parked.unreadable, parked.cut_short) == (0, 0)
         assert facts(run, parked) == expected(run)
@@ -53,7 +53,7 @@ def test_each_parked_goroutine_is_found_with_its_stack(build: tuple[str, str]) -
             assert stacks[goid][-3:] == ["main.fromGo", "main.start.func1", "runtime.goexit"]
 
 
-@pytest.mark.parametrize("minor", VERSIONS)
+@pytest.mark.parametrize("minor", versions())
 def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
     """And it knows that the other goroutines wait."""
     with running(minor, "plain") as run, ParkedScanner(run.go, has_labels=False) as scanner:
@@ -65,7 +65,7 @@ def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
         assert len(everybody - set(found)) >= 4
 
 
-@pytest.mark.parametrize("minor", VERSIONS)
+@pytest.mark.parametrize("minor", versions())
 def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> None:
     with running(minor, "plain", "-busy=1000") as run:
         planned = expected(run)
@@ -90,7 +90,7 @@ def test_a_goroutine_that_parks_elsewhere_is_read_again(
 ) -> None:
     """Whether it parks before its record, its stack or distant frames are read."""
     monkeypatch.setattr(goroutines, "_WINDOW_BYTES", window_bytes)
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         (goid,) = run.reports["turnLeft"]["goids"]
         left, right = ("main.turnLeft", 12), ("main.turnRight", 13)
         turn_behind = 1
@@ -146,7 +146,7 @@ def looks(
 )
 def test_the_status_of_a_goroutine_says_if_it_is_parked(status: int, is_parked: bool) -> None:
     """Numbers of runtime/runtime2.go: 4 is _Gwaiting, 10 _Gleaked, 0x1000 _Gscan."""
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         planned = expected(run)
         goroutine = run.one("send")
         at = goroutine.address + run.go.binary.layout.offset("g", "atomicstatus")
@@ -160,7 +160,7 @@ def test_the_status_of_a_goroutine_says_if_it_is_parked(status: int, is_parked: 
 
 
 def test_a_goroutine_with_a_corrupt_record_is_counted() -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         planned = expected(run)
         goroutine = run.one("receive")
         at = goroutine.address + run.go.binary.layout.offset("g", "sched.bp")
@@ -173,7 +173,7 @@ def test_a_goroutine_with_a_corrupt_record_is_counted() -> None:
 
 
 def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
-    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         layout = run.go.binary.layout
         goids = run.reports["silentSleep"]["goids"]
         for g in all_goroutines(run, memory):
@@ -186,7 +186,7 @@ def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
 
 
 def test_a_corrupt_stack_is_cut_short() -> None:
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         goroutine = run.one("deepReceive")
         with Memory(run.go.target) as memory:
             layout = run.go.binary.layout

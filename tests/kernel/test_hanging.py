@@ -9,7 +9,7 @@ from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits import looked_delays
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
-from tests.builds import VERSIONS
+from tests.builds import NEWEST, versions
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -30,7 +30,7 @@ def recorded(pid: int, seconds: float) -> Report:
     return report
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_delays, "_HANGS_NS", 200_000_000)
     with running(version, "plain") as run:
@@ -46,7 +46,7 @@ def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.Mo
 
 def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_delays, "_HANGS_NS", 100_000_000)
-    with running(VERSIONS[-1], "plain") as run, LiveSession(OPTIONS) as live:
+    with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
         live.start(target)
         while not told(live.snapshot(target)):

@@ -11,8 +11,8 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.bucket_list import BucketList
-from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts
+from ebpfprof.goruntime.heap.bucket_list import BucketList
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
@@ -22,7 +22,7 @@ from ebpfprof.profilers.heap.stacks import HeapStacks
 from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.x86.disasm import decode
-from tests.builds import VERSIONS
+from tests.builds import NEWEST, in_full, versions
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
 from tests.kernel.programs import changed, program
 from tests.recorder import names_in, recording, run
@@ -54,7 +54,7 @@ def objects(found: HeapCounts, stacks: HeapStacks) -> dict[str, tuple[int, int]]
     return sums
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_no_read_is_torn_while_collections_follow_each_other(version: str) -> None:
     """The program collects between rounds, and only then: so Go publishes whole rounds."""
     with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:
@@ -78,7 +78,7 @@ def test_no_read_is_torn_while_collections_follow_each_other(version: str) -> No
 
 
 def test_fresh_sums_have_what_go_does_not_show_yet(tmp_path: Path) -> None:
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+    with running(NEWEST, rate=EVERY_ALLOCATION, GOGC="off") as target:
         order(target, "make 30")
         order(target, "gc")
         order(target, "make 12")
@@ -100,7 +100,7 @@ def test_fresh_sums_have_what_go_does_not_show_yet(tmp_path: Path) -> None:
 
 def test_a_hundred_thousand_buckets(tmp_path: Path) -> None:
     number = 100_000
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+    with running(NEWEST, rate=EVERY_ALLOCATION, GOGC="off") as target:
         order(target, f"buckets {number}")
         order(target, "gc")
         with buckets_of(target.pid) as (buckets, _):
@@ -113,8 +113,8 @@ def test_a_hundred_thousand_buckets(tmp_path: Path) -> None:
 
 
 def test_buckets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ebpfprof.goruntime.bucket_list.MAX_BUCKETS", 20)
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
+    monkeypatch.setattr("ebpfprof.goruntime.heap.bucket_list.MAX_BUCKETS", 20)
+    with running(NEWEST, rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         order(target, "gc")
         with buckets_of(target.pid) as (buckets, _):
@@ -123,7 +123,7 @@ def test_buckets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -
     assert found.beyond
 
 
-@pytest.mark.parametrize("profiles", ["heap,allocs", "all"])
+@pytest.mark.parametrize("profiles", ["heap,allocs", *in_full("all")])
 def test_a_program_without_a_memory_profile_is_probed(profiles: str, tmp_path: Path) -> None:
     with Target.start(program("nopprof")) as target:
         finished = run(
@@ -152,6 +152,7 @@ def without_gates(folder: Path) -> Path:
         return changed(original, folder, (elf.vaddr_to_offset(moves[-1].address), xor_rbx))
 
 
+@pytest.mark.full
 def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
@@ -165,9 +166,10 @@ def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
     assert {name.split(".")[-3] for name in names_in(folder)} >= {"block", "heap", "allocs"}
 
 
+@pytest.mark.full
 def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> None:
     with (
-        running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target,
+        running(NEWEST, rate=EVERY_ALLOCATION, GOGC="off") as target,
         recording(target.pid, tmp_path, "--profile", "heap,threads") as recorder,
     ):
         order(target, "make 3")
@@ -184,7 +186,7 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> N
 
 
 def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
+    with running(NEWEST, rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         order(target, "gc")
         with buckets_of(target.pid) as (buckets, _):
@@ -199,7 +201,7 @@ def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_list_is_read_once() -> None:
     """Later reads take what is new from the front."""
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION) as target:
+    with running(NEWEST, rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         with Process(target.pid) as process:
             go = inspect(process)

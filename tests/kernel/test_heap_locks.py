@@ -9,10 +9,11 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.goruntime.heap_locks import HeapLocks
+from ebpfprof.goruntime.heap.heap_locks import HeapLocks
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.process.process import Target as Process
 from symbolizer.locks.names import Caller, LockNames
+from tests.builds import builds, versions
 from tests.kernel.programs import program
 from tests.targets_run import Target
 from tests.toolchains import MINORS
@@ -53,7 +54,7 @@ def caller_of(go: GoTarget, each: Locked) -> Caller:
     return Caller(frame.function, frame.pc)
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_locks_have_their_own_names_or_none(minor: str, mode: str) -> None:
     has_types = int(minor.partition(".")[2]) >= 22 and mode != "debug"
     with running(minor, mode) as (go, locked):
@@ -69,7 +70,7 @@ def test_locks_have_their_own_names_or_none(minor: str, mode: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", versions())
 def test_names_are_those_that_dwarf_has(minor: str) -> None:
     with running(minor, "plain") as (go, locked):
         heap, dwarf = HeapLocks(go), LockNames(go.binary)

@@ -12,6 +12,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.idle import rule_of, split
 from ebpfprof.profile.model import Kind, Profile, Sample
 from ebpfprof.profile.operations import STATE
+from tests.builds import versions
 from tests.kernel.programs import program
 from tests.recorder import only_profile, recording, run
 from tests.targets_run import Target
@@ -70,7 +71,7 @@ def sums(samples: tuple[Sample, ...]) -> tuple[int, int]:
     return sum(s.values[0] for s in samples), sum(s.values[1] for s in samples)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_waits_for_work_are_hidden_and_problems_are_not(version: str, tmp_path: Path) -> None:
     profiles = recorded(version, tmp_path)
     profile = profiles["block"]
@@ -125,7 +126,7 @@ IDLE_IN_WALL: Final = {
 }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions(*VERSIONS))
 def test_a_server_at_rest_is_idle_in_the_wall_profile(version: str, tmp_path: Path) -> None:
     with Target.start(program("idle", version)) as target:
         target.ask("work", "done")

@@ -12,10 +12,10 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.operations import waiting_part
+from tests.builds import in_full, versions
 from tests.kernel.programs import program
 from tests.recorder import Finished, run
 from tests.targets_run import Target
-from tests.toolchains import MINORS
 
 TIMER: Final = "loop of a timer"
 SIGNAL: Final = "loop of a signal"
@@ -60,7 +60,7 @@ def rules_by_function(profile: Profile) -> dict[str, set[str | None]]:
     return found
 
 
-@pytest.mark.parametrize("version", MINORS)
+@pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize("arguments", [("--profile", "wall"), ("--profile", "block")])
 def test_loops_of_timers_and_signals_are_idle(
     version: str, arguments: tuple[str, ...], tmp_path: Path
@@ -83,7 +83,8 @@ def test_loops_of_timers_and_signals_are_idle(
     assert " of the time for a timer (stack " in told[0]
 
 
-@pytest.mark.parametrize("mode", ["stripped", "pie", "cgo"])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", [*in_full("stripped", "pie"), "cgo"])
 def test_they_are_idle_however_the_program_was_built(mode: str, tmp_path: Path) -> None:
     recorded(tmp_path, "1.27", (), "--profile", "wall", mode=mode)
     found = rules_by_function(profile_in(tmp_path, "wall"))
@@ -92,8 +93,8 @@ def test_they_are_idle_however_the_program_was_built(mode: str, tmp_path: Path) 
     }
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
-@pytest.mark.parametrize("bound", [("--max-overhead", "0"), BOUNDED])
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
+@pytest.mark.parametrize("bound", [*in_full((("--max-overhead", "0"),)), BOUNDED])
 def test_waits_for_others_are_not_idle(
     version: str, bound: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -111,7 +112,8 @@ def test_waits_for_others_are_not_idle(
     assert found["main.caught"] == {SIGNAL}
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.27"])
+@pytest.mark.full
+@pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_loop_that_holds_a_lock_is_not_idle(version: str, tmp_path: Path) -> None:
     recorded(tmp_path, version, ("-lock",), "--profile", "wall")
     found = rules_by_function(profile_in(tmp_path, "wall"))

@@ -24,7 +24,7 @@ WARM_UP = 5
 MAX_GROWTH_KIB = 16 << 10
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_hundred_attaches_leave_nothing() -> None:
     with (
         # Load on all processors, but not so much that the loop starves.

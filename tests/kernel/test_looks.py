@@ -7,20 +7,20 @@ from collections import Counter
 
 import pytest
 
-from ebpfprof.goruntime import sampler
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.look_thread import LookRate, LookThread
-from ebpfprof.goruntime.looks import GoroutineLooks
-from ebpfprof.goruntime.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.samples import sampler
+from ebpfprof.goruntime.samples.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
+from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 from ebpfprof.kernel.clock import kernel_now_ns
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import NEWEST, builds, versions
 from tests.kernel.parked_program import running
 
 LOOKS = 5
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) -> None:
     with running(version, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         (moving,) = run.reports["turnLeft"]["goids"]
@@ -47,7 +47,7 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
 
 def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
     """One that moves regularly passes a look once in 20 times."""
-    with running(VERSIONS[-1], "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         parked = parked_goroutines(run.go).goroutines
         for _ in range(LEAST_LOOKS - 1):
             looks.look()
@@ -73,7 +73,7 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
     """At least: they may have moved while a look went on."""
     ticks = itertools.count()
     monkeypatch.setattr(sampler, "kernel_now_ns", lambda: next(ticks))
-    with running(VERSIONS[-1], "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         looks.look()
         first_ns = next(ticks)
         looks.look()
@@ -85,7 +85,7 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
     assert least == [True, False]
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> None:
     with running(version, mode) as run:
         with GoroutineScanner(run.go) as scanner:
@@ -116,7 +116,7 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
 
 
 def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
-    with running(VERSIONS[-1], "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         looks.look()
         run.target.ask("turn", "turned")  # its second wait begins
         times = []
@@ -138,7 +138,7 @@ def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
 
 def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
     with (
-        running(VERSIONS[-1], "plain") as run,
+        running(NEWEST, "plain") as run,
         GoroutineLooks(
             run.go, rate=LookRate(500, 500), has_labels=False, thread=LookThread(1.0)
         ) as looks,
@@ -166,7 +166,7 @@ def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
 def test_there_is_a_last_look_for_each_user() -> None:
     """What has just ended is in the sums of the one that stops, though others go on."""
     with (
-        running(VERSIONS[-1], "plain") as run,
+        running(NEWEST, "plain") as run,
         GoroutineLooks(
             run.go, rate=LookRate(0.001, 0.001), has_labels=False, thread=LookThread(1.0)
         ) as looks,

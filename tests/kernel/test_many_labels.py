@@ -12,6 +12,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits import collector
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.target import LiveTarget
+from tests.builds import versions
 from tests.kernel.inside import collector_of_waits
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -63,7 +64,7 @@ def test_labelled_stacks_leave_room_for_waits(
             live.remove(target)
 
 
-@pytest.mark.parametrize("minor", ["1.23", "1.27"])  # labels in a map, and in a slice
+@pytest.mark.parametrize("minor", versions("1.23", "1.27"))  # labels in a map, and in a slice
 def test_labels_that_are_not_selected_use_no_map_entries(
     minor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_labels_that_are_not_selected_use_no_map_entries(
     assert found == {"gold": REQUESTS / 2, "free": REQUESTS / 2}
 
 
+@pytest.mark.full
 def test_waits_without_selected_labels_count_as_unlabelled() -> None:
     options = Options(kinds=("block",), labels=("shard",))
     with (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from tests.builds import VERSIONS
+from tests.builds import NEWEST, versions
 from tests.differential.test_heap import EVERY_ALLOCATION, order, running
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -44,7 +44,7 @@ def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
     raise AssertionError(process.stderr.read() if process.stderr else "")
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+@pytest.mark.parametrize("version", versions("1.19", NEWEST))
 def test_a_stack_that_leaks_is_told_and_no_other(version: str) -> None:
     with (
         running(version, rate=EVERY_ALLOCATION, GOGC="off") as target,
@@ -67,7 +67,7 @@ def test_a_stack_that_leaks_is_told_and_no_other(version: str) -> None:
 
 def test_the_text_says_how_fast() -> None:
     with (
-        running(VERSIONS[-1], rate=4 * OBJECT_BYTES, GOGC="off") as target,
+        running(NEWEST, rate=4 * OBJECT_BYTES, GOGC="off") as target,
         watching(target) as process,
     ):
         assert process.stdout
@@ -87,7 +87,7 @@ def test_the_text_says_how_fast() -> None:
     assert "1 stack only grows" in text
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_program_without_a_memory_profile_tells_types_and_sizes(version: str) -> None:
     with (
         Target.start(program("memory", version), env={"GOGC": "off"}) as target,

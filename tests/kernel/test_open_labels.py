@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.goroutines import parked_goroutines
-from ebpfprof.goruntime.labels import LEFT_OUT, LabelReader
+from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, LabelReader
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label, Profile
 from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE
+from tests.builds import versions
 from tests.differential.mutexes import losses
 from tests.kernel.labelled_runs import (
     ACTORS,
@@ -29,10 +30,9 @@ from tests.kernel.labelled_runs import (
 from tests.kernel.programs import program
 from tests.recorder import run
 from tests.targets_run import Target
-from tests.toolchains import MINORS
 
 
-@pytest.mark.parametrize("version", MINORS)
+@pytest.mark.parametrize("version", versions())
 def test_open_waits_have_the_labels_of_their_goroutines(version: str, tmp_path: Path) -> None:
     """Also of goroutines that waited before: their labels are read from the target's memory."""
     with Target.start(program("labels", version)) as target:
@@ -58,7 +58,7 @@ def test_open_waits_have_the_labels_of_their_goroutines(version: str, tmp_path: 
     assert losses(profile) == []
 
 
-@pytest.mark.parametrize("version", ["1.23", "1.27"])
+@pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_open_waits_with_unreadable_labels_are_counted(version: str, tmp_path: Path) -> None:
     """A program can store any value as labels."""
     with Target.start(program("labels", version)) as target, Process(target.pid) as process:

@@ -10,11 +10,12 @@ import pytest
 from ebpfprof.export import pprof
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
+from tests.builds import versions
 from tests.foreign import Fzf
 from tests.kernel.programs import TARGETS
 from tests.oracle import Bucket
 from tests.targets_run import Target
-from tests.toolchains import MINORS, toolchain
+from tests.toolchains import toolchain
 
 
 def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
@@ -28,7 +29,7 @@ def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
     return counts
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", versions())
 @pytest.mark.parametrize("mode", ["plain", "stripped", "pie"])
 def test_a_program_without_pprof_is_profiled(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "nopprof", mode)
@@ -46,13 +47,13 @@ def test_a_program_without_pprof_is_profiled(minor: str, mode: str) -> None:
     assert all(bucket.delay_ns > 0 for bucket in buckets)
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", versions())
 def test_code_and_symbols_give_the_same_variables(minor: str) -> None:
     program = toolchain(minor).build(TARGETS / "nopprof")
     assert oracle.globals_of(program) == oracle.globals_from_code(program)
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.22", "1.27"))
 def test_the_oracle_reads_the_buckets_that_the_program_writes(minor: str, tmp_path: Path) -> None:
     program = toolchain(minor).build(TARGETS / "blockops")
     written = tmp_path / "block.pb.gz"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.dump import LOOKS, dump
-from tests.builds import VERSIONS
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.waits.dump import LOOKS, dump
+from tests.builds import NEWEST
 from tests.kernel.parked_program import running
 from tests.tools.phantoms import Claim, look
 
 
+@pytest.mark.full
 def test_contention_is_no_hang_and_hangs_are_found_in_two_looks() -> None:
     outcome = look(goes_on=lambda found: found.rounds < 3, looks=50, apart_s=0.3)
     assert outcome.phantoms == []
@@ -40,7 +41,7 @@ def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
             found[moving] = (sequence + 1) % 256, pc
         return found
 
-    with running(VERSIONS[-1], "plain") as run:
+    with running(NEWEST, "plain") as run:
         (moving,) = run.reports["turnLeft"]["goids"]
         others = set(run.reports["send"]["goids"])
         monkeypatch.setattr(GoroutineScanner, "parked", changing)

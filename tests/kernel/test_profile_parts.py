@@ -10,12 +10,13 @@ from ebpfprof.export import pprof
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits import collector
 from ebpfprof.recording.session import Session
+from tests.builds import versions
 from tests.kernel.programs import program
 from tests.recorder import end, recording
 from tests.targets_run import Target
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_open_waits_have_no_goroutine_of_the_runtime(minor: str, tmp_path: Path) -> None:
     """A program that asks for signals has one of the runtime's own, in a select."""
     with Target.start(program("idle", minor)) as target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebpfprof.goruntime.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Opened

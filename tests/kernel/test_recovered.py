@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import versions
 from tests.kernel.programs import program
 from tests.kernel.run_command import BLOCK, COMMAND, waits
 from tests.recorder import only_profile, run
@@ -17,7 +18,7 @@ from tests.recorder import only_profile, run
 ROUNDS = 5
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.21", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.21", "1.27"))
 def test_callers_that_a_recovered_panic_hides_are_told(minor: str, tmp_path: Path) -> None:
     target = str(program("recovered", minor))
     finished = run(*BLOCK, "--", target, folder=tmp_path, command=COMMAND)

@@ -32,6 +32,7 @@ def test_run_follows_execs_to_the_go_program(tmp_path: Path) -> None:
             each.unlink()
 
 
+@pytest.mark.full
 def test_run_follows_an_unnoticed_exec(tmp_path: Path) -> None:
     """It is stopped at its exec, before ebpfprof notices the end of the recorded program."""
     words = ("sh", "-c", f"exec {shlex.quote(str(program('brief')))} exit 4")
@@ -43,6 +44,7 @@ def test_run_follows_an_unnoticed_exec(tmp_path: Path) -> None:
     assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
 
 
+@pytest.mark.full
 def test_a_program_that_execs_at_the_end_of_the_recording_goes_on(tmp_path: Path) -> None:
     words = ("--profile", "default", "--duration", "0.2", "--", *once_left())
     finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import versions
 from tests.differential.mutexes import MUTEXOPS, below, written_profiles
 from tests.recorder import only_profile, recording, run
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.24"])
+@pytest.mark.parametrize("version", versions("1.19", "1.24"))
 def test_other_waits_are_recorded_of_go_versions_without_a_lock_list(
     version: str, tmp_path: Path
 ) -> None:

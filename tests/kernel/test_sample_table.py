@@ -26,7 +26,7 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-ROWS = 1024
+ROWS = 512
 HZ = 999
 WAYS = 5000
 SETS = 2048
@@ -107,7 +107,7 @@ def way_of(calls: list[str]) -> int | None:
     return sum(is_right << place for place, is_right in enumerate(turns))
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample has the labels of its request: sets are deleted with their samples."""
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
@@ -138,6 +138,7 @@ def test_labels_that_are_not_selected_use_no_map_entries(monkeypatch: pytest.Mon
     assert seen[Label("work", "burn"),] > found.count / 2
 
 
+@pytest.mark.full
 def test_samples_without_a_reading_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sample_table, "_ROOM_S", 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profilers.cpu.unwinder import Ending
+from tests.builds import builds
 from tests.differential.cpustacks import NOT_LEARNT, SIGNAL_ENTRIES, without_room
 from tests.kernel.programs import program
 from tests.kernel.run_command import COMMAND
@@ -19,7 +20,8 @@ BUILDS = [("1.19", "plain"), ("1.22", "cgo"), ("1.27", "plain"), ("1.27", "cgo")
 HZ = "999"  # beside a thousand signals a second, some samples hit a handler
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.full
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_a_short_run_with_many_signals_has_whole_stacks(
     minor: str, mode: str, tmp_path: Path
 ) -> None:
@@ -38,7 +40,7 @@ def test_a_short_run_with_many_signals_has_whole_stacks(
     assert cut.total() <= without_room(profile), cut
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_stacks_are_copied_with_what_the_handler_interrupted(minor: str, mode: str) -> None:
     """Nothing is learnt here, so that each sample is finished from its copies."""
     with Target.start(program("signals", minor, mode)) as target:

@@ -32,13 +32,14 @@ def soaked(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @NEEDS_NAMESPACES
 def test_under_full_load_targets_stay_right_and_nothing_grows() -> None:
     assert ", wrong: 0" in soaked("--cycles", "4")
 
 
 @NEEDS_NAMESPACES
-@pytest.mark.long
+@pytest.mark.full
 def test_resources_of_the_server_follow_the_live_processes() -> None:
     came = re.search(r"processes that came and went: (\d+)", soaked("--churn", "--cycles", "6"))
     assert came is not None

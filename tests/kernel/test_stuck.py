@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.dump import GoroutineDumper
 from ebpfprof.goruntime.process import inspect
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.deadlocks import Circle
 from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.stuck import LostWake, stuck
 from ebpfprof.profile.waiting_for import Sureness
-from tests.builds import BUILDS, VERSIONS
+from tests.builds import VERSIONS, builds, versions
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
@@ -54,7 +54,7 @@ def rotated(circle: list[int]) -> list[int]:
     return circle[first:] + circle[:first]
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_deadlocks_and_lost_wakes_are_certain(version: str, mode: str) -> None:
     with running("locks", version, mode) as target:
         made: dict[str, list[int]] = json.loads(target.ask("circles", "{"))
@@ -68,7 +68,7 @@ def test_deadlocks_and_lost_wakes_are_certain(version: str, mode: str) -> None:
     assert len(found) == len(made) + len(lost)
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_a_lock_that_a_called_function_gave_back_is_held_no_longer(version: str, mode: str) -> None:
     with running("locks", version, mode) as target:
         goid = int(target.ask("given", "given").split()[1])
@@ -90,7 +90,7 @@ def whole(target: Target) -> Asleep:
 
 @pytest.mark.parametrize(
     ("version", "mode"),
-    [*((minor, "plain") for minor in VERSIONS), ("1.19", "cgo"), (NEWEST, "cgo")],
+    builds(*((minor, "plain") for minor in VERSIONS), ("1.19", "cgo"), (NEWEST, "cgo")),
 )
 def test_a_program_is_asleep_if_nothing_from_outside_can_wake_it(version: str, mode: str) -> None:
     with running("cgo" if mode == "cgo" else "asleep", version, mode) as target:
@@ -99,14 +99,14 @@ def test_a_program_is_asleep_if_nothing_from_outside_can_wake_it(version: str, m
     assert len(found.goroutines) == 3
 
 
-@pytest.mark.parametrize(("version", "mode"), [("1.19", "cgo"), (NEWEST, "cgo")])
+@pytest.mark.parametrize(("version", "mode"), builds(("1.19", "cgo"), (NEWEST, "cgo")))
 def test_a_thread_of_c_may_still_start_something(version: str, mode: str) -> None:
     with running("foreign", version, mode) as target:
         found = whole(target)
     assert (found.sureness, found.foreign_threads) == (LIKELY, 1)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_timer_that_is_set_may_still_start_something(version: str) -> None:
     with running("timed", version) as target:
         found = dumped(target)
@@ -114,7 +114,7 @@ def test_a_timer_that_is_set_may_still_start_something(version: str) -> None:
     assert found.outside is None
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize(
     ("does", "accepting", "signals", "sleeping"), [("listening", 1, 0, 3), ("signalled", 0, 1, 2)]
 )
@@ -128,7 +128,7 @@ def test_connections_and_signals_may_still_start_something(
     assert numbers == (accepting, signals, sleeping)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_a_program_that_is_idle_is_not_stuck(version: str) -> None:
     with running("idle", version) as target:
         found = dumped(target)
@@ -180,6 +180,7 @@ def test_the_doctor_finds_nothing_in_a_program_that_is_idle() -> None:
     assert second["exit_code"] == ExitCode.NOT_GO_PROGRAM
 
 
+@pytest.mark.full
 def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks() -> None:
     with Target.start(program("oncall")) as target:
         facts = json.loads(target.output[0])
@@ -207,9 +208,10 @@ def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks()
 def test_options_for_processes_need_one() -> None:
     said = verb("doctor", "--apart", "1s")
     assert said.code == ExitCode.USAGE
-    assert "are for processes: say which" in said.stderr
+    assert "need a process: add PID" in said.stderr
 
 
+@pytest.mark.full
 def test_dump_shows_what_is_stuck_first_and_in_json() -> None:
     with running("asleep") as target:
         said = verb("dump", "--pid", str(target.pid))

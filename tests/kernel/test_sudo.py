@@ -1,4 +1,4 @@
-"""The lines for sudoers in SECURITY.md, in force: what an ordinary user may run as root."""
+"""The lines for sudoers in docs/trust.md, in force: what an ordinary user may run as root."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENTER = (
 @pytest.fixture
 def entering(tmp_path: Path) -> tuple[str, ...]:
     """What to put before a command of an ordinary user, where those lines are in force."""
-    lines = [line.strip() for line in (ROOT / "SECURITY.md").read_text().splitlines()]
+    lines = [line.strip() for line in (ROOT / "docs" / "trust.md").read_text().splitlines()]
     at = next(i for i, line in enumerate(lines) if line.startswith("Cmnd_Alias"))
     alias, grant = lines[at : at + 2]
     assert grant.startswith("%profilers ")

@@ -27,6 +27,7 @@ from ebpfprof.profilers.cpu.unwinder import (
 )
 from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.x86.disasm import decode
+from tests.builds import versions
 from tests.kernel.debugger import traced
 from tests.kernel.unharmed import checker
 
@@ -73,7 +74,7 @@ def state_of(memory: Memory, go: GoTarget, fs_base: int) -> GoState:
     )
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_systemstack_leads_to_its_caller(minor: str) -> None:
     with (
         checker("procs", "spread", minor=minor, env=MANY_COLLECTIONS) as target,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.process.process import Target as Process
-from tests.builds import VERSIONS
+from tests.builds import NEWEST
 from tests.kernel.parked_program import running
 from tests.targets_run import Target
 
@@ -22,7 +23,7 @@ SHELL = Path("/bin/sh")
 
 
 def test_reading_an_ended_target_raises_target_gone() -> None:
-    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         run.target.kill()
         with pytest.raises(TargetGone):
             memory.read(run.go.binary.text_start + run.go.load_bias, 8)
@@ -32,7 +33,7 @@ def test_reading_an_ended_target_raises_target_gone() -> None:
 
 def test_structs_at_addresses_of_nothing_are_read_as_zeros_until_the_target_ends() -> None:
     kind, addresses = np.dtype("<u8"), np.array([0, 8, 1 << 63], np.uint64)
-    with running(VERSIONS[-1], "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         assert memory.read_records(addresses, kind).tolist() == [0, 0, 0]
         text = np.array([0, run.go.binary.text_start + run.go.load_bias], np.uint64)
         assert memory.read_records(text, kind)[1] != 0
@@ -72,10 +73,18 @@ def test_unmapped_memory_is_refused() -> None:
 
 def test_memory_is_opened_for_reading_only() -> None:
     with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
-        with Process(target.pid) as own, Memory(own) as memory:
-            flags = fcntl.fcntl(memory._fd, fcntl.F_GETFL)
-            assert flags & os.O_ACCMODE == os.O_RDONLY
+        with Process(target.pid) as own, Memory(own):
+            memory = f"/proc/{target.pid}/mem"
+            links = {int(fd.name): fd for fd in Path("/proc/self/fd").iterdir()}
+            (fd,) = (number for number, fd in links.items() if _leads_to(fd) == memory)
+            assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
         target.say("end")
+
+
+def _leads_to(link: Path) -> str:
+    with suppress(FileNotFoundError):  # that of the listing itself
+        return os.readlink(link)
+    return ""
 
 
 def code_of(pid: int) -> int:

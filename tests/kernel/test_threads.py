@@ -15,7 +15,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server import threads
-from tests.builds import VERSIONS
+from tests.builds import NEWEST, versions
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.recorder import recording, run
@@ -26,7 +26,7 @@ NUMBER = 7
 
 
 @contextmanager
-def running(version: str = VERSIONS[-1], mode: str = "plain") -> Iterator[Target]:
+def running(version: str = NEWEST, mode: str = "plain") -> Iterator[Target]:
     with Target.start(program("threads", version, mode)) as target:
         yield target
 
@@ -53,7 +53,7 @@ def threads_of(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_threads_in_system_calls_and_locked_ones(version: str) -> None:
     with running(version) as target:
         target.ask(f"read {NUMBER}", "done")
@@ -74,7 +74,7 @@ def functions(sample: Sample) -> set[str]:
     return {frame.function for frame in sample.frames}
 
 
-@pytest.mark.parametrize("version", ["1.19", "1.22", VERSIONS[-1]])
+@pytest.mark.parametrize("version", versions("1.19", "1.22", NEWEST))
 def test_threads_in_c(version: str) -> None:
     with running(version, "cgo") as target:
         target.ask(f"c {NUMBER}", "done")
@@ -95,7 +95,7 @@ def test_threads_that_ended_are_not_there() -> None:
         assert abs(total(found) - threads_of(target.pid)) <= 1
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_threadcreate_equals_gos(version: str, tmp_path: Path) -> None:
     with running(version) as target:
         target.ask(f"read {NUMBER}", "done")

@@ -70,6 +70,7 @@ def test_a_key_writes_the_last_seconds_of_a_trace_as_often_as_one_likes(
     end(terminal, traced)
 
 
+@pytest.mark.full
 def test_without_that_the_next_seconds_are_recorded_and_the_key_ends_it_early(
     terminal: Screen, traced: Target, tmp_path: Path
 ) -> None:

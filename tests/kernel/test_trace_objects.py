@@ -15,6 +15,7 @@ from ebpfprof.timeline.model import Timeline, WaitObject
 from ebpfprof.timeline.spans import WAITING, Span, spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
+from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 
@@ -64,7 +65,7 @@ def peers(things: list[WaitObject]) -> set[str]:
     return {thing.file.peer if thing.file else thing.name for thing in things}
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.24", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.19", "1.24", NEWEST))
 def test_waits_have_the_names_of_locks_and_the_addresses_of_connections(
     minor: str, tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def test_requests_of_a_connection_and_what_the_lock_s_holder_did_meanwhile(tmp_p
     )
 
 
+@pytest.mark.full
 def test_requests_of_http_2_are_those_of_its_handlers(tmp_path: Path) -> None:
     """Two at a time on one connection, which one goroutine reads."""
     with serving() as (target, addresses):
@@ -134,6 +135,7 @@ def test_requests_of_http_2_are_those_of_its_handlers(tmp_path: Path) -> None:
     assert told["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * (1 + ROUNDING)
 
 
+@pytest.mark.full
 def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("sleeps", tmp_path) as target:
@@ -145,7 +147,7 @@ def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "1s"], "--from and --to limit --path, which was not given."),
+        (["--from", "1s"], "--from and --to need --path."),
         (["--path", "G1", "--from", "2s", "--to", "1s"], "--to must be later than --from."),
     ],
 )

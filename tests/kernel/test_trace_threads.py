@@ -18,6 +18,7 @@ from ebpfprof.timeline.steps import StepKind, TraceStep
 from ebpfprof.timeline.threads import thread_spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
+from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -148,7 +149,7 @@ def test_other_threads_of_the_program_have_ids(tmp_path: Path) -> None:
     assert {step.other for step in others} <= {step.tid for step in timeline.steps}
 
 
-@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.19", NEWEST))
 def test_sleeps_in_c_have_its_stack_without_frame_pointers(minor: str, tmp_path: Path) -> None:
     timeline, _ = recorded("calls", tmp_path, program("traced", minor, "cgo"))
     found = sleeps(timeline, "main.call", is_c=True)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ebpfprof.goruntime import stack_copies, tracebacks
+from ebpfprof.goruntime.goroutines import stack_copies, tracebacks
 from ebpfprof.server import goroutines
 from tests.differential.test_tracebacks import still
 from tests.kernel.programs import program
@@ -18,6 +18,7 @@ NO_STACK = "\tgoroutine running on other thread; stack unavailable\n"
 ENVIRONMENT = {"GODEBUG": "asyncpreemptoff=1"}
 
 
+@pytest.mark.full
 def test_tracebacks_under_load_are_of_one_moment() -> None:
     """Goroutines of parked -busy have levels of busyLeft only or of busyRight only.
 

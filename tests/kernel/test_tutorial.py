@@ -148,7 +148,7 @@ class Terminals:
         return "\n".join(running.output)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_every_command_of_the_tutorial_shows_the_promised_words(tmp_path: Path) -> None:
     found = list(steps(TUTORIAL.read_text()))
     assert sum(len(step.commands) for step in found) >= 14

@@ -16,7 +16,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.operations import STATE
-from tests.builds import BUILDS
+from tests.builds import builds
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -42,7 +42,7 @@ def times_by_state(profile: Profile) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+@pytest.mark.parametrize(("version", "mode"), builds())
 def test_goroutines_at_rest_are_in_their_states_all_the_time(
     version: str, mode: str, tmp_path: Path
 ) -> None:
@@ -120,6 +120,7 @@ def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
     assert found - {()} == expected
 
 
+@pytest.mark.full
 def test_top_report_and_diff_take_it(tmp_path: Path) -> None:
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
         pid = str(target.pid)
@@ -145,6 +146,7 @@ def test_top_report_and_diff_take_it(tmp_path: Path) -> None:
     assert verb("diff", first, second).code == ExitCode.OK
 
 
+@pytest.mark.full
 def test_a_server_has_it_where_fgprof_would() -> None:
     with (
         Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target,
@@ -168,6 +170,7 @@ def test_a_server_has_it_where_fgprof_would() -> None:
         assert not has_probes(target.pid)
 
 
+@pytest.mark.full
 def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path: Path) -> None:
     with Target.start(program("shop")) as target:
         pid = str(target.pid)
@@ -186,6 +189,7 @@ def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path:
         assert digits <= max(1, 1 - math.floor(math.log10(error))) or "." not in value, row
 
 
+@pytest.mark.full
 def test_goroutines_that_run_are_named_after_what_their_go_statement_called(tmp_path: Path) -> None:
     with Target.start(program("load"), "-length=60s", "-pace=20ms") as target:
         target.say("go")

@@ -8,12 +8,12 @@ from time import monotonic
 
 import pytest
 
-from ebpfprof.goruntime import watch as watch_module
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.goruntime.watch import GoroutineWatch, WatchedGoroutines
+from ebpfprof.goruntime.waits import watch as watch_module
+from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile import hanging as hanging_module
-from tests.builds import VERSIONS
+from tests.builds import in_full, versions
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -56,7 +56,7 @@ def until_hung(watch: GoroutineWatch, operation: str) -> WatchedGoroutines:
     raise AssertionError(hung(watch.found))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_goroutines_that_hang_are_found(version: str) -> None:
     with running(version, "plain") as run, watching(run.target.pid) as watch:
         looked(watch, 4)
@@ -127,7 +127,7 @@ def test_what_went_on_hangs_no_longer() -> None:
         assert "chan send" not in hung(watch.found)
 
 
-@pytest.mark.parametrize("work", ["mutex", "rwmutex", "pingpong", "pool"])
+@pytest.mark.parametrize("work", ["mutex", *in_full("rwmutex", "pingpong", "pool")])
 def test_goroutines_under_contention_do_not_hang(
     work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

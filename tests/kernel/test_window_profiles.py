@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime.goroutines import ParkedGoroutine
-from ebpfprof.goruntime.labels import LabelReader
-from ebpfprof.goruntime.parked import ParkedScanner, Wait
+from ebpfprof.goruntime.goroutines.labels import LabelReader
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner, Wait
+from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.recording.session import Session
+from tests.builds import versions
 from tests.differential.mutexes import losses
 from tests.kernel.kernel_state import probed
 from tests.kernel.programs import program
@@ -35,7 +36,7 @@ MOST = 0.65
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("version", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
 def test_estimates_from_windows_equal_gos_own_profile(version: str, tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
     wrong = {"waitLong", "takeJobs", "useLock", "consume", "released"}
@@ -66,6 +67,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     return abs(our_ns - go_ns) < much * go_ns
 
 
+@pytest.mark.full
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
     """Fifty of them would wait as long as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
@@ -75,7 +77,7 @@ def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) 
         assert values_below(profile, "waitSinceBefore") == (0, 0)
 
 
-@pytest.mark.parametrize("version", ["1.23", "1.27"])
+@pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Path) -> None:
     """Also those that began before one and ended after it."""
     run = record_windows(tmp_path, version, Options(kinds=("block",), max_overhead=2))
@@ -86,7 +88,7 @@ def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Pa
     assert named == {str(number) for number in range(20)}
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_unreadable_labels_in_a_window_are_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_lost_goroutine_list_fails_after_profiles_are_written(
     assert profile.samples
 
 
+@pytest.mark.full
 def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)
@@ -167,7 +170,7 @@ def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     assert all(s.labels == () for s in run.ours["open"].samples if is_below(s, "waitForEver"))
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_locks_have_names_and_times_held(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), by_lock=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)

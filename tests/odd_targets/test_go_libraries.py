@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.builds import in_full
 from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run
@@ -66,7 +67,7 @@ def loaded() -> Iterator[Started]:
         )
 
 
-@pytest.fixture(params=["library", "loaded"])
+@pytest.fixture(params=["library", *in_full("loaded")])
 def target(request: pytest.FixtureRequest) -> Started:
     found: Started = request.getfixturevalue(request.param)
     return found
@@ -96,7 +97,7 @@ def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:
     (row,) = (row for row in rows if row["pid"] == target.pid)
     assert row["go_version"].startswith("go1.27")
     assert not row["supported"]
-    why_not = f"only its CPU profile: of Go is {target.go_file}, not the executable"
+    why_not = f"only its CPU profile: {target.go_file} is Go, not the executable"
     assert row["why_not"] == why_not
 
 

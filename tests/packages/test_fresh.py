@@ -25,7 +25,7 @@ from tests.packages.fresh import Booted, Fresh
 from tests.targets_run import DEADLINE_S, Target
 
 # The agent of a package records all processes of the machine.
-pytestmark = [pytest.mark.long, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 DEB = f"ebpfprof_{__version__}-1+deb12_amd64.deb"
@@ -61,7 +61,7 @@ def made(base: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.apt("update")
     builder.apt("install", "python3-venv")
     builder.bare.prepare(CLONE)
-    builder.run(f"cd ~/'{CLONE}' && packaging/release /out")
+    builder.run(f"cd ~/'{CLONE}' && UNRELEASED=1 packaging/release /out")
     # Once more in another place, later: the same package.
     builder.run(f"cp -r ~/'{CLONE}' /again && /again/packaging/debian/build /again-out")
     first, second = (

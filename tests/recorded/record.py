@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from ebpfprof.goruntime.parked import Wait
+from ebpfprof.goruntime.goroutines.parked import Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.program import BpfProgram

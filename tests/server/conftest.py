@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from ebpfprof.continuous import manager
+from tests.builds import versions
 from tests.server.go_pair import Pair
 from tests.server.serving import Server, httppprof
 
 
-@pytest.fixture(scope="module", params=["1.19", "1.27"])
+@pytest.fixture(scope="module", params=versions("1.19", "1.27"))
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with (
         httppprof(request.param) as (target, go),

@@ -12,7 +12,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server import heap
-from tests.builds import VERSIONS
+from tests.builds import NEWEST, versions
 from tests.continuous.fakes import FakeTarget
 from tests.continuous.loops import run
 from tests.differential.test_heap import EVERY_ALLOCATION, order, rows, running
@@ -37,7 +37,7 @@ GROWING = (
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+    with running(NEWEST, rate=EVERY_ALLOCATION, GOGC="off") as target:
         order(target, "make 20")
         order(target, "gc")
         yield target
@@ -50,7 +50,7 @@ def server(target: Target) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", versions())
 def test_it_answers_as_the_program_itself_would(version: str, tmp_path: Path) -> None:
     with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:
         order(target, "make 20")
@@ -105,7 +105,7 @@ def _check_statistics(ours: bytes, gos: bytes, after: bytes) -> None:
     assert 0 < int(before["MaxRSS"]) <= int(theirs["MaxRSS"])
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+@pytest.mark.parametrize("version", versions("1.19", NEWEST))
 def test_totals_are_as_go_writes_them_where_nothing_was_freed(version: str, tmp_path: Path) -> None:
     with running(version, rate=EVERY_ALLOCATION, GOGC="off") as target:
         with Server("--pid", str(target.pid), "--profile", "goroutine") as server:
@@ -137,7 +137,7 @@ def test_a_difference_has_what_came_and_what_went() -> None:
         fewer = pprof.decode((await delta(service, ["drop", "gc"], target, "heap")).body)
         assert min(sample.values[3] for sample in fewer.samples) < 0
 
-    with running(VERSIONS[-1], rate=EVERY_ALLOCATION, GOGC="off") as target:
+    with running(NEWEST, rate=EVERY_ALLOCATION, GOGC="off") as target:
         order(target, "make 20")
         order(target, "gc")
         run(work(target))

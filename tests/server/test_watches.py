@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.goruntime import watch as watch_module
+from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.profile import hanging as hanging_module
 from ebpfprof.server import watches as watches_module
 from ebpfprof.server.watches import GoroutineWatches

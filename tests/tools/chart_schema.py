@@ -1,16 +1,18 @@
-"""The schema of the Helm chart's values: those of the agent by their definitions, and the rest."""
+"""The schema of the Helm chart's values, with the agent's settings from their declarations."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ebpfprof.agent.kubernetes_settings import KUBERNETES
-from ebpfprof.agent.setting import Setting
-from ebpfprof.agent.settings import COMMON, RING, RULE, SINK
-from ebpfprof.agent.values import (
+from ebpfprof.agent.kubernetes_settings import KubernetesSettings
+from ebpfprof.agent.rules import Rule
+from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
+from ebpfprof.profilers.registry import options_of_kinds
+from ebpfprof.settings.setting import Setting, settings_of
+from ebpfprof.settings.values import (
     ListValue,
     NumberValue,
     SizeValue,
@@ -19,7 +21,6 @@ from ebpfprof.agent.values import (
     Value,
     WordValue,
 )
-from ebpfprof.profilers.registry import options_of_kinds
 
 FILE: Final = Path("packaging/helm/ebpfprof/values.schema.json")
 Schema = dict[str, Any]
@@ -29,7 +30,6 @@ _SWITCH: Final[Schema] = {"type": "boolean"}
 _ANY_OBJECT: Final[Schema] = {"type": "object"}
 _TEXTS: Final[Schema] = {"type": "object", "additionalProperties": _TEXT}
 _OBJECTS: Final[Schema] = {"type": "array", "items": _ANY_OBJECT}
-_OF_THE_CHART: Final = ("listen",)  # settings that it makes of other values
 
 
 def text() -> str:
@@ -41,12 +41,12 @@ def schema() -> Schema:
     """The schema, JSON Schema's draft 7, which Helm reads."""
     agent = _closed(
         {
-            "settings": _table([each for each in COMMON if each.name not in _OF_THE_CHART]),
-            "ring": _table(RING),
-            "kubernetes": _table(KUBERNETES),
+            "settings": _table(settings_of(Settings)),
+            "ring": _table(settings_of(RingSettings)),
+            "kubernetes": _table(settings_of(KubernetesSettings)),
             "options": _options(),
-            "sinks": {"type": "array", "items": _table(SINK)},
-            "rules": {"type": "array", "items": _table(RULE)},
+            "sinks": {"type": "array", "items": _table(settings_of(SinkSettings))},
+            "rules": {"type": "array", "items": _table(settings_of(Rule))},
         }
     )
     monitor: Schema = {"enabled": _SWITCH, "labels": _TEXTS}
@@ -98,24 +98,19 @@ def schema() -> Schema:
 
 
 def _closed(properties: Schema) -> Schema:
-    """An object with these keys and no others: a typing error is told, not ignored."""
+    """An object with these keys and no others: a typing error is an error."""
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _table(settings: Sequence[Setting]) -> Schema:
-    return _closed({each.name: {**_of(each.value), "description": each.help} for each in settings})
+def _table(settings: Iterable[Setting]) -> Schema:
+    return _closed(
+        {one.name: {**_of(one.value), "description": one.help} for one in settings if one.in_chart}
+    )
 
 
 def _options() -> Schema:
-    properties: Schema = {}
-    for name, (option, _) in options_of_kinds().items():
-        if option.chooses_events:
-            continue
-        value: Value = NumberValue(option.least, option.most)
-        if isinstance(option.default, bool):
-            value = SwitchValue()
-        properties[name] = {**_of(value), "description": option.help}
-    return _closed(properties)
+    options = [option for option, _ in options_of_kinds().values()]
+    return _table(option for option in options if not option.excludes)
 
 
 def _of(value: Value) -> Schema:

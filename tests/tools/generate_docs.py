@@ -1,9 +1,9 @@
-"""Write the pages of the verbs, docs/commands/*.md, the manual page, and the schema of the chart.
+"""Write the pages of the verbs (docs/commands), the manual page, and the chart's schema.
 
     python -m tests.tools.generate_docs
 
-All that they say comes from the command line's own definitions: the help of each verb and of each
-option, and the table of exit codes. tests/unit/house/test_docs.py fails when they are out of date.
+They are generated from the code: the help of each verb and option, the settings of the agent, and
+ExitCode. tests/unit/house/test_docs.py fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,9 @@ from pathlib import Path
 import click
 
 import ebpfprof
-from ebpfprof import errors
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.verb import VERBS
-from ebpfprof.errors import EbpfprofError, ExitCode
+from ebpfprof.errors import ExitCode
 from tests.tools import agent_docs, chart_schema
 
 ROOT = Path(__file__).parents[2]
@@ -58,31 +57,29 @@ _EXIT_CODES = {
     "completion": _OF_FILES,
 }
 """By verb; the others have all but those of `run` and `doctor` alone."""
-_STATUS_OF_RUN = (
-    "{} ends with the program's own status, unless something was wrong with the profile."
-)
+_STATUS_OF_RUN = "{} exits with the program's own status, unless recording failed."
 _ENVIRONMENT = {
-    "EBPFPROF_DEBUG": "If it is 1, ebpfprof shows a traceback where the error is a bug.",
-    "NO_COLOR": "If it is not empty, ebpfprof writes no colours.",
-    "PAGER": "What shows a long dump in a terminal; `cat` for nothing. With sudo it is less.",
-    "SUDO_UID, SUDO_GID": "The user and group that get the files which ebpfprof writes as root.",
+    "EBPFPROF_DEBUG": "1: show a traceback if the error is a bug.",
+    "NO_COLOR": "Not empty: no colours.",
+    "PAGER": "The pager for a long dump in a terminal; `cat`: no pager. With sudo it is less.",
+    "SUDO_UID, SUDO_GID": "The owner and group of the files that ebpfprof writes as root.",
 }
 
 _DEFAULTS = (
-    "Each option can have another default. The command line beats the environment, that beats "
-    "~/.config/ebpfprof/config.toml, and that beats /etc/ebpfprof/config.toml. Under sudo, ~ is "
-    "the home of the user who typed it.",
-    "A variable is called as the option: EBPFPROF_MAX_OVERHEAD for --max-overhead. A switch is 1 "
-    "or 0: EBPFPROF_KERNEL=0 is --no-kernel. sudo hands no variables on by default: type sudo "
+    "Each option can have another default. The order of precedence is: the command line, the "
+    "environment, ~/.config/ebpfprof/config.toml, /etc/ebpfprof/config.toml. Under sudo, ~ is the "
+    "home of the user who called sudo.",
+    "A variable is named after its option: EBPFPROF_MAX_OVERHEAD for --max-overhead. A switch is 1 "
+    "or 0: EBPFPROF_KERNEL=0 is --no-kernel. By default sudo drops variables: type sudo "
     "EBPFPROF_DURATION=1m ebpfprof attach 1234.",
-    "A key of a file is an option without its dashes. What stands above all tables is for every "
-    "verb that has the option; a table is for the verb of its name, and beats that.",
-    "user-config = false in /etc/ebpfprof/config.toml leaves out users' files: for a sudoers rule "
-    "that allows a user some commands and no others.",
-    "A file must be a regular one, of root or of that user, of 64 KiB at most, and not open to all "
-    "users for writing. ebpfprof follows no symbolic link below / or the home to it. An unknown "
-    "key or a wrong value ends ebpfprof with exit code 2. Where the command line chooses "
-    "processes, or one of options that exclude each other, defaults of the others don't count.",
+    "A key of a file is an option without its dashes. Keys above all tables apply to every verb "
+    "that has the option; a table applies to the verb of its name, and takes precedence.",
+    "user-config = false in /etc/ebpfprof/config.toml ignores users' files: for a sudoers rule "
+    "that allows a user only some commands.",
+    "A file must be a regular file of root or of that user, of at most 64 KiB, and not writable by "
+    "all users. ebpfprof follows no symbolic link between / or the home and the file. An unknown "
+    "key or a wrong value ends ebpfprof with exit code 2. If the command line selects processes, "
+    "or one of several options that exclude each other, defaults of the others are ignored.",
 )
 CONFIG = (
     'duration = "1m"',
@@ -152,20 +149,9 @@ def verb(name: str) -> Verb:
     )
 
 
-def exit_codes(wanted: AbstractSet[ExitCode]) -> Iterator[tuple[int, str]]:
-    """Each of these exit codes and what it means, as the exceptions say it."""
-    meanings = {
-        int(kind.exit_code): (inspect.getdoc(kind) or "").split("\n")[0]
-        for _, kind in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(kind, EbpfprofError)
-    }
-    meanings[ExitCode.OK] = "Success."
-    meanings[ExitCode.FAILURE] = "Any other error; the message says which."
-    meanings[ExitCode.ABORTED] = "Aborted: a second Ctrl-C, or one before anything was recorded."
-    meanings[ExitCode.USAGE] = "The command line, the environment or a configuration file is wrong."
-    for code, meaning in sorted(meanings.items()):
-        if code in wanted:
-            yield code, meaning
+def exit_codes(wanted: AbstractSet[ExitCode]) -> list[tuple[int, str]]:
+    """These exit codes and what they mean."""
+    return [(int(code), code.meaning) for code in ExitCode if code in wanted]
 
 
 def page(of: Verb) -> str:
@@ -218,10 +204,10 @@ def manual(verbs: list[Verb]) -> str:
         "would have written them. It attaches from outside, with eBPF: the program needs no",
         "change, no restart and no net/http/pprof.",
         ".PP",
-        "By default, waits are estimated: where recording every wait would take more than 1 % of",
-        "the program's CPU time, ebpfprof records short windows at random times and scales them.",
-        "That is wrong for waits of microseconds, for bursts and for goroutines that hang, by much",
-        "more than the standard error which is told. With",
+        "By default, waits are estimated: if recording every wait would cost more than 1 % of the",
+        "program's CPU time, ebpfprof records short windows at random times and scales them up.",
+        "For waits of microseconds, for bursts and for goroutines that hang, the error is much",
+        "larger than the reported standard error. With",
         ".B \\-\\-max\\-overhead 0",
         "every wait is recorded and the profile is exact.",
         ".SH VERBS",

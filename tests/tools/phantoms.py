@@ -27,12 +27,12 @@ from typing import Final
 from unittest.mock import patch
 
 from ebpfprof.export.tables.stuck import lines
-from ebpfprof.goruntime import closer_look
-from ebpfprof.goruntime.closer_look import CloserLook
-from ebpfprof.goruntime.dump import GoroutineDumper
-from ebpfprof.goruntime.goroutines import parked_goroutines
+from ebpfprof.goruntime.goroutines.reader import parked_goroutines
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.samples.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.waits import stuck_check
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.stuck_check import CloserLook
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.stuck import stuck
@@ -44,7 +44,7 @@ SHORT_DUMPS: Final = 20  # a round
 SHORT_S: Final = 0.0005  # from their first look to their last
 CLOSER_S: Final = (0.0, 0.0003)  # between the closer looks of these
 MEAN_S: Final = 0.01  # between two looks
-STANDS_NS: Final = 100_000_000  # as in ebpfprof.goruntime.looks
+STANDS_NS: Final = 100_000_000  # as in ebpfprof.goruntime.samples.shared_sampler
 APART_S: Final = 0.5  # of a dump
 _TOLD_S: Final = 60
 
@@ -136,7 +136,7 @@ class Round:
 
     def _look_closer(self, into: Outcome) -> None:
         """Dump in so short a time that many goroutines do not move."""
-        with patch.object(closer_look, "APART_S", CLOSER_S):
+        with patch.object(stuck_check, "APART_S", CLOSER_S):
             for _ in range(SHORT_DUMPS):
                 self._dumped(SHORT_S, into)
         into.dumps += SHORT_DUMPS

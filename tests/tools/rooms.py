@@ -28,6 +28,8 @@ BY_COVERAGE = "ebpfprof.ring.account"
 # It imports again, in another process, what its callers import.
 IN_CHILDREN = "ebpfprof.system.lean_start"
 REGISTRY = "ebpfprof.profilers.registry"
+# Their packages are rooms of their own.
+SPLIT = ("profilers", "goruntime")
 # What kinds of profile are is declared in the folders of what records them, and imports no more
 # than the registry does: these modules are one room.
 DECLARATIONS = re.compile(r"ebpfprof\.profilers\.(\w+\.kinds?|registry)")
@@ -99,11 +101,11 @@ def room_of(module: str, rooms: Iterable[str]) -> str:
 def folders(modules: Graph) -> set[str]:
     """The packages that modules lie in; modules at the top of a package are rooms of their own.
 
-    A package in a package is one room with it, but for those of profilers.
+    A package in a package is one room with it, except in profilers and goruntime.
     """
     tops = {"ebpfprof", "symbolizer"}
     found = {module.rpartition(".")[0] or module for module in modules} - tops
-    found = {each for each in found if each.count(".") == 1 or ".profilers." in each}
+    found = {name for name in found if name.count(".") == 1 or name.split(".")[1] in SPLIT}
     return found | {module for module in modules if module.rpartition(".")[0] in tops}
 
 

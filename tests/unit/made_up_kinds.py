@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 from ebpfprof.profilers import registry
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue, SwitchValue
 
 ALLOCS = ProfileKind(
     name="mallocs",
@@ -25,17 +27,22 @@ ALLOCS = ProfileKind(
     profiler="tests.nowhere",
     key="z",
     options=(
-        Option(
+        Setting(
             "alloc_bytes",
-            "--alloc-bytes",
+            NumberValue(1, 1 << 20),
             512,
             "Sample one allocation in BYTES.",
+            flags="--alloc-bytes",
             metavar="BYTES",
-            least=1,
-            most=1 << 20,
-            chooses_events=True,
+            excludes="max_overhead",
         ),
-        Option("with_stacks", "--stacks/--no-stacks", True, "Show stacks."),
+        Setting(
+            "with_stacks",
+            SwitchValue(),
+            True,
+            "Show stacks.",
+            flags="--stacks/--no-stacks",
+        ),
     ),
     sampling=lambda values: f"one in {values['alloc_bytes']} bytes",
     keeps_sums=False,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from ebpfprof.goruntime.labels import target_fields as label_fields
+from ebpfprof.goruntime.goroutines.labels import target_fields as label_fields
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram

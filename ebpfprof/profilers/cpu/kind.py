@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue, SwitchValue
 
 _CPU_TIME = ValueType("cpu", "nanoseconds")
 
@@ -35,20 +37,20 @@ CPU = ProfileKind(
     ),
     metric=Metric("ebpfprof_cpu_seconds", "CPU time in samples."),
     options=(
-        Option(
+        Setting(
             "hz",
-            "--hz",
+            NumberValue(1, 999),
             99,
-            "How many CPU samples to take per second of CPU time.",
+            "CPU samples per second of CPU time.",
+            flags="--hz",
             metavar="HZ",
-            least=1,
-            most=999,
         ),
-        Option(
+        Setting(
             "kernel",
-            "--kernel/--no-kernel",
+            SwitchValue(),
             True,
-            "Show the kernel's functions in the CPU profile; Go's own profile does not.",
+            "Show kernel functions in the CPU profile. Go's own profile does not.",
+            flags="--kernel/--no-kernel",
         ),
     ),
     sampling=_sampling,

@@ -11,7 +11,7 @@ from ebpfprof.profilers.profiler import RecordedData, Rights
 from ebpfprof.profilers.reading_profiler import ReadingProfiler
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.all_goroutines import AllGoroutines, GoroutineScanner
+    from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, GoroutineScanner
     from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import OpenedProcess
@@ -54,7 +54,7 @@ class GoroutineProfiler(ReadingProfiler["AllGoroutines"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary without a list of goroutines.
         """
-        from ebpfprof.goruntime.all_goroutines import GoroutineScanner
+        from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
         from ebpfprof.goruntime.process import for_user
         from symbolizer.errors import SymbolizerError
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.frames import PhysicalFrame, StackFrames
+from ebpfprof.goruntime.goroutines.frames import PhysicalFrame, StackFrames
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.labels import chosen
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.all_goroutines import AllGoroutines
+    from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.model import Mapping
     from ebpfprof.profilers.report_builder import ReportBuilder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.profile.model import Label, Location, Sample
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.heap_buckets import HeapCounts
+    from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from ebpfprof.profilers.heap.stacks import HeapStacks
 
 _BYTES: Final = "bytes"

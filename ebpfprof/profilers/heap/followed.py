@@ -1,6 +1,6 @@
 """Follows sampled objects of one process: which of them are still there.
 
-Each collection says so of the objects that were allocated before it (goruntime.survivors). If we
+Each collection says so of the objects that were allocated before it (heap.survivors). If we
 look after each, no object is taken for another one that got its slot later. We can't look at each
 collection of a program that collects all the time: then a slot may have changed its owner between
 two looks, and we count for how many objects that may be so.
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN
+from ebpfprof.goruntime.heap.survivors import ALIVE, GONE, UNKNOWN
 from ebpfprof.profilers.heap.gate_program import SMALL_BYTES, chance
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.survivors import Survivors
+    from ebpfprof.goruntime.heap.survivors import Survivors
     from ebpfprof.profilers.heap.gate_tables import AllocatingStack
 
 MOST_FOLLOWED: Final = 1 << 16

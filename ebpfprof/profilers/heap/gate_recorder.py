@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.heap.survivors import Survivors
 from ebpfprof.goruntime.process import for_user
-from ebpfprof.goruntime.survivors import Survivors
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.process.memory import UnreadableMemory

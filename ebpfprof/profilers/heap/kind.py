@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ebpfprof.profile.heap_growth import in_use
-from ebpfprof.profile.kind import Endpoint, Option, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue, SwitchValue
 
 _TYPES: Final = (
     ValueType("alloc_objects", "count"),
@@ -50,21 +52,22 @@ HEAP = ProfileKind(
         reader=_READER,
     ),
     options=(
-        Option(
+        Setting(
             "fresh_heap",
-            "--fresh-heap/--no-fresh-heap",
+            SwitchValue(),
             False,
-            "In heap and allocs, count allocations until now, which Go shows after the next "
-            "garbage collection, and frees until the latest.",
+            "In heap and allocs, count allocations until now and frees until the latest garbage "
+            "collection. Go shows allocations only after the next collection.",
+            flags="--fresh-heap/--no-fresh-heap",
         ),
-        Option(
+        Setting(
             "alloc_rate",
-            "--alloc-rate",
+            NumberValue(1),
             1,
-            "In heap and allocs of a program that keeps no memory profile itself, count one object "
-            "in so many bytes, on average: 524288 as Go does; 1: each, while probes are attached.",
+            "In heap and allocs of a program without Go's memory profiler, count one object per "
+            "BYTES, on average: 524288 as Go does; 1: each object, while probes are attached.",
+            flags="--alloc-rate",
             metavar="BYTES",
-            least=1,
         ),
     ),
     sampling=_sampling,

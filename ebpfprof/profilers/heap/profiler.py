@@ -15,7 +15,7 @@ from ebpfprof.profilers.profiler import RecordedData, Rights
 from ebpfprof.profilers.reading_profiler import ReadingProfiler
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.heap_buckets import HeapBuckets, HeapCounts
+    from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
     from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
@@ -67,7 +67,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary if its code is unknown.
         """
-        from ebpfprof.goruntime.heap_buckets import HeapBuckets, keeps_profile
+        from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, keeps_profile
         from ebpfprof.goruntime.process import for_user
         from ebpfprof.process.memory import Memory
         from ebpfprof.profilers.heap.stacks import HeapStacks
@@ -83,7 +83,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
             raise for_user(opened.process, error) from error
         memory = opened.held.enter_context(Memory(opened.process))
         self._buckets[number] = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
-        at_gates = not keeps_profile(self._buckets[number], go.binary, opened.process.pid)
+        at_gates = not keeps_profile(self._buckets[number], go.binary, opened.process)
         place = go.binary, go.load_bias, go.mappings
         self._stacks[number] = HeapStacks(*place, at_gates=at_gates)
         if at_gates:
@@ -197,7 +197,7 @@ class HeapProfiler(ReadingProfiler["HeapCounts | AllocationCounts"]):
 
     def look(self, number: int) -> HeapCounts | AllocationCounts:
         """The buckets now, or what was counted. Raises UnsupportedTarget without both."""
-        from ebpfprof.goruntime.heap_buckets import require_profile
+        from ebpfprof.goruntime.heap.heap_buckets import require_profile
 
         if gates := self._gates_of(number):
             return gates.look(number)

@@ -12,7 +12,7 @@ from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.heap_buckets import HeapCounts
+    from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Sample
     from ebpfprof.profilers.heap.stacks import HeapStacks

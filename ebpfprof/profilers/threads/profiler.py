@@ -18,7 +18,7 @@ from ebpfprof.profilers.profiler import RecordedData, Rights
 from ebpfprof.profilers.reading_profiler import ReadingProfiler
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.threads import AllThreads, ThreadScanner
+    from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder
@@ -60,8 +60,8 @@ class ThreadProfiler(ReadingProfiler["AllThreads"]):
 
         Raises TargetGone or PermissionDenied, and CorruptBinary without a list of threads.
         """
+        from ebpfprof.goruntime.goroutines.threads import ThreadScanner
         from ebpfprof.goruntime.process import for_user
-        from ebpfprof.goruntime.threads import ThreadScanner
         from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
         from ebpfprof.profilers.threads.samples import ThreadStacks
         from symbolizer.errors import SymbolizerError

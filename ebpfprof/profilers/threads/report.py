@@ -10,7 +10,7 @@ from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
 from ebpfprof.profilers.threads.samples import samples
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.threads import AllThreads
+    from ebpfprof.goruntime.goroutines.threads import AllThreads
     from ebpfprof.profilers.report_builder import ReportBuilder
     from ebpfprof.profilers.threads.samples import Key, ThreadStacks
 

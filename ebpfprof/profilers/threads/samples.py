@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.threads import HELD, NOT_GOS, RUNNING
+from ebpfprof.goruntime.goroutines.threads import HELD, NOT_GOS, RUNNING
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profile.operations import STATE
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.threads import AllThreads, GoThread
+    from ebpfprof.goruntime.goroutines.threads import AllThreads, GoThread
     from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
 
 Key = tuple[tuple[Location, ...], tuple[Label, ...]]

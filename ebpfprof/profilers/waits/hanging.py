@@ -11,8 +11,8 @@ from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.looks import GoroutineLooks
-    from ebpfprof.goruntime.state_sums import GoroutineState
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.state_sums import GoroutineState
     from ebpfprof.profilers.waits.stacks import StackTranslator
 
 _MOST: Final = 3

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.stack_starts import STATES
+from ebpfprof.goruntime.goroutines.stack_starts import STATES
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.looks import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 
 _MAX_DEPTH: Final = 136  # as in the BPF programs
 _NOT_WAITING: Final = frozenset(STATES.values())

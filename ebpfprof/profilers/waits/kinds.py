@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebpfprof.profile.evidence import is_unknown_release
-from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table, Values
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profile.wakers import are_pairs
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue, SwitchValue
 
 _PROFILER = "ebpfprof.profilers.waits.profiler"
 _COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
@@ -69,23 +71,23 @@ BLOCK = ProfileKind(
     ),
     metric=_METRIC,
     options=(
-        Option(
+        Setting(
             "block_rate_ns",
-            "--block-rate",
+            NumberValue(1, (1 << 47) - 1),
             1,
-            "Sample as Go's SetBlockProfileRate: all waits of NS nanoseconds and more, shorter "
-            "ones in proportion. 1 records every wait.",
+            "Sample as Go's SetBlockProfileRate does: all waits of NS nanoseconds or more, shorter "
+            "ones in proportion. 1: record every wait.",
+            flags="--block-rate",
             metavar="NS",
-            least=1,
-            most=(1 << 47) - 1,
-            chooses_events=True,
+            excludes="max_overhead",
         ),
-        Option(
+        Setting(
             "earlier_waits",
-            "--earlier-waits",
+            SwitchValue(),
             False,
-            "Where every event is recorded, also count waits that began before the recording, with "
-            "their time in it. Estimated delays always have that.",
+            "If every wait is recorded, also count waits that began before the recording, with "
+            "their time in it. Estimated delays always include them.",
+            flags="--earlier-waits",
         ),
     ),
     sampling=_block_sampling,
@@ -115,33 +117,36 @@ MUTEX = ProfileKind(
     ),
     metric=_METRIC,
     options=(
-        Option(
+        Setting(
             "mutex_fraction",
-            "--mutex-fraction",
+            NumberValue(1),
             1,
-            "Sample as Go's SetMutexProfileFraction: one release in N, scaled. 1 records every "
-            "release.",
+            "Sample as Go's SetMutexProfileFraction does: one release in N, scaled up. 1: record "
+            "every release.",
+            flags="--mutex-fraction",
             metavar="N",
-            least=1,
         ),
-        Option(
+        Setting(
             "by_lock",
-            "--by-lock",
+            SwitchValue(),
             False,
-            "Also show the locks that goroutines waited for: what they are called, how long they "
-            "were held, which code released them and which waited.",
+            "Also show the locks: their names, how long they were held, which code released them "
+            "and which waited for them.",
+            flags="--by-lock",
         ),
-        Option(
+        Setting(
             "lock_labels",
-            "--lock-labels",
+            SwitchValue(),
             False,
-            "Put the lock into the profile files, as labels of the samples.",
+            "Add the lock to each sample of the profile files, as a label.",
+            flags="--lock-labels",
         ),
-        Option(
+        Setting(
             "runtime_locks",
-            "--runtime-locks",
+            SwitchValue(),
             False,
-            "Put the Go runtime's own locks into the mutex profile, too (Go 1.25 and newer).",
+            "Include the Go runtime's own locks in the mutex profile (Go 1.25 or newer).",
+            flags="--runtime-locks",
         ),
     ),
     sampling=_mutex_sampling,
@@ -169,12 +174,13 @@ WAKERS = ProfileKind(
         delta="delta_wakers",
     ),
     options=(
-        Option(
+        Setting(
             "wakers",
-            "--wakers",
+            SwitchValue(),
             False,
             "Also record who woke whom: for each stack that waited, the stacks that woke it, how "
             "often and after how long. The same as adding wakers to --profile.",
+            flags="--wakers",
         ),
     ),
     sampling=_block_sampling,
@@ -197,11 +203,12 @@ OPEN = ProfileKind(
     profiler=_PROFILER,
     needs_probes=True,
     options=(
-        Option(
+        Setting(
             "open_waits",
-            "--open",
+            SwitchValue(),
             False,
-            "Also show the goroutines that still wait at the end, and write a file of them.",
+            "Also show the waits in progress at the end, and write a file of them.",
+            flags="--open",
         ),
     ),
     sampling=lambda _: "every goroutine",

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from ebpfprof.goruntime.heap_locks import HeapLocks
-from ebpfprof.goruntime.lock_uses import RW_MUTEX, LockUse, use_of
+from ebpfprof.goruntime.heap.heap_locks import HeapLocks
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX, LockUse, use_of
 from ebpfprof.profile import lock_labels
 from ebpfprof.profile.model import Label, Lock, Sample
 from ebpfprof.profilers.waits.rows import Hold, StackTotal

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.stack_starts import STATES
+from ebpfprof.goruntime.goroutines.stack_starts import STATES
 from ebpfprof.profile.evidence import LEAST_WINDOWS
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.locks import lock_use
@@ -36,9 +36,9 @@ from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.state_sums import GoroutineState, StateTotal, StateTotals
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
     from ebpfprof.profilers.waits.stacks import StackTranslator
 
 _MAX_DEPTH: Final = 136  # as in the BPF programs

@@ -10,8 +10,8 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, StandingGoroutines, read_parked
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 
 
 class OpenWaitsRecorder:

@@ -30,7 +30,7 @@ from ebpfprof.profilers.waits.stacks import StackTranslator
 from ebpfprof.profilers.waits.window_sums import WindowCoverage
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.state_sums import GoroutineState
+    from ebpfprof.goruntime.samples.state_sums import GoroutineState
 
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also clears the hint
 # that a thread sleeps for it (runtime/lock_spinbit.go).

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise, zip_longest
 from operator import attrgetter, itemgetter
 
-from ebpfprof.goruntime.frames import call_pc
+from ebpfprof.goruntime.goroutines.frames import call_pc
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Frame, Location, Mapping
 from ebpfprof.profilers.waits.rows import Waiting

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ebpfprof.console.text import duration, percent
-from ebpfprof.goruntime.parked import Wait
+from ebpfprof.goruntime.goroutines.parked import Wait
 from ebpfprof.overhead.estimator import Estimate, of_differences
 from ebpfprof.profile.evidence import FEW_RELEASES, MAX_UNKNOWN
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal

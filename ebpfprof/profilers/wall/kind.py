@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.kind import Endpoint, Metric, Option, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue
 
 _TIME = ValueType("wall", "nanoseconds")
 
@@ -34,15 +36,14 @@ WALL = ProfileKind(
     ),
     metric=Metric("ebpfprof_wall_seconds", "Time of goroutines, whatever they did."),
     options=(
-        Option(
+        Setting(
             "wall_hz",
-            "--wall-hz",
+            NumberValue(1, 1000),
             100,
-            "How often to look at all goroutines in a second, at most: it takes no more than 2 % "
+            "Maximum number of samples of all goroutines per second. Sampling uses at most 2 % "
             "of a processor.",
+            flags="--wall-hz",
             metavar="HZ",
-            least=1,
-            most=1000,
         ),
     ),
     sampling=_sampling,

@@ -14,8 +14,8 @@ from ebpfprof.overhead.cost import Runs
 from ebpfprof.profilers.profiler import HasSnapshots, RecordedData, Rights
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
-    from ebpfprof.goruntime.looks import GoroutineLooks
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.profiler import OpenedProcess

@@ -17,7 +17,7 @@ from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.wall.kind import WALL
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.state_sums import GoroutineState, StateTotals
+    from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals
     from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
     from ebpfprof.profilers.report_builder import ReportBuilder
 

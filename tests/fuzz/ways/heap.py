@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from ebpfprof.goruntime.heap_locks import object_at
+from ebpfprof.goruntime.heap.heap_locks import object_at
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.globals import arenas_address
@@ -19,7 +19,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import NEWEST, mini, real
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory
 
 _START: Final = 0x4000
 _STRUCT, _ARRAY, _UINT32 = 25, 17, 10
@@ -125,7 +125,7 @@ def ask_span(data: bytes) -> None:
         (_SPAN, data[24 : 24 + _SPAN_BYTES]),
         *(((_LOCK & ~0x1FFF) + at, data[-8:]) for at in range(0, 8192, 8)),
     ]
-    stub: Any = FakeMemory(parts)
+    stub = made_up_memory(parts)
     found = object_at(go, stub, _LOCK)
     if found:
         assert 0 <= found.offset < found.slot_bytes
@@ -169,7 +169,7 @@ HEAP: Final = (
     ),
     Parser(
         "heap-spans",
-        ("ebpfprof.goruntime.heap_locks",),
+        ("ebpfprof.goruntime.heap.heap_locks",),
         ask_span,
         span_seeds,
         allowed=(UnreadableMemory, SymbolizerError),

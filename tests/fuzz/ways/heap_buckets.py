@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ebpfprof.goruntime.heap_buckets import HeapBuckets
+from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap import buckets
 from ebpfprof.profilers.heap.stacks import HeapStacks
@@ -21,7 +21,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory
 
 _HEAP: Final = 0xC000_0000_00
 _WORDS: Final = 5 * 8  # the variables, before the heap
@@ -56,7 +56,7 @@ def bucket_seeds() -> Sequence[bytes]:
 def ask_buckets(data: bytes) -> None:
     go = memory._go()
     data = data.ljust(_WORDS, b"\0")
-    stub: Any = FakeMemory([(8, data[:_WORDS]), (_HEAP, data[_WORDS:])])
+    stub = made_up_memory([(8, data[:_WORDS]), (_HEAP, data[_WORDS:])])
     reader = HeapBuckets(stub, go.binary.layout, _FOUND, 0)
     found = reader.read()
     assert len(found.stacks) == len(found.sizes) == len(found.allocs) == len(found.frees)
@@ -92,8 +92,8 @@ HEAP_BUCKETS: Final = (
     Parser(
         "heap-buckets",
         (
-            "ebpfprof.goruntime.heap_buckets",
-            "ebpfprof.goruntime.bucket_list",
+            "ebpfprof.goruntime.heap.heap_buckets",
+            "ebpfprof.goruntime.heap.bucket_list",
             "ebpfprof.profilers.heap.buckets",
             "ebpfprof.profilers.heap.stacks",
             "ebpfprof.server.heap_text",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX
-from ebpfprof.goruntime.lock_waits import WAIT_GROUP
-from ebpfprof.goruntime.lock_words import is_free, lock_words
+from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
+from ebpfprof.goruntime.waits.lock_waits import WAIT_GROUP
+from ebpfprof.goruntime.waits.lock_words import is_free, lock_words
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.lock_sites import LockSites
@@ -19,7 +19,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import NEWEST, mini, real
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory, made_up_process
 
 _LOCKING: Final = {
     *("main.(*vault).hold", "main.(*vault).read", "main.(*vault).holdWrite", "main.transfer"),
@@ -115,9 +115,8 @@ def wait_seeds() -> Sequence[bytes]:
 
 
 def ask_waits(data: bytes) -> None:
-    stub: Any = FakeMemory(memory.parts_of(data))
-    with memory._ready(stub):
-        found = dump(memory._go(), apart_s=0)
+    with memory._without_pauses():
+        found = dump(made_up_process(memory._go(), memory.parts_of(data)), apart_s=0)
     for each in found.goroutines:
         assert len(each.waits_for.may_hold) <= memory._COUNT
         if lock := each.waits_for.lock:
@@ -146,7 +145,7 @@ def word_seeds() -> Sequence[bytes]:
 
 def ask_words(data: bytes) -> None:
     places = {_WORDS + at * _APART_BYTES: kind for at, kind in enumerate(_KINDS)}
-    stub: Any = FakeMemory([(_WORDS, data)])
+    stub = made_up_memory([(_WORDS, data)])
     found = lock_words(stub, memory._go().binary.layout, places)
     assert found.keys() == places.keys()
     for address, words in found.items():
@@ -157,7 +156,9 @@ def ask_words(data: bytes) -> None:
 
 
 LOCKS: Final = (
-    Parser("lock-words", ("ebpfprof.goruntime.lock_words",), ask_words, word_seeds, allowed=()),
+    Parser(
+        "lock-words", ("ebpfprof.goruntime.waits.lock_words",), ask_words, word_seeds, allowed=()
+    ),
     Parser(
         "lock-sites",
         ("symbolizer.codeanalysis.lock_sites",),
@@ -169,10 +170,10 @@ LOCKS: Final = (
     Parser(
         "lock-waits",
         (
-            "ebpfprof.goruntime.lock_holders",
-            "ebpfprof.goruntime.lock_states",
-            "ebpfprof.goruntime.lock_uses",
-            "ebpfprof.goruntime.lock_waits",
+            "ebpfprof.goruntime.waits.lock_holders",
+            "ebpfprof.goruntime.waits.lock_states",
+            "ebpfprof.goruntime.waits.lock_uses",
+            "ebpfprof.goruntime.waits.lock_waits",
         ),
         ask_waits,
         wait_seeds,

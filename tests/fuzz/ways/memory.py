@@ -11,25 +11,17 @@ from typing import Any
 from unittest import mock
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
-from ebpfprof.goruntime import (
-    all_goroutines,
-    closer_look,
-    goroutines,
-    heads,
-    plugins,
-    quick_stacks,
-    sampler,
-    state_reader,
-    waits_for,
-    watch,
-)
-from ebpfprof.goruntime import parked as parked_module
-from ebpfprof.goruntime.dump import dump
-from ebpfprof.goruntime.labels import CUT, LabelReader
+from ebpfprof.goruntime import plugins
+from ebpfprof.goruntime.goroutines import heads
+from ebpfprof.goruntime.goroutines import parked as parked_module
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.labels import CUT, LabelReader
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.sampler import GoroutineSampler
-from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.process.process import Target
+from ebpfprof.goruntime.samples import state_reader
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.waits import stuck_check, watch
+from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile import hanging
 from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.cpu.unwinder import (
@@ -55,8 +47,8 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
 from tests.fuzz.minigo import real
-from tests.fuzz.ways.fake_memory import FakeMemory
-from tests.fuzz.ways.waiting import Calling, Polled
+from tests.fuzz.ways.made_up import made_up_process
+from tests.images.target import SavedTarget, Shown
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -68,8 +60,7 @@ def _go() -> GoTarget:
     binary = real("frames")
     start, end = binary.text_start, binary.text_end
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
-    target = Target.__new__(Target)
-    target.pid, target.exe_name = 1, "/usr/bin/frames"
+    target = SavedTarget(Shown("/usr/bin/frames"))
     return GoTarget(
         target, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary), None, None
     )
@@ -127,33 +118,21 @@ def goroutine_seeds() -> Sequence[bytes]:
 
 
 @contextmanager
-def _ready(memory: FakeMemory) -> Iterator[None]:
-    """Make all reads come from `memory`; the addresses from the program's file are known."""
-    allgs, latencies = _places()
+def _without_pauses() -> Iterator[None]:
+    """Nothing moves, so nobody waits for it to stand still."""
     with (
-        mock.patch.multiple(
-            goroutines, _PAUSE_S=0, Memory=lambda *_: memory, allgs_address=lambda _: allgs
-        ),
-        mock.patch.multiple(
-            parked_module, Memory=lambda *_: memory, scheduling_latencies=lambda _: latencies
-        ),
-        mock.patch.multiple(all_goroutines, Memory=lambda *_: memory),
-        mock.patch.multiple(sampler, Memory=lambda *_: memory),
+        mock.patch.multiple(goroutines, _PAUSE_S=0),
         mock.patch.multiple(state_reader, _FEW=0),
-        mock.patch.multiple(heads, process_vm_readv=memory.readv, allgs_address=lambda _: allgs),
-        mock.patch.multiple(quick_stacks, process_vm_readv=memory.readv),
-        mock.patch.multiple(waits_for, Descriptors=Polled, Threads=Calling),
         mock.patch.multiple(watch, HANGS_NS=0, _SOON_S=0.0, _FULL_SHARE=1e9),
         mock.patch.multiple(hanging, HANGS_NS=0),
-        mock.patch.multiple(closer_look, APART_S=(0.0, 0.0)),
+        mock.patch.multiple(stuck_check, APART_S=(0.0, 0.0)),
     ):
         yield
 
 
 def ask_goroutines(data: bytes) -> None:
-    go = _go()
-    memory: Any = FakeMemory(parts_of(data))
-    with _ready(memory):
+    go = made_up_process(_go(), parts_of(data))
+    with _without_pauses():
         found = goroutines.parked_goroutines(go, has_labels=True)
         with parked_module.ParkedScanner(go, has_labels=True) as looked:
             parked = looked.parked()
@@ -168,7 +147,8 @@ def ask_goroutines(data: bytes) -> None:
             assert standing.keys() <= {g.address for g in found.goroutines}
             totals = looks.totals()
         with suppress(UnreadableMemory):
-            read, steady = heads.HeadReader(go, memory).read(), SteadyStates()
+            memory, steady = Memory(go.target), SteadyStates()
+            read = heads.HeadReader(go, memory).read()
             steady.add(StateNumbers(memory, go.binary.layout).of(read), 0)
             assert len(steady.states) <= _COUNT
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
@@ -183,9 +163,8 @@ def ask_goroutines(data: bytes) -> None:
 
 
 def ask_all_goroutines(data: bytes) -> None:
-    go = _go()
-    memory: Any = FakeMemory(parts_of(data))
-    with _ready(memory):
+    go = made_up_process(_go(), parts_of(data))
+    with _without_pauses():
         found = dump(go, apart_s=0)
         with watch.GoroutineWatch(go) as watched:
             for _ in range(5):
@@ -263,9 +242,8 @@ def ask_labels(data: bytes) -> None:
 
 def ask_modules(data: bytes) -> None:
     binary = _go().binary
-    memory = FakeMemory([(binary.module_start, data)])
-    with mock.patch.multiple(plugins, Memory=lambda *_: memory):
-        assert len(plugins.plugin_modules(_go().target, binary, _BIAS)) <= 64
+    go = made_up_process(_go(), [(binary.module_start, data)])
+    assert len(plugins.plugin_modules(go.target, binary, _BIAS)) <= 64
 
 
 @cache
@@ -372,16 +350,16 @@ MEMORY = (
     Parser(
         "goroutines",
         (
-            "ebpfprof.goruntime.goroutines",
-            "ebpfprof.goruntime.parked",
-            "ebpfprof.goruntime.heads",
-            "ebpfprof.goruntime.idle_watch",
-            "ebpfprof.goruntime.quick_stacks",
-            "ebpfprof.goruntime.sampler",
-            "ebpfprof.goruntime.seen_stacks",
-            "ebpfprof.goruntime.stack_starts",
-            "ebpfprof.goruntime.state_reader",
-            "ebpfprof.goruntime.state_sums",
+            "ebpfprof.goruntime.goroutines.reader",
+            "ebpfprof.goruntime.goroutines.parked",
+            "ebpfprof.goruntime.goroutines.heads",
+            "ebpfprof.goruntime.samples.idle_loops",
+            "ebpfprof.goruntime.goroutines.quick_stacks",
+            "ebpfprof.goruntime.samples.sampler",
+            "ebpfprof.goruntime.goroutines.seen_stacks",
+            "ebpfprof.goruntime.goroutines.stack_starts",
+            "ebpfprof.goruntime.samples.state_reader",
+            "ebpfprof.goruntime.samples.state_sums",
             "ebpfprof.tracing.steady",
         ),
         ask_goroutines,
@@ -391,19 +369,19 @@ MEMORY = (
     Parser(
         "all-goroutines",
         (
-            "ebpfprof.goruntime.all_goroutines",
-            "ebpfprof.goruntime.channels",
-            "ebpfprof.goruntime.closer_look",
-            "ebpfprof.goruntime.stack_walk",
-            "ebpfprof.goruntime.frames",
-            "ebpfprof.goruntime.dump",
-            "ebpfprof.goruntime.fault_stacks",
-            "ebpfprof.goruntime.file_waits",
-            "ebpfprof.goruntime.records",
-            "ebpfprof.goruntime.sleeps",
-            "ebpfprof.goruntime.thread_calls",
-            "ebpfprof.goruntime.waits_for",
-            "ebpfprof.goruntime.watch",
+            "ebpfprof.goruntime.goroutines.all_goroutines",
+            "ebpfprof.goruntime.goroutines.channels",
+            "ebpfprof.goruntime.waits.stuck_check",
+            "ebpfprof.goruntime.goroutines.stack_walk",
+            "ebpfprof.goruntime.goroutines.frames",
+            "ebpfprof.goruntime.waits.dump",
+            "ebpfprof.goruntime.goroutines.fault_stacks",
+            "ebpfprof.goruntime.waits.file_waits",
+            "ebpfprof.goruntime.memory.records",
+            "ebpfprof.goruntime.waits.sleeps",
+            "ebpfprof.goruntime.waits.thread_calls",
+            "ebpfprof.goruntime.waits.waits_for",
+            "ebpfprof.goruntime.waits.watch",
             "ebpfprof.profile.leaks",
             "ebpfprof.profile.wait_times",
         ),
@@ -414,7 +392,7 @@ MEMORY = (
     ),
     Parser(
         "goroutine-labels",
-        ("ebpfprof.goruntime.labels",),
+        ("ebpfprof.goruntime.goroutines.labels",),
         ask_labels,
         label_seeds,
         allowed=(UnreadableMemory,),

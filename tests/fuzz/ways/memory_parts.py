@@ -5,19 +5,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ebpfprof.export import memory_json
 from ebpfprof.export.tables import memory as memory_table
-from ebpfprof.goruntime.heap_types import HeapTypes
-from ebpfprof.goruntime.live_memory import LiveMemoryReader
-from ebpfprof.goruntime.mark_bits import marked, slots_of
-from ebpfprof.goruntime.memory_reader import _large, _with_spans
-from ebpfprof.goruntime.memory_stats import MemoryStatisticsReader
-from ebpfprof.goruntime.spans import all_spans
-from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN, Survivors
+from ebpfprof.goruntime.heap.heap_types import HeapTypes
+from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
+from ebpfprof.goruntime.heap.memory_reader import _large, _with_spans
+from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.heap.survivors import ALIVE, GONE, UNKNOWN, Survivors
+from ebpfprof.goruntime.memory.mark_bits import marked, slots_of
+from ebpfprof.goruntime.memory.spans import all_spans
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.memory import MemoryParts, TypeBytes
 from symbolizer import GoBinary, SymbolizerError
@@ -28,7 +28,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory
 
 _HEAP: Final = 0xC000_0000_00
 _ARENAS: Final = 0x7000_0000_0000
@@ -58,7 +58,7 @@ def ask_parts(data: bytes) -> None:
     whole = (data or b"\0") * (1 + (1 << 17) // max(1, len(data)))
     allp = allp_address(binary)
     assert allp is not None
-    stub: Any = FakeMemory(
+    stub = made_up_memory(
         [
             (found.statistics + bias, whole[: layout.size("mstats")]),
             (found.controller + bias, whole[8 : 8 + layout.size("gcControllerState")]),
@@ -138,16 +138,16 @@ MEMORY_PARTS: Final = (
     Parser(
         "memory-parts",
         (
-            "ebpfprof.goruntime.memory_stats",
-            "ebpfprof.goruntime.mark_bits",
-            "ebpfprof.goruntime.heap_goal",
-            "ebpfprof.goruntime.heap_types",
-            "ebpfprof.goruntime.live_memory",
-            "ebpfprof.goruntime.memory_reader",
-            "ebpfprof.goruntime.processor_caches",
-            "ebpfprof.goruntime.spans",
-            "ebpfprof.goruntime.arenas",
-            "ebpfprof.goruntime.survivors",
+            "ebpfprof.goruntime.heap.memory_stats",
+            "ebpfprof.goruntime.memory.mark_bits",
+            "ebpfprof.goruntime.heap.heap_goal",
+            "ebpfprof.goruntime.heap.heap_types",
+            "ebpfprof.goruntime.heap.live_memory",
+            "ebpfprof.goruntime.heap.memory_reader",
+            "ebpfprof.goruntime.heap.processor_caches",
+            "ebpfprof.goruntime.memory.spans",
+            "ebpfprof.goruntime.memory.arenas",
+            "ebpfprof.goruntime.heap.survivors",
         ),
         ask_parts,
         part_seeds,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from ebpfprof.goruntime.thread_list import ThreadList
-from ebpfprof.goruntime.threads import AllThreads, GoThread
+from ebpfprof.goruntime.goroutines.thread_list import ThreadList
+from ebpfprof.goruntime.goroutines.threads import AllThreads, GoThread
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Sample
 from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
@@ -21,7 +21,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory
 
 _HEAP: Final = 0xC000_0000_00
 _NAMES: Final = {"runtime.mcommoninit"}
@@ -49,7 +49,7 @@ def ask_list(data: bytes) -> None:
     go = memory._go()
     data = data.ljust(8, b"\0")
     head = allm_address(go.binary) + go.load_bias
-    stub: Any = FakeMemory([(head, data[:8]), (_HEAP, data[8:])])
+    stub = made_up_memory([(head, data[:8]), (_HEAP, data[8:])])
     found = ThreadList(go.binary, go.load_bias, 1).read(stub)
     assert len({each.address for each in found}) == len(found)
     stacks = ThreadStacks(GoroutineStacks(go))
@@ -75,7 +75,7 @@ THREADS: Final = (
     Parser(
         "thread-list",
         (
-            "ebpfprof.goruntime.thread_list",
+            "ebpfprof.goruntime.goroutines.thread_list",
             "ebpfprof.profilers.threads.samples",
             "ebpfprof.server.thread_text",
         ),

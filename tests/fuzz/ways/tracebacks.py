@@ -5,12 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
-from unittest import mock
 
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import counted, samples
-from ebpfprof.goruntime import stack_starts, tracebacks
+from ebpfprof.goruntime.goroutines import stack_starts, tracebacks
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.tracebacks import TracebackStyle
 from ebpfprof.server import goroutine_text
@@ -18,7 +16,7 @@ from symbolizer import Function, GoBinary, SymbolizerError
 from symbolizer.go.arguments import Argument, decoded
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_process
 from tests.fuzz.ways.text import check_shown
 
 _MOST_FRAME_BYTES = 48
@@ -78,14 +76,11 @@ def traceback_seeds() -> Sequence[bytes]:
 
 
 def ask_tracebacks(data: bytes) -> None:
-    go = memory._go()
-    memory_of: Any = FakeMemory(memory.parts_of(data))
-    allgs, _ = memory._places()
+    go = made_up_process(memory._go(), memory.parts_of(data))
     layout = go.binary.layout
     style = TracebackStyle(layout.tracebacks, True, layout.profile_stacks.max_depth)
     with (
-        memory._ready(memory_of),
-        mock.patch.multiple(tracebacks, Memory=lambda *_: memory_of, allgs_address=lambda _: allgs),
+        memory._without_pauses(),
         tracebacks.TracebackReader(
             go.target, go.binary, go.load_bias, has_arguments=True, has_labels=True
         ) as reader,
@@ -133,10 +128,10 @@ TRACEBACKS = (
     Parser(
         "tracebacks",
         (
-            "ebpfprof.goruntime.tracebacks",
-            "ebpfprof.goruntime.table_walk",
-            "ebpfprof.goruntime.stack_copies",
-            "ebpfprof.goruntime.call_sites",
+            "ebpfprof.goruntime.goroutines.tracebacks",
+            "ebpfprof.goruntime.goroutines.table_walk",
+            "ebpfprof.goruntime.goroutines.stack_copies",
+            "ebpfprof.goruntime.goroutines.call_sites",
         ),
         ask_tracebacks,
         traceback_seeds,

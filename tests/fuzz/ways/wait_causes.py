@@ -5,17 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 from unittest import mock
 
-from ebpfprof.goruntime import timers
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.timers import TimerReader
-from ebpfprof.goruntime.wait_causes import CauseReader
+from ebpfprof.goruntime.waits import timers
+from ebpfprof.goruntime.waits.timers import TimerReader
+from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from symbolizer.go.runtime_layout import RuntimeLayout
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways import memory
-from tests.fuzz.ways.fake_memory import FakeMemory
+from tests.fuzz.ways.made_up import made_up_memory
 
 _ALLP, _BASE, _BYTES = 0xB000_0000_00, 0xC000_0000_00, 1 << 15
 # Where in the memory at _BASE the parts are; the rest of a P follows its beginning.
@@ -79,7 +79,7 @@ def _g(index: int) -> int:
 
 def ask_causes(data: bytes) -> None:
     go: GoTarget = memory._go()
-    made_up: Any = FakeMemory([(_ALLP, data[:24]), (_BASE, data[24:])])
+    made_up = made_up_memory([(_ALLP, data[:24]), (_BASE, data[24:])])
     with mock.patch.multiple(timers, allp_address=lambda _: _ALLP):
         found = TimerReader(go, made_up).by_channel()
         assert all(each.when_ns > 0 and each.period_ns >= 0 for each in found.values())
@@ -95,7 +95,7 @@ def ask_causes(data: bytes) -> None:
 WAIT_CAUSES = (
     Parser(
         "wait-causes",
-        ("ebpfprof.goruntime.timers", "ebpfprof.goruntime.wait_causes"),
+        ("ebpfprof.goruntime.waits.timers", "ebpfprof.goruntime.waits.wait_causes"),
         ask_causes,
         cause_seeds,
         allowed=(),

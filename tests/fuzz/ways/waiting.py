@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -10,9 +10,10 @@ from ebpfprof.console.text import printable
 from ebpfprof.export.tables import waiting_for
 from ebpfprof.process.descriptors import internet_sockets, polled_by, unix_sockets
 from ebpfprof.process.system_calls import arguments_of, name_of
-from ebpfprof.process.threads import ThreadState, state_of
-from ebpfprof.profile.waiting_for import FileWait, OpenFile, SystemCall, ThreadWait, WaitsFor
+from ebpfprof.process.threads import state_of
+from ebpfprof.profile.waiting_for import FileWait, SystemCall, ThreadWait, WaitsFor
 from tests.fuzz.driver import Parser
+from tests.fuzz.ways.made_up import CALLS
 
 _INODE: Final = 29123
 _TCP: Final = b"""\
@@ -36,19 +37,6 @@ flags:\t02000002
 tfd:        5 events: 80002019 data: e2f5d07100000001  pos:0 ino:1c85 sdev:9
 tfd:        3 events: 80002019 data:     c000001000  pos:0 ino:1c86 sdev:9
 """
-
-
-class Polled:
-    """Descriptors of no process: epoll says that pieces of goroutines are pollDescs."""
-
-    def __init__(self, pid: int) -> None:
-        pass
-
-    def polled(self) -> Iterator[list[tuple[int, int]]]:
-        yield [(fd, (0xC000_0010_00 + 8 * fd) >> 9 << 24) for fd in range(16)]
-
-    def files(self, numbers: Collection[int]) -> dict[int, OpenFile]:
-        return {fd: OpenFile(fd, "tcp", "127.0.0.1:80") for fd in numbers}
 
 
 @cache
@@ -75,30 +63,8 @@ def ask_sockets(data: bytes) -> None:
     assert all(waiting_for.as_json(each) for each in waits)
 
 
-class Calling:
-    """Threads of no process: all are in a system call."""
-
-    def __init__(self, pid: int) -> None:
-        pass
-
-    def numbers(self) -> dict[int, int]:
-        return {number: number for number in range(16)}
-
-    def state(self, thread: int) -> ThreadState | None:
-        return state_of(_CALLS[thread % len(_CALLS)])
-
-
-_CALLS: Final = (
-    b"0 0x12 0xc000012345 0x1 0x0 0x0 0x0 0xc000054d60 0x40a2b4\n",
-    b"257 0xffffff9c 0xc000012345 0xffffffffffffffff 0x0 0x0 0x0 0xc000054d60 0x40a2b4\n",
-    b"-1 0xc000054d60 0x40a2b4\n",
-    b"running\n",
-    b"999 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n",
-)
-
-
 def call_seeds() -> Sequence[bytes]:
-    return _CALLS
+    return CALLS
 
 
 def ask_calls(data: bytes) -> None:

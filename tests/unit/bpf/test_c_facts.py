@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime import goroutines, labels, lock_uses
-from ebpfprof.goruntime.goroutines import ParkedGoroutine
+from ebpfprof.goruntime.goroutines import labels
+from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.waits import lock_uses
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.process.process import Target

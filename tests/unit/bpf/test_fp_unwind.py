@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ebpfprof.goruntime.goroutines import _G, GoroutineReader, _Frame, _OffStack, _Stack
+from ebpfprof.goruntime.goroutines.reader import _G, GoroutineReader, _Frame, _OffStack, _Stack
 from ebpfprof.kernel import c_facts
 from ebpfprof.profilers.waits import collector
 from symbolizer.codeanalysis.cgo_callback import CgoCallback

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.goruntime.labels import LEFT_OUT, LabelReader
+from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, LabelReader
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.process.memory import UnreadableMemory

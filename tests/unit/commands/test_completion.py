@@ -94,4 +94,4 @@ def test_each_shell_has_a_script(shell: str, words: str) -> None:
 def test_an_unknown_shell_is_refused() -> None:
     result = CliRunner().invoke(cli, ["completion", "ksh"])
     assert result.exit_code == 2
-    assert "'ksh' is none of bash, zsh, fish." in result.output
+    assert 'SHELL must be one of bash, zsh, fish, not "ksh".' in result.output

@@ -298,10 +298,10 @@ def test_doctor_json_has_all_checks_and_the_exit_code(monkeypatch: pytest.Monkey
         "exit_code": 10,
     }
     said = CliRunner().invoke(cli, ["doctor"], standalone_mode=False).stdout
-    assert said.endswith("\nProfiles can't be recorded here. Missing: BTF.\n")
+    assert said.endswith("\nRecording is not possible here. Missing: BTF.\n")
 
 
 def test_doctor_says_that_nothing_is_missing() -> None:
     result = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert result.return_value == ExitCode.OK
-    assert result.stdout.endswith("\nEverything that is needed is there.\n")
+    assert result.stdout.endswith("\nNothing needed is missing.\n")

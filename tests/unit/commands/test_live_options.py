@@ -14,15 +14,33 @@ from ebpfprof.server.trace_child import TraceSettings
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (["top", "--interval", "1 second"], "'1 second' is no length of time."),
-        (["top", "--interval", "50ms"], "'50ms' is less than 0.1 s."),
-        (["top", "--interval", "2h"], "'2h' is more than 3600 s."),
-        (["top", "--duration", "inf"], "'inf' is no length of time."),
-        (["serve", "--window", "500ms"], "'500ms' is less than 1 s."),
-        (["serve", "--window", "nan"], "'nan' is no length of time."),
-        (["serve", "--retention", "5s"], "'5s' is less than 10 s."),
-        (["serve", "--retention", "25h"], "'25h' is more than 86400 s."),
-        (["serve", "--token", "atuo"], "'atuo' is none of auto. Did you mean auto?"),
+        (
+            ["top", "--interval", "1 second"],
+            'a time from 100ms to 1h, such as "100ms", not "1 second".',
+        ),
+        (["top", "--interval", "50ms"], 'a time from 100ms to 1h, such as "100ms", not "50ms".'),
+        (
+            ["top", "--interval", "2h"],
+            '--interval must be a time from 100ms to 1h, such as "100ms", not "2h".',
+        ),
+        (
+            ["top", "--duration", "inf"],
+            '--duration must be a time of more than 0, such as "10s", not "inf".',
+        ),
+        (
+            ["serve", "--window", "500ms"],
+            '--window must be a time from 1s to 1h, such as "1s", not "500ms".',
+        ),
+        (["serve", "--window", "nan"], 'a time from 1s to 1h, such as "1s", not "nan".'),
+        (
+            ["serve", "--retention", "5s"],
+            '--retention must be a time from 10s to 1d, such as "10s", not "5s".',
+        ),
+        (["serve", "--retention", "25h"], 'a time from 10s to 1d, such as "10s", not "25h".'),
+        (
+            ["serve", "--token", "atuo"],
+            '--token must be one of auto, not "atuo". Did you mean auto?',
+        ),
     ],
 )
 def test_a_wrong_value_gets_a_sentence(given: list[str], reason: str) -> None:
@@ -33,7 +51,7 @@ def test_a_wrong_value_gets_a_sentence(given: list[str], reason: str) -> None:
 
 def test_serve_names_processes_as_the_other_verbs_do() -> None:
     said = [CliRunner().invoke(cli, [verb]).output for verb in ("serve", "attach")]
-    assert all("Name the processes: PID, --name NAME" in each for each in said)
+    assert all("Choose processes: PID, --name NAME" in text for text in said)
 
 
 @pytest.mark.parametrize(("last_s", "each"), [(None, 3.0), (5.0, 1.5)])

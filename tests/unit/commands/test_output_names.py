@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ebpfprof.commands.recording_options import format_for, require_one_for_stdout
+from ebpfprof.commands.shared_options import format_for, require_one_for_stdout
 from ebpfprof.console.output_file import named_for
 from ebpfprof.export import formats
 from ebpfprof.export.formats import DIFFERENCES, PROFILES, TIMELINES
@@ -37,7 +37,7 @@ def test_an_unknown_ending_is_refused_with_those_that_there_are(name: str) -> No
     with pytest.raises(click.UsageError) as refused:
         format_for(None, Path(name), default="text")
     said = refused.value.message
-    assert said.startswith(f"{Path(name).name}: there is no format")
+    assert said.startswith(f"{Path(name).name}: no format has this ending")
     assert all(formats.FORMATS[name].suffix in said for name in PROFILES)
     assert "-f" in said
     assert format_for("folded", Path(name), default="text") == "folded"
@@ -68,7 +68,7 @@ def test_the_kind_stands_before_the_ending(name: str, found: str) -> None:
 def test_standard_output_holds_one_profile() -> None:
     require_one_for_stdout(Path("-"), 1)
     require_one_for_stdout(Path("x"), 3)
-    with pytest.raises(click.UsageError, match="holds one profile, and there are 3"):
+    with pytest.raises(click.UsageError, match="takes one profile, not 3"):
         require_one_for_stdout(Path("-"), 3)
 
 
@@ -89,5 +89,5 @@ def test_the_ending_chooses_the_format_of_a_trace(name: str, found: str) -> None
 
 @pytest.mark.parametrize("name", ["x.svg", "x.folded", "x.pb.gz"])
 def test_a_trace_is_not_written_as_a_profile(name: str) -> None:
-    with pytest.raises(click.UsageError, match=r"Known are \.trace \(go\), \.perfetto-trace"):
+    with pytest.raises(click.UsageError, match=r"Use \.trace \(go\), \.perfetto-trace"):
         format_for(None, Path(name), default="go", formats=TIMELINES)

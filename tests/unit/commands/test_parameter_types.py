@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from ebpfprof.commands.cli import cli
-from ebpfprof.commands.parameter_types import Duration, Number, OneOf, Pid
+from ebpfprof.commands.parameter_types import PID, OneOf, Typed, duration
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.profilers.registry import kinds_to_choose
+from ebpfprof.settings.values import NumberValue
 from tests.unit.commands.test_recording_options import options_of, recorded
 
 
@@ -31,44 +32,50 @@ from tests.unit.commands.test_recording_options import options_of, recorded
         ("2\u00b5s", 2e-6),
         ("2\u03bcs", 2e-6),
         ("3ns", 3e-9),
+        ("2d", 172800),
         (7, 7),
     ],
 )
 def test_durations_are_read_as_go_writes_them(typed: object, seconds: float) -> None:
-    assert Duration().convert(typed, None, None) == pytest.approx(seconds)
+    assert duration().convert(typed, None, None) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("typed", ["", "x", "10 s", "s", "1d", "1m-2s", "nan", "inf", "1e999", "."])
+@pytest.mark.parametrize("typed", ["", "x", "10 s", "s", "d", "1m-2s", "nan", "inf", "1e999", "."])
 def test_what_is_no_duration_is_refused(typed: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"is no length of time\. Write it as Go does"):
-        Duration().convert(typed, None, None)
+    with pytest.raises(click.BadParameter, match=r'^must be a time of more than 0, such as "10s"'):
+        duration().convert(typed, None, None)
 
 
 @pytest.mark.parametrize(
     ("kind", "typed", "said"),
     [
-        (Duration(), "0", "'0' is too short: it must be more than 0."),
-        (Duration(), "-3", "'-3' is too short"),
-        (Duration(0.1), "99ms", "'99ms' is less than 0.1 s."),
-        (Duration(0.1, 60), "61s", "'61s' is more than 60 s."),
-        (Number(1, 999), "1.5", "'1.5' is no whole number from 1 to 999."),
-        (Number(1, (1 << 47) - 1), "0", "from 1 to 140737488355327."),
-        (Number(0, 100, is_fraction=True), "nan", "'nan' is no number from 0 to 100."),
-        (Pid(), "shop", "'shop' is not the id of a process"),
-        (Pid(), "0", "'0' is not the id of a process"),
-        (Pid(), "9" * 5000, "is not the id of a process"),
-        (Pid(), "\x1b[2J", r"'\\x1b\[2J' is not the id"),
-        (OneOf(["html", "json"]), "htm", "'htm' is none of html, json. Did you mean html?"),
-        (OneOf(["html", "json"]), "xyz", "'xyz' is none of html, json.$"),
+        (duration(), "0", 'a time of more than 0, such as "10s", not "0"'),
+        (duration(), "-3", 'a time .*, not "-3"'),
+        (duration(0.1), "99ms", 'a time of at least 100ms, such as "100ms", not "99ms"'),
+        (duration(0.1, 60), "61s", 'a time from 100ms to 1m, such as "100ms", not "61s"'),
+        (duration(most_s=3600), "2h", 'a time of more than 0 and at most 1h, such as "10s"'),
+        (Typed(NumberValue(1, 999)), "1.5", 'a whole number from 1 to 999, not "1.5"'),
+        (
+            Typed(NumberValue(1, (1 << 47) - 1)),
+            "0",
+            "a whole number from 1 to 140737488355327, not 0",
+        ),
+        (Typed(NumberValue(0, 100, is_fraction=True)), "nan", "a number from 0 to 100, not NaN"),
+        (Typed(PID), "shop", 'a process id, .*, not "shop"'),
+        (Typed(PID), "0", 'a process id, .*, not "0"'),
+        (Typed(PID), "9" * 5000, "a process id, .*, not "),
+        (Typed(PID), "\x1b[2J", r'a process id, .*, not "\\u001b\[2J"'),
+        (OneOf(["html", "json"]), "htm", 'one of html, json, not "htm". Did you mean html?'),
+        (OneOf(["html", "json"]), "xyz", 'one of html, json, not "xyz"$'),
     ],
 )
 def test_errors_say_what_is_right(kind: click.ParamType[object], typed: str, said: str) -> None:
-    with pytest.raises(click.BadParameter, match=said):
+    with pytest.raises(click.BadParameter, match=f"^must be {said}"):
         kind.convert(typed, None, None)
 
 
-def test_a_dump_may_look_twice_without_a_pause() -> None:
-    assert Duration(may_be_0=True).convert("0", None, None) == 0
+def test_a_dump_may_sample_twice_without_a_pause() -> None:
+    assert duration(may_be_0=True).convert("0", None, None) == 0
 
 
 def test_a_mistyped_verb_gets_a_suggestion() -> None:

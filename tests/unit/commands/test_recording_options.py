@@ -73,14 +73,13 @@ def test_bound_and_block_rate_together_are_refused() -> None:
     [
         (
             ["--profile", "block", "--hz", "9"],
-            "--hz is about the cpu profile, which is not recorded: add it, with --profile "
-            "block,cpu.",
+            "--hz needs the cpu profile, which is not recorded: add --profile block,cpu.",
         ),
-        (["--profile", "mutex", "--no-kernel"], "--no-kernel is about the cpu profile"),
-        (["--profile", "cpu", "--by-lock"], "--by-lock is about the mutex profile"),
+        (["--profile", "mutex", "--no-kernel"], "--no-kernel needs the cpu profile"),
+        (["--profile", "cpu", "--by-lock"], "--by-lock needs the mutex profile"),
         (
             ["--profile", "cpu,mutex", "--block-rate", "9"],
-            "--block-rate is about the block profile",
+            "--block-rate needs the block profile",
         ),
     ],
 )
@@ -114,7 +113,7 @@ def test_the_command_line_has_the_options_of_every_kind() -> None:
     _, result = recorded(["--help-all"])
     shown = " ".join(result.output.split())
     known = "goroutine, heap, allocs, threads, threadcreate, mallocs, crowd"
-    assert f"What to record: block, mutex, wakers, cpu, wall, {known}. all: " in shown
+    assert f"Profiles to record: block, mutex, wakers, cpu, wall, {known}. all: " in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512]" in (shown)
     assert "--stacks / --no-stacks" in shown
     assert shown.index("--no-kernel") < shown.index("--alloc-bytes") < shown.index("--max-overhead")
@@ -130,7 +129,7 @@ def test_the_command_line_has_the_options_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--profile", "block", "--no-stacks"], "--no-stacks is about the mallocs profile"),
+        (["--profile", "block", "--no-stacks"], "--no-stacks needs the mallocs profile"),
         (
             ["--alloc-bytes", "9", "--max-overhead", "2"],
             "--alloc-bytes and --max-overhead both say which allocations to record: choose one.",

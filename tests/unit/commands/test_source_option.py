@@ -57,7 +57,7 @@ def test_without_it_there_is_no_text(saved: Path) -> None:
 def test_other_formats_and_folders_are_refused(saved: Path, tmp_path: Path) -> None:
     result = report(saved, "--source", str(tmp_path))
     assert result.exit_code == ExitCode.USAGE
-    assert "--source is for HTML files: add -f html" in result.stderr
+    assert "--source needs HTML: add -f html" in result.stderr
     result = report(saved, "-f", "html", "--source", str(tmp_path / "gone"))
     assert result.exit_code == ExitCode.USAGE
     assert "does not exist" in result.stderr

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.console.columns import Column, Line, Row, aligned, beginning, cells_of, fit, table
+from ebpfprof.console.columns import Line, Row, TextColumn, aligned, beginning, cells_of, fit, table
 
 WIDE = "世界"  # each of these takes two columns
-COLUMNS = [Column("Name"), Column("Count", is_number=True), Column("Where")]
+COLUMNS = [TextColumn("Name"), TextColumn("Count", is_number=True), TextColumn("Where")]
 
 
 def test_columns_are_as_wide_as_they_need_to_be() -> None:
@@ -29,7 +29,7 @@ def test_columns_are_as_wide_as_they_need_to_be() -> None:
 
 
 def test_without_headings_there_is_no_line_of_them() -> None:
-    columns = [Column("", least=4), Column("")]
+    columns = [TextColumn("", least=4), TextColumn("")]
     assert aligned(columns, [[[Line("ok")], [Line("x")]]], color=False) == "ok    x\n"
     assert aligned(columns, [], color=False) == ""
 

@@ -105,7 +105,7 @@ def test_a_race_detecting_build_is_recognised(tmp_path: Path) -> None:
     assert taken_for(path).build_mode == "exe cgo race"
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_go_program_of_another_architecture_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "frames"
     for machine, words in (("386", "32-bit"), ("arm64", "AArch64")):

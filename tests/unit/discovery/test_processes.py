@@ -140,7 +140,7 @@ def test_name_and_container_must_both_match(surveyed: Surveyed) -> None:
 
 def test_an_ambiguous_container_id_is_refused(surveyed: Surveyed) -> None:
     surveyed(go_process(1, "api", container=ID), go_process(2, "api", container=OTHER))
-    with pytest.raises(NoSuchProcess, match=f"{ID[:12]}, {OTHER[:12]}. Give more of it"):
+    with pytest.raises(NoSuchProcess, match=f"{ID[:12]}, {OTHER[:12]}. Give more characters"):
         found(containers=[ID[:6]])
 
 

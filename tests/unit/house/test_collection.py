@@ -7,13 +7,13 @@ import sys
 import pytest
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_tests_are_collected_in_the_same_order_each_time(request: pytest.FixtureRequest) -> None:
     mine = [item.nodeid for item in request.session.items]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    share = ["--share"] if request.config.getoption("share") else []
+    marker = ["-m", request.config.getoption("markexpr")]
     done = subprocess.run(
-        [*command, *share, *request.config.args],
+        [*command, *marker, *request.config.args],
         cwd=request.config.invocation_params.dir,
         env={**os.environ, "PYTHONHASHSEED": "1"},
         capture_output=True,

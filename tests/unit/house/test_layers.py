@@ -16,44 +16,54 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 ROOMS = {
     "__main__": "commands console system",
     "commands": "agent server top continuous tracing recording ring profilers.heap profilers "
-    "goruntime discovery process kernel export profilers.registry overhead privileges timeline "
-    "profile console system",
-    "agent": "server continuous ring discovery kernel export profilers.registry profile console "
-    "system",
-    "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime "
-    "discovery process kernel export profilers.registry overhead privileges profile console "
-    "system",
+    "goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery process kernel "
+    "export profilers.registry overhead privileges timeline profile settings console system",
+    "agent": "server continuous ring discovery kernel export profilers.registry profile settings "
+    "console system",
+    "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime.waits "
+    "goruntime.goroutines goruntime.heap goruntime discovery process kernel export "
+    "profilers.registry overhead privileges profile settings console system",
     "top": "tracing recording profilers kernel export profilers.registry profile console system",
     "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
-    "tracing": "profilers.cpu profilers goruntime overhead process kernel timeline profile console "
-    "system",
+    "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
+    "goruntime.memory goruntime overhead process kernel timeline profile console system",
     "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
-    "profilers.heap profilers.cpu profilers profilers.registry goruntime overhead process kernel "
-    "privileges console system",
+    "profilers.heap profilers.cpu profilers profilers.registry goruntime.samples "
+    "goruntime.goroutines goruntime overhead process kernel privileges console system",
     "ring": "profilers.waits profilers.heap profilers kernel export profilers.registry overhead "
     "profile console system",
-    "profilers.waits": "profilers profilers.registry goruntime overhead process kernel profile "
-    "console system",
-    "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime overhead kernel "
+    "profilers.waits": "profilers profilers.registry goruntime.samples goruntime.waits "
+    "goruntime.goroutines goruntime.heap goruntime overhead process kernel profile console system",
+    "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime.samples "
+    "goruntime overhead kernel profile",
+    "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime.goroutines "
+    "goruntime kernel profile",
+    "profilers.goroutines": "profilers profilers.registry goruntime.goroutines goruntime kernel "
     "profile",
-    "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime kernel "
-    "profile",
-    "profilers.goroutines": "profilers profilers.registry goruntime kernel profile",
-    "profilers.heap": "profilers profilers.registry goruntime overhead process kernel profile "
-    "console system",
-    "profilers.cpu": "profilers profilers.registry goruntime overhead process kernel privileges "
-    "profile console system",
-    "profilers": "profilers.registry goruntime overhead process kernel profile console system",
-    "goruntime": "process kernel profile console system",
+    "profilers.heap": "profilers profilers.registry goruntime.heap goruntime overhead process "
+    "kernel profile console system",
+    "profilers.cpu": "profilers profilers.registry goruntime.goroutines goruntime overhead process "
+    "kernel privileges profile console system",
+    "profilers": "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead "
+    "process kernel profile console system",
+    "goruntime.samples": "goruntime.waits goruntime.goroutines goruntime process kernel profile "
+    "system",
+    "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime.memory goruntime process "
+    "profile system",
+    "goruntime.goroutines": "goruntime.memory goruntime process profile system",
+    "goruntime.heap": "goruntime.memory goruntime process profile console",
+    "goruntime.memory": "process",
+    "goruntime": "process profile console",
     "overhead": "console",
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
     "kernel": "privileges system",
     "export": "profilers.registry timeline profile console",
-    "profilers.registry": "profile",
+    "profilers.registry": "profile settings",
     "privileges": "",
     "timeline": "profile",
-    "profile": "",
+    "profile": "settings",
+    "settings": "console",
     "console": "system",
     "system": "",
     "errors": "",

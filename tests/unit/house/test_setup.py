@@ -68,7 +68,7 @@ def test_an_environment_from_elsewhere_is_replaced(clone: Path, tmp_path: Path) 
     assert "failed: .venv/bin/python -I -m pip install --require-hashes" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_new_environment_runs_the_code_beside_it(clone: Path, tmp_path: Path) -> None:
     done = set_up(clone)
     assert done.returncode == 0, done.stderr

@@ -143,7 +143,7 @@ def test_the_command_line_knows_minor_versions(capsys: pytest.CaptureFixture[str
     assert "frob" in capsys.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_build_is_kept_until_its_sources_change(empty_cache: Path, tmp_path: Path) -> None:
     """Its sources are its folder, what it imports of its module, and the module's go.mod."""
     for name in ("sleeper", "crowd", "harness"):
@@ -169,7 +169,7 @@ def test_a_folder_outside_of_any_module_is_refused(empty_cache: Path, tmp_path: 
         REAL["1.22"].build(tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_failed_build_has_the_reason_and_leaves_no_file(
     empty_cache: Path, tmp_path: Path
 ) -> None:
@@ -206,7 +206,7 @@ def test_every_build_mode_makes_its_kind_of_program(minor: str, mode: str) -> No
     assert f"go{each.version}".encode() in content
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("minor", [minor for minor, mode in BUILDS if mode == "pgopark"])
 def test_guided_builds_inline_the_blocking_functions(minor: str) -> None:
     each = toolchain(minor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.labels import CUT, LEFT_OUT
+from ebpfprof.goruntime.goroutines.labels import CUT, LEFT_OUT
 from ebpfprof.profilers.labels import key_hashes
 
 

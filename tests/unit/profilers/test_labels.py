@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.labels import CUT, LEFT_OUT, target_fields
+from ebpfprof.goruntime.goroutines.labels import CUT, LEFT_OUT, target_fields
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.profile.model import Label

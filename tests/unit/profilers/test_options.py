@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.profile.kind import Option
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named, kinds, options_of_kinds, register
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue
 
 
 def test_missing_options_have_the_default_of_their_kind() -> None:
@@ -86,7 +87,7 @@ def test_each_kind_says_which_events_are_recorded() -> None:
 
 def test_an_option_belongs_to_a_single_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
-    hz = Option("hz", "--other-hz", 10, "How often to look.")
+    hz = Setting("hz", NumberValue(), 10, "Samples per second.", flags="--other-hz")
     with pytest.raises(ValueError, match="hz"):
         register(replace(kind_named("cpu"), name="other", key="", options=(hz,)))
     register(replace(kind_named("cpu"), name="other", key="", options=()))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ebpfprof.goruntime.heads import wait_of
+from ebpfprof.goruntime.goroutines.heads import wait_of
 from ebpfprof.tracing.steady import LEAST_LOOKS, SteadyStates
 
 WAITING, REASON = 4, 14

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ebpfprof.goruntime.survivors import ALIVE, GONE, UNKNOWN, Survivors
+from ebpfprof.goruntime.heap.survivors import ALIVE, GONE, UNKNOWN, Survivors
 from ebpfprof.profilers.heap.followed import Followed
 from ebpfprof.profilers.heap.gate_program import chance
 from ebpfprof.profilers.heap.gate_tables import _BIRTH, AllocatingStack

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from ebpfprof.goruntime.lock_uses import MUTEX, RW_MUTEX, LockUse
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX, LockUse
 from ebpfprof.profile.model import Frame, Label, Location
 from ebpfprof.profilers.waits import locks
 from ebpfprof.profilers.waits.locks import LockTable, lock_use

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ebpfprof.goruntime.state_sums import GoroutineState, StateTotal, StateTotals
+from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
 from ebpfprof.profilers.waits.looked_delays import LookedDelays
 from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
 from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS

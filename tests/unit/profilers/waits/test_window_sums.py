@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.parked import Wait
+from ebpfprof.goruntime.goroutines.parked import Wait
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow, StackTotal
 from ebpfprof.profilers.waits.window_sums import OngoingWait, WindowSums
 

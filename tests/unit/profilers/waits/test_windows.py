@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.parked import ParkedScanner
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.cost import Runs
 from ebpfprof.overhead.slowdown import ActivityEstimator

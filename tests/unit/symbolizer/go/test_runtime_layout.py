@@ -28,7 +28,7 @@ def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
     assert (found, entry) == (minor, stored)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("minor", EXPERIMENTS)
 def test_the_stored_experiments_equal_the_toolchains(minor: str) -> None:
     found = experiments(toolchain(minor), STORED[minor]["structs"])

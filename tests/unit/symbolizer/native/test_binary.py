@@ -161,7 +161,7 @@ def test_no_name_crashes_the_demangler(text: str, prefix: str) -> None:
     assert before <= demanglers()
 
 
-@pytest.mark.long
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_corrupt_tables_only_lose_names(program: Path, data: st.DataObject) -> None:

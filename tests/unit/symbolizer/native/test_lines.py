@@ -81,7 +81,7 @@ def check(program: Path) -> None:
             assert replace(ours, function=theirs.function) == theirs, hex(address)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize(("language", "version"), MAKES)
 def test_lines_of_every_byte_equal_llvm_symbolizers(
     tmp_path: Path, language: str, version: int
@@ -89,7 +89,7 @@ def test_lines_of_every_byte_equal_llvm_symbolizers(
     check(native_program(tmp_path, language, f"-gdwarf-{version}"))
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("way", WAYS)
 def test_lines_of_other_builds_equal_llvm_symbolizers(

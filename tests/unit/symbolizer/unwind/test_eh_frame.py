@@ -150,7 +150,7 @@ def test_the_byte_behind_a_signals_trampoline_has_its_rule() -> None:
     assert table.ranges(end + 1) == ()
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_rules_of_libraries_equal_readelfs(name: str) -> None:
     assert check_against_readelf(library(name)) > 2000

@@ -1,0 +1,153 @@
+"""Recognises stacks that were walked before, many at once.
+
+To walk a stack in Python takes ten times as long as to read it. Goroutines come back to the same
+stacks, so we keep where on a stack its return addresses and frame pointers were, and compare. That
+takes two steps. What runtime.g holds, and how large the stack is, tells which words to look at;
+what these hold tells the stack. It is the one that a walk would find: all that it reads is equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from ebpfprof.goruntime.goroutines.quick_stacks import WINDOW_WORDS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.goroutines.quick_stacks import QuickHeads
+
+    Column = npt.NDArray[np.uint64]
+    _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+UNKNOWN: Final = -1
+_KEYS: Final = 5
+_MAX_WORDS: Final = 64  # of a stack, two for each frame
+_FEW: Final = 16  # there is room for as many at first
+_MAX_STACKS: Final = 1 << 13
+_STATE_BITS: Final = np.uint64(0xFFFF)  # of Heads.waits: g.waitreason and g.atomicstatus
+_FACTORS: Final = np.random.default_rng(23).integers(1, 1 << 63, _MAX_WORDS, np.uint64)
+_FACTORS.flags.writeable = False
+
+
+class SeenStack(NamedTuple):
+    """A stack, the number of the state it belongs to, and the word of its semaphore, or -1."""
+
+    pcs: tuple[int, ...]
+    state: int
+    sema_at: int
+
+
+class SeenStacks:
+    """The stacks that one target's goroutines were seen with."""
+
+    def __init__(self) -> None:
+        self.stacks: list[SeenStack] = []
+        """By the numbers that find() returns."""
+        self._shapes: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
+        # Of each shape: its keys, which words, WINDOW_WORDS for none, and 1 for a word that is an
+        # address on the stack. Of each stack: its words, such addresses without the stack pointer.
+        self._keys = np.zeros((_FEW, _KEYS), np.uint64)
+        self._at = np.full((_FEW, _MAX_WORDS), WINDOW_WORDS, np.int64)
+        self._moves = np.zeros((_FEW, _MAX_WORDS), np.uint64)
+        self._words = np.zeros((_FEW, _MAX_WORDS), np.uint64)
+        self._width = 0
+
+    def find(
+        self, heads: QuickHeads, rows: npt.NDArray[np.int64], words: Column
+    ) -> npt.NDArray[np.int64]:
+        """The numbers of the stacks in these rows; UNKNOWN for one that must be walked.
+
+        `words` has the stacks from their stack pointers on. Only for rows that are exact.
+        """
+        keys = _keys(heads, rows)
+        shapes = _numbers(self._shapes, _hashes(keys))
+        held = self._held(heads, rows, words, shapes)
+        found = _numbers(self._numbers, _hashes(held) + shapes.astype(np.uint64))
+        is_seen = (shapes != UNKNOWN) & (found != UNKNOWN)
+        is_seen &= (self._keys[shapes] == keys).all(axis=1)
+        is_seen &= (self._words[found, : self._width] == held).all(axis=1)
+        found[~is_seen] = UNKNOWN
+        return found
+
+    def learn(self, heads: QuickHeads, row: int, words: Column, stack: SeenStack) -> None:
+        """Keep the stack in a row that is exact, and was walked to its end in its window."""
+        sp, bp = int(heads.stack_sps[row]), int(heads.stack_bps[row])
+        at = _frame_words(words[row].data, sp, bp, 2 * len(stack.pcs))
+        if len(at) > _MAX_WORDS:
+            return
+        if len(self.stacks) >= _MAX_STACKS:
+            for each in (self.stacks, self._shapes, self._numbers):
+                each.clear()
+        rows = np.array([row])
+        keys = _keys(heads, rows)
+        key = int(_hashes(keys)[0])
+        shape = self._shapes.setdefault(key, len(self._shapes))
+        number = max(shape, len(self.stacks))
+        self._keys = _with_room(self._keys, number)
+        self._at = _with_room(self._at, number)
+        self._moves = _with_room(self._moves, number)
+        self._words = _with_room(self._words, number)
+        # Of two shapes with the same key, the last one counts: stacks of the other are walked.
+        self._keys[shape] = keys[0]
+        self._at[shape] = WINDOW_WORDS
+        self._at[shape, : len(at)] = at
+        self._moves[shape] = 0
+        self._moves[shape, : len(at) : 2] = [words[row, each] != 0 for each in at[::2]]
+        self._width = max(self._width, len(at))
+        held = self._held(heads, rows, words, np.array([shape]))
+        number = len(self.stacks)
+        self._words[number, : self._width] = held[0]
+        self._numbers[(int(_hashes(held)[0]) + shape) % (1 << 64)] = number
+        self.stacks.append(stack)
+
+    def _held(
+        self,
+        heads: QuickHeads,
+        rows: npt.NDArray[np.int64],
+        words: Column,
+        shapes: npt.NDArray[np.int64],
+    ) -> Column:
+        """What the words are that these shapes look at."""
+        at, moves = self._at[shapes, : self._width], self._moves[shapes, : self._width]
+        held: Column = words[rows[:, None], at] - moves * heads.stack_sps[rows, None]
+        return held
+
+
+def _keys(heads: QuickHeads, rows: npt.NDArray[np.int64]) -> Column:
+    """What tells which words of a stack to look at, but for the callers' frames."""
+    keys = np.empty((len(rows), _KEYS), np.uint64)
+    sps = heads.stack_sps[rows]
+    keys[:, 0] = heads.waits[rows] & _STATE_BITS
+    keys[:, 1] = heads.stack_pcs[rows]
+    keys[:, 2] = heads.stack_bps[rows] - sps
+    keys[:, 3] = heads.his[rows] - sps
+    keys[:, 4] = heads.start_pcs[rows]
+    return keys
+
+
+def _hashes(columns: Column) -> Column:
+    hashes: Column = (columns * _FACTORS[: columns.shape[1]]).sum(axis=1, dtype=np.uint64)
+    return hashes
+
+
+def _numbers(known: dict[int, int], hashes: Column) -> npt.NDArray[np.int64]:
+    return np.array([known.get(each, UNKNOWN) for each in hashes.tolist()], np.int64)
+
+
+def _frame_words(words: memoryview, sp: int, bp: int, most: int) -> list[int]:
+    """Which words have the frame pointers and return addresses of a stack, in turn."""
+    found: list[int] = []
+    while bp and len(found) < most:
+        at = (bp - sp) // 8
+        found += (at, at + 1)
+        bp = words[at]
+    return found
+
+
+def _with_room(array: npt.NDArray[_Scalar], number: int) -> npt.NDArray[_Scalar]:
+    """The array, with room for an element of this number."""
+    return array if number < len(array) else np.concatenate((array, np.zeros_like(array)))

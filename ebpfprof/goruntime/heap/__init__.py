@@ -1,0 +1,1 @@
+"""What is on the heap of a Go program: statistics, objects by type, sampled allocations."""

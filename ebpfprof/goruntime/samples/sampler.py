@@ -1,0 +1,308 @@
+"""Looks at all goroutines of a target at random times: what they do, and where.
+
+No probe, no stop: a look reads the heads of all runtime.g from the target's memory, and the stacks
+of those that moved since the last look. How long goroutines are in a state is then how often looks
+find them there (Little's law), whatever the length of a wait. The first look at a goroutine decides
+what it does; we read its stack right after it. If it has moved on by then, what is left on the
+stack tells who called. To leave such goroutines out would be a bias: the shorter a wait, the more
+of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.goroutines.heads import GOID_SHIFT, MAX_GOROUTINES, HeadReader
+from ebpfprof.goruntime.goroutines.quick_stacks import AT_ONCE, StackPlaces
+from ebpfprof.goruntime.goroutines.stack_starts import GONE, RUNNING, SYSCALL, CountedWaits
+from ebpfprof.goruntime.samples.idle_loops import IdleWatch
+from ebpfprof.goruntime.samples.state_reader import StateReader
+from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums, StateTotals
+from ebpfprof.goruntime.waits.wait_causes import CauseReader
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.system.closing import Closing
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.goroutines.heads import Heads
+    from ebpfprof.goruntime.goroutines.quick_stacks import QuickHeads
+    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.behaviour import IdleBehaviour
+
+LEAST_LOOKS: Final = 6
+"""How many must find a goroutine in the same wait for it to stand: g.trackingSeq has 8 bits."""
+# For so many looks after a goroutine moved, we read its stack together with its head.
+_STAYS_MOVER: Final = 4
+_NOTES_APART_NS: Final = 50_000_000  # looks of exact recordings are twice as far apart
+_GOID_SHIFT: Final = np.uint64(GOID_SHIFT)
+_IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
+
+
+class GoroutineSampler(Closing):
+    """The looks at one target. Any thread may use it. Closes the target's memory."""
+
+    def __init__(
+        self,
+        go: GoTarget,
+        *,
+        has_labels: bool,
+        has_semaphores: bool = False,
+        most: int = MAX_GOROUTINES,
+    ) -> None:
+        """Open the target's memory. Tell states apart by labels and semaphores if asked for.
+
+        Keep `most` goroutines and states at most.
+        Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
+        """
+        self._memory = Memory(go.target)
+        self._sums = StateSums(most)
+        self.states = StateReader(
+            go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
+        )
+        """What read stacks and labels, with how many of them it could not read."""
+        self._heads = HeadReader(go, self._memory, most=most)
+        self._counted = CountedWaits(go.binary.layout)
+        self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
+        self._lock = threading.Lock()
+        self._causes = CauseReader(go, self._memory)
+        self._watch = IdleWatch(self._causes)
+        self._looked_ns = deque[int](maxlen=LEAST_LOOKS)
+        self._forget()
+        self.beyond = 0
+        """Goroutines that the last look did not read: there are too many."""
+
+    def look(self) -> None:
+        """Look now, unless the end has come. Raises TargetGone or UnreadableMemory."""
+        with self._lock:
+            if not self._sums.has_reached_end:
+                self._look()
+
+    def count_from(self, at_ns: int) -> None:
+        """Leave what looks found before `at_ns` (CLOCK_MONOTONIC) out of counted()."""
+        with self._lock:
+            self._sums.count_from(at_ns)
+
+    def end_at(self, at_ns: int) -> None:
+        """Count no time after `at_ns` (CLOCK_MONOTONIC), until pause()."""
+        with self._lock:
+            self._sums.end_at(at_ns)
+
+    def pause(self) -> None:
+        """The looks end for now: what goes on has neither begun nor ended to the next one."""
+        with self._lock:
+            self._sums.pause()
+            self._watch = IdleWatch(self._causes)
+            self._forget()
+
+    def totals(self) -> StateTotals:
+        """The sums of all looks so far."""
+        with self._lock:
+            return self._sums.totals()
+
+    def counted(self) -> StateTotals:
+        """The sums of the time from count_from() to end_at()."""
+        with self._lock:
+            return self._sums.counted()
+
+    def idle(self) -> dict[GoroutineState, tuple[IdleBehaviour, frozenset[int]]]:
+        """The waits that are idle by behaviour, with the ids of their goroutines: see idle_loops.
+
+        None of them before the looks begin, after a pause(), and where not all goroutines are read.
+        """
+        with self._lock:
+            if self.beyond:
+                return {}
+            found = self._watch.behaviours()
+            return {state: (each, self._watch.goids(state)) for state, each in found.items()}
+
+    def park_at(self, pcs: tuple[int, ...]) -> int | None:
+        """Where in a stack an operation begins that Go's block profiler hooks; None without one.
+
+        The stack is one from all_goroutines, of a goroutine that waits in the operation or was
+        woken and has not run yet: see GoroutineReader.look.
+        """
+        return next((at for at, pc in enumerate(pcs[:3]) if pc in self._returns), None)
+
+    def standing(
+        self, parked: list[ParkedGoroutine], *, least_ns: int, least_looks: int = LEAST_LOOKS
+    ) -> dict[int, int]:
+        """Which of these goroutines have not moved for `least_ns` until the last look, or longer.
+
+        So many looks at least found them in this wait: see LEAST_LOOKS. Returns by address of the
+        runtime.g when a look found it in this wait first (CLOCK_MONOTONIC, ns): a lower bound of
+        how long it waits.
+        """
+        with self._lock:
+            index = {address: at for at, address in enumerate(self._addresses.tolist())}
+            latest_ns = self._latest_ns(max(least_ns, 1), least_looks)
+            found = {}
+            for each in parked:
+                at = index.get(each.address)
+                if at is None or int(self._since_ns[at]) > latest_ns:
+                    continue
+                wait = int(self._waits[at])
+                is_same = wait >> GOID_SHIFT == each.goid and wait >> 16 & 0xFF == each.sequence
+                if is_same and self._counted.has(wait, wait >> 8):
+                    found[each.address] = int(self._since_ns[at])
+            return found
+
+    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int, int]]:
+        """What goroutines do that have not moved for `least_ns` until the last look, or longer.
+
+        Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
+        """
+        found: dict[GoroutineState, tuple[int, int, int]] = {}
+        with self._lock:
+            latest_ns = self._latest_ns(least_ns, LEAST_LOOKS)
+            stands = (self._waits != 0) & (self._since_ns <= latest_ns)
+            stands &= self._counted.of(self._waits, self._waits >> np.uint64(8))
+            for slot in np.flatnonzero(stands).tolist():
+                if state := self._sums.state_of(slot):
+                    stood_ns = self._last_ns - int(self._since_ns[slot])
+                    count, oldest_ns, newest_ns = found.get(state, (0, stood_ns, stood_ns))
+                    ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
+                    found[state] = count + 1, *ages_ns
+        return found
+
+    def close(self) -> None:
+        """Close the target's memory; the sums stay."""
+        with self._lock:
+            self._memory.close()
+
+    def _latest_ns(self, least_ns: int, least_looks: int) -> int:
+        """When a wait was found at the latest that is so old, and that so many looks found."""
+        if len(self._looked_ns) < least_looks:
+            return -1
+        return min(self._last_ns - least_ns, self._looked_ns[-least_looks])
+
+    def _forget(self) -> None:
+        """The next look has none before it."""
+        self._looked_ns.clear()
+        self._addresses = np.zeros(0, np.uint64)
+        self._waits = np.zeros(0, np.uint64)
+        self._sps = np.zeros(0, np.uint64)  # of the last stack
+        self._his = np.zeros(0, np.uint64)
+        self._since_ns = np.zeros(0, np.int64)
+        self._moved_at = np.zeros(0, np.int64)
+        self._movers = np.zeros(0, np.int64)
+        self.states.plan(self._places(self._movers))
+        self._looks, self._last_ns = 0, 0
+        self._noted = np.zeros(0, np.int64)
+        self._is_unnoted = np.zeros(0, np.bool_)
+        self._noted_ns = 0
+
+    def _look(self) -> None:
+        begun_ns = kernel_now_ns()
+        quick = self.states.read_movers()  # first, before the program notices that we run
+        now_ns = kernel_now_ns()
+        movers = self._movers
+        heads = self._heads.read()
+        ended_ns = kernel_now_ns()
+        self._grow(heads)
+        waits, sps = heads.waits, heads.sps
+        if len(movers):
+            columns = (waits, sps, heads.pcs, heads.bps, heads.his)
+            for first, later in zip(quick, columns, strict=False):
+                later[movers] = first
+        statuses = heads.statuses
+        waits[_IS_GONE[statuses] | (waits >> _GOID_SHIFT == 0)] = 0
+        is_there = waits != 0
+        has_stack = is_there & (statuses != RUNNING) & (sps != 0)
+        # Of system calls nothing tells whether one is that of the last look.
+        has_moved = (waits != self._waits) | (has_stack & (sps != self._sps))
+        has_moved |= is_there & (statuses == SYSCALL)
+        slots = np.flatnonzero(has_moved)
+        np.copyto(self._sps, sps, where=has_stack)
+        np.copyto(self._his, heads.his, where=has_stack)
+        self._sums.add(now_ns, slots, self._states_of(slots, heads, quick))
+        self._watch_idle(now_ns, waits, slots)
+        self._note(begun_ns, ended_ns, waits, slots)
+
+    def _watch_idle(
+        self, now_ns: int, waits: npt.NDArray[np.uint64], slots: npt.NDArray[np.int64]
+    ) -> None:
+        """Have idle_loops note what changed since it last did; it takes time for each change."""
+        self._is_unnoted[slots] = True
+        if now_ns - self._noted_ns < _NOTES_APART_NS:
+            return
+        changed = np.flatnonzero(self._is_unnoted)
+        numbers, state = self._sums.numbers_now(changed), self._sums.state
+        before = [state(number) for number in self._noted[changed].tolist()]
+        states = [state(number) for number in numbers.tolist()]
+        self._watch.note(now_ns, self._addresses, waits, changed.tolist(), before, states)
+        self._noted[changed] = numbers
+        self._is_unnoted[changed] = False
+        self._noted_ns = now_ns
+
+    def _states_of(
+        self, slots: npt.NDArray[np.int64], heads: Heads, movers: QuickHeads
+    ) -> npt.NDArray[np.int64]:
+        """What these goroutines do at the first look at each, `heads`, by number."""
+        states = np.full(len(heads.waits), ENDED)
+        is_left = np.zeros(len(heads.waits), np.bool_)
+        is_left[slots] = heads.waits[slots] != 0
+        rows = np.flatnonzero(is_left[self._movers])
+        if len(rows):
+            rows, found = self.states.of_movers(movers, rows)
+            states[self._movers[rows]] = found
+            is_left[self._movers[rows]] = False
+        left = np.flatnonzero(is_left)
+        if len(left):
+            states[left] = self.states.of(self._places(left, heads), heads.waits[left])
+        return states[slots]
+
+    def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> StackPlaces:
+        """Where these goroutines are, and their stacks at the first look, or else last time."""
+        none = np.zeros(len(slots), np.uint64)
+        pcs, bps = (heads.pcs[slots], heads.bps[slots]) if heads else (none, none)
+        return StackPlaces(self._addresses[slots], self._sps[slots], self._his[slots], pcs, bps)
+
+    def _grow(self, heads: Heads) -> None:
+        """Make room for goroutines that are new; runtime.allgs only grows."""
+        count = len(heads.addresses)
+        more = count - len(self._addresses)
+        if more < 0:
+            raise UnreadableMemory("The list of goroutines became shorter, which Go never does.")
+        self._addresses = heads.addresses
+        self.beyond = heads.beyond
+        if more:
+            none = np.zeros(more, np.uint64)
+            self._waits = np.concatenate((self._waits, none))
+            self._sps = np.concatenate((self._sps, none))
+            self._his = np.concatenate((self._his, none))
+            self._since_ns = np.concatenate((self._since_ns, np.zeros(more, np.int64)))
+            self._moved_at = np.concatenate((self._moved_at, np.full(more, -_STAYS_MOVER)))
+            self._noted = np.concatenate((self._noted, np.full(more, ENDED)))
+            self._is_unnoted = np.concatenate((self._is_unnoted, np.zeros(more, np.bool_)))
+
+    def _note(
+        self,
+        begun_ns: int,
+        ended_ns: int,
+        waits: npt.NDArray[np.uint64],
+        slots: npt.NDArray[np.int64],
+    ) -> None:
+        """Keep what the next look needs.
+
+        What a look finds was so at some moment between its begin and its end.
+        """
+        self._since_ns[waits != self._waits] = ended_ns
+        if self._looks:
+            self._moved_at[slots] = self._looks
+        self._waits = waits
+        self._looks += 1
+        self._looked_ns.append(ended_ns)
+        self._last_ns = begun_ns
+        movers = np.flatnonzero(self._moved_at > self._looks - _STAYS_MOVER)
+        if len(movers) > AT_ONCE:
+            order = np.argsort(self._moved_at[movers], kind="stable")
+            movers = np.sort(movers[order[-AT_ONCE:]])
+        self._movers = movers
+        self.states.plan(self._places(movers))

@@ -1,0 +1,212 @@
+"""Looks at all goroutines of a target at random times: see sampler and sampling_thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.goruntime.goroutines.heads import MAX_GOROUTINES
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
+from ebpfprof.goruntime.samples.sampling_thread import Turns
+from ebpfprof.goruntime.waits.idle_holders import LOCK_WORDS, lock_holders
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.system.closing import Closing
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
+    from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals
+    from ebpfprof.profile.behaviour import IdleBehaviour
+
+    IdleStates = dict[GoroutineState, IdleBehaviour]
+
+_STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
+_HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
+_HOLDERS_S: Final = 5.0  # so old may be what we know of locks
+_LAST_LOOKS: Final = 6
+_LAST_LOOKS_APART_S: Final = 0.005  # on average
+
+
+class GoroutineLooks(Closing):
+    """Looks at one target, for as long as there are users. Any thread may use it.
+
+    A context manager: leaving it ends the looks and closes the target's memory; sums stay.
+    """
+
+    def __init__(
+        self,
+        go: GoTarget,
+        *,
+        rate: LookRate,
+        has_labels: bool,
+        has_semaphores: bool = False,
+        thread: LookThread,
+        most: int = MAX_GOROUTINES,
+    ) -> None:
+        """Have the `thread` look as often as the `rate` says, or less often if that costs much.
+
+        Keep `most` goroutines and states at most.
+        """
+        self._most = most
+        self._go, self._rate, self._thread = go, rate, thread
+        self._has_labels, self._has_semaphores = has_labels, has_semaphores
+        self._lock = threading.Lock()
+        self._users = 0
+        self._sampler: GoroutineSampler | None = None
+        self._turns = Turns(rate, self._look, self._fail)
+        self._is_looking = False
+        self._idle: IdleStates = {}
+        self._holders: tuple[float, frozenset[int] | None] = -_HOLDERS_S, None
+        self.failure: Exception | None = None
+        """The error that ended the looks early; None without one."""
+
+    def start(self) -> int:
+        """Begin to look, for one more user. Returns when the looks began (CLOCK_MONOTONIC, ns).
+
+        Raises TargetGone, PermissionDenied, UnreadableMemory, or what for_user makes of a
+        GoTableError: there is no list of goroutines.
+        """
+        with self._lock:
+            if self._users == 0:
+                self._begin()
+            self._users += 1
+            return kernel_now_ns()
+
+    def count_from(self, at_ns: int) -> None:
+        """The recording begins at `at_ns` (CLOCK_MONOTONIC): see counted()."""
+        with self._lock:
+            if self._is_looking:
+                self.sampler.count_from(at_ns)
+
+    def refresh(self) -> None:
+        """Look now: with very many goroutines, looks are seconds apart."""
+        if self._is_looking:
+            with suppress(EbpfprofError):
+                self.sampler.look()
+
+    def end_at(self, at_ns: int) -> None:
+        """The recording ends at `at_ns` (CLOCK_MONOTONIC): no later time counts.
+
+        Returns at once; stop() takes the last look.
+        """
+        with self._lock:
+            if self._is_looking:
+                self.sampler.end_at(at_ns)
+
+    def stop(self) -> None:
+        """End the looks of one user, with a last look; the sums stay."""
+        with self._lock:
+            self._users = max(0, self._users - 1)
+            if self._users == 0:
+                self._end()
+            elif self._sampler:
+                with suppress(EbpfprofError):
+                    self._sampler.look()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there were looks."""
+        return self._sampler is not None
+
+    @property
+    def sampler(self) -> GoroutineSampler:
+        """What the looks found. Raises AssertionError before the first start()."""
+        assert self._sampler is not None
+        return self._sampler
+
+    @property
+    def late_ns(self) -> float:
+        """How much later than planned looks came, on average."""
+        return self._turns.late_ns
+
+    def totals(self) -> StateTotals:
+        """The sums of all looks so far. Raises AssertionError before the first start()."""
+        return self.sampler.totals()
+
+    def counted(self) -> StateTotals:
+        """The sums of the recorded time alone. Raises AssertionError before the first start()."""
+        return self.sampler.counted()
+
+    def idle(self) -> IdleStates:
+        """The waits that are idle by behaviour; after the looks, those of their end.
+
+        A goroutine that may hold a lock that others wait for is not among them.
+        """
+        with self._lock:
+            return self._idle_now() if self._is_looking else self._idle
+
+    def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
+        """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
+
+        One look takes one of 256 goroutines that move for one that stands (g.trackingSeq), or one
+        of 20 that move regularly, and with very many goroutines, looks are seconds apart.
+        """
+        with suppress(EbpfprofError):
+            for _ in range(_LAST_LOOKS):
+                self.sampler.look()
+                pause_s = random.expovariate(1 / _LAST_LOOKS_APART_S)
+                time.sleep(pause_s)  # goroutines that are not stuck need time to move
+        return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
+
+    def close(self) -> None:
+        """End the looks and close the target's memory; the sums stay."""
+        with self._lock:
+            self._users = 0
+            self._end()
+            if self._sampler:
+                self._sampler.close()
+
+    def _begin(self) -> None:
+        try:
+            if self._sampler is None:
+                self._sampler = GoroutineSampler(
+                    self._go,
+                    has_labels=self._has_labels,
+                    has_semaphores=self._has_semaphores,
+                    most=self._most,
+                )
+        except SymbolizerError as error:
+            raise for_user(self._go.target, error) from error
+        self._sampler.look()  # of no typical cost: every goroutine is new
+        self.failure = None
+        self._turns = Turns(self._rate, self._look, self._fail)
+        self._thread.join(self._turns)
+        self._is_looking = True
+
+    def _end(self) -> None:
+        if not self._is_looking:
+            return
+        self._thread.leave(self._turns)
+        self._is_looking = False
+        with suppress(EbpfprofError):
+            self.sampler.look()
+        self._idle = self._idle_now()
+        self.sampler.pause()
+
+    def _idle_now(self) -> IdleStates:
+        found = self.sampler.idle()
+        standing = self.sampler.standing_states(_HANGS_NS) if found else {}
+        if not any(state.word in LOCK_WORDS for state in standing):
+            return {state: each for state, (each, _) in found.items()}
+        if time.monotonic() - self._holders[0] >= _HOLDERS_S:
+            self._holders = time.monotonic(), lock_holders(self._go)
+        holders = self._holders[1]
+        if holders is None:  # then each may be one
+            return {}
+        return {state: each for state, (each, goids) in found.items() if not goids & holders}
+
+    def _look(self) -> None:
+        self.sampler.look()
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, TargetGone):  # then it has no goroutines any more
+            self.failure = error

@@ -1,0 +1,251 @@
+"""A dump of a target's goroutines, from some looks at them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.frames import StackFrames
+from ebpfprof.goruntime.waits.stuck_check import CloserLook
+from ebpfprof.goruntime.waits.waits_for import WaitReader
+from ebpfprof.profile.asleep import IO_WAIT
+from ebpfprof.profile.deadlocks import circles
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
+from ebpfprof.profile.wait_times import wait_number
+from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
+from ebpfprof.system.closing import Closing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, Goroutine
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits.waits_for import Moving
+    from ebpfprof.profile.wait_times import WaitTimes
+
+LOOKS: Final = 8
+"""How often a dump looks."""
+_SLOW_LOOKS: Final = 4
+_MOST_SAMPLES: Final = 4  # of who holds which lock
+_LONG_SAMPLE_NS: Final = 2_000_000_000
+_GROWS_S: Final = 1.0  # in less time no number of goroutines is called growing
+_LEAST_GROWN: Final = 10
+_LEAST_SHARE: Final = 0.1
+_SLOW_S: Final = 0.02  # if a look takes that long, there are _SLOW_LOOKS
+
+
+class GoroutineDumper(Closing):
+    """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
+
+    def __init__(self, go: GoTarget, *, most: int | None = None) -> None:
+        """Open the target's memory; for `most` see GoroutineScanner.
+
+        Raises TargetGone, PermissionDenied or GoTableError.
+        """
+        self._go = go
+        self._scanner = GoroutineScanner(go, most=most)
+        self._frames = StackFrames(go)
+        self._waits: WaitReader | None = None
+        self._closer: CloserLook | None = None
+
+    def dump(self, *, apart_s: float, looks: int = LOOKS) -> GoroutineDump:
+        """Look at all goroutines at the beginning and the end of `apart_s` seconds, and between.
+
+        The last look is shown. A goroutine has not moved if all find it parked at the same place
+        and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running. One that
+        moves all the time passes a look once in 256 times, or once in 20 if it moves regularly and
+        several times in each turn of its loop. So looks come at random moments. Of system calls
+        nothing tells whether one is the same.
+
+        The last look is taken again, a few times at most, while it leaves open who holds a lock:
+        its goroutines went on before their stacks were read. Raises TargetGone, UnreadableMemory or
+        GoTableError.
+        """
+        if self._waits is None:  # it takes time: now, not after the last look
+            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
+        began_s = time.monotonic()
+        stood = self._scanner.parked()
+        looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        if time.monotonic() - began_s > _SLOW_S:
+            looks = min(looks, _SLOW_LOOKS)
+        born = [self._scanner.born()] if apart_s >= _GROWS_S else []
+        slept_s = 0.0
+        for due_s in sorted(random.uniform(0, apart_s) for _ in range(looks - 2)):
+            time.sleep(due_s - slept_s)  # goroutines that are not stuck need time to move
+            slept_s = due_s
+            found = self._scanner.parked()
+            if len(born) == 1 and due_s >= apart_s / 2:
+                born.append(self._scanner.born())
+            stood = {goid: wait for goid, wait in stood.items() if found.get(goid) == wait}
+        time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last look
+        for further in reversed(range(_MOST_SAMPLES)):
+            # Not the time after the look: goroutines may have gone on before it ended.
+            begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            last = self._scanner.scan()
+            moving = self._waits.read_moving(last)
+            self._look_up(last)
+            waits = self._waits.read(last, moving)
+            stood_ns = {
+                each.goid: begun_ns - looked_ns
+                for each in last.goroutines
+                if each.is_parked
+                and each.pcs
+                and stood.get(each.goid) == (each.sequence, each.pcs[0])
+            }
+            made = self._made(last, waits, stood_ns, begun_ns - looked_ns, looks)
+            made = self._confirmed(made, last, moving) if apart_s else made
+            took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
+            if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
+                break
+        return replace(made, growing=self._growing(made, last, born))
+
+    def look(
+        self, waiting_since: WaitTimes | None = None, *, has_waits: bool = False
+    ) -> GoroutineDump:
+        """Look once, only at stacks; with `has_waits` also for what goroutines wait.
+
+        Earlier looks tell for how long they have not moved: `waiting_since`. Raises what dump()
+        raises.
+        """
+        if has_waits and self._waits is None:
+            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
+        found = self._scanner.scan()
+        moving = self._waits.read_moving(found) if has_waits and self._waits else None
+        self._look_up(found)
+        waits = self._waits.read(found, moving) if moving and self._waits else {}
+        made = self._made(found, waits, _stood(found, waiting_since), 0, 1)
+        return self._confirmed(made, found, moving) if moving else made
+
+    def parked(self) -> npt.NDArray[np.uint64]:
+        """The numbers of the waits of all parked goroutines now: see profile.wait_times.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        return self._scanner.parked_waits()
+
+    def close(self) -> None:
+        """Close the target's memory."""
+        self._scanner.close()
+
+    def _confirmed(
+        self, made: GoroutineDump, found: AllGoroutines, moving: Moving
+    ) -> GoroutineDump:
+        if self._closer is None:
+            self._closer = CloserLook(self._go, self._scanner, self._frames)
+        return self._closer.confirm(made, found, moving.locks)
+
+    def _growing(
+        self, made: GoroutineDump, last: AllGoroutines, born: Sequence[Mapping[int, int]]
+    ) -> tuple[GrowingSite, ...]:
+        """The lines that created more and more goroutines, the most first.
+
+        As many goroutines serve connections as there are connections: those are left out.
+        """
+        if len(born) < 2:
+            return ()
+        shown = {each.goid: each for each in made.goroutines}
+        now = {each.goid: each.created_pc for each in last.goroutines if each.goid in shown}
+        counts = [Counter(each.values()) for each in (*born, now)]
+        for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
+        ended = Counter(pc for goid, pc in born[0].items() if goid not in now)
+        examples = {pc: shown[goid] for goid, pc in now.items()}
+        found = []
+        for pc, number in counts[-1].items():
+            before, grown = counts[0][pc], number - counts[0][pc]
+            created = examples[pc].created_by
+            is_steady = before < counts[1][pc] < number and ended[pc] <= _LEAST_SHARE * grown
+            is_much = grown >= max(_LEAST_GROWN, _LEAST_SHARE * before)
+            if created and is_steady and is_much and pc not in for_network:
+                found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
+        return tuple(sorted(found, key=lambda each: each.before - each.now))
+
+    def _look_up(self, found: AllGoroutines) -> None:
+        self._frames.look_up(
+            pc
+            for each in found.goroutines
+            for pc in (*each.pcs, each.start_pc, each.created_pc)
+            if pc
+        )
+
+    def _made(
+        self,
+        found: AllGoroutines,
+        waits: Mapping[int, WaitsFor],
+        stood_ns: Mapping[int, int],
+        apart_ns: int,
+        looks: int,
+    ) -> GoroutineDump:
+        shown = [
+            self._shown(each, waits, stood_ns.get(each.goid, 0))
+            for each in found.goroutines
+            if not self._frames.is_system(each.start_pc, each.pcs, each.state)
+        ]
+        return GoroutineDump(
+            self._go.target.pid,
+            self._go.target.name,
+            self._go.binary.version.text,
+            apart_ns,
+            tuple(shown),
+            len(found.goroutines) - len(shown),
+            found.moved,
+            found.beyond,
+            sum(each.labels is None for each in found.goroutines),
+            found.read_ns,
+            looks=looks,
+        )
+
+    def _shown(
+        self, each: Goroutine, waits: Mapping[int, WaitsFor], stood_ns: int
+    ) -> DumpedGoroutine:
+        return DumpedGoroutine(
+            each.goid,
+            each.state,
+            self._frames.of(each.pcs),
+            each.is_whole,
+            stood_ns,
+            max(stood_ns, each.waited_ns),
+            each.is_locked,
+            self._frames.creator(each.created_pc),
+            each.parent,
+            each.labels or (),
+            each.channels,
+            waits.get(each.goid, NOTHING),
+            each.is_leaked,
+            each.sequence if each.is_parked else None,
+        )
+
+
+def _stood(found: AllGoroutines, times: WaitTimes | None) -> dict[int, int]:
+    """For how long goroutines have not moved until this look (ns), by their ids."""
+    if times is None:
+        return {}
+    since_ns = dict(zip(times.waits.tolist(), times.since_ns.tolist(), strict=True))
+    return {
+        each.goid: max(0, found.read_ns - since_ns[number])
+        for each in found.goroutines
+        if each.is_parked and (number := wait_number(each.goid, each.sequence)) in since_ns
+    }
+
+
+def _is_decided(made: GoroutineDump) -> bool:
+    """Whether it is known who holds the locks for which others wait."""
+    if any(each.sureness is not Sureness.CERTAIN for each in circles(made.goroutines)):
+        return False
+    return all(
+        waits.may_hold or waits.behind or not (waits.lock.is_locked or waits.lock.readers)
+        for each in made.goroutines
+        if (waits := each.waits_for).lock
+    )
+
+
+def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
+    """Dump the goroutines once: see GoroutineDumper.dump. Raises PermissionDenied, too."""
+    with GoroutineDumper(go) as dumper:
+        return dumper.dump(apart_s=apart_s)

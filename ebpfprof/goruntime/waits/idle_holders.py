@@ -1,0 +1,33 @@
+"""Which goroutines may hold a lock that others wait for: what they do is never idle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.errors import EbpfprofError
+from ebpfprof.goruntime.waits.dump import dump
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+
+LOCK_WORDS: Final = frozenset(
+    {"semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"}
+)
+"""The states of goroutines that wait for a lock. Go 1.19 has one word for all semaphores."""
+
+
+def lock_holders(go: GoTarget) -> frozenset[int] | None:
+    """The ids of goroutines that may hold a lock that others wait for: see lock_holders.py.
+
+    None if that can't be read, or if nothing tells which goroutine holds one of these locks: then
+    any may do.
+    """
+    try:
+        found = dump(go, apart_s=0)
+    except (EbpfprofError, SymbolizerError):
+        return None
+    waits = [each.waits_for for each in found.goroutines if each.state in LOCK_WORDS]
+    if not all(each.may_hold or each.behind for each in waits):
+        return None
+    return frozenset(goid for each in waits for goid in each.may_hold)

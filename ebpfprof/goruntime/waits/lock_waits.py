@@ -1,0 +1,268 @@
+"""For which lock of package sync each parked goroutine waits: its address, its type, its state.
+
+Those in runtime.semacquire1 have the address of the semaphore on their stacks (symbolizer's
+codeanalysis/semaphores); those in runtime.notifyListWait that of the list (runtime/sema.go, Go 1.19
+to 1.27).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX, use_of
+from symbolizer.locks.names import Caller
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
+    from ebpfprof.goruntime.goroutines.frames import StackFrames
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.memory import Memory
+WAIT_GROUP: Final = "sync.WaitGroup"
+COND: Final = "sync.Cond"
+WRITER_SEMAPHORE: Final = 8  # in a RWMutex: the writer waits for readers (lock_uses)
+_WAIT_FOR_GROUP: Final = "sync.(*WaitGroup).Wait"
+_NOTIFY_LIST: Final = ("runtime.notifyListWait", "sync.runtime_notifyListWait")
+_IN_COND: Final = "sync.(*Cond)."
+_MAX_PARK_FRAMES: Final = 4  # runtime.gopark, goparkunlock, and what calls them
+_SLOT: Final = 16  # of a function's first argument, from its frame pointer
+_DEPTH: Final = 24  # of a stack, within which the lock's functions are
+_MAX_WAITERS: Final = 1 << 16  # of one sync.Cond that we follow
+_SEQUENCE: Final = (("goid", "goid", "<u8"), ("sequence", "trackingSeq", "u1"))
+_SUDOG: Final = (("g", "g", "<u8"), ("next", "next", "<u8"), ("elem", "elem", "<u8"))
+_WORD: Final = np.dtype("<u8")
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """A wait for the lock at `address`.
+
+    `sema_offset` is that of the semaphore in it, in bytes. `caller` called Lock or Wait, in the
+    physical frame number `frame` of the stack.
+    """
+
+    address: int
+    type: str
+    sema_offset: int
+    caller: Caller | None
+    frame: int
+
+
+class WordPlace(NamedTuple):
+    """Where stacks of a kind have the address: beside the frame pointer of the frame `number`.
+
+    The rest is as in LockWait.
+    """
+
+    number: int
+    offset: int
+    type: str
+    sema_offset: int
+    caller: Caller | None
+    frame: int
+
+
+def lock_waits(
+    go: GoTarget, memory: Memory, frames: StackFrames, goroutines: Sequence[Goroutine]
+) -> dict[int, LockWait]:
+    """The waits for locks, by the address of the runtime.g.
+
+    A goroutine that moved meanwhile is missing. Raises TargetGone or GoTableError.
+    """
+    kinds: dict[tuple[int, ...], WordPlace | None] = {}
+    chosen: list[Goroutine] = []
+    places: list[WordPlace] = []
+    finder = LockPlaces(go, frames)
+    parked = [each for each in goroutines if each.is_parked and each.words.bp]
+    stacks = {each.pcs[:_DEPTH] for each in parked}
+    frames.look_up(pc for pcs in stacks if finder.number(pcs) is not None for pc in pcs)
+    for each in parked:
+        pcs = each.pcs[:_DEPTH]
+        if pcs not in kinds:
+            kinds[pcs] = finder.place(pcs)
+        place = kinds[pcs]
+        if place:
+            chosen.append(each)
+            places.append(place)
+    if not chosen:
+        return {}
+    words = _argument_words(memory, chosen, places)
+    _find_conditions(go, memory, chosen, places, words)
+    is_same = _have_not_moved(go, memory, chosen)
+    return {
+        each.address: LockWait(
+            word - place.sema_offset, place.type, place.sema_offset, place.caller, place.frame
+        )
+        for each, place, word, good in zip(
+            chosen, places, words.tolist(), is_same.tolist(), strict=True
+        )
+        if good and word > place.sema_offset
+    }
+
+
+class LockPlaces:
+    """Tells by the return addresses of a stack for what kind of lock it waits, and where its
+    address is."""
+
+    def __init__(self, go: GoTarget, frames: StackFrames) -> None:
+        self._frames = frames
+        self._semaphores = go.sites.semaphores
+        layout = go.binary.layout
+        self._group_offset = layout.offset(WAIT_GROUP, "sema")
+        self._notify_offset = layout.offset(COND, "notify")
+        bias, parks = go.load_bias, go.sites.parks
+        self._semacquires = {each.return_pc + bias for each in parks if each.is_semaphore}
+        self._conditions = {
+            each.return_pc + bias for each in parks if each.operation in _NOTIFY_LIST
+        }
+
+    def number(self, pcs: tuple[int, ...]) -> int | None:
+        """The frame that parks for a semaphore or a condition; None for one of other stacks."""
+        for number, pc in enumerate(pcs[:_MAX_PARK_FRAMES]):
+            if pc in self._semacquires or pc in self._conditions:
+                return number
+        return None
+
+    def place(self, pcs: tuple[int, ...]) -> WordPlace | None:
+        """What is known by the stack; None for one that waits for no lock. Raises GoTableError."""
+        at = self.number(pcs)
+        if at is None:
+            return None
+        calls = self._frames.logical(pcs)
+        if pcs[at] in self._semacquires:
+            return self._in_semaphore(at, calls) if self._semaphores else None
+        outside = self._first_outside(calls, at, _IN_COND)
+        return WordPlace(at, _SLOT, COND, self._notify_offset, *outside)
+
+    def _in_semaphore(self, at: int, calls: Sequence[tuple[int, Any]]) -> WordPlace | None:
+        assert self._semaphores
+        offset = self._semaphores.address_offset
+        use = use_of([frame for _, frame in calls])
+        if use:
+            frame = next(
+                (
+                    number
+                    for number, each in calls
+                    if use.caller
+                    and (each.function, each.pc) == (use.caller.function, use.caller.pc)
+                ),
+                len(calls),
+            )
+            return WordPlace(at, offset, use.type, use.sema_offset, use.caller, frame)
+        if any(frame.function == _WAIT_FOR_GROUP for _, frame in calls):
+            outside = self._first_outside(calls, at, _WAIT_FOR_GROUP)
+            return WordPlace(at, offset, WAIT_GROUP, self._group_offset, *outside)
+        return None
+
+    @staticmethod
+    def _first_outside(
+        calls: Sequence[tuple[int, Any]], at: int, inside: str
+    ) -> tuple[Caller | None, int]:
+        """The function that called the last one whose name begins with `inside`."""
+        last = max(
+            (i for i, (_, each) in enumerate(calls) if each.function.startswith(inside)), default=-1
+        )
+        if last + 1 >= len(calls) or last < 0:
+            return None, at
+        number, frame = calls[last + 1]
+        return Caller(frame.function, frame.pc), number
+
+
+def frame_pointers(
+    memory: Memory, goroutines: Sequence[Goroutine], numbers: Sequence[int]
+) -> npt.NDArray[np.uint64]:
+    """The frame pointer of the physical frame of that number of each stack; 0 if there is none."""
+    bps = np.array([each.words.bp for each in goroutines], np.uint64)
+    his = np.array([each.words.hi for each in goroutines], np.uint64)
+    left = np.array(numbers)
+    while (left > 0).any():
+        rows = np.flatnonzero(left > 0)
+        found = memory.read_records(bps[rows], _WORD)
+        is_above = (found > bps[rows]) & (found < his[rows])
+        bps[rows] = np.where(is_above, found, 0)
+        left[rows] -= 1
+    return bps
+
+
+def _argument_words(
+    memory: Memory, chosen: Sequence[Goroutine], places: Sequence[WordPlace]
+) -> npt.NDArray[np.uint64]:
+    bps = frame_pointers(memory, chosen, [each.number for each in places])
+    offsets = np.array([each.offset for each in places], np.int64)
+    found = memory.read_records((bps.astype(np.int64) + offsets).astype(np.uint64), _WORD)
+    words: npt.NDArray[np.uint64] = np.where(bps != 0, found, 0).astype(np.uint64)
+    return words
+
+
+def _find_conditions(
+    go: GoTarget,
+    memory: Memory,
+    chosen: Sequence[Goroutine],
+    places: Sequence[WordPlace],
+    words: npt.NDArray[np.uint64],
+) -> None:
+    """Puts the lists of those in sync.Cond.Wait into `words`, 0 where none has the goroutine.
+
+    From Go 1.26 on the goroutine's sudog has the address. Before, it is where the compiler keeps an
+    argument, unless it does not need to: a list is right if the goroutine is in it.
+    """
+    layout = go.binary.layout
+    rows = [at for at, place in enumerate(places) if place.type == COND]
+    sudogs = np.array([chosen[at].words.waiting for at in rows], np.uint64)
+    records = memory.read_records(sudogs, record(layout, "sudog", _SUDOG))
+    members: dict[int, frozenset[int]] = {}
+    for at, sudog, own in zip(rows, sudogs.tolist(), records, strict=True):
+        address = chosen[at].address
+        guess = int(own["elem"]) if sudog and int(own["g"]) == address else int(words[at])
+        if guess not in members:
+            members[guess] = _waiters(go, memory, guess)
+        words[at] = guess if address in members[guess] else 0
+
+
+def _waiters(go: GoTarget, memory: Memory, address: int) -> frozenset[int]:
+    """The addresses of the runtime.g in a runtime.notifyList."""
+    layout = go.binary.layout
+    kind = record(layout, "sudog", _SUDOG)
+    head = record(layout, "notifyList", (("head", "head", "<u8"),))
+    at = int(memory.read_records(np.array([address], np.uint64), head)["head"][0])
+    found: set[int] = set()
+    while at and len(found) < _MAX_WAITERS:
+        sudog = memory.read_records(np.array([at], np.uint64), kind)[0]
+        goroutine = int(sudog["g"])
+        if not goroutine or goroutine in found:
+            break  # the list changed, or is none
+        found.add(goroutine)
+        at = int(sudog["next"])
+    return frozenset(found)
+
+
+def _have_not_moved(
+    go: GoTarget, memory: Memory, chosen: Sequence[Goroutine]
+) -> npt.NDArray[np.bool_]:
+    addresses = np.array([each.address for each in chosen], np.uint64)
+    heads = memory.read_records(addresses, record(go.binary.layout, "g", _SEQUENCE))
+    goids = np.array([each.goid for each in chosen], np.uint64)
+    sequences = np.array([each.sequence for each in chosen], np.uint8)
+    found: npt.NDArray[np.bool_] = (heads["goid"] == goids) & (heads["sequence"] == sequences)
+    return found
+
+
+def types_of(waits: Mapping[int, LockWait]) -> dict[int, str]:
+    """The type of each lock, by its address.
+
+    The Mutex in a RWMutex has the same address: one wait that tells RWMutex decides.
+    """
+    found = defaultdict[int, set[str]](set)
+    for each in waits.values():
+        found[each.address].add(each.type)
+    return {
+        address: RW_MUTEX if RW_MUTEX in types else MUTEX if MUTEX in types else min(types)
+        for address, types in found.items()
+    }

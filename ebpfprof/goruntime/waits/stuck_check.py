@@ -1,0 +1,255 @@
+"""Closer looks at what seems stuck: locks that are free and have waiters, and a program asleep.
+
+A dump says which goroutines have not moved. If some of these seem to be in a deadlock, we look some
+times more, at random distances. Each time we read the words of their locks, all goroutines, and the
+words again, and what could wake a goroutine from outside: timers, and threads that are not Go's.
+
+A wake is lost if a lock is free for a waiter (lock_words) at all looks, its words and waiters are
+the same, and no goroutine can be about to wake them. Such a goroutine is inside of a function of
+package sync, and does not wait there; so it runs, which has no stack in memory, or its stack shows
+that. It must be there at all looks: whatever goes on between two of them completes the wake, or
+changes the words. (A lock that is taken and released between each two of our looks, always by
+goroutines that come a few instructions before the wake, would look the same.)
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.goruntime.goroutines.thread_list import ThreadList
+from ebpfprof.goruntime.waits.lock_waits import LockWait, types_of
+from ebpfprof.goruntime.waits.lock_words import LockWords, is_free, lock_words, stays_held
+from ebpfprof.goruntime.waits.timers import TimerReader
+from ebpfprof.goruntime.waits.wait_causes import CauseReader
+from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profile.asleep import IO_WAIT, WAITS, is_signal_receiver, may_be_asleep
+from ebpfprof.profile.deadlocks import circles
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, Outside
+from ebpfprof.profile.waiting_for import Sureness
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ebpfprof.goruntime.goroutines.all_goroutines import (
+        AllGoroutines,
+        Goroutine,
+        GoroutineScanner,
+    )
+    from ebpfprof.goruntime.goroutines.frames import StackFrames
+    from ebpfprof.goruntime.process import GoTarget
+
+_LOOKS: Final = 6
+APART_S: Final = (0.02, 0.08)
+"""Between two closer looks: at random between these."""
+_MAX_WAITS: Final = 4096  # whose locks we read
+_SYNC: Final = ("sync.", "internal/sync.")
+_RUNTIME: Final = ("runtime.", "internal/runtime/", "runtime/internal/")
+
+
+class Awake(NamedTuple):
+    """A goroutine that does not wait: it may be inside of package sync, or takes signals."""
+
+    sequence: int
+    in_sync: bool
+    has_stack: bool
+    takes_signals: bool
+
+
+class Look(NamedTuple):
+    """One closer look: at the goroutines of the program, not the runtime's own.
+
+    `words` are those of the locks that did not change meanwhile. `parked` are goroutines that wait,
+    with g.trackingSeq, which tells one wait from the next. `timers` are those that are set,
+    `others` the threads that are not Go's; None if that is not known.
+    """
+
+    words: dict[int, LockWords]
+    parked: dict[int, int]
+    awake: dict[int, Awake]
+    timers: int | None
+    others: int | None
+
+
+class _Suspects(NamedTuple):
+    """Waits for locks that have not moved, by goid, the locks' types and words, by address."""
+
+    waits: dict[int, LockWait]
+    types: dict[int, str]
+    words: dict[int, LockWords]
+
+    @property
+    def free(self) -> set[int]:
+        """The goroutines for which their lock is free."""
+        return {
+            goid
+            for goid, each in self.waits.items()
+            if (words := self.words.get(each.address))
+            and is_free(self.types[each.address], words, each.sema_offset)
+        }
+
+
+class CloserLook:
+    """Looks at one target through a scanner of its goroutines."""
+
+    def __init__(self, go: GoTarget, scanner: GoroutineScanner, frames: StackFrames) -> None:
+        self._scanner, self._frames, self._layout = scanner, frames, go.binary.layout
+        self._memory = scanner.memory
+        self._timers = TimerReader(go, self._memory)
+        self._causes = CauseReader(go, self._memory)
+        self._threads = go.target.threads()
+        self._machines: ThreadList | None = None
+        with suppress(SymbolizerError):
+            self._machines = ThreadList(go.binary, go.load_bias, go.target.pid)
+
+    def confirm(
+        self, dump: GoroutineDump, found: AllGoroutines, waits: Mapping[int, LockWait]
+    ) -> GoroutineDump:
+        """The dump with what closer looks tell, if any are due; `waits` by address of runtime.g.
+
+        Goroutines that moved meanwhile have not stood. Raises TargetGone, UnreadableMemory or
+        GoTableError.
+        """
+        stood = {each.goid for each in dump.goroutines if each.stood_ns}
+        standing = [each for each in found.goroutines if each.goid in stood]
+        suspects = self._suspects(standing, waits)
+        free = suspects.free
+        asleep = may_be_asleep(dump) and not any(each.words.bubble for each in found.goroutines)
+        if not (free or asleep or circles(dump.goroutines)):
+            return dump
+        looks = []
+        for _ in range(_LOOKS):
+            # Apart, by chance: what moves in step with looks would seem to stand still.
+            time.sleep(random.uniform(*APART_S))
+            looks.append(self.look_again(suspects.types))
+        still = {
+            each.goid
+            for each in standing
+            if all(look.parked.get(each.goid) == each.sequence for look in looks)
+        }
+        same = {
+            address
+            for address, words in suspects.words.items()
+            if all(look.words.get(address) == words for look in looks)
+        }
+        steady = {
+            address
+            for address, words in suspects.words.items()
+            if all(address in look.words for look in looks)
+            and stays_held(
+                suspects.types[address], [words, *(look.words[address] for look in looks)]
+            )
+        }
+        how_sure = sureness(looks, beyond=dump.beyond) if free else None
+        signals = self._for_signals(standing) if asleep else frozenset[int]()
+
+        def told(each: DumpedGoroutine) -> DumpedGoroutine:
+            if each.goid not in still:
+                return replace(each, stood_ns=0)
+            wait = suspects.waits.get(each.goid)
+            is_steady = wait is not None and wait.address in steady
+            about = replace(
+                each.waits_for,
+                is_steady=is_steady,
+                lost_wake=how_sure if wait and wait.address in same and each.goid in free else None,
+                for_signal=each.goid in signals,
+            )
+            return replace(each, waits_for=about)
+
+        outside = _outside(looks, dump) if asleep else None
+        return replace(dump, goroutines=tuple(map(told, dump.goroutines)), outside=outside)
+
+    def _suspects(self, standing: Sequence[Goroutine], waits: Mapping[int, LockWait]) -> _Suspects:
+        chosen = [each for each in standing if each.address in waits][:_MAX_WAITS]
+        types = types_of({each.address: waits[each.address] for each in chosen})
+        words = lock_words(self._memory, self._layout, types)
+        return _Suspects({each.goid: waits[each.address] for each in chosen}, types, words)
+
+    def look_again(self, types: Mapping[int, str]) -> Look:
+        """One closer look, at locks of these types by address, and at all goroutines.
+
+        Raises TargetGone, UnreadableMemory or GoTableError.
+        """
+        before = lock_words(self._memory, self._layout, types)
+        found = self._scanner.scan()
+        self._frames.look_up(
+            pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc
+        )
+        own = [
+            each
+            for each in found.goroutines
+            if not self._frames.is_system(each.start_pc, each.pcs, each.state)
+        ]
+        after = lock_words(self._memory, self._layout, types)
+        return Look(
+            {
+                address: words
+                for address, words in after.items()
+                if stays_held(types[address], (before[address], words))
+            },
+            {each.goid: each.sequence for each in own if each.is_parked},
+            {each.goid: self._awake(each) for each in own if not self._waits(each)},
+            self._timers.pending(),
+            self._others(),
+        )
+
+    def _waits(self, each: Goroutine) -> bool:
+        """Whether it waits for others; goroutines that wait for the collector may go on at once."""
+        return each.is_parked and (each.state in WAITS or each.state == IO_WAIT)
+
+    def _awake(self, each: Goroutine) -> Awake:
+        names = [frame.function for frame in self._frames.of(each.pcs)] if each.pcs else []
+        inner = next((name for name in names if not name.startswith(_RUNTIME)), "")
+        takes_signals = is_signal_receiver(each.state, names)
+        return Awake(each.sequence, inner.startswith(_SYNC), bool(names), takes_signals)
+
+    def _others(self) -> int | None:
+        if self._machines is None:
+            return None
+        with suppress(UnreadableMemory):
+            own = {each.thread for each in self._machines.read(self._memory)}
+            return len(self._threads.numbers().keys() - own)
+        return None
+
+    def _for_signals(self, standing: Sequence[Goroutine]) -> frozenset[int]:
+        """Those that wait for a channel of signals."""
+        waiting = {each.address: each.goid for each in standing if each.words.waiting}
+        causes = self._causes.read(waiting)
+        return frozenset(waiting[at] for at, each in causes.items() if each.signals)
+
+
+def sureness(looks: Sequence[Look], *, beyond: int) -> Sureness | None:
+    """How sure it is that nothing is about to wake waiters of a free lock; None if it is not.
+
+    A goroutine that ran at all looks may be about to, unless it stopped running between them.
+    `beyond` goroutines were not read.
+    """
+    doubtful = set(looks[0].awake)
+    for look in looks:
+        doubtful &= {
+            goid for goid, each in look.awake.items() if each.in_sync or not each.has_stack
+        }
+    for goid in doubtful:
+        seen = [look.awake[goid] for look in looks]
+        if any(each.in_sync for each in seen) or len({each.sequence for each in seen}) == 1:
+            return None
+    return Sureness.LIKELY if doubtful or beyond else Sureness.CERTAIN
+
+
+def _outside(looks: Sequence[Look], dump: GoroutineDump) -> Outside | None:
+    """What could wake goroutines from outside; None if one of the program's was awake."""
+    known_ids = {each.goid for each in dump.goroutines}
+    for look in looks:
+        is_same = look.parked == looks[0].parked and look.parked.keys() <= known_ids
+        if not is_same or not all(each.takes_signals for each in look.awake.values()):
+            return None
+    timers = [look.timers for look in looks]
+    others = [look.others for look in looks]
+    if None in timers or any(timers):
+        return None
+    known = [each for each in others if each is not None]
+    return Outside(max(known) if len(known) == len(others) else None)

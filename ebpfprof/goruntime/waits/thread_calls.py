@@ -1,0 +1,102 @@
+"""In which system calls the threads are that run goroutines, or that goroutines wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.memory.records import record
+from ebpfprof.process.system_calls import arguments_of, name_of
+from ebpfprof.profile.waiting_for import SystemCall, ThreadWait
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
+    from ebpfprof.process.descriptors import Descriptors
+    from ebpfprof.process.memory import Memory
+    from ebpfprof.process.threads import Threads, ThreadState
+    from ebpfprof.profile.waiting_for import OpenFile
+    from symbolizer.go.runtime_layout import RuntimeLayout
+
+_STATES: Final = ("syscall", "running")
+_MAX_THREADS: Final = 1 << 14
+_M: Final = (("thread", "procid", "<u8"), ("goroutine", "curg", "<u8"))
+_G: Final = (("goid", "goid", "<u8"), ("sequence", "trackingSeq", "u1"), ("m", "m", "<u8"))
+_FD: Final = "fd"
+_FD_BITS: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    goroutine: Goroutine
+    thread: int
+    state: ThreadState
+
+
+def thread_calls(
+    memory: Memory,
+    layout: RuntimeLayout,
+    threads: Threads,
+    descriptors: Descriptors,
+    goroutines: Sequence[Goroutine],
+) -> dict[int, ThreadWait]:
+    """What the thread of each goroutine does, by the address of the runtime.g.
+
+    Only of goroutines that run or are in a system call, and had that thread before and after the
+    look at it (runtime/runtime2.go, g.m, m.curg, m.procid; Go 1.19 to 1.27). Raises TargetGone.
+    """
+    chosen = [each for each in goroutines if each.state in _STATES and each.words.thread]
+    chosen = chosen[:_MAX_THREADS]
+    if not chosen:
+        return {}
+    machines = np.array([each.words.thread for each in chosen], np.uint64)
+    kind = record(layout, "m", _M)
+    before = memory.read_records(machines, kind)
+    numbers = threads.numbers()
+    found = []
+    for each, words in zip(chosen, before, strict=True):
+        thread = numbers.get(int(words["thread"]), 0)
+        state = threads.state(thread) if thread else None
+        found.append(_Found(each, thread, state) if state else None)
+    is_same = memory.read_records(machines, kind) == before
+    is_same &= before["goroutine"] == np.array([each.address for each in chosen], np.uint64)
+    is_same &= _still_there(memory, layout, chosen)
+    settled = [each for each, good in zip(found, is_same.tolist(), strict=True) if each and good]
+    fds = [_descriptor(each.state) for each in settled]
+    files = descriptors.files({fd for fd in fds if fd is not None})
+    return {
+        each.goroutine.address: ThreadWait(
+            each.thread, each.state.runs, _call(each.state, None if fd is None else files.get(fd))
+        )
+        for each, fd in zip(settled, fds, strict=True)
+    }
+
+
+def _descriptor(state: ThreadState) -> int | None:
+    """The file descriptor that is the first argument of a system call, if it takes one."""
+    if not state.arguments or arguments_of(state.number)[:1] != [_FD]:
+        return None
+    return state.arguments[0] & _FD_BITS
+
+
+def _call(state: ThreadState, file: OpenFile | None) -> SystemCall | None:
+    if state.runs or state.number < 0:
+        return None
+    names = arguments_of(state.number)
+    arguments = tuple(zip(names, state.arguments, strict=False))
+    return SystemCall(state.number, name_of(state.number), arguments, file)
+
+
+def _still_there(
+    memory: Memory, layout: RuntimeLayout, chosen: Sequence[Goroutine]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    addresses = np.array([each.address for each in chosen], np.uint64)
+    heads = memory.read_records(addresses, record(layout, "g", _G))
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+        (heads["goid"] == np.array([each.goid for each in chosen], np.uint64))
+        & (heads["sequence"] == np.array([each.sequence for each in chosen], np.uint8))
+        & (heads["m"] == np.array([each.words.thread for each in chosen], np.uint64))
+    )
+    return found

@@ -1,0 +1,218 @@
+"""Watches the goroutines of a target from outside: which hang, which leak.
+
+Quick looks, at the heads of all goroutines, tell which have not moved. A goroutine counts as
+standing after five of them: one that goes on between any two of them has another g.trackingSeq,
+but for one in 256. Full looks, at stacks, are rare: to find leaks, and to see who stands now.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.profile.asleep import takes_signals
+from ebpfprof.profile.goroutines import GoroutineGroup
+from ebpfprof.profile.hanging import HANGS_NS, hanging
+from ebpfprof.profile.leaks import LeakWatch, Suspects
+from ebpfprof.profile.stuck import Stuck, stuck
+from ebpfprof.profile.wait_times import WaitTimes, wait_number
+from ebpfprof.system.closing import Closing
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
+    from ebpfprof.profile.hanging import Hanging
+
+_LEAST_LOOKS: Final = 5
+_SPREAD: Final = (0.7, 1.3)  # times the interval: a program may do something regularly
+_QUICK_SHARE: Final = 0.005  # of a processor; twice that for full looks
+_FULL_SHARE: Final = 0.01
+_SOON_S: Final = 5.0
+_MOST: Final = 16
+_MOST_READ: Final = 50_000  # a look at all their stacks takes some 200 MB for a second or two
+
+
+@dataclass(frozen=True, slots=True)
+class HangingGroup:
+    """Goroutines that hang at one place, as of the last look.
+
+    `count` are still there, of which the first has not moved for `at_least_ns`, the last for
+    `newest_ns`. `first` has their stack.
+    """
+
+    operation: str
+    first: DumpedGoroutine
+    count: int
+    at_least_ns: int
+    newest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedGoroutines:
+    """What is known of a target, of its `goroutines` at the last full look; `looks` were full.
+
+    The groups of `leaks` have one goroutine each, as an example; `leaking` are how many there are.
+    At most 16 of each are listed, the largest first; `beyond` goroutines were not read.
+    """
+
+    goroutines: int
+    looks: int
+    hanging: tuple[HangingGroup, ...]
+    stuck: tuple[Stuck, ...]
+    leaks: tuple[tuple[Suspects, int], ...]
+    beyond: int = 0
+
+
+@dataclass(slots=True)
+class _Hang:
+    """Goroutines that hung at a full look: the numbers of their waits, and since when they wait."""
+
+    operation: str
+    first: DumpedGoroutine
+    waits: npt.NDArray[np.uint64]
+    since_ns: npt.NDArray[np.int64]
+
+
+class GoroutineWatch(Closing):
+    """The looks at one target. Closes the target's memory. For one thread at a time."""
+
+    def __init__(self, go: GoTarget) -> None:
+        """Open the target's memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
+        self._go = go
+        with _for_user(go):
+            self._dumper = GoroutineDumper(go, most=_MOST_READ)
+        self._times = WaitTimes()
+        self._leaks = LeakWatch()
+        self._looked_ns = deque[int](maxlen=_LEAST_LOOKS)
+        self._judged: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._full_due_ns = self._soonest_ns = 0
+        self._hangs: list[_Hang] = []
+        self._stuck: list[Stuck] = []
+        self._found = WatchedGoroutines(0, 0, (), (), ())
+
+    @property
+    def found(self) -> WatchedGoroutines:
+        """What is known as of the last look."""
+        return self._found
+
+    def look(self, *, interval_s: float, full_every_s: float) -> float:
+        """Look now; returns after how many seconds to look again, so that it costs little.
+
+        `interval_s` is the mean time between looks, `full_every_s` between those at all stacks.
+        Raises TargetGone, UnreadableMemory or CorruptBinary.
+        """
+        began_s = time.thread_time()
+        with _for_user(self._go):
+            waits = self._dumper.parked()
+        now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        self._times.add(waits, now_ns)
+        self._looked_ns.append(now_ns)
+        standing = self._standing(now_ns)
+        cost_s = time.thread_time() - began_s
+        is_new = len(np.setdiff1d(standing.waits, self._judged, assume_unique=True)) > 0
+        if now_ns >= self._full_due_ns or (is_new and now_ns >= self._soonest_ns):
+            with _for_user(self._go):
+                self._look_at_stacks(standing, now_ns, full_every_s)
+            self._judged = standing.waits
+        self._update(now_ns)
+        return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
+
+    def close(self) -> None:
+        """Close the target's memory."""
+        self._dumper.close()
+
+    def _standing(self, now_ns: int) -> WaitTimes:
+        """The waits of goroutines that have not moved for long, by enough looks."""
+        if len(self._looked_ns) < _LEAST_LOOKS:
+            return WaitTimes()
+        return self._times.since(min(self._looked_ns[0], now_ns - HANGS_NS))
+
+    def _look_at_stacks(self, standing: WaitTimes, now_ns: int, full_every_s: float) -> None:
+        began_s = time.thread_time()
+        dump = self._dumper.look(standing)
+        groups = hanging(dump.goroutines)
+        self._stuck = []
+        if any(each.is_lock for each in groups) or _none_runs(dump):
+            self._stuck = stuck(self._dumper.look(standing, has_waits=True))[:_MOST]
+        self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
+        leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
+        if is_due:
+            leaks = tuple(map(_example, self._leaks.add(dump)[:_MOST]))
+        self._soonest_ns = now_ns + round(
+            1e9 * max(_SOON_S, (time.thread_time() - began_s) / _FULL_SHARE)
+        )
+        if is_due:
+            self._full_due_ns = max(self._soonest_ns, now_ns + round(1e9 * full_every_s))
+        self._found = replace(
+            self._found,
+            goroutines=len(dump.goroutines),
+            looks=self._found.looks + is_due,
+            leaks=leaks,
+            beyond=dump.beyond,
+        )
+
+    def _update(self, now_ns: int) -> None:
+        """Leave out what went on since the last full look."""
+        waits = self._times.waits
+        groups = [_still_there(each, waits, now_ns) for each in self._hangs]
+        still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
+        self._found = replace(
+            self._found,
+            hanging=tuple(each for each in groups if each),
+            stuck=tuple(still),
+        )
+
+
+@contextmanager
+def _for_user(go: GoTarget) -> Iterator[None]:
+    """Translates errors of the target's tables."""
+    try:
+        yield
+    except SymbolizerError as error:
+        raise for_user(go.target, error) from error
+
+
+def _none_runs(dump: GoroutineDump) -> bool:
+    """Whether no goroutine has moved, but one that takes signals."""
+    return bool(dump.goroutines) and all(
+        each.stood_ns or takes_signals(each) for each in dump.goroutines
+    )
+
+
+def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:
+    return np.array([wait_number(each.goid, each.sequence) for each in members], np.uint64)
+
+
+def _hang(found: Hanging, read_ns: int) -> _Hang:
+    members = found.goroutines
+    since_ns = np.array([read_ns - each.waited_ns for each in members], np.int64)
+    return _Hang(found.operation, members[0], _numbers(members), since_ns)
+
+
+def _still_there(hang: _Hang, waits: npt.NDArray[np.uint64], now_ns: int) -> HangingGroup | None:
+    is_there = np.isin(hang.waits, waits)
+    if not is_there.any():
+        return None
+    since_ns = hang.since_ns[is_there]
+    longest_ns = max(0, now_ns - int(since_ns.min()))
+    newest_ns = max(0, now_ns - int(since_ns.max()))
+    return HangingGroup(hang.operation, hang.first, len(since_ns), longest_ns, newest_ns)
+
+
+def _example(suspects: Suspects) -> tuple[Suspects, int]:
+    """The same with one goroutine of the group, and how many there are."""
+    group = GoroutineGroup((suspects.group.first,))
+    return replace(suspects, group=group), len(suspects.group.goroutines)

@@ -1,0 +1,30 @@
+"""The recording settings that the command line and the agent share.
+
+Those of single kinds of profile are declared with the kind (ProfileKind.options).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import NumberValue, SwitchValue
+
+MAX_OVERHEAD: Final = Setting(
+    "max_overhead",
+    NumberValue(0, 100, is_fraction=True),
+    1,
+    "Allowed overhead, in percent of the program's CPU time. If recording every wait costs more, "
+    "ebpfprof records short windows and scales them up. 0: record every wait.",
+    flags="--max-overhead",
+    metavar="PERCENT",
+    is_live=False,
+)
+ALLOW_UNKNOWN_GO: Final = Setting(
+    "allow_unknown_go",
+    SwitchValue(),
+    False,
+    "Also read programs of an unknown Go version, with the layout of the nearest known one.",
+    flags="--allow-unknown-go",
+    is_live=False,
+)

@@ -1,0 +1,237 @@
+"""Records the images of memory again: what the kernel shows of a program that stands still.
+
+    python -m tests.images.record [MINOR...]     all versions of Go unless some are named
+
+As root. The program (tests/images/waits) parks its goroutines, says what it is, and waits for
+input: nobody stops it. All of its writable memory is saved, what is in /proc, and of its file what
+our readers want. Each image must then give the same to all readers as the whole file did.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+from symbolizer import ElfFile
+from symbolizer.elf import table
+from symbolizer.go.pclntab import find_pclntab
+from tests.images.image import FOLDER, Image, lines_of, not_zero
+from tests.images.pages import Part, SavedBytes, joined
+from tests.images.readers import READERS, opened, traceback
+from tests.images.target import SEARCH_BYTES, SavedTarget
+from tests.toolchains import Toolchain, ToolchainError, toolchain, toolchains
+
+_PROGRAM: Final = Path(__file__).parent / "waits"
+_PATIENCE_S: Final = 20.0
+_BLOCK_BYTES: Final = 32
+_TABLE_BYTES: Final = 4096
+_READER_BLOCK_BYTES: Final = 256  # instead of those of symbolizer.elf.table
+_BEFORE_LINKNAME_CHECKS: Final = ("1.19", "1.21", "1.22")
+_OF_PROCESS: Final = ("auxv", "maps", "environ", "stat")
+_OF_THREADS: Final = ("status", "syscall", "comm")
+
+
+@contextmanager
+def _running(program: Path) -> Iterator[tuple[int, str]]:
+    """Start the program; its pid, and what it says.
+
+    For it there is no other file than its own: so it knows nothing of this machine.
+    """
+    process = subprocess.Popen(
+        [f"/{program.name}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={"GOMAXPROCS": "2"},
+        preexec_fn=partial(os.chroot, program.parent),
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        said = ""
+        while not said.endswith("\nready\n"):
+            line = process.stdout.readline()
+            if not line:
+                raise ToolchainError(f"{program} ended: {said}")
+            said += line
+        yield process.pid, said.removesuffix("ready\n")
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+
+def _memory(pid: int) -> list[Part]:
+    """The writable memory of a process, without pages of zeros."""
+    found: list[Part] = []
+    maps = Path(f"/proc/{pid}/maps").read_bytes()
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        for line in lines_of(maps):
+            if line.is_writable:
+                data = os.pread(file.fileno(), line.limit - line.start, line.start)
+                found += not_zero(line.start, data)
+    return found
+
+
+def _files(pid: int) -> dict[str, bytes]:
+    """What is saved of /proc/PID."""
+    folder = Path(f"/proc/{pid}")
+    threads = [path.name for path in (folder / "task").iterdir()]
+    names = [*_OF_PROCESS, *(f"task/{each}/{name}" for each in threads for name in _OF_THREADS)]
+    names += [f"fdinfo/{path.name}" for path in (folder / "fd").iterdir()]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def _steady(pid: int) -> tuple[list[Part], dict[str, bytes]]:
+    """Memory and files once nothing moves any more."""
+    until_s = time.monotonic() + _PATIENCE_S
+    before = _memory(pid), _files(pid)
+    while (now := (_memory(pid), _files(pid))) != before:
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"Process {pid} does not stand still.")
+        before = now
+        time.sleep(0.05)  # the runtime's own thread slows down while nothing happens
+    return now
+
+
+class _NotedFile(SavedBytes):
+    """A whole Go program that notes which of its blocks are needed.
+
+    Long reads of code and of the records of functions are searches: what they find is read again.
+    Of long reads of tables of values by address, the first part is needed.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__([(0, data)])
+        self._data = data
+        self._wanted = bytearray(len(data) // _BLOCK_BYTES + 1)
+        with ElfFile.from_bytes(data) as elf:
+            text, header = elf.sections[".text"], find_pclntab(elf).header
+            start = elf.vaddr_to_offset(header.vaddr)
+            end = start + header.size
+            functions = start + header.pcln_offset + 8 * header.function_count + 8
+            self._searched = [(text.offset, text.offset + text.size), (functions, end)]
+            self._tables = start + header.pctab_offset, start + header.pcln_offset
+            self._zeroed = self._tables[0], end
+        self.note(start, self._tables[0])
+
+    def note(self, start: int, limit: int) -> None:
+        """Remember that these bytes are needed."""
+        if limit - start >= SEARCH_BYTES:
+            if any(first <= start < last for first, last in self._searched):
+                return
+            if self._tables[0] <= start < self._tables[1]:
+                limit = start + _TABLE_BYTES
+        first, behind = start // _BLOCK_BYTES, -(-limit // _BLOCK_BYTES)
+        self._wanted[first:behind] = b"\1" * (behind - first)
+
+    def up_to(self, address: int, size: int) -> bytes:
+        self.note(address, min(address + size, len(self._data)))
+        return super().up_to(address, size)
+
+    def filled(self, address: int, size: int) -> bytes:
+        return self.up_to(address, size)
+
+    def wanted(self) -> list[Part]:
+        """What was noted; of tables, zeros in place of the rest, as they are read in blocks."""
+        found: list[Part] = []
+        for start in range(0, len(self._data), _BLOCK_BYTES):
+            block = self._data[start : start + _BLOCK_BYTES]
+            if self._wanted[start // _BLOCK_BYTES]:
+                found.append((start, block))
+            elif self._zeroed[0] <= start < self._zeroed[1]:
+                found.append((start, bytes(len(block))))
+        return joined(found)
+
+
+class _NotedMemory(SavedBytes):
+    """The memory of the same program: what is read of mapped parts of the file is noted there."""
+
+    def __init__(self, whole: Image, file: _NotedFile) -> None:
+        super().__init__(whole.memory)
+        self._file = file
+        lines = lines_of(whole.files["maps"])
+        self._mapped = [each for each in lines if each.name == whole.name and not each.is_writable]
+
+    def up_to(self, address: int, size: int) -> bytes:
+        for line in self._mapped:
+            first, limit = max(address, line.start), min(address + size, line.limit)
+            if first < limit:
+                shift = line.offset - line.start
+                self._file.note(first + shift, limit + shift)
+        return super().up_to(address, size)
+
+
+def _build(tools: Toolchain, folder: Path) -> Path:
+    """Build the program without what debuggers need, and without names of this machine."""
+    source = folder / "source"
+    shutil.copytree(_PROGRAM, source)
+    module = source / "go.mod"
+    module.write_text(module.read_text().replace("go 1.19", f"go {tools.minor}"))
+    flags = "-w" if tools.minor in _BEFORE_LINKNAME_CHECKS else "-w -checklinkname=0"
+    program = folder / "waits"
+    arguments = "-trimpath", "-buildvcs=false", f"-ldflags={flags}", "-o", program, "."
+    tools.go("build", *arguments, cwd=source, env={"CGO_ENABLED": "0"})
+    return program
+
+
+def _record(tools: Toolchain) -> Image:
+    with tempfile.TemporaryDirectory() as folder:
+        program = _build(tools, Path(folder))
+        with _running(program) as (pid, said):
+            pages, files = _steady(pid)
+            moment_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            links = {
+                f"fd/{path.name}": os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()
+            }
+        data = program.read_bytes()
+        name = "/usr/bin/waits"
+        files["maps"] = files["maps"].replace(str(program).encode(), name.encode())
+    return Image(
+        *(tools.version, name, moment_ns, said, files, links, len(data), pages),
+        [(0, data)],
+    )
+
+
+def _reduced(whole: Image) -> Image:
+    """The same with only what readers want of the executable."""
+    file = _NotedFile(whole.parts[0][1])
+    shown = replace(whole.shown, file=file, memory=_NotedMemory(whole, file))
+    with (
+        mock.patch.object(table, "_BLOCK_BYTES", _READER_BLOCK_BYTES),
+        opened(SavedTarget(shown)) as go,
+    ):
+        text = traceback(go)
+        for read in READERS.values():
+            read(go)
+    reduced = replace(whole, parts=file.wanted())
+    with opened(SavedTarget(reduced.shown)) as go:
+        assert traceback(go) == text
+        for read in READERS.values():
+            read(go)
+    return reduced
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record the versions; print the size of each image in bytes."""
+    for minor in arguments or toolchains():
+        path = FOLDER / f"{minor}.xz"
+        _reduced(_record(toolchain(minor))).save(path)
+        print(minor, path.stat().st_size)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

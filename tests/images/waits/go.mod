@@ -1,0 +1,3 @@
+module ebpfprof.test/waits
+
+go 1.19

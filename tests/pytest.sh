@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Runs tests: those marked `alone` after all others, which run side by side. Arguments are those of
+# pytest; --full, as the first one, adds the tests marked `full`. tests/run.sh sets up what they need.
+#
+# A test that fails runs again at once, and if it passes then, is listed as unsteady at the end. The
+# first eight do, but for tests of harm. Temporary files that tests leave behind are a failure. The
+# exit status is 0 only if everything passed.
+set -uo pipefail
+python=$(realpath "$0" | xargs dirname | xargs dirname)/.venv/bin/python
+
+gate="not full and "
+if [ "${1:-}" = --full ]; then
+    gate=""
+    shift
+fi
+
+unset PYTHONDONTWRITEBYTECODE # each test would compile the same modules
+export PYTEST_DEBUG_TEMPROOT=${TMPDIR:-/tmp}
+TMPDIR=$(mktemp --directory --tmpdir ebpfprof-tests-XXXXXX)
+export TMPDIR EBPFPROF_UNSTEADY=$TMPDIR.unsteady
+trap 'rm -rf "$TMPDIR" "$EBPFPROF_UNSTEADY"' EXIT
+chmod 1777 "$TMPDIR" # as /tmp: tests run programs of other users
+
+options=(--durations=15 --reruns=1 --max-suite-reruns=8 --rerun-show-tracebacks)
+# That a target goes on unharmed is never by chance.
+for file in tests/kernel/test_{faults,kill,leaks,soak}*.py tests/differential/test_races.py; do
+    options+=("--rerun-exclude-path=$file")
+done
+
+status=0 passed=0 stopped=0
+pytest() {
+    "$python" -m pytest "${options[@]}" "$@"
+    case $? in
+    0) passed=1 ;;
+    5) ;; # there are no such tests
+    1) status=1 ;;
+    *) status=1 stopped=1 ;; # interrupted, or a file can't be collected
+    esac
+}
+
+# One more than processors: a test waits part of its time.
+lanes=$(($(nproc) + 1))
+pytest -m "${gate}not alone" --numprocesses=$((lanes < 4 ? lanes : 4)) --dist=worksteal "$@"
+[ $stopped = 1 ] || pytest -m "${gate}alone" "$@"
+
+if [ $status = 0 ] && [ $passed = 0 ]; then
+    echo "No test was run." >&2
+    status=5
+fi
+if [ -n "$(ls -A "$TMPDIR")" ]; then
+    printf '\nTemporary files left behind:\n'
+    ls -A "$TMPDIR"
+    status=1
+fi
+if [ -s "$EBPFPROF_UNSTEADY" ]; then
+    printf '\nUnsteady: failed, and passed when run again:\n'
+    cat "$EBPFPROF_UNSTEADY"
+fi
+exit $status

@@ -1,0 +1,130 @@
+"""When looks come, and who is looked at."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ebpfprof.goruntime.samples.sampling_thread import FIRST_LOOKS, LookRate, LookThread, Turns
+from tests.targets_run import DEADLINE_S
+
+OFTEN = LookRate(1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("looks", "cost_s", "interval_s"),
+    [
+        pytest.param(0, 0.0, 0.1, id="at first"),
+        pytest.param(FIRST_LOOKS - 1, 0.001, 0.1, id="the last of the first ones"),
+        pytest.param(FIRST_LOOKS, 0.001, 0.5, id="later"),
+        pytest.param(0, 0.004, 0.2, id="at first, for more than the share"),
+        pytest.param(FIRST_LOOKS, 0.02, 1.0, id="later, for more than the share"),
+    ],
+)
+def test_looks_become_rarer_after_the_first_and_keep_to_their_share(
+    looks: int, cost_s: float, interval_s: float
+) -> None:
+    assert LookRate(10, 2).interval_s(looks, cost_s, share=0.02) == pytest.approx(interval_s)
+
+
+class Looked:
+    """A target that counts the looks at it, and may stop or fail at one of them."""
+
+    def __init__(self, at: int = 1, do: Callable[[], None] = lambda: None) -> None:
+        self.turns = Turns(OFTEN, self.look, self.fail)
+        self.looks = 0
+        self.errors: list[Exception] = []
+        self.reached = threading.Event()
+        self._at, self._do = at, do
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.looks >= self._at:
+            self.reached.set()
+            self._do()
+
+    def fail(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+def looking() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "ebpfprof-looks"]
+
+
+def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
+    thread, several = LookThread(share=1.0), [Looked(at=20) for _ in range(5)]
+    for each in several:
+        thread.join(each.turns)
+    assert len(looking()) == 1
+    assert thread.share == pytest.approx(1 / 5)
+    assert all(each.reached.wait(DEADLINE_S) for each in several)
+    (running,) = looking()
+    for each in several:
+        thread.leave(each.turns)
+    running.join(DEADLINE_S)
+    assert not running.is_alive()
+    again = Looked()
+    thread.join(again.turns)
+    assert again.reached.wait(DEADLINE_S)
+    thread.leave(again.turns)
+
+
+def test_who_left_is_not_looked_at_any_more() -> None:
+    """To leave waits for a look that goes on."""
+    may_end, has_left = threading.Event(), threading.Event()
+    thread, other = LookThread(share=1.0), Looked(at=1 << 30)
+    leaving = Looked(do=lambda: (may_end.wait(DEADLINE_S), None)[1])
+    thread.join(leaving.turns)
+    assert leaving.reached.wait(DEADLINE_S)
+
+    def leave() -> None:
+        thread.leave(leaving.turns)
+        has_left.set()
+
+    threading.Thread(target=leave).start()
+    assert not has_left.wait(0.05)
+    may_end.set()
+    assert has_left.wait(DEADLINE_S)
+    looks = leaving.looks
+    thread.join(other.turns)
+    while other.looks < 20:
+        time.sleep(0.001)  # until there were more looks
+    assert leaving.looks == looks
+    thread.leave(other.turns)
+
+
+def test_an_error_ends_the_looks_at_one_target_only() -> None:
+    def fail() -> None:
+        raise ValueError("unreadable")
+
+    thread, failing, other = LookThread(share=1.0), Looked(at=3, do=fail), Looked(at=50)
+    for each in (failing, other):
+        thread.join(each.turns)
+    assert other.reached.wait(DEADLINE_S)
+    assert failing.looks == 3
+    assert [str(each) for each in failing.errors] == ["unreadable"]
+    assert not other.errors
+    for each in (failing, other):
+        thread.leave(each.turns)
+
+
+def test_those_that_are_nearly_due_are_looked_at_together() -> None:
+    """Two targets with the same rate: most looks come at the same moment."""
+    moments: dict[int, list[float]] = {0: [], 1: []}
+    both = [
+        Looked(at=1, do=lambda number=number: moments[number].append(time.monotonic()))  # type: ignore[misc]  # bound now
+        for number in (0, 1)
+    ]
+    thread = LookThread(share=1.0)
+    for each in both:
+        each.turns.rate = LookRate(50, 50)
+        thread.join(each.turns)
+    while min(map(len, moments.values())) < 20:
+        time.sleep(0.01)  # until there were enough looks
+    for each in both:
+        thread.leave(each.turns)
+    apart_s = [min(abs(one - other) for other in moments[1]) for one in moments[0]]
+    assert sum(each < 0.002 for each in apart_s) > len(apart_s) / 2
