@@ -27,6 +27,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             output.writelines(f"  {name}\n" for name in sorted(names))
 
 
+FAST = ("unit", "images", "recorded", "fuzz")
+"""The folders of tests that need no root, BPF, Go or Debian package."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests in these folders `fast`, but for those of the full run alone."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in FAST and not item.get_closest_marker("full"):
+            item.add_marker("fast")
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """A name for a parameter; None leaves it to pytest.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.profile.diagnosis import Diagnosis
 
-_LOOKS: Final = 8
+_SAMPLES: Final = 8
 
 
 def examine_processes(
@@ -46,7 +46,7 @@ def examine_processes(
                 say(f"Sampling process {pid} for {duration(apart_s * 1e9)}{of} ...", err=True)
             with targets.told(pid), ExitStack() as held:
                 _, dumper = targets.open(pid, held)
-                found.append(diagnosis(dumper.dump(apart_s=apart_s, looks=_LOOKS)))
+                found.append(diagnosis(dumper.dump(apart_s=apart_s, samples=_SAMPLES)))
             for each in found:
                 is_stuck = is_stuck or bool(each.stuck)
                 told.append(table.as_json(each))

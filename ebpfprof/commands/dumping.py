@@ -101,7 +101,7 @@ class Dumping:
         """Look at a process and show what is found; False if it can't be looked at any more."""
         failed_before = len(self.failures)
         with self._targets.told(each.target.pid):
-            found = each.dumper.look()
+            found = each.dumper.dump_once()
             each.looks += 1
             each.first_ns = each.first_ns or found.read_ns
             suspects, gone_ns = each.leaks.add(found), found.read_ns - each.first_ns

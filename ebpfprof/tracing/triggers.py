@@ -12,11 +12,11 @@ import numpy as np
 from ebpfprof.console.text import counted, duration
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.goroutines.heads import HeadReader
-from ebpfprof.goruntime.goroutines.stack_starts import GONE
+from ebpfprof.goruntime.goroutines.table import GoroutineTable
+from ebpfprof.goruntime.waits.standing import TRIGGERING, StandingJudge
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
-from ebpfprof.tracing.steady import LEAST_LOOKS, StateNumbers, SteadyStates
+from ebpfprof.tracing.state_numbers import StateNumbers
 from ebpfprof.tracing.wait_conditions import SHORTEST_LOOK_S
 from ebpfprof.tracing.wait_stacks import WaitStacks
 from symbolizer.errors import SymbolizerError
@@ -24,7 +24,7 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ebpfprof.goruntime.goroutines.heads import Heads
+    from ebpfprof.goruntime.goroutines.table import Heads
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.tracing.wait_conditions import WaitCondition
 
@@ -49,14 +49,16 @@ class Trigger(Closing):
         """Which condition holds, in a sentence; "" if none does."""
         self._waits, self._most = waits, goroutines
         self._scanner = GoroutineScanner(go, has_labels=False)
-        self._heads = HeadReader(go, self._scanner.memory)
+        self._table = GoroutineTable(self._scanner.memory, go.binary, go.load_bias, "thread")
         self._states = StateNumbers(self._scanner.memory, go.binary.layout)
-        self._steady = SteadyStates()
-        self._stacks = WaitStacks(go, self._scanner, self._states)
+        self._judge = StandingJudge()
+        self._stacks = WaitStacks(go, self._scanner, self._table, self._states)
         self._rejected: list[set[int]] = [set() for _ in waits]
         shortest_s = min((each.least_ns / 1e9 for each in waits), default=_USUAL_LOOK_S)
         # Twice as often as must be: so that it is noticed while it lasts.
-        self._every_s = max(SHORTEST_LOOK_S, min(_USUAL_LOOK_S, shortest_s / (2 * LEAST_LOOKS)))
+        self._every_s = max(
+            SHORTEST_LOOK_S, min(_USUAL_LOOK_S, shortest_s / (2 * TRIGGERING.samples))
+        )
         self.looks = 0
         """How often it has looked."""
         self._due_s = 0.0
@@ -73,7 +75,7 @@ class Trigger(Closing):
             return bool(self.why)
         with suppress(TargetGone, UnreadableMemory, SymbolizerError):
             began_ns = monotonic_ns()
-            heads = self._heads.read()
+            heads = self._table.read()
             self._look_at_number(heads)
             self._look_at_waits(heads, began_ns)
         self.looks += 1
@@ -96,25 +98,27 @@ class Trigger(Closing):
     def _look_at_number(self, heads: Heads) -> None:
         if self._most is None:
             return
-        number = int(np.count_nonzero(~np.isin(heads.statuses, GONE)))
+        number = int(np.count_nonzero(heads.is_there))
         if number > self._most:
             self.why = f"there are {counted(number, 'goroutine')}"
 
     def _look_at_waits(self, heads: Heads, began_ns: int) -> None:
         if not self._waits or self.why:
             return
-        self._steady.add(self._states.of(heads), monotonic_ns())
+        self._judge.add(self._states.of(heads), began_ns, monotonic_ns())
         for condition, rejected in zip(self._waits, self._rejected, strict=True):
-            lasting = self._steady.lasting(began_ns, condition.least_ns).tolist()
+            threshold = TRIGGERING._replace(ns=condition.least_ns)
+            since_ns = self._judge.standing(threshold).by_wait()
+            lasting = sorted(since_ns)
             rejected &= set(lasting)
             found = [each for each in lasting if each not in rejected and condition.may_be(each)]
             wait = self._stacks.first(condition, found, rejected)
             if wait:
-                self.why = wait.sentence(self._steady.lasted_ns(wait.state, began_ns))
+                self.why = wait.sentence(began_ns - since_ns[wait.state])
                 return
 
     def _warn(self, every_s: float) -> None:
-        noticed_s = every_s * (LEAST_LOOKS + 1)
+        noticed_s = every_s * (TRIGGERING.samples + 1)
         if not self._waits or noticed_s < 2 * self._shortest_s:
             return
         self._slow_looks += 1

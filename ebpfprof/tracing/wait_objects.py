@@ -43,7 +43,7 @@ class LookedWaits:
         self._go, self._memory, self._frames = go, memory, frames
         self._descriptors = go.target.descriptors()
         self._list_lock = go.binary.layout.offset("notifyList", "lock")
-        self._known: dict[tuple[int, int], int] = {}
+        self._known: dict[int, int] = {}
         self._files: dict[FileWait, int] = {}
         self.files: dict[int, FileWait] = {}
         """By key."""
@@ -53,7 +53,7 @@ class LookedWaits:
 
         Raises TargetGone or GoTableError.
         """
-        waits = {each.goid: (each.goid, each.sequence) for each in goroutines if each.is_parked}
+        waits = {each.goid: each.wait for each in goroutines if each.is_parked}
         new = [
             each
             for each in goroutines
@@ -62,7 +62,7 @@ class LookedWaits:
         before, self._known = self._known, {}
         for wait in waits.values():
             self._known[wait] = before.get(wait, 0)
-        by_address = {each.address: (each.goid, each.sequence) for each in new}
+        by_address = {each.address: each.wait for each in new}
         for address, lock in lock_waits(self._go, self._memory, self._frames, new).items():
             at = lock.address + lock.sema_offset
             self._known[by_address[address]] = at + self._list_lock * (lock.type == COND)

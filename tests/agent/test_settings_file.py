@@ -152,7 +152,7 @@ WRONG = [
         REMOTE_HEAD + 'bearer_token_file = "/x"\nusername = "x"\npassword_file = "/x"',
         "a.toml:4: bearer_token_file and username exclude each other: use one.",
     ),
-    (REMOTE_HEAD + 'ca_file = "/x"', "a.toml:4: ca_file is for an url with https."),
+    (REMOTE_HEAD + 'ca_file = "/x"', "a.toml:4: ca_file needs a url with https."),
     (
         REMOTE_HEAD.replace("http:", "https:") + 'ca_file = "/nowhere/ca"',
         "a.toml:4: ca_file: /nowhere/ca can't be read: No such file or directory.",

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ebpfprof.export import traceback_text
 from ebpfprof.goruntime.godebug import shows_labels
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.frames import StackFrames
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
 from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
 from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, keeps_profile
@@ -94,7 +94,11 @@ def allocations(go: GoTarget) -> HeapCounts:
         place = heap_globals(go.binary)
         buckets = HeapBuckets(opened, go.binary.layout, place, go.load_bias)
         assert keeps_profile(buckets, go.binary, go.target)
-        return buckets.read()
+        found = buckets.read()
+    frames = StackFrames(go)
+    for stack in found.stacks:
+        frames.of(stack)
+    return found
 
 
 def threads(go: GoTarget) -> AllThreads:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.goruntime.goroutines.labels import LabelReader
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner, Wait
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, ParkedScanner, Wait
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.options import Options

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.goruntime.waits import watch as watch_module
+from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile import hanging as hanging_module
 from ebpfprof.server import watches as watches_module
 from ebpfprof.server.watches import GoroutineWatches
@@ -59,8 +60,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches_module, "_SLOW", (0.0, 0.0))
     for name, value in (("_SOON_S", 0.0), ("_FULL_SHARE", 1e9), ("_QUICK_SHARE", 1e9)):
         monkeypatch.setattr(watch_module, name, value)
-    for module in (hanging_module, watch_module):
-        monkeypatch.setattr(module, "HANGS_NS", 20_000_000)
+    monkeypatch.setattr(hanging_module, "HANGS_NS", 20_000_000)
+    monkeypatch.setattr(watch_module, "HANGING", HANGING._replace(ns=20_000_000))
 
 
 @pytest.mark.usefixtures("often")

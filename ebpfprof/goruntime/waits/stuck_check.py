@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ebpfprof.goruntime.goroutines.thread_list import ThreadList
 from ebpfprof.goruntime.waits.lock_waits import LockWait, types_of
 from ebpfprof.goruntime.waits.lock_words import LockWords, is_free, lock_words, stays_held
+from ebpfprof.goruntime.waits.standing import CONFIRMED, StandingJudge
 from ebpfprof.goruntime.waits.timers import TimerReader
 from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from ebpfprof.process.memory import UnreadableMemory
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines.frames import StackFrames
     from ebpfprof.goruntime.process import GoTarget
 
-_LOOKS: Final = 6
 APART_S: Final = (0.02, 0.08)
 """Between two closer looks: at random between these."""
 _MAX_WAITS: Final = 4096  # whose locks we read
@@ -64,7 +64,7 @@ class Look(NamedTuple):
     """One closer look: at the goroutines of the program, not the runtime's own.
 
     `words` are those of the locks that did not change meanwhile. `parked` are goroutines that wait,
-    with g.trackingSeq, which tells one wait from the next. `timers` are those that are set,
+    with the numbers of their waits. `timers` are those that are set,
     `others` the threads that are not Go's; None if that is not known.
     """
 
@@ -93,7 +93,7 @@ class _Suspects(NamedTuple):
         }
 
 
-class CloserLook:
+class StuckCheck:
     """Looks at one target through a scanner of its goroutines."""
 
     def __init__(self, go: GoTarget, scanner: GoroutineScanner, frames: StackFrames) -> None:
@@ -122,15 +122,16 @@ class CloserLook:
         if not (free or asleep or circles(dump.goroutines)):
             return dump
         looks = []
-        for _ in range(_LOOKS):
-            # Apart, by chance: what moves in step with looks would seem to stand still.
+        judge = StandingJudge(self._scanner.counted)
+        judge.add(found.waits, found.read_ns, found.read_ns)
+        for _ in range(CONFIRMED.samples - judge.samples):
+            # Apart, by chance: what moves in step with samples would seem to stand still.
             time.sleep(random.uniform(*APART_S))
-            looks.append(self.look_again(suspects.types))
-        still = {
-            each.goid
-            for each in standing
-            if all(look.parked.get(each.goid) == each.sequence for look in looks)
-        }
+            look, again = self.look_again(suspects.types)
+            looks.append(look)
+            judge.add(again.waits, again.read_ns, again.read_ns)
+        waits_still = judge.standing(CONFIRMED).by_wait()
+        still = {each.goid for each in standing if each.wait in waits_still}
         same = {
             address
             for address, words in suspects.words.items()
@@ -169,8 +170,8 @@ class CloserLook:
         words = lock_words(self._memory, self._layout, types)
         return _Suspects({each.goid: waits[each.address] for each in chosen}, types, words)
 
-    def look_again(self, types: Mapping[int, str]) -> Look:
-        """One closer look, at locks of these types by address, and at all goroutines.
+    def look_again(self, types: Mapping[int, str]) -> tuple[Look, AllGoroutines]:
+        """Another sample of locks of these types, by address, and of all goroutines.
 
         Raises TargetGone, UnreadableMemory or GoTableError.
         """
@@ -185,17 +186,18 @@ class CloserLook:
             if not self._frames.is_system(each.start_pc, each.pcs, each.state)
         ]
         after = lock_words(self._memory, self._layout, types)
-        return Look(
+        look = Look(
             {
                 address: words
                 for address, words in after.items()
                 if stays_held(types[address], (before[address], words))
             },
-            {each.goid: each.sequence for each in own if each.is_parked},
+            {each.goid: each.wait for each in own if each.is_parked},
             {each.goid: self._awake(each) for each in own if not self._waits(each)},
             self._timers.pending(),
             self._others(),
         )
+        return look, found
 
     def _waits(self, each: Goroutine) -> bool:
         """Whether it waits for others; goroutines that wait for the collector may go on at once."""

@@ -1,15 +1,13 @@
 """Watches the goroutines of a target from outside: which hang, which leak.
 
-Quick looks, at the heads of all goroutines, tell which have not moved. A goroutine counts as
-standing after five of them: one that goes on between any two of them has another g.trackingSeq,
-but for one in 256. Full looks, at stacks, are rare: to find leaks, and to see who stands now.
+Quick samples, of the table of goroutines, show which have not moved (standing). Full samples, of
+stacks, are rare: to find leaks, and to see which goroutines stand still now.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -18,12 +16,12 @@ import numpy as np
 
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile.asleep import takes_signals
 from ebpfprof.profile.goroutines import GoroutineGroup
-from ebpfprof.profile.hanging import HANGS_NS, hanging
+from ebpfprof.profile.hanging import hanging
 from ebpfprof.profile.leaks import LeakWatch, Suspects
 from ebpfprof.profile.stuck import Stuck, stuck
-from ebpfprof.profile.wait_times import WaitTimes, wait_number
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
@@ -33,10 +31,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits.standing import Standing
     from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
     from ebpfprof.profile.hanging import Hanging
 
-_LEAST_LOOKS: Final = 5
 _SPREAD: Final = (0.7, 1.3)  # times the interval: a program may do something regularly
 _QUICK_SHARE: Final = 0.005  # of a processor; twice that for full looks
 _FULL_SHARE: Final = 0.01
@@ -94,10 +92,9 @@ class GoroutineWatch(Closing):
         self._go = go
         with _for_user(go):
             self._dumper = GoroutineDumper(go, most=_MOST_READ)
-        self._times = WaitTimes()
+        self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
-        self._looked_ns = deque[int](maxlen=_LEAST_LOOKS)
-        self._judged: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._seen: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._full_due_ns = self._soonest_ns = 0
         self._hangs: list[_Hang] = []
         self._stuck: list[Stuck] = []
@@ -116,17 +113,15 @@ class GoroutineWatch(Closing):
         """
         began_s = time.thread_time()
         with _for_user(self._go):
-            waits = self._dumper.parked()
+            self._dumper.sample(self._judge)
         now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        self._times.add(waits, now_ns)
-        self._looked_ns.append(now_ns)
-        standing = self._standing(now_ns)
+        standing = self._judge.standing(HANGING)
         cost_s = time.thread_time() - began_s
-        is_new = len(np.setdiff1d(standing.waits, self._judged, assume_unique=True)) > 0
+        is_new = not np.isin(standing.waits, self._seen).all()
         if now_ns >= self._full_due_ns or (is_new and now_ns >= self._soonest_ns):
             with _for_user(self._go):
                 self._look_at_stacks(standing, now_ns, full_every_s)
-            self._judged = standing.waits
+            self._seen = standing.waits
         self._update(now_ns)
         return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
 
@@ -134,19 +129,14 @@ class GoroutineWatch(Closing):
         """Close the target's memory."""
         self._dumper.close()
 
-    def _standing(self, now_ns: int) -> WaitTimes:
-        """The waits of goroutines that have not moved for long, by enough looks."""
-        if len(self._looked_ns) < _LEAST_LOOKS:
-            return WaitTimes()
-        return self._times.since(min(self._looked_ns[0], now_ns - HANGS_NS))
-
-    def _look_at_stacks(self, standing: WaitTimes, now_ns: int, full_every_s: float) -> None:
+    def _look_at_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
         began_s = time.thread_time()
-        dump = self._dumper.look(standing)
+        since_ns = standing.by_wait()
+        dump = self._dumper.dump_once(since_ns)
         groups = hanging(dump.goroutines)
         self._stuck = []
         if any(each.is_lock for each in groups) or _none_runs(dump):
-            self._stuck = stuck(self._dumper.look(standing, has_waits=True))[:_MOST]
+            self._stuck = stuck(self._dumper.dump_once(since_ns, has_waits=True))[:_MOST]
         self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
         leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
         if is_due:
@@ -166,7 +156,7 @@ class GoroutineWatch(Closing):
 
     def _update(self, now_ns: int) -> None:
         """Leave out what went on since the last full look."""
-        waits = self._times.waits
+        waits = self._judge.waits
         groups = [_still_there(each, waits, now_ns) for each in self._hangs]
         still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
         self._found = replace(
@@ -193,7 +183,7 @@ def _none_runs(dump: GoroutineDump) -> bool:
 
 
 def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:
-    return np.array([wait_number(each.goid, each.sequence) for each in members], np.uint64)
+    return np.array([each.wait or 0 for each in members], np.uint64)
 
 
 def _hang(found: Hanging, read_ns: int) -> _Hang:

@@ -27,7 +27,7 @@ from ebpfprof.profilers.waits.tables import COUNT_SHIFT, WaitTables
 from ebpfprof.system.priority import run_promptly
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
-    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
 
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")

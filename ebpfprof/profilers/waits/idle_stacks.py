@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.goroutines.stack_starts import STATES
+from ebpfprof.goruntime.goroutines.states import STATES
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime.goroutines import labels
-from ebpfprof.goruntime.goroutines import reader as goroutines
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines import labels, parked, states
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.waits import lock_uses
 from ebpfprof.kernel import c_facts
@@ -136,8 +135,8 @@ def test_goruntime_reads_labels_by_the_numbers_of_the_c(name: str, value: int) -
 
 
 def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
-    assert goroutines._MAX_DEPTH == waits._MAX_DEPTH
-    assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == goroutines._SCAN
+    assert parked._MAX_DEPTH == waits._MAX_DEPTH
+    assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == states.SCAN
 
 
 @pytest.mark.parametrize("minor", MINORS)

@@ -113,7 +113,7 @@ def test_the_index_of_the_verbs_has_all_exit_codes_and_variables() -> None:
 
 def pages() -> list[Path]:
     """All pages that people read."""
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "changes" / "README.md"]
 
 
 def anchors(page: Path) -> set[str]:

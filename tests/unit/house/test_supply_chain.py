@@ -69,7 +69,7 @@ def project() -> dict[str, list[str]]:
     run = read["project"]["dependencies"]
     # With editables hatchling makes an editable install.
     build = [*read["build-system"]["requires"], "editables"]
-    groups = read["dependency-groups"]
+    groups = read["project"]["optional-dependencies"]
     return {
         "run.txt": run,
         "build.txt": build,
