@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
-    from ebpfprof.profilers.waits.stacks import StackTranslator
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _LONG: Final = 3  # times the mean time between looks

@@ -37,7 +37,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     is_push,
     unwind,
 )
-from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from ebpfprof.server import findings
 from ebpfprof.tracing.state_numbers import StateNumbers
 from symbolizer import SymbolizerError
@@ -405,7 +405,11 @@ MEMORY = (
     ),
     Parser("modules", ("ebpfprof.goruntime.plugins",), ask_modules, module_seeds),
     Parser(
-        "addresses", ("ebpfprof.profilers.waits.stacks",), ask_addresses, address_seeds, share=100
+        "addresses",
+        ("ebpfprof.profilers.waits.wait_stacks",),
+        ask_addresses,
+        address_seeds,
+        share=100,
     ),
     Parser("stacks", ("ebpfprof.profilers.cpu.unwinder",), ask_stack, stack_seeds, allowed=()),
 )

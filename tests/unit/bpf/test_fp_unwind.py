@@ -17,6 +17,8 @@ from ebpfprof.kernel import c_facts
 from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from tests.unit.bpf.native import Native, PiecesMemory, build
 
+pytestmark = pytest.mark.machine
+
 PROGRAM = """
 #include "probes/fp_unwind.h"
 u64 walk(const struct target *target, const struct start *start, u64 *pcs, u64 *is_whole) {

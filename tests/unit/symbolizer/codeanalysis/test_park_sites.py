@@ -11,14 +11,16 @@ from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.x86.disasm import Instruction, decode, is_emulated, reachable, successors
-from tests.builds import BUILDS
+from tests.builds import pairs
 from tests.toolchains import MINORS, toolchain
+
+pytestmark = pytest.mark.machine
 
 BLOCKOPS = Path(__file__).parents[3] / "targets" / "blockops"
 OPERATIONS = {"chansend", "chanrecv", "selectgo", "semacquire1", "runtime_notifyListWait"}
 
 
-@pytest.fixture(params=BUILDS, ids=lambda build: "-".join(build))
+@pytest.fixture(params=pairs())
 def binary(request: pytest.FixtureRequest) -> GoBinary:
     version, mode = request.param
     return GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, mode)))
