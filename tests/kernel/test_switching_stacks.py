@@ -17,12 +17,12 @@ from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.cpu.partial_samples import MappedCode
 from ebpfprof.profilers.cpu.unwinder import (
-    Copies,
     Cursor,
     Ending,
     GoState,
     ProcessRules,
     RuleNumbers,
+    StackPieces,
     unwind,
 )
 from symbolizer.codeanalysis.tls import g_offset
@@ -37,7 +37,7 @@ TIMES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Memory(Copies):
+class Memory(StackPieces):
     """The memory of a stopped process, in place of copies of its stacks."""
 
     path: Path

@@ -13,11 +13,11 @@ from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     CodeLookup,
-    Copies,
     Cursor,
     Ending,
     GoState,
     ProcessRules,
+    StackPieces,
     interrupted_at,
     is_push,
     unwind,
@@ -88,7 +88,7 @@ class Unfinished:
     pcs: tuple[int, ...]
     at: Cursor
     go: GoState
-    copies: Copies
+    copies: StackPieces
     behind_breakpoint: bool
     at_breakpoint: bool
 
@@ -99,7 +99,7 @@ class Unfinished:
         sample, at, go = record["sample"], record["at"], record["go"]
         user = sample["user"]
         copied = packed[_UNFINISHED.itemsize :]
-        copies = Copies([])
+        copies = StackPieces([])
         for start, missing, parts, part_bytes in record["copies"].tolist():
             size_bytes = parts * part_bytes
             copies.add(start, copied[:size_bytes], missing, part_bytes)

@@ -88,7 +88,7 @@ class GoState:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class StackPieces:
     """Pieces of a target's stacks: (address, bytes) each."""
 
     pieces: list[tuple[int, bytes]]
@@ -253,7 +253,7 @@ def is_push(address: int, rules: ProcessRules) -> bool:
 
 
 def unwind(
-    at: Cursor, go: GoState, copies: Copies, rules: ProcessRules, pcs: Sequence[int]
+    at: Cursor, go: GoState, copies: StackPieces, rules: ProcessRules, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:
     """Continue a walk from the cursor; `pcs` are the addresses so far, innermost first.
 
@@ -305,7 +305,7 @@ def _go_on(at: Cursor, go: GoState) -> bool:
     return True
 
 
-def _interrupted(at: Cursor, copies: Copies) -> Ending:
+def _interrupted(at: Cursor, copies: StackPieces) -> Ending:
     pc, sp = (copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP))
     if pc is None or sp is None or not _load_bp(at, copies, at.sp + _UCONTEXT_BP):
         return Ending.UNREADABLE
@@ -320,7 +320,7 @@ def _from_r12(at: Cursor) -> Ending:
     return Ending.WHOLE
 
 
-def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending:
+def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: StackPieces) -> Ending:
     sp = at.sp
     if rule.kind is RuleKind.SYSTEM_STACK:
         at.pc = 0
@@ -348,7 +348,7 @@ def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: Copies) -> Ending
     return Ending.WHOLE
 
 
-def _load_bp(at: Cursor, copies: Copies, address: int) -> bool:
+def _load_bp(at: Cursor, copies: StackPieces, address: int) -> bool:
     """Load the frame pointer; as in the kernel, it is 0 after a failed load."""
     bp = copies.word(address)
     at.bp = bp or 0

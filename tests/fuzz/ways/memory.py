@@ -28,11 +28,11 @@ from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     CodeLookup,
-    Copies,
     Cursor,
     GoState,
     ProcessRules,
     RuleNumbers,
+    StackPieces,
     interrupted_at,
     is_push,
     unwind,
@@ -299,7 +299,7 @@ def ask_addresses(data: bytes) -> None:
     assert translator.bare_stack(pcs).locations
 
 
-# Copies of stacks, which user space unwinds.
+# StackPieces of stacks, which user space unwinds.
 
 
 class _CodeLookup(CodeLookup):
@@ -339,7 +339,7 @@ _HEAD = struct.Struct("<3QB10Q")
 
 def ask_stack(data: bytes) -> None:
     pc, sp, bp, is_exact, *go = _HEAD.unpack(data[: _HEAD.size].ljust(_HEAD.size, b"\0"))
-    copies = Copies([(0x7F00_0000_0000, data[_HEAD.size :])])
+    copies = StackPieces([(0x7F00_0000_0000, data[_HEAD.size :])])
     rules = _process_rules()
     if len(rules.lines) > 1 << 12:
         rules.lines.clear()

@@ -18,11 +18,11 @@ from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     CodeLookup,
-    Copies,
     Cursor,
     GoState,
     ProcessRules,
     RuleNumbers,
+    StackPieces,
 )
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
 from tests.unit.bpf.native import Native, build
@@ -111,7 +111,7 @@ def entered(native: Native, pc: int, top: int, *, pushes: bool = True) -> tuple[
     if without[0]:
         rules = ProcessRules(Functions(8 if pushes else 0), RuleNumbers(4))
         at = Cursor(pc, STACK, FRAME, True)
-        copies = Copies([(STACK, struct.pack("<Q", top))])
+        copies = StackPieces([(STACK, struct.pack("<Q", top))])
         pending = (bool(without[0] & 1), bool(without[0] & 2))
         Unfinished(0, 0, 1, (), (), at, GoState(), copies, *pending).leave_breakpoint(rules)
         assert (at.pc, at.sp) == found

@@ -20,12 +20,12 @@ from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     CodeLookup,
-    Copies,
     Cursor,
     Ending,
     GoState,
     ProcessRules,
     RuleNumbers,
+    StackPieces,
     interrupted_at,
 )
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
@@ -131,7 +131,7 @@ class Case:
         self, book: ProcessRules, at: Cursor, go: GoState, pcs: tuple[int, ...] = ()
     ) -> tuple[list[int], Ending]:
         """The walk in Python, from there on."""
-        return unwinder.unwind(replace(at), replace(go), Copies(self.pieces), book, pcs)
+        return unwinder.unwind(replace(at), replace(go), StackPieces(self.pieces), book, pcs)
 
 
 def mostly(usual: st.SearchStrategy[int], *rare: st.SearchStrategy[int]) -> st.SearchStrategy[int]:

@@ -11,12 +11,12 @@ from ebpfprof.profilers.cpu.unwinder import (
     MAX_DEPTH,
     Code,
     CodeLookup,
-    Copies,
     Cursor,
     Ending,
     GoState,
     ProcessRules,
     RuleNumbers,
+    StackPieces,
     interrupted_at,
     unwind,
 )
@@ -88,7 +88,7 @@ def walked(
     go: GoState | None = None,
     pcs: Sequence[int] = (),
 ) -> tuple[list[int], Ending]:
-    return unwind(Cursor(pc, sp, bp, True), go or GoState(), Copies(pieces), rules, pcs)
+    return unwind(Cursor(pc, sp, bp, True), go or GoState(), StackPieces(pieces), rules, pcs)
 
 
 def test_a_leaf_without_a_frame_has_its_caller() -> None:
@@ -199,7 +199,7 @@ def test_a_return_address_in_a_register_is_that_of_interrupted_code_only() -> No
 
     def found(pc: int, r12: int, *stack: int) -> tuple[list[int], Ending]:
         start = Cursor(pc, STACK, 0, True, r12)
-        return unwind(start, go, Copies([words(STACK, *stack)]), rules, [])
+        return unwind(start, go, StackPieces([words(STACK, *stack)]), rules, [])
 
     assert found(at(0), at(1), at(2)) == ([at(0) + 1, at(1), at(2)], Ending.WHOLE)
     assert found(at(0), at(3), at(2)) == ([at(0) + 1, at(3)], Ending.NO_RULE)
@@ -312,14 +312,14 @@ def test_breakpoints_in_functions_are_probes_and_between_them_padding() -> None:
 
 
 def test_stack_copies_may_have_holes() -> None:
-    copies = Copies([])
+    copies = StackPieces([])
     copies.add(STACK, bytes(range(1, 9)) * 512, 0b0101, 1024)
     copies.add(STACK + (1 << 20), bytes(1024), 1, 1024)
     assert [(start, len(data)) for start, data in copies.pieces] == [
         (STACK + 1024, 1024),
         (STACK + 3072, 1024),
     ]
-    copies = Copies([])
+    copies = StackPieces([])
     copies.add(STACK, bytes(range(1, 9)) * 512, 0b0001, 1024)
     assert copies.word(STACK + 1016) is None
     assert copies.word(STACK + 1024) == 0x0807060504030201
