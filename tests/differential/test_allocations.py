@@ -217,6 +217,7 @@ def test_a_program_that_is_started_is_recorded_from_its_beginning(
     assert by_leaf(pprof.decode(own.read_bytes(), kind="allocs"), 0)[function] == 300
 
 
+@pytest.mark.full
 def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> None:
     """Its allocations use up the budget at once; it has ended before that has grown again."""
     for number in range(5):

@@ -93,6 +93,7 @@ def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: 
         assert events_below(ours, operation) == count, operation
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("version", "mode"),
     builds(

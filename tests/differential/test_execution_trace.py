@@ -163,12 +163,12 @@ def program_goroutines(timeline: Timeline) -> list[int]:
 @pytest.mark.parametrize(
     ("work", "minor"),
     [
-        *((work, NEWEST) for work in ("channels", "locks", "sleeps")),
-        *in_full(("cpu", NEWEST), ("network", NEWEST)),
+        ("channels", NEWEST),
+        ("locks", NEWEST),
+        *in_full(*((work, NEWEST) for work in ("cpu", "network", "sleeps"))),
         # Where threads wait for processors, what the kernel sees of a call is less like Go's.
         pytest.param("syscalls", NEWEST, marks=pytest.mark.alone),
-        ("locks", "1.19"),
-        *in_full(*(("locks", minor) for minor in VERSIONS[1:-1])),
+        *in_full(*(("locks", minor) for minor in VERSIONS[:-1])),
     ],
 )
 def test_goroutines_do_what_gos_own_tracer_saw(work: str, minor: str, tmp_path: Path) -> None:
@@ -194,6 +194,7 @@ def test_goroutines_that_live_for_a_moment_are_whole(minor: str, tmp_path: Path)
     check_lives("births", minor, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minor", versions("1.23", NEWEST))
 def test_coroutines_hand_over(minor: str, tmp_path: Path) -> None:
     check_lives("coroutines", minor, tmp_path)
@@ -211,6 +212,7 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
         assert ours_say == gos_say, f"goroutine {goid}"
 
 
+@pytest.mark.full
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("work", "minor"),

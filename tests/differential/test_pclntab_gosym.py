@@ -87,6 +87,7 @@ def test_frames_equal_those_of_the_runtime(minor: str, mode: str) -> None:
     assert max(len(frames) for frames in ours.values()) >= 4
 
 
+@pytest.mark.full
 def test_frames_do_not_depend_on_stripping_and_linking() -> None:
     answers = set()
     for mode in ("plain", "stripped"):

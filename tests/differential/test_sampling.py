@@ -79,6 +79,7 @@ def test_each_frequent_stack_agrees(tmp_path: Path) -> None:
         assert_within_sampling_error(value, ours[stack])
 
 
+@pytest.mark.full
 def test_every_wait_longer_than_the_rate_is_sampled(tmp_path: Path) -> None:
     """The operations of blockops wait for 60 µs and more each, but for chance."""
     every, sampled = record_both(tmp_path, "-only=^(deep20|chanRecv1|mutexQueue|condSignal)$")

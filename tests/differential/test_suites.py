@@ -16,7 +16,6 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import in_full
 from tests.suites import ARGUMENTS, suite
 
 TINY = 16  # bytes of a block of tiny objects: who opens it is chance
@@ -59,14 +58,15 @@ def ran(program: Path, folder: Path, rate: int, before: tuple[str, ...], *more: 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("package", "version", "limit"),
     [
-        *in_full(("regexp", "1.19", SHORTEST_LIMIT)),
-        *in_full(("regexp", "1.27", LIMIT)),
-        *in_full(("encoding/xml", "1.22", SHORTEST_LIMIT)),
+        ("regexp", "1.19", SHORTEST_LIMIT),
+        ("regexp", "1.27", LIMIT),
+        ("encoding/xml", "1.22", SHORTEST_LIMIT),
         ("encoding/xml", "1.25", LIMIT),
-        *in_full(("text/template", "1.24", LIMIT)),
+        ("text/template", "1.24", LIMIT),
     ],
 )
 def test_allocations_are_those_that_go_counts(

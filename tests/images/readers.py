@@ -9,8 +9,7 @@ from typing import Any, Final
 from ebpfprof.export import traceback_text
 from ebpfprof.goruntime.godebug import shows_labels
 from ebpfprof.goruntime.goroutines.frames import StackFrames
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
 from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
 from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, keeps_profile
@@ -72,8 +71,8 @@ def waits(go: GoTarget) -> list[Any]:
 def watched(go: GoTarget) -> None:
     """What GoroutineWatch makes of it."""
     with GoroutineWatch(go) as watch:
-        watch.look(interval_s=0, full_every_s=0)
-        watch.look(interval_s=0, full_every_s=0)
+        watch.sample(interval_s=0, full_every_s=0)
+        watch.sample(interval_s=0, full_every_s=0)
 
 
 def memory(go: GoTarget) -> MemoryParts:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, TargetGone
-from ebpfprof.goruntime.goroutines.heads import MAX_GOROUTINES
+from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import Turns
 from ebpfprof.goruntime.waits.idle_holders import LOCK_WORDS, lock_holders
+from ebpfprof.goruntime.waits.standing import LOCKED_OUT, OPEN_WAIT
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
@@ -21,7 +22,7 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     IdleStates = dict[GoroutineState, IdleBehaviour]
 
-_STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
-_HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
 _HOLDERS_S: Final = 5.0  # so old may be what we know of locks
 _LAST_LOOKS: Final = 6
 _LAST_LOOKS_APART_S: Final = 0.005  # on average
@@ -147,15 +146,14 @@ class GoroutineLooks(Closing):
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
         """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
 
-        One look takes one of 256 goroutines that move for one that stands (g.trackingSeq), or one
-        of 20 that move regularly, and with very many goroutines, looks are seconds apart.
+        With very many goroutines, the looks of a recording are seconds apart.
         """
         with suppress(EbpfprofError):
             for _ in range(_LAST_LOOKS):
                 self.sampler.look()
                 pause_s = random.expovariate(1 / _LAST_LOOKS_APART_S)
                 time.sleep(pause_s)  # goroutines that are not stuck need time to move
-        return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
+        return self.sampler.standing(list(parked), OPEN_WAIT)
 
     def close(self) -> None:
         """End the looks and close the target's memory; the sums stay."""
@@ -194,7 +192,7 @@ class GoroutineLooks(Closing):
 
     def _idle_now(self) -> IdleStates:
         found = self.sampler.idle()
-        standing = self.sampler.standing_states(_HANGS_NS) if found else {}
+        standing = self.sampler.standing_states(LOCKED_OUT) if found else {}
         if not any(state.word in LOCK_WORDS for state in standing):
             return {state: each for state, (each, _) in found.items()}
         if time.monotonic() - self._holders[0] >= _HOLDERS_S:

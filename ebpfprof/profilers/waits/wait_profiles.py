@@ -1,0 +1,184 @@
+"""Turns the recorded waits of one process into its block and mutex profiles and its locks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import in_one_line, printable
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.idle_comments import idle_comments
+from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.labels import chosen
+from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
+from ebpfprof.profilers.waits.locks import LockTable, lock_use
+from ebpfprof.profilers.waits.open_waits import (
+    OpenWait,
+    ParkedAtEnd,
+    StandingGoroutines,
+    open_waits,
+    standing_waits,
+)
+from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
+from ebpfprof.profilers.waits.wait_samples import wait_samples
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
+from ebpfprof.profilers.waits.window_sums import WindowCoverage
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.samples.state_sums import GoroutineState
+
+# Without Go's own profiler, unlock2 releases the lock with an exchange that also clears the hint
+# that a thread sleeps for it (runtime/lock_spinbit.go).
+_OF_RUNTIME_LOCKS: Final = (
+    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a woken thread is on "
+    "its way to a lock, releases of the lock wake no other thread, and are not seen; the next "
+    "release that is seen is charged for the waits. With Go's own mutex profiler on, all are seen"
+)
+_SPLIT: Final = (
+    "the wakers of a stack that waited together have its count and delay in the block profile, "
+    "split among them as windows saw who woke: [not known] where they saw no wake"
+)
+_CUT_BY_GO: Final = "cut off at the depth where Go cuts them off: the stacks of {} events"
+
+
+@dataclass(slots=True, kw_only=True)
+class WaitSums(WholeSums):
+    """What the kernel recorded of the waits of one process.
+
+    `kinds` are those to report. `holds` has a key for each semaphore, `last_waits` for each
+    runtime.g; `standing` replaces that where the probes were detached at times. `parked` is None
+    unless the user asked for open waits and we could read them; `unread` is why we could not.
+    """
+
+    kinds: tuple[ProfileKind, ...]
+    totals: Sequence[StackTotal] = ()
+    holds: Mapping[int, Hold] = field(default_factory=dict)
+    last_waits: Mapping[int, LastWait] = field(default_factory=dict)
+    coverage: WindowCoverage | None = None
+    parked: ParkedAtEnd | None = None
+    standing: StandingGoroutines | None = None
+    unread: Exception | None = None
+    hanging: Mapping[GoroutineState, tuple[int, int, int]] = field(default_factory=dict)
+    """See LookedDelays.hanging."""
+    idle: Mapping[tuple[int, ...], IdleBehaviour] = field(default_factory=dict)
+    """Goroutines that are idle by behaviour, by the return addresses of their stacks."""
+
+
+def report(
+    found: WaitSums, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+) -> None:
+    """Add the profiles of `found.kinds`, and with --by-lock the locks."""
+    _WaitReporter(found, go, translator, builder).report()
+
+
+class _WaitReporter:
+    def __init__(
+        self,
+        found: WaitSums,
+        go: GoTarget,
+        translator: StackTranslator,
+        builder: ReportBuilder,
+    ) -> None:
+        self._found = found
+        self._go = go
+        self._translator = translator
+        self._builder = builder
+
+    def report(self) -> None:
+        found, options = self._found, self._builder.options
+        self._builder.report.coverage = found.coverage
+        self._builder.report.records_waits = True
+        waiting = self._open_waits()
+        table = self._lock_table([each.total for each in waiting])
+
+        def labels(total: StackTotal) -> tuple[Label, ...]:
+            of_lock = table.labels(total.sema) if table and options["lock_labels"] else ()
+            return chosen(total.labels, options.labels) + of_lock
+
+        for kind in (kind for kind in found.kinds if kind is not OPEN):
+            totals = [(total, labels(total)) for total in found.totals if total.kind == kind.name]
+            self._add(kind, totals, f"{kind.title} profile")
+        if OPEN in found.kinds:
+            totals = [(each.total, each.labels + labels(each.total)) for each in waiting]
+            self._add(OPEN, totals, "waits still open at the end")
+
+    def _open_waits(self) -> list[OpenWait]:
+        found, recording = self._found, self._builder.recording
+        if found.parked is None:
+            return []
+        if found.standing:
+            waits = standing_waits(found.parked, found.standing, recording.started_ns)
+        else:
+            waits = open_waits(
+                found.parked,
+                found.last_waits,
+                recording.started_ns,
+                all_known=not any(loss.name == "waits_full" for loss in recording.losses),
+            )
+        if {BLOCK, WAKERS} & set(found.kinds):
+            return waits
+        return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
+
+    def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
+        """The locks, if the options ask for them and we can find them."""
+        found, options = self._found, self._builder.options
+        if not (options["by_lock"] or options["lock_labels"]):
+            return None
+        try:
+            totals = [total for total in found.totals if total.waker is None]
+            table = LockTable(self._go, self._translator, totals, found.holds, waiting)
+            locks = table.locks() if options["by_lock"] else []
+            for total in found.totals:
+                table.labels(total.sema)  # finds the names, or fails
+        except Exception as error:  # any error: keep the profiles without locks
+            self._builder.fail(error)
+            return None
+        if options["by_lock"]:
+            self._builder.report.locks = locks
+        return table
+
+    def _add(
+        self,
+        kind: ProfileKind,
+        totals: Sequence[tuple[StackTotal, tuple[Label, ...]]],
+        title: str,
+    ) -> None:
+        found, builder, recording = self._found, self._builder, self._builder.recording
+        if found.coverage and found.coverage.windows > 1 and not found.coverage.looks:
+            factor = found.coverage.factor
+            totals = [
+                (replace(total, delay_variance=factor * total.delay_variance), labels)
+                for total, labels in totals
+            ]
+        samples, cut, spread, failure, given_up = wait_samples(
+            self._translator, totals, found.idle if kind is not MUTEX else {}
+        )
+        builder.note_given_up(kind.events, given_up, sum(total.count for total, _ in totals))
+        if failure:
+            builder.fail(failure)
+        remarks = [_OF_RUNTIME_LOCKS] if kind is MUTEX and self._go.runtime_locks else []
+        if kind is OPEN and found.standing:
+            remarks.append(str(found.standing))
+        if kind is WAKERS and found.coverage and found.coverage.looks:
+            remarks.append(_SPLIT)
+        missing = []
+        if found.unread:
+            missing.append(f"open waits are missing: {printable(in_one_line(str(found.unread)))}")
+        account = replace(
+            builder.account(kind, title, remarks, missing),
+            coverage=None if kind.is_moment else found.coverage,
+            spread=spread,
+            counted={_CUT_BY_GO: cut},
+            idle=idle_comments(kind.name, samples),
+        )
+        profile = kind.make_profile(
+            samples,
+            self._go.mappings,
+            time_ns=recording.started_unix_ns,
+            duration_ns=account.length_ns,
+        )
+        builder.add(profile, account)
