@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from unittest import mock
 
@@ -111,3 +111,35 @@ def test_where_samples_take_long_there_are_fewer(list_s: float, samples: int) ->
     assert found.looks == samples
     stood = {each.goid for each in found.goroutines if each.stood_ns}
     assert facts(VERSION).goid("cond") in stood
+
+
+class RestlessMemory(ChangedBytes):
+    """Memory in which g.trackingSeq is another one at each read: some goroutines never rest."""
+
+    def __init__(self, places: Collection[int]) -> None:
+        super().__init__(image(VERSION).memory, {}, frozenset())
+        self._places, self._reads = places, 0
+
+    def up_to(self, address: int, size: int) -> bytes:
+        self._reads += 1
+        self._changes = dict.fromkeys(self._places, bytes([self._reads % 256]))
+        return super().up_to(address, size)
+
+
+def test_goroutines_that_never_rest_have_no_stacks() -> None:
+    ids = {facts(VERSION).goid(name) for name in MOVING}
+    with image(VERSION).opened() as go:
+        sequence = go.binary.layout.offset("g", "trackingSeq")
+        places = [each.address + sequence for each in readers.waits(go) if each.goid in ids]
+    with mock.patch("time.sleep"), image(VERSION).opened(RestlessMemory(places)) as go:
+        found = readers.goroutines(go)
+        causes = readers.causes(go)
+        text = readers.traceback(go)
+    assert found.moved == len(ids)
+    for each in found.goroutines:
+        assert (each.frames == ()) == (each.goid in ids), each
+        assert not each.stood_ns or each.goid not in ids
+    assert not causes.keys() & ids
+    blocks = {int(block.split(" ", 2)[1]): block for block in text.strip().split("\n\n")}
+    assert all(blocks[goid].count("\n") <= 3 for goid in ids)
+    assert blocks[facts(VERSION).goid("cond")].count("\n") > 3
