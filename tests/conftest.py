@@ -33,6 +33,9 @@ NOT_FAST = ("machine", "full")
 """Markers of tests in these folders that are not fast: see pyproject.toml."""
 
 
+_MACHINE_MODULE = "\npytestmark = pytest.mark.machine\n"
+
+
 def _folder(path: Path) -> str:
     """The folder of tests/ that a path is in, "" for what is in none."""
     tests = Path(__file__).parent
@@ -41,10 +44,13 @@ def _folder(path: Path) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the other folders where only fast tests run: their modules may need Go."""
-    if config.getoption("markexpr") == "fast" and _folder(collection_path) not in ("", *FAST):
+    """Leave out other folders and modules where only fast tests run: to import them may need Go."""
+    if config.getoption("markexpr") != "fast":
+        return None
+    if _folder(collection_path) not in ("", *FAST):
         return True
-    return None
+    is_module = collection_path.suffix == ".py"
+    return True if is_module and _MACHINE_MODULE in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -39,13 +39,18 @@ class Line:
     offset: int
     name: str
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether its pages are saved; the others are parts of files."""
+        return self.is_writable or self.name == "[vdso]"
+
 
 def lines_of(maps: bytes) -> list[Line]:
     """The lines of /proc/PID/maps that can be read, without what the kernel itself maps."""
     found = []
     for text in maps.decode().splitlines():
         match = _MAPS_LINE.fullmatch(text)
-        if match and not match[6].startswith(("[v", "[uprobes")):
+        if match and not match[6].startswith(("[vvar", "[vsyscall", "[uprobes")):
             start, limit, offset = (int(match[at], 16) for at in (1, 2, 5))
             found.append(Line(start, limit, match[4] == "w", offset, match[6]))
     return found
@@ -109,7 +114,7 @@ class Image:
         """All memory: what was saved, zeros where writable memory was not, and mapped code."""
         parts, zeros, gaps = list(self.pages), [], []
         for line in lines_of(self.files["maps"]):
-            if line.is_writable:
+            if line.is_saved:
                 zeros += _between(self.pages, line.start, line.limit)
                 continue
             shift = line.start - line.offset

@@ -22,7 +22,7 @@ from ebpfprof.goruntime.samples.state_sums import StateTotals
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.timers import TimerReader
 from ebpfprof.goruntime.waits.wait_causes import CauseReader, WaitCause
-from ebpfprof.goruntime.waits.watch import GoroutineWatch
+from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.goroutines import GoroutineDump
@@ -63,16 +63,22 @@ def waits(go: GoTarget) -> list[Any]:
     """The goroutines in waits that the block profile has."""
     with ParkedScanner(go, has_labels=True) as scanner:
         found = list(scanner.parked().values())
-        scanner.times_run()
     parked_goroutines(go, has_labels=True)
     return found
 
 
-def watched(go: GoTarget) -> None:
+def times_run(go: GoTarget) -> int:
+    """How often goroutines ran, divided by eight."""
+    with ParkedScanner(go, has_labels=False) as scanner:
+        return scanner.times_run()
+
+
+def watched(go: GoTarget) -> WatchedGoroutines:
     """What GoroutineWatch makes of it."""
     with GoroutineWatch(go) as watch:
         watch.sample(interval_s=0, full_every_s=0)
         watch.sample(interval_s=0, full_every_s=0)
+        return watch.found
 
 
 def memory(go: GoTarget) -> MemoryParts:
@@ -135,8 +141,8 @@ def lock_names(go: GoTarget) -> None:
 READERS: Final[dict[str, Callable[[GoTarget], object]]] = {
     each.__name__: each
     for each in (
-        *(traceback, goroutines, sampled, waits, watched, memory, live_memory, allocations),
-        *(threads, timers, causes, lock_names),
+        *(traceback, goroutines, sampled, waits, times_run, watched, memory, live_memory),
+        *(allocations, threads, timers, causes, lock_names),
     )
 }
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ from symbolizer.go.pclntab import find_pclntab
 from tests.images.image import FOLDER, Image, lines_of, not_zero
 from tests.images.pages import ChangedBytes, Part, SavedBytes, joined
 from tests.images.readers import READERS, opened, traceback
-from tests.images.target import SEARCH_BYTES, SavedTarget
+from tests.images.target import SEARCH_BYTES, SavedTarget, Shown
 from tests.toolchains import Toolchain, ToolchainError, toolchain, toolchains
 
 _PROGRAM: Final = Path(__file__).parent / "waits"
@@ -60,7 +60,7 @@ def _running(program: Path) -> Iterator[tuple[int, str]]:
     assert process.stdout
     try:
         said = ""
-        while not said.endswith("\nready\n"):
+        while not (said.rpartition("\n")[0].rpartition("\n")[2].startswith("ready")):
             line = process.stdout.readline()
             if not line:
                 raise ToolchainError(f"{program} ended: {said}")
@@ -78,7 +78,7 @@ def _memory(pid: int) -> list[Part]:
     maps = Path(f"/proc/{pid}/maps").read_bytes()
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         for line in lines_of(maps):
-            if line.is_writable:
+            if line.is_saved:
                 data = os.pread(file.fileno(), line.limit - line.start, line.start)
                 found += not_zero(line.start, data)
     return found
@@ -186,48 +186,46 @@ def _build(tools: Toolchain, folder: Path) -> Path:
     return program
 
 
-def _record(tools: Toolchain) -> Image:
-    with tempfile.TemporaryDirectory() as folder:
-        program = _build(tools, Path(folder))
-        with _running(program) as (pid, said):
-            pages, files = _steady(pid)
-            moment_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            links = {
-                f"fd/{path.name}": os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()
-            }
-        data = program.read_bytes()
-        name = "/usr/bin/waits"
-        files["maps"] = files["maps"].replace(str(program).encode(), name.encode())
-    return Image(
-        *(tools.version, name, moment_ns, said, files, links, len(data), pages),
-        [(0, data)],
-    )
+def photographed(program: Path, name: str, version: str) -> Image:
+    """What the kernel shows of the program once it stands still; all of its file.
+
+    The image calls the file `name`.
+    """
+    with _running(program) as (pid, said):
+        pages, files = _steady(pid)
+        moment_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        links = {f"fd/{path.name}": os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    data = program.read_bytes()
+    files["maps"] = files["maps"].replace(str(program).encode(), name.encode())
+    return Image(version, name, moment_ns, said, files, links, len(data), pages, [(0, data)])
 
 
-def _reduced(whole: Image) -> Image:
-    """The same with only what readers want of the executable."""
+def reduced(whole: Image, read: Callable[[Shown], object]) -> Image:
+    """The same with only what `read` wants of the executable. Both give it the same answers."""
     file = _NotedFile(whole.parts[0][1])
     shown = replace(whole.shown(_NotedMemory(whole, file)), file=file)
-    with (
-        mock.patch.object(table, "_BLOCK_BYTES", _READER_BLOCK_BYTES),
-        opened(SavedTarget(shown)) as go,
-    ):
-        text = traceback(go)
+    with mock.patch.object(table, "_BLOCK_BYTES", _READER_BLOCK_BYTES):
+        answer = read(shown)
+    found = replace(whole, parts=file.wanted())
+    assert read(found.shown()) == answer
+    return found
+
+
+def _read(shown: Shown) -> str:
+    with opened(SavedTarget(shown)) as go:
         for read in READERS.values():
             read(go)
-    reduced = replace(whole, parts=file.wanted())
-    with opened(SavedTarget(reduced.shown())) as go:
-        assert traceback(go) == text
-        for read in READERS.values():
-            read(go)
-    return reduced
+        return traceback(go)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Record the versions; print the size of each image in bytes."""
     for minor in arguments or toolchains():
-        path = FOLDER / f"{minor}.xz"
-        _reduced(_record(toolchain(minor))).save(path)
+        path, tools = FOLDER / f"{minor}.xz", toolchain(minor)
+        with tempfile.TemporaryDirectory() as folder:
+            program = _build(tools, Path(folder))
+            whole = photographed(program, "/usr/bin/waits", tools.version)
+        reduced(whole, _read).save(path)
         print(minor, path.stat().st_size)
     return 0
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ebpfprof.process.descriptors import Descriptors
+from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.pages import Pages
-from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.process.process import MapsLine, Target, TargetEnd
 from ebpfprof.process.threads import Threads
 from symbolizer import ElfFile
 from symbolizer.allowance import Allowance
@@ -42,6 +44,8 @@ class SavedTarget(Target):
 
     def __init__(self, shown: Shown) -> None:
         self.pid = NO_PID
+        self.files = FileOpener()
+        self.exe_fd = os.memfd_create("executable")  # stands for it; open_elf() has its bytes
         self.held = ExitStack()
         self.allowance = Allowance()
         self.exe_name = shown.name
@@ -54,6 +58,15 @@ class SavedTarget(Target):
 
     def ending(self) -> TargetEnd | None:
         return None
+
+    def executable_lines(self) -> tuple[MapsLine, ...]:
+        status = os.fstat(self.exe_fd)
+        return tuple(
+            replace(line, device=status.st_dev, inode=status.st_ino)
+            if line.path == self.exe_name
+            else line
+            for line in super().executable_lines()
+        )
 
     def open_elf(self) -> ElfFile:
         return ElfFile(SavedFile(self._shown.file, self._shown.file_size), self.allowance)
@@ -72,6 +85,12 @@ class SavedTarget(Target):
 
     def clock_ahead_ns(self) -> int | None:
         return self._ahead_ns
+
+    def pid_namespace(self) -> tuple[int, int]:
+        return 4, 0xEFFF_FFFC  # include/linux/proc_ns.h, PROC_PID_INIT_INO
+
+    def innermost_pid(self) -> int:
+        return self.pid
 
     def _read(self, name: str) -> bytes:
         return self._shown.files.read(name)

@@ -192,3 +192,20 @@ def test_how_long_they_wait_is_known(version: str) -> None:
     # The runtime notes it at a collection, and the program asked for two.
     for name, each in named(version).items():
         assert 0 < each.waited_ns < MINUTE_NS, name
+
+
+@every_version
+def test_a_watch_counts_its_goroutines_and_samples(version: str) -> None:
+    with image(version).opened() as go:
+        found = readers.watched(go)
+    assert found.goroutines == facts(version).number("goroutines")
+    assert (found.samples, found.beyond) == (1, 0)  # the second was not due
+    assert found.hanging == ()  # nobody waits for long
+
+
+@every_version
+def test_how_often_goroutines_ran_is_known(version: str) -> None:
+    with image(version).opened() as go:
+        count = readers.times_run(go)
+    # Each of them ran, and main polled until they waited.
+    assert facts(version).number("goroutines") / 8 < count < 100_000

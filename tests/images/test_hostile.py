@@ -70,7 +70,7 @@ def lies(version: str, reader: str, seed: int) -> ChangedBytes:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@settings(max_examples=40, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=20, derandomize=True, phases=[Phase.generate])
 @given(version=st.sampled_from(VERSIONS), seed=st.integers(0, 1 << 32))
 def test_lies_end_in_an_answer_or_a_typed_error(reader: str, version: str, seed: int) -> None:
     memory = lies(version, reader, seed)

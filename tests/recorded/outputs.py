@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
+from tests.images.target import Shown
 from tests.recorded import pipeline
 from tests.recorded.program import DATA
 from tests.recorded.saved import Saved
@@ -34,12 +34,12 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 EVERY: Final = tuple(f"{recording}.{name}" for recording, names in NAMES.items() for name in names)
 
 
-def all_outputs(program: Path) -> dict[str, bytes]:
+def all_outputs(shown: Shown) -> dict[str, bytes]:
     """What comes out of all recordings now, by names of EVERY."""
     return {
         f"{recording}.{name}": text
         for recording in NAMES
-        for name, text in pipeline.replayed(program, Saved.load(recording)).items()
+        for name, text in pipeline.replayed(shown, Saved.load(recording)).items()
     }
 
 

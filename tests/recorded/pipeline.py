@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
@@ -45,8 +44,8 @@ from ebpfprof.profilers.waits.rows import (
     WaitsConfig,
 )
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
+from tests.images.target import SavedTarget, Shown
 from tests.recorded.saved import END, Saved, SavedProgram
-from tests.targets_run import Target as RunningTarget
 
 MIDDLE: Final = "middle"
 BEGIN: Final = "begin"
@@ -55,9 +54,9 @@ _PROCESS: Final = re.compile(r"process \d+ \([^,)]+")
 _VERSION: Final = re.compile(r"^ebpfprof \S+:")
 
 
-def replayed(program: Path, saved: Saved) -> dict[str, bytes]:
-    """All outputs of a recording, by name. `program` is started, and does nothing."""
-    with _opened(program, saved) as replay:
+def replayed(shown: Shown, saved: Saved) -> dict[str, bytes]:
+    """All outputs of a recording, by name; `shown` is the recorded program, which does nothing."""
+    with _opened(shown, saved) as replay:
         return replay.outputs()
 
 
@@ -125,10 +124,9 @@ def _steady(profile: Profile, program: str) -> Profile:
 
 
 @contextmanager
-def _opened(program: Path, saved: Saved) -> Iterator[_Replay]:
+def _opened(shown: Shown, saved: Saved) -> Iterator[_Replay]:
     with ExitStack() as held:
-        process = held.enter_context(RunningTarget.start(program))
-        target = held.enter_context(Target(process.pid))
+        target = held.enter_context(SavedTarget(shown))
         inspected = inspect_program(target)
         held.callback(inspected.close)
         yield _Replay(target, go_target(target, inspected), held, saved)

@@ -12,6 +12,8 @@ from tests.toolchains import WHEEL_VERSIONS, minor_of, toolchain
 SOURCE: Final = Path(__file__).parent / "program"
 DATA: Final = Path(__file__).parent / "data"
 GO_VERSION: Final = WHEEL_VERSIONS[-1]
+PROGRAM: Final = DATA / "program.xz"
+"""An image (tests/images) of the program, with what the outputs need of its file."""
 _DIGEST: Final = DATA / "program.sha256"
 _ANEW: Final = (
     "The recorded inputs hold addresses of another program than this one. If tests/recorded/program"

@@ -2,6 +2,7 @@
 
     python -m tests.recorded.record            records all again, as root: inputs and outputs
     python -m tests.recorded.record --golden   makes the outputs again from the recorded inputs
+    python -m tests.recorded.record --program  saves the program again, if other parts are needed
 
 What is made belongs to the code of that moment: use it only when a difference is wanted.
 """
@@ -40,8 +41,10 @@ from ebpfprof.profilers.waits.wait_profiles import WaitSums
 from ebpfprof.recording import session as session_module
 from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.recording.session import Session
+from tests.images.image import Image
+from tests.images.record import photographed, reduced
 from tests.recorded import outputs, pipeline
-from tests.recorded.program import DATA, build, keep_digest
+from tests.recorded.program import DATA, GO_VERSION, PROGRAM, build, keep_digest, require_recorded
 from tests.recorded.saved import END, Maps, Rows, Saved
 from tests.targets_run import Target
 
@@ -287,7 +290,8 @@ def _recorded(program: Path, name: str) -> Saved:
             continue
         wanted = pipeline.outputs_of(report, path)
         saved.save(name, program.parent)
-        found = pipeline.replayed(program, Saved.load(name, program.parent))
+        shown = photographed(program, path, GO_VERSION).shown()
+        found = pipeline.replayed(shown, Saved.load(name, program.parent))
         differences = [outputs.difference(each, wanted[each], found[each]) for each in wanted]
         if any(differences):
             raise AssertionError("\n\n".join(filter(None, differences)))
@@ -308,18 +312,28 @@ def _labels(labels: Iterable[Label]) -> list[list[str]]:
     return [[each.key, str(each.value)] for each in labels]
 
 
-def _make_golden(program: Path) -> None:
+def _keep_program(program: Path) -> None:
+    """Save what the outputs need of the program, so that nobody has to build it for them."""
+    whole = photographed(program, "/recorded/program", GO_VERSION)
+    reduced(whole, outputs.all_outputs).save(PROGRAM)
+
+
+def _make_golden() -> None:
+    shown = Image.load(PROGRAM).shown()
     shutil.rmtree(outputs.GOLDEN, ignore_errors=True)
     outputs.GOLDEN.mkdir()
-    for name, output in outputs.all_outputs(program).items():
+    for name, output in outputs.all_outputs(shown).items():
         (outputs.GOLDEN / name).write_bytes(output)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line. Returns the exit status."""
-    if list(arguments) not in ([], ["--golden"]):
+    if list(arguments) not in ([], ["--golden"], ["--program"]):
         print(__doc__, file=sys.stderr)
         return 2
+    if arguments == ["--golden"]:
+        _make_golden()
+        return 0
     with tempfile.TemporaryDirectory() as scratch:
         program = build(Path(scratch).resolve())
         if not arguments:
@@ -329,7 +343,10 @@ def main(arguments: Sequence[str]) -> int:
             for name, saved in recorded.items():
                 saved.save(name)
             keep_digest(program)
-        _make_golden(program)
+        require_recorded(program)
+        _keep_program(program)
+    if not arguments:
+        _make_golden()
     return 0
 
 

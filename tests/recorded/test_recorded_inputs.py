@@ -1,7 +1,7 @@
 """Outputs of recorded inputs: byte for byte as in the golden files.
 
 The kernel's maps were saved once (tests/recorded/record.py). Here they go through all of the code
-behind the kernel, beside a process of the very program that was recorded.
+behind the kernel, with an image of the very program that was recorded.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.images.image import Image
 from tests.recorded import outputs
-from tests.recorded.program import build, digest, require_recorded
-
-pytestmark = pytest.mark.machine
+from tests.recorded.program import PROGRAM, build, digest, require_recorded
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +22,16 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(program: Path) -> Mapping[str, bytes]:
-    require_recorded(program)
-    return outputs.all_outputs(program)
+def found() -> Mapping[str, bytes]:
+    return outputs.all_outputs(Image.load(PROGRAM).shown())
 
 
+@pytest.mark.machine
 def test_the_program_is_the_recorded_one(program: Path) -> None:
     require_recorded(program)
 
 
+@pytest.mark.machine
 def test_the_program_has_the_same_bytes_wherever_it_is_built(program: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "größe of another checkout"
     elsewhere.mkdir()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.machine
+
 ROOT = Path(__file__).parents[3]
 # What is not needed takes half of the time.
 PLUGINS = "-p no:hypothesispytest -p no:anyio -p tests.conftest"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[3]
 PARTS = ("ebpfprof", "symbolizer", "bpf", "docs")
 FILES = ("LICENSE", "README.md", "pyproject.toml")
