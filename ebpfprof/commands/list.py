@@ -1,4 +1,4 @@
-"""`ebpfprof list`: the Go processes here, and whether they can be profiled."""
+"""`ebpfprof list`: the running Go processes, and whether they can be profiled."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import click
 from ebpfprof.commands.shared_options import json_option
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
 from ebpfprof.commands.verb import Verb
+from ebpfprof.console.columns import GAP, Line, TextColumn, aligned, beginning, cells_of
 from ebpfprof.console.text import listed, printable, quantity
 
 if TYPE_CHECKING:
@@ -27,13 +28,11 @@ _MIN_COMMAND = 16
 _MAX_NAME = 24
 _MAX_USER = 16
 _MAX_CONTAINER = 20
-_GAP = 2
 _NUMBERS = ("PID", "CPU", "Memory", "Goroutines")
 _MOST_READING_S = 3.0  # for all processes together
 _ALL, _NONE = "all", "none"
 _COLORS = {_ALL: "green", _NONE: "red"}
 _COLOR_OF_SOME = "yellow"
-_WIDEST = 4096
 
 
 @click.command("list", cls=Verb)
@@ -68,7 +67,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     from ebpfprof.recording.drop_privileges import give_up_before_looking
     from ebpfprof.system.pid_namespace import sees_whole_machine
 
-    missing = missing_capabilities()  # before we give up what listing does not need
+    missing = missing_capabilities()  # before dropping what listing does not need
     give_up_before_looking()
     with ProcessTable() as processes:
         survey = processes.survey()
@@ -103,9 +102,9 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a process uses, None where that is not known.
+    """The resources of a process, None if unknown.
 
-    `cpu` is a part of one processor, `memory_bytes` what is resident, `goroutines` their number.
+    `cpu` is a share of one processor, `memory_bytes` the resident set, `goroutines` their number.
     """
 
     cpu: float | None = None
@@ -117,7 +116,7 @@ UNKNOWN_LOAD: Final = Load()
 
 
 def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
-    """What processes use now, by pid, without those that have ended."""
+    """The resources that processes use now, by pid, without those that have ended."""
     from ebpfprof.discovery.usage import UsageMeter
 
     if not processes:
@@ -131,22 +130,19 @@ def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
 
 
 def goroutine_counts(processes: Sequence[GoProcess]) -> dict[int, int]:
-    """The number of goroutines by pid, where it can be read.
-
-    Those whose turn does not come within _MOST_READING_S are left out.
-    """
+    """The number of goroutines by pid, if it can be read within _MOST_READING_S in total."""
     from ebpfprof.errors import EbpfprofError
     from ebpfprof.server.goroutines import count
     from symbolizer import SymbolizerError
 
-    found = {}
+    counts = {}
     until_s = time.monotonic() + _MOST_READING_S
     for process in processes:
         if not process.supported or time.monotonic() > until_s:
             continue
         with suppress(EbpfprofError, SymbolizerError):  # without rights, or it has ended
-            found[process.pid] = count(process.pid)
-    return found
+            counts[process.pid] = count(process.pid)
+    return counts
 
 
 def render(
@@ -156,19 +152,13 @@ def render(
     color: bool,
     load: Mapping[int, Load] | None = None,
 ) -> str:
-    """The table, cut to `width` columns; as wide as it takes if that is None. `load` is by pid.
+    """The table, cut to `width` columns; None: without a limit. `load` is by pid.
 
-    Where that leaves too little of the commands, columns are left out, and then the commands; never
+    If that leaves too little room for commands, columns are omitted, and then the commands; never
     the pids and the names.
     """
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    from ebpfprof.export.tables.columns import rendered
-
     loads = [(load or {}).get(process.pid, UNKNOWN_LOAD) for process in processes]
-    columns = {
+    texts = {
         "PID": [str(process.pid) for process in processes],
         "Name": [_cut(printable(process.name), _MAX_NAME) for process in processes],
         "CPU": list(map(_cpu, loads)),
@@ -180,45 +170,32 @@ def render(
         "Container": [_container(process) for process in processes],
         "Profiles": [_supported(process) for process in processes],
     }
-    columns = {
-        name: [printable(cell) for cell in cells] for name, cells in columns.items() if any(cells)
-    }
+    texts = {name: list(map(printable, cells)) for name, cells in texts.items() if any(cells)}
     room = _MAX_COMMAND
     for name in ("", "Container", "Build", "User", "Go", "Memory", "Goroutines", "CPU"):
-        columns.pop(name, None)
+        texts.pop(name, None)
         if width is not None:
-            taken = (max(map(cell_len, (name, *cells))) for name, cells in columns.items())
-            room = min(_MAX_COMMAND, width - sum(taken) - _GAP * len(columns))
+            taken = (max(map(cells_of, (name, *cells))) for name, cells in texts.items())
+            room = min(_MAX_COMMAND, width - sum(taken) - GAP * len(texts))
         if room >= _MIN_COMMAND:
             break
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-    has_commands = room >= _MIN_COMMAND
-    if has_commands:
-        table.add_column("Command", no_wrap=True)
-    for cells, process in zip(zip(*columns.values(), strict=True), processes, strict=True):
-        command = printable(process.command or f"[{process.name}]")
-        # As Text: in a str, rich would take [...] for markup.
-        row = [
-            Text(cell, style=_COLORS.get(cell, _COLOR_OF_SOME) if name == "Profiles" else "")
-            for name, cell in zip(columns, cells, strict=True)
+    if room >= _MIN_COMMAND:
+        commands = (printable(process.command or f"[{process.name}]") for process in processes)
+        texts["Command"] = [_cut(command, room) for command in commands]
+    columns = [TextColumn(name, name in _NUMBERS) for name in texts]
+    rows = [
+        [
+            [Line(text, _COLORS.get(text, _COLOR_OF_SOME) if name == "Profiles" else "")]
+            for name, text in zip(texts, row, strict=True)
         ]
-        table.add_row(*row, *([Text(_cut(command, room))] if has_commands else []))
-    return rendered(table, width=width or _WIDEST, color=color)
+        for row in zip(*texts.values(), strict=True)
+    ]
+    return aligned(columns, rows, color=color)
 
 
 def _cut(text: str, room: int) -> str:
     """The beginning of `text`, in `room` columns of a terminal."""
-    from rich.cells import cell_len
-
-    text = text[:_MAX_COMMAND]
-    if cell_len(text) <= room:
-        return text
-    end = min(len(text), room)
-    while end > 0 and cell_len(text[:end]) > room - 3:
-        end -= 1
-    return text[:end] + "..."
+    return beginning(text[:_MAX_COMMAND], room)
 
 
 def _cpu(load: Load) -> str:
@@ -249,7 +226,7 @@ def _container(process: GoProcess) -> str:
 
 
 def _supported(process: GoProcess) -> str:
-    """The profiles that it can have."""
+    """The profiles that a process can have."""
     if process.supported:
         return _ALL
     is_any = not process.is_go or process.is_unknown_version
@@ -264,7 +241,7 @@ def _kinds_of_any_program() -> tuple[ProfileKind, ...]:
 
 
 def _notes(processes: Sequence[GoProcess]) -> list[str]:
-    """Why some can't have all profiles, each reason once, in sentences."""
+    """Sentences why some processes can't have all profiles, each reason once."""
     pids: dict[str, list[int]] = {}
     for process in processes:
         if process.is_go and not process.supported:
@@ -273,14 +250,14 @@ def _notes(processes: Sequence[GoProcess]) -> list[str]:
     if any(process.is_go and process.is_unknown_version for process in processes):
         names = ",".join(kind.name for kind in _kinds_of_any_program())
         notes.append(
-            f"A program of any version can be recorded with --profile {names}; --allow-unknown-go "
-            "reads a version that is newer than the known ones as the newest of them."
+            f"--profile {names} records a program of any version; --allow-unknown-go reads a newer "
+            "version than the known ones like the newest known one."
         )
     if any(not process.is_go for process in processes):
         titles = [kind.title for kind in _kinds_of_any_program()]
         profiles = f"{listed(titles)} {'profile' if len(titles) == 1 else 'profiles'}"
         notes.append(
-            f"Other programs can only have the {profiles}: choose them by --pid or --name."
+            f"Other programs can only have the {profiles}: select them with --pid or --name."
         )
     return ["", *notes] if notes else []
 

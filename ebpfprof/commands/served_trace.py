@@ -1,8 +1,8 @@
-"""What `serve` starts for an execution trace: a process of its own, without defaults from files.
+"""The child process of `serve` that records an execution trace, without defaults from files.
 
-Its parent, at the other end of stdin, says what to record: the last seconds, which the parent asks
-for (ebpfprof.tracing.flight_recorder), or the next ones. No user starts it: help, docs and
-completion leave it out.
+Its parent sends what to record over stdin: the last seconds, which the parent requests
+(ebpfprof.tracing.flight_recorder), or the next ones. Users do not start it: help, docs and
+completion omit it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from ebpfprof.system.channel import Channel
+    from ebpfprof.system.channel import MessageChannel
 
 NAME: Final = "served-trace"
 _STDIN: Final = 0
 _USUAL_BYTES: Final = 64 << 20
 _KEPT_BYTES: Final = 32 << 20
-"""For the events of the last seconds. There may be several such processes: see server.traces."""
+"""For the events of the last seconds. Several such processes may run: see server.traces."""
 
 
 @click.command(NAME, hidden=True)
 def command() -> None:
     """Record a trace for the parent."""
     from ebpfprof.system import signals
-    from ebpfprof.system.channel import Channel, ChannelError, failure
+    from ebpfprof.system.channel import ChannelError, MessageChannel, failure
     from ebpfprof.system.heap import give_back_large_blocks
 
     signals.ignore()  # the end of its parent, or what that sends, ends it
     give_back_large_blocks()
-    with Channel.to_parent(_STDIN) as channel, suppress(ChannelError):  # its parent has ended
+    with (
+        MessageChannel.to_parent(_STDIN) as channel,
+        suppress(ChannelError),
+    ):  # its parent has ended
         try:
             _record(channel, **channel.receive().message)
         except ChannelError:
@@ -41,7 +44,7 @@ def command() -> None:
 
 
 def _record(
-    channel: Channel,
+    channel: MessageChannel,
     *,
     pid: int,
     max_overhead: float,
@@ -52,7 +55,7 @@ def _record(
 ) -> None:
     """With `last_s`, keep the last seconds; else record the next ones, and send the trace."""
     from ebpfprof.commands.tracing import warnings_of
-    from ebpfprof.export.timelines.formats import FORMATS
+    from ebpfprof.export.formats import FORMATS, TIMELINES
     from ebpfprof.goruntime.process import inspect
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.process.process import Target
@@ -71,7 +74,7 @@ def _record(
         held.callback(go.binary.elf.close)
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()
-        encoders = {name: each.encode for name, each in FORMATS.items()}
+        encoders = {name: FORMATS[name].encode_timeline for name in TIMELINES}
         if last_s is None:
             send_next(recorder, duration_s, encoders[format_name], warnings_of(go), channel)
         else:

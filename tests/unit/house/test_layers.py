@@ -35,9 +35,9 @@ ROOMS = {
     "profilers.waits": "profilers profilers.registry goruntime.samples goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime overhead process kernel profile console system",
     "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime.samples "
-    "goruntime overhead kernel profile",
+    "overhead kernel profile",
     "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime.goroutines "
-    "goruntime kernel profile",
+    "goruntime profile",
     "profilers.goroutines": "profilers profilers.registry goruntime.goroutines goruntime kernel "
     "profile",
     "profilers.heap": "profilers profilers.registry goruntime.heap goruntime overhead process "
