@@ -50,7 +50,7 @@ def kinds_to_choose() -> tuple[ProfileKind, ...]:
 
 def kinds_of_any_program() -> tuple[ProfileKind, ...]:
     """The kinds that --profile offers and that need no Go program."""
-    return tuple(kind for kind in kinds_to_choose() if not kind.needs_go)
+    return tuple(kind for kind in kinds_to_choose() if not kind.loader.needs_go)
 
 
 def kind_named(name: str) -> ProfileKind:

@@ -202,8 +202,11 @@ class LiveSession(Closing):
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""
         with self._lock:
-            if any(each.is_recording for each in self._targets.values()):
+            recorded = [each for each in self._targets.values() if each.is_recording]
+            if recorded:
                 self.profilers.poll()
+            for each in recorded:
+                each.recordings.poll()
 
     def notice_endings(self) -> None:
         """Check which processes have ended, and stop recording them."""
