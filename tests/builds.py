@@ -48,8 +48,18 @@ def builds(*chosen: tuple[str, str]) -> Sequence[ParameterSet]:
     The gate has one of the newest version, the plain one if it is there.
     """
     chosen = chosen or BUILDS
-    kept = max(chosen, key=lambda build: (MINORS.index(build[0]), build[1] == "plain"))
+    kept = _newest(chosen)
     return [_parameter(*build, in_gate=build == kept) for build in chosen]
+
+
+def pairs(*chosen: tuple[str, str]) -> Sequence[ParameterSet]:
+    """The same for a single parameter, a pair of version and mode."""
+    chosen = chosen or BUILDS
+    kept = _newest(chosen)
+    return [
+        pytest.param(build, id="-".join(build), marks=() if build == kept else pytest.mark.full)
+        for build in chosen
+    ]
 
 
 def versions(*chosen: str) -> Sequence[ParameterSet]:
@@ -58,5 +68,16 @@ def versions(*chosen: str) -> Sequence[ParameterSet]:
     return [_parameter(version, in_gate=version == chosen[-1]) for version in chosen]
 
 
-def _parameter(*values: str, in_gate: bool) -> ParameterSet:
+def _newest(chosen: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    return max(chosen, key=lambda build: (MINORS.index(build[0]), build[1] == "plain"))
+
+
+def in_full(*cases: object) -> Sequence[ParameterSet]:
+    """More cases for the full run: values, or tuples of them if a case has several."""
+    return [
+        _parameter(*(case if isinstance(case, tuple) else (case,)), in_gate=False) for case in cases
+    ]
+
+
+def _parameter(*values: object, in_gate: bool) -> ParameterSet:
     return pytest.param(*values, marks=() if in_gate else pytest.mark.full)

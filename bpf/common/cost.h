@@ -4,8 +4,8 @@
 
 /*
  * What our programs cost one target, by CPU. Reading the clock twice would be a good part of that,
- * so we time one run in many. Their number is a prime: with an even one, and two probes in turns,
- * it would always be the same probe. At first we time one run in few, for short recordings.
+ * so we time one run in many. The interval is a prime: with an even one and two alternating probes,
+ * it would always be the same probe. At first we time more runs, for short recordings.
  */
 #define TIMED_EVERY 61
 #define AT_FIRST_EVERY 5

@@ -118,7 +118,7 @@ BPF_HASH(chosen_labels, u64, u64, MAX_CHOSEN_LABELS);
 /* Several for each CPU: another program may interrupt one that reads labels. */
 BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
 
-/* The owner of a set: a target and, in the CPU profile, the turn of the rows, 0 or 1. */
+/* The owner of a set: a target and, in the CPU profile, the generation of the rows, 0 or 1. */
 static __always_inline u64 label_owner(u32 target_index, u64 turn) {
     return (u64)target_index << 1 | turn;
 }

@@ -42,13 +42,13 @@ struct process {
     u32 syscall_pc_offset;
     u32 labels_offset; /* of runtime.g.labels */
     u32 labels_in_slice;
-    u32 one_in; /* so many samples we record one, at random, which counts for all */
+    u32 one_in; /* record one in this many samples, at random, with that weight */
 };
 
 /*
- * Rows of samples belong to even or odd turns, by the last bit of their keys: user space empties
- * the rows of one turn while new ones belong to the next (ebpfprof/profilers/cpu/sample_table.py).
- * The same holds for their sets of labels.
+ * Rows of samples belong to one of two generations, by the last bit of their keys: user space
+ * removes the rows of one while new ones belong to the other
+ * (ebpfprof/profilers/cpu/sample_table.py). The same holds for their sets of labels.
  */
 struct turn {
     u64 is_odd;

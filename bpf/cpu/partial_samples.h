@@ -16,7 +16,7 @@
 /* Of a goroutine's stack that is larger: `missing` has no more bits. */
 #define HUGE_COPIES 64
 #define HUGE_COPY_BYTES 4096
-#define STACKS 3       /* a signal's handler, what it interrupted, and where that goes on */
+#define STACKS 3       /* a signal's handler, what it interrupted, and its caller */
 #define PAGE_SIZE 4096 /* BCC's macro for ring buffers needs it */
 
 struct sample {
@@ -88,7 +88,7 @@ static __always_inline u64 copy_start(u64 sp, u64 part_bytes) {
 }
 
 /*
- * Copies a stack from the stack pointer on. A new frame may lie on pages without a write so far:
+ * Copies a stack from the stack pointer on. A new frame may be on pages without a write so far:
  * they can't be read, but those of the callers can.
  */
 static __always_inline void copy_stack(struct copy *copy, u8 *to, u64 sp, int parts,
@@ -107,7 +107,7 @@ static __always_inline void copy_stack(struct copy *copy, u8 *to, u64 sp, int pa
 
 /*
  * Where the walk may go on outside of the copy that begins at sp; 0: nowhere. The stack of
- * a thread may lie just below that of its goroutine, so the distance alone does not decide.
+ * a thread may be just below that of its goroutine, so the distance alone does not decide.
  */
 static __always_inline u64 other_stack(u64 sp, const struct go_state *go) {
     bool is_on_other = is_on_other_stack(sp, go);

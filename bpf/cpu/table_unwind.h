@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * Unwinds a thread's user stack by rules, one for each byte of code (symbolizer/unwind/rules.py).
- * At an unknown rule it stops, and user space goes on from there with a copy of the stack
+ * At an unknown rule it stops, and user space continues from there with a copy of the stack
  * (ebpfprof/profilers/cpu/unwinder.py, which does the same as this file).
  */
 #ifndef EBPFPROF_TABLE_UNWIND_H
@@ -47,7 +47,7 @@ enum ending {
     TOO_DEEP,
     NO_RULE, /* the code has no rule for the caller */
     UNREADABLE,
-    ASTRAY, /* the caller's frame would not lie above */
+    ASTRAY, /* the caller's frame would not be above */
 };
 
 struct cursor {
@@ -113,7 +113,7 @@ static __always_inline bool go_on(struct cursor *at, struct go_state *go) {
     return false;
 }
 
-/* From a signal handler's frame to the interrupted code: struct ucontext lies at SP. */
+/* From a signal handler's frame to the interrupted code: struct ucontext is at SP. */
 #define UCONTEXT_STACK 16 /* uc_stack.ss_sp, and two words on, ss_size */
 #define UCONTEXT_BP 120
 #define UCONTEXT_SP 160
@@ -137,7 +137,7 @@ struct signal_stack {
 /*
  * The stack pointer of what a handler interrupted that runs on the stack for signals; 0: not known.
  * The kernel puts the frame at the end of that stack, below the vector registers, which take up to
- * some 11 KB (arch/x86/kernel/signal.c: get_sigframe, arch/x86/kernel/fpu/signal.c:
+ * about 11 KB (arch/x86/kernel/signal.c: get_sigframe, arch/x86/kernel/fpu/signal.c:
  * fpu__alloc_mathframe). We know its struct ucontext by the stack's bounds, which are in it. A
  * handler that interrupted another has its frame below, and is on the same stack.
  */

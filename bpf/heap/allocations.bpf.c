@@ -8,8 +8,8 @@
  * for itself. What was decided for one object says nothing of the next, so no pattern of a program
  * can fool the estimate, as it would if we took each n-th object, or one in each span.
  *
- * Of the sampled objects, those that a lower rate samples, too, are told to ebpfprof (born), which
- * looks whether they are still there after each garbage collection.
+ * Of the sampled objects, those that a lower rate samples, too, are reported to ebpfprof (born),
+ * which checks after each garbage collection whether they are still there.
  */
 #include "common/loss.h"
 #include "probes/fp_unwind.h"
@@ -44,11 +44,11 @@ BPF_ARRAY(gates, struct gate, MAX_SITES);
 /* The heap of a target. */
 struct heap {
     u64 sweepgen; /* address of runtime.mheap_.sweepgen */
-    u64 follows;  /* whether objects are to be told */
+    u64 follows;  /* whether objects are to be reported */
 };
 BPF_ARRAY(heaps, struct heap, MAX_TARGETS);
 
-/* How often objects are sampled and told, of CERTAIN; by size / 8, rounded up. */
+/* How often objects are sampled and reported, of CERTAIN; by size / 8, rounded up. */
 struct chance {
     u64 sampled;
     u64 told; /* at most as often */
@@ -62,7 +62,7 @@ struct born {
     u64 size_bytes;
     u32 target;
     u32 sweepgen;
-    u32 drawn; /* told if this is below the chance, so that fewer can be followed later */
+    u32 drawn; /* reported if this is below the chance, so that fewer can be followed later */
     u32 spare;
 };
 BPF_RINGBUF_OUTPUT(births, BIRTH_PAGES);

@@ -109,7 +109,7 @@ static __always_inline bool add_pc(struct walker *walker, u64 pc) {
 
 /*
  * The address of the caller's frame: the saved frame pointer, but in callbacks from C, below which
- * the goroutine's stack goes on at known distances (struct callback). One step at a time: each
+ * the goroutine's stack continues at known distances (struct callback). One step at a time: each
  * return address that Go puts there is a frame of its own.
  */
 static __always_inline u64 frame_below(const struct frame *frame, u64 bp,
@@ -183,7 +183,7 @@ static __always_inline bool bounds_known(struct walker *walker) {
 
 #if CROSSES_STACKS
 /*
- * Where the stack of a thread's g0 ends, that of the goroutine goes on which the thread runs:
+ * Where the stack of a thread's g0 ends, that of the goroutine which it runs continues:
  * runtime.systemstack keeps the frame pointer. Reads its bounds; false if there is none.
  */
 static __always_inline bool cross_stacks(struct walker *walker, const struct target *target) {

@@ -5,7 +5,7 @@
 #include "common/keys.h"
 
 /*
- * Where the stack goes on below a callback from C: distances in bytes from the frame pointer of
+ * Where the stack continues below a callback from C: distances in bytes from the frame pointer of
  * the function that runtime.cgocallback called (symbolizer/codeanalysis/cgo_callback.py). return_pc
  * is 0 in programs without callbacks.
  */

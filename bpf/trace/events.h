@@ -40,7 +40,7 @@ struct event {
     u64 goid;  /* of whom it happens to; 0: nobody; of THREAD_WAKE see in_interrupt() */
     u64 by;    /* goid of the goroutine that the thread runs; 0: none; of PARK see waited_for.h; of
                   THREAD_WAKE the tid of who wakes it */
-    u64 stack; /* key in stacks; 0: none; of THREAD_WAKE, with `more`, the name of who wakes it */
+    u64 stack; /* key in stacks; 0: none; of THREAD_WAKE, with `more`, the name of what wakes it */
     u64 more;  /* see more_of(); of THREAD_OFF in a system call its number, of the thread's */
     u32 tid;
     s32 p; /* id of the thread's P; NO_P: it has none */

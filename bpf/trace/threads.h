@@ -28,7 +28,7 @@
 struct stop {
     u64 goid;
     u64 stack;
-    u64 tick; /* tells the system calls of a thread apart */
+    u64 tick; /* distinguishes the system calls of a thread */
     s32 p;    /* of a thread in a system call the one that it had before */
     bool in_syscall;
 };

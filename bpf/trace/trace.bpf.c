@@ -4,9 +4,10 @@
  * kernel does with the threads of the process, at each of its context switches and wakes
  * (threads.h).
  *
- * All moments are recorded in the same way, so that there is one program. Who runs on a thread
- * needs no probe: each later event of the thread tells. Nor does a system call that blocks: the
- * kernel takes the processor from the thread, and its goroutine's status says what it is in.
+ * All moments are recorded in the same way, so that there is one program. Which goroutine
+ * runs on a thread needs no probe: each later event of the thread has it. Nor does a system call
+ * that blocks: the kernel takes the processor from the thread, and its goroutine's status says what
+ * it is in.
  */
 #include "common/loss.h"
 #include "probes/fp_unwind.h"

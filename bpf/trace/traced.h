@@ -15,7 +15,7 @@
 
 /* What a trace needs of the process besides struct target. */
 struct traced {
-    u32 tgid;             /* as the kernel numbers it; 0: its first moment or switch tells it */
+    u32 tgid;             /* as the kernel numbers it; 0: known from its first moment or switch */
     u32 own_tgid;         /* as its own pid namespace numbers it */
     u64 namespace_device; /* of that namespace */
     u64 namespace_inode;
@@ -38,7 +38,7 @@ struct traced {
     struct wait_layout waits;
     u32 syscall_pc_offset;
     u32 syscall_bp_offset; /* 0: before Go 1.23 */
-    u32 made_in_bx;        /* goschedImpl tells whether the goroutine was made to */
+    u32 made_in_bx;        /* for goschedImpl: whether the goroutine was made to */
 };
 BPF_ARRAY(traces, struct traced, 1);
 BPF_HASH(stacks, u64, struct stack, MAX_STACKS);

@@ -3,7 +3,7 @@
  * What a goroutine waits for from now on, as a word in the event of its park:
  *
  * - in runtime.semacquire1, the address of the semaphore, which its frame has;
- * - else what gopark was told to unlock (runtime.m.waitlock, Go 1.19 to 1.27): the lock in a
+ * - else what gopark unlocks (runtime.m.waitlock, Go 1.19 to 1.27): the lock in a
  *   channel or in the list of a sync.Cond, or nothing;
  * - of a file, rg or wg in its runtime.pollDesc. The high bits have pollDesc.fdseq, which another
  *   file in the same pollDesc gets another value of; before Go 1.21 rseq, which changes more often.
@@ -20,7 +20,7 @@
 
 /* Where to find that, in one version of Go. */
 struct wait_layout {
-    u64 semaphore_parks[SEMAPHORE_PARKS]; /* where semacquire1 goes on; 0: unused */
+    u64 semaphore_parks[SEMAPHORE_PARKS]; /* where semacquire1 continues; 0: unused */
     u32 wait_lock_offset;                 /* of runtime.m.waitlock */
     u32 file_reason;                      /* runtime.waitReason of waits for files */
     u32 read_g_offset;                    /* of runtime.pollDesc.rg */

@@ -14,7 +14,7 @@
  *
  * To record every event, we walk the stack before the goroutine parks: it is in this CPU's cache,
  * and no other thread moves it. With sampling, BLOCK_RATE_NS > 1, we walk it at the wake, when we
- * know whether to keep the event; and so we do for seeded goroutines (window.h).
+ * know whether to keep the event; and so we do for goroutines that waited before (window.h).
  */
 #include "common/loss.h"
 #include "waits/locks.h"
@@ -273,7 +273,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, struct added
         return NOT_TAKEN;
     if (WITH_WINDOWS && !wait && !is_inside(target, now_ns)) {
         struct wait none = {.state = OVER};
-        waits.insert(&key, &none); /* a seed of it comes too late */
+        waits.insert(&key, &none); /* a later seed has no effect */
     }
     if (!wait || !is_parked(wait, g, target, target_index))
         return NOT_TAKEN;

@@ -2,10 +2,10 @@
 /*
  * The window in which a target is recorded: from begin_ns to end_ns, which are 0 and the end of
  * time to record every event. A window within a recording needs the goroutines that wait when it
- * begins. So the profiler attaches the probes a moment earlier, and seeds the tables with waiting
- * goroutines (seed, in waits.bpf.c). An event before begin_ns counts as one at begin_ns, without
- * waiting time, and adds nothing. After end_ns no event changes the tables, so that they keep the
- * goroutines that waited then.
+ * begins. So the profiler attaches the probes a moment earlier, and puts waiting goroutines
+ * into the tables (seed, in waits.bpf.c). An event before begin_ns counts as one at begin_ns,
+ * without waiting time, and adds nothing. After end_ns no event changes the tables, so that they
+ * keep the goroutines that waited then.
  */
 #ifndef EBPFPROF_WINDOW_H
 #define EBPFPROF_WINDOW_H

@@ -1,4 +1,4 @@
-"""One agent on a machine: a lock in the folder for run-time files."""
+"""Allows one agent on a machine: a lock in the folder for run-time files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME: Final = "agent.lock"
 
 @contextmanager
 def only_agent() -> Iterator[None]:
-    """Hold the lock while the block runs; the kernel gives it up for an agent that is killed.
+    """Hold the lock while the block runs; the kernel releases it if the agent is killed.
 
     It is in $RUNTIME_DIRECTORY (systemd's RuntimeDirectory=), else in /run/ebpfprof. Raises
     EbpfprofError.
@@ -29,7 +29,7 @@ def only_agent() -> Iterator[None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise EbpfprofError(
-            f"The agent can't make its lock {printable(path)}: {error.strerror}. Run it as root, "
+            f"The agent can't create its lock {printable(path)}: {error.strerror}. Run it as root, "
             "or set RUNTIME_DIRECTORY to a folder of its user."
         ) from error
     try:
@@ -39,8 +39,8 @@ def only_agent() -> Iterator[None]:
             pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             holder = f", process {pid}," if pid.isdigit() else ""
             raise EbpfprofError(
-                f"Another agent{holder} runs on this machine already (it holds {printable(path)}): "
-                "end it first, or have it reload its file with SIGHUP."
+                f"Another agent{holder} is running on this machine (it locks {printable(path)}). "
+                "End it first, or reload its file with SIGHUP."
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

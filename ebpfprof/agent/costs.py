@@ -1,8 +1,8 @@
-"""What recordings cost: each process, and the agent itself, round by round.
+"""The cost of recordings: of the processes, and of the agent itself, round by round.
 
-What the agent's own work costs is known for all processes together. Each recorded process is taken
-to cause the same part of it. A process that was never recorded is taken to cost what the others do
-on average, or FIRST before there are any.
+The agent's own cost is known as a total, and split equally between the recorded processes. A
+process that was never recorded is assumed to cost the mean of the others, or FIRST before there are
+any.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 from ebpfprof.agent.scheduler import Key
 
 FIRST: Final = 0.002
-"""What a process is taken to cost before anything was measured, in processors."""
+"""The assumed cost of a process before anything was measured, in processors."""
 OPENING_S: Final = 0.05
-"""The CPU time that it takes to open a process and to close it again, in seconds."""
+"""The CPU time to open and close a process, in seconds."""
 _NEW_WEIGHT: Final = 0.5
 _LEAST: Final = 1e-5
 
@@ -28,31 +28,31 @@ class Costs:
     """Learns from rounds; all numbers are in processors."""
 
     own_each: float = FIRST
-    """The agent's own CPU time for each recorded process."""
+    """The agent's own CPU time per recorded process."""
     _of_targets: dict[Key, float] = field(default_factory=dict)
 
     def note(self, of_targets: Mapping[Key, float], own: float, opening: float = 0.0) -> float:
-        """Note what a round cost the processes that it recorded, and the agent; return the sum.
+        """Add the costs of a round for the recorded processes and for the agent; return the sum.
 
-        `opening` is the part of the agent's cost that it took to open processes.
+        `opening` is the part of the agent's cost that was spent to open processes.
         """
         for key, cost in of_targets.items():
             before = self._of_targets.get(key, cost)
             self._of_targets[key] = before + _NEW_WEIGHT * (cost - before)
         if of_targets:
-            each = max(0.0, own - opening) / len(of_targets)
-            self.own_each += _NEW_WEIGHT * (each - self.own_each)
+            per_process = max(0.0, own - opening) / len(of_targets)
+            self.own_each += _NEW_WEIGHT * (per_process - self.own_each)
         return own + sum(of_targets.values())
 
     def of(self, key: Key, opened_in_s: float = math.inf) -> float:
-        """What it is likely to cost to record a process.
+        """The expected cost of recording a process.
 
-        With `opened_in_s`, it has to be opened first, in a round of so many seconds.
+        With `opened_in_s`, it is opened first, in a round of `opened_in_s` seconds.
         """
         known = self._of_targets
         target = known[key] if key in known else (fmean(known.values()) if known else 0.0)
         return max(_LEAST, target + self.own_each) + OPENING_S / opened_in_s
 
     def forget(self, kept: Mapping[Key, object]) -> None:
-        """Forget all processes but these."""
-        self._of_targets = {key: each for key, each in self._of_targets.items() if key in kept}
+        """Forget all other processes."""
+        self._of_targets = {key: cost for key, cost in self._of_targets.items() if key in kept}

@@ -21,12 +21,12 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 def application(agent: Agent) -> ASGIApp:
-    """The handlers. They name no process, so there is no token."""
+    """The handlers. They name no process, so they need no token."""
 
     async def ready(_: Request) -> Response:
         """200 once the first survey is done and until the agent ends."""
         rounds = agent.rounds
-        words = f"{rounds.recorded} processes recorded, {len(rounds.waiting)} wait for their turn"
+        words = f"{rounds.recorded} processes recorded, {len(rounds.waiting)} waiting"
         if agent.is_ready:
             return PlainTextResponse(f"ready: {words}\n", headers=_HEADERS)
         return PlainTextResponse(f"not ready: {words}\n", 503, headers=_HEADERS)

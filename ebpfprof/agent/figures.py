@@ -1,4 +1,4 @@
-"""What the agent did so far, for metrics."""
+"""Totals of the agent's work, for metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Figures:
-    """Sums since the agent started, and what the last round cost."""
+    """Totals since the agent started, and the cost of the last round."""
 
     rounds: int = 0
     windows: int = 0
@@ -30,14 +30,14 @@ class Figures:
     unwatched_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By reason, seconds in which processes were not recorded."""
     spent_on_targets: float = 0.0
-    """What the last round cost the processes, in processors; `spent_on_self` the agent."""
+    """The cost of the last round for processes, in processors; `spent_on_self`: for the agent."""
     spent_on_self: float = 0.0
     losses: Counter[str] = field(default_factory=Counter)
-    """What could not be recorded until the end of the last round, by reason."""
+    """Lost events until the end of the last round, by reason."""
     usage: OwnUsage = field(default_factory=own_usage)
-    """What the agent used at the end of the last round."""
+    """The resources that the agent had used by the end of the last round."""
     services: ServiceSums = field(default_factory=lambda: ServiceSums(0))
-    """What single services waited and used; nothing unless the settings ask for it."""
+    """Waits and CPU time of single services; empty unless the settings ask for it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, window: Window, identity: ServiceIdentity) -> None:

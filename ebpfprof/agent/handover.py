@@ -1,4 +1,4 @@
-"""Hands what was recorded to sinks, with the name of the service; and what was not."""
+"""Passes profiles to sinks, with the name of the service, and the times without profiles."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.process import RecordedProcess
 
 _SHORTEST_S: Final = 0.05
-"""Windows that are shorter and empty are not worth telling."""
+"""Empty windows that are shorter are dropped."""
 
 
 class Handover:
-    """Knows which member of the roster each recorded process is."""
+    """Maps recorded processes to members of the roster."""
 
     def __init__(self, give: Callable[[Item], None], figures: Figures) -> None:
         self._give, self._figures = give, figures
         self._members: dict[RecordedProcess, Member] = {}
 
     def add(self, process: RecordedProcess, member: Member) -> None:
-        """From now on windows of the process are those of this member."""
+        """Windows of the process belong to this member from now on."""
         self._members[process] = member
 
     def keep(self, processes: Collection[RecordedProcess]) -> None:
-        """Forget all processes but these."""
-        there = set(processes)
-        self._members = {each: m for each, m in self._members.items() if each in there}
+        """Forget all other processes."""
+        kept = set(processes)
+        self._members = {process: m for process, m in self._members.items() if process in kept}
 
     def on_window(self, process: RecordedProcess, window: Window) -> None:
-        """Give a window to the sinks. Any thread may call it."""
+        """Pass a window to the sinks. Any thread may call it."""
         member = self._members.get(process)
         if member is None:
             return
@@ -58,20 +58,20 @@ class Handover:
         )
 
     def ended(self, process: RecordedProcess, member: Member) -> None:
-        """Tell sinks that a process ended."""
+        """Report to sinks that a process ended."""
         about = member.about
         self._give(ProcessEnd(about.pid, about.started_ns, process.ended_s))
 
     def unwatched(self, member: Member, reason: str, begun_s: float, ended_s: float) -> None:
-        """Tell sinks that a process was not recorded in this time (Unix), though it was wanted.
+        """Report to sinks that a process was not recorded in this time (Unix), as it should be.
 
-        It may have started in the middle of that.
+        The process may have started in the middle of it.
         """
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - member.about.started_ns / 1e9
         begun_s = min(max(begun_s, time.time() - age_s), ended_s)
         self._figures.unwatched_s[reason] += ended_s - begun_s
         if member.verdict.reason:
-            return  # the settings or the process itself say so
+            return  # the settings or the process itself exclude it
         self._give(
             Unwatched(
                 identity=member.verdict.identity,

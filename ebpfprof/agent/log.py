@@ -1,4 +1,4 @@
-"""The agent's log: a sentence on each line of stderr, and no storms of the same."""
+"""The agent's log: a sentence per line on stderr, with a limit for similar lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebpfprof.console.text import in_one_line, printable
 
 PERIOD_S: Final = 600.0
 MOST: Final = 5
-"""So many lines that differ in numbers and names only are written in a period."""
+"""The maximum number of lines per period that differ only in numbers and names."""
 _MAX_SHAPES: Final = 256
 _VARIES: Final = re.compile(r"[0-9]+|\([^)]*\)|'[^']*'")
 
@@ -31,7 +31,7 @@ class Log:
         self._shapes: dict[str, tuple[float, int]] = {}
 
     def say(self, sentence: str) -> None:
-        """Write a sentence, unless some like it were written lately; the next one says so."""
+        """Write a sentence, unless MOST similar ones were written in this period."""
         text = printable(in_one_line(sentence))
         shape = _VARIES.sub("#", text)
         with self._lock:
@@ -40,11 +40,11 @@ class Log:
             more = ""
             if now_s - begun_s >= PERIOD_S:
                 if count > MOST:
-                    more = f" ({count - MOST} more lines like this were left out before)"
+                    more = f" ({count - MOST} more similar lines were omitted)"
                 begun_s, count = now_s, 0
             if len(self._shapes) >= _MAX_SHAPES and shape not in self._shapes:
                 self._shapes.clear()
             self._shapes[shape] = begun_s, count + 1
             if count < MOST:
-                last = " (further lines like this are left out for ten minutes)"
+                last = " (similar lines are omitted for ten minutes)"
                 self._write(f"ebpfprof: {text}{more}{last if count + 1 == MOST else ''}")

@@ -1,6 +1,6 @@
-"""What Prometheus scrapes of the agent: no label names a process, so the series are few.
+"""The agent's Prometheus metrics: no label names a process, so there are few series.
 
-Labels name services only if the settings say of how many.
+Labels name services only if the settings allow it, up to a number.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class AgentMetrics:
 
     def __init__(self, agent: Agent) -> None:
         self._registry = CollectorRegistry()
-        for each in (_Figures(agent), Build()):
-            self._registry.register(each)
+        for collector in (_Figures(agent), Build()):
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         self._executor = ThreadPoolExecutor(1, "metrics")
 
     async def __call__(self, request: Request) -> Response:
         """The metrics as text, in the format that the client takes."""
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        # In a thread of its own: those for recording may all be at work.
+        # In its own thread: those for recording may all be busy.
         loop = asyncio.get_running_loop()
         text = await loop.run_in_executor(self._executor, encoder, self._registry)
         return Response(text, 200, _HEADERS, content_type)
@@ -67,7 +67,7 @@ class _Figures(Collector):
         yield from self._sinks()
         yield GaugeMetricFamily(
             "ebpfprof_agent_config_last_reload_successful",
-            "Whether the file was right when it was last read.",
+            "Whether the last reload of the file succeeded.",
             float(self._agent.is_config_right),
         )
 
@@ -82,7 +82,7 @@ class _Figures(Collector):
         )
         states = GaugeMetricFamily(
             "ebpfprof_agent_processes",
-            "Go processes by what becomes of them; young: processes of any program.",
+            "Go processes by state; young: processes of any program.",
             labels=("state",),
         )
         for state in _STATES:
@@ -90,7 +90,7 @@ class _Figures(Collector):
         yield states
         unwatched = CounterMetricFamily(
             "ebpfprof_agent_unwatched_seconds",
-            "Time in which Go processes were not recorded, by reason, all processes together.",
+            "Time in which Go processes were not recorded, by reason, summed over processes.",
             labels=("reason",),
             unit="seconds",
         )
@@ -102,7 +102,7 @@ class _Figures(Collector):
         figures = self._agent.rounds.figures
         yield CounterMetricFamily("ebpfprof_agent_rounds", "Rounds that ended.", figures.rounds)
         yield CounterMetricFamily(
-            "ebpfprof_agent_windows", "Windows that were given to sinks.", figures.windows
+            "ebpfprof_agent_windows", "Profiles that were passed to sinks.", figures.windows
         )
         events = CounterMetricFamily(
             "ebpfprof_agent_events", "Events recorded, by kind of profile.", labels=("kind",)
@@ -120,7 +120,7 @@ class _Figures(Collector):
                     times.add_metric((kind.name,), figures.amounts[kind.name] / 1e9)
         losses = CounterMetricFamily(
             "ebpfprof_agent_losses",
-            "What could not be recorded until the last round ended, by reason.",
+            "Lost events until the last round ended, by reason.",
             labels=("reason",),
         )
         for name in {name: None for name, _ in loss_kinds()} | dict.fromkeys(figures.losses):
@@ -128,8 +128,8 @@ class _Figures(Collector):
         yield from (events, times, losses)
 
     def _services(self) -> Iterable[Metric]:
-        """What services waited and used, of as many as the settings say."""
-        declared = {each.name: each.metric for each in kinds() if each.metric}
+        """Waits and CPU time of services, for as many services as the settings allow."""
+        declared = {kind.name: kind.metric for kind in kinds() if kind.metric}
         times = {
             metric.name: CounterMetricFamily(
                 metric.name,
@@ -141,7 +141,7 @@ class _Figures(Collector):
         }
         recorded = CounterMetricFamily(
             "ebpfprof_service_recorded_seconds",
-            "For how long processes of a service were recorded, all of them together.",
+            "How long processes of a service were recorded, summed over processes.",
             labels=_OF_SERVICE,
             unit="seconds",
         )
@@ -150,7 +150,7 @@ class _Figures(Collector):
             for kind, amount_ns in sums.amounts_ns.items():
                 labels = (*service, kind) if declared[kind].is_shared else service
                 times[declared[kind].name].add_metric(labels, amount_ns / 1e9)
-        yield from (each for each in (*times.values(), recorded) if each.samples)
+        yield from (family for family in (*times.values(), recorded) if family.samples)
 
     def _costs(self) -> Iterable[Metric]:
         rounds = self._agent.rounds
@@ -163,7 +163,7 @@ class _Figures(Collector):
         )
         memory = GaugeMetricFamily(
             "ebpfprof_agent_memory_bytes",
-            "Memory of the agent with its children (Pss), and what max_memory allows.",
+            "Memory of the agent and its children (Pss), and max_memory.",
             labels=("of",),
             unit="bytes",
         )
@@ -172,7 +172,7 @@ class _Figures(Collector):
         yield memory
         share = GaugeMetricFamily(
             "ebpfprof_agent_node_overhead_ratio",
-            "The part of the machine's CPU time that the last round took, and may take.",
+            "The share of the machine's CPU time that the last round used, and its limit.",
             labels=("of",),
             unit="ratio",
         )
@@ -184,33 +184,35 @@ class _Figures(Collector):
     def _pod_sources(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(
             "ebpfprof_pod_source_requests",
-            "How often the container runtime or the API server was asked for pods, by outcome.",
+            "Requests for pods to the container runtime or the API server, by outcome.",
             labels=("source", "outcome"),
         )
         pods = GaugeMetricFamily(
-            "ebpfprof_pod_source_pods", "Pods of this node in its last answer.", labels=("source",)
+            "ebpfprof_pod_source_pods",
+            "Pods of this node in the last response.",
+            labels=("source",),
         )
-        for each in self._agent.pods.sources:
-            requests.add_metric((each.source, "answered"), each.counts.answered)
-            requests.add_metric((each.source, "failed"), each.counts.failed)
-            pods.add_metric((each.source,), each.counts.pods)
+        for source in self._agent.pods.sources:
+            requests.add_metric((source.source, "answered"), source.counts.answered)
+            requests.add_metric((source.source, "failed"), source.counts.failed)
+            pods.add_metric((source.source,), source.counts.pods)
         yield from (requests, pods)
 
     def _sinks(self) -> Iterable[Metric]:
         sent = CounterMetricFamily(
-            "ebpfprof_sink_sent", "Windows that a sink delivered.", labels=("sink",)
+            "ebpfprof_sink_sent", "Windows that were delivered.", labels=("sink",)
         )
         retried = CounterMetricFamily(
-            "ebpfprof_sink_retries", "Attempts to deliver that failed.", labels=("sink",)
+            "ebpfprof_sink_retries", "Failed attempts to deliver.", labels=("sink",)
         )
         dropped = CounterMetricFamily(
             "ebpfprof_sink_dropped", "Windows dropped, by reason.", labels=("sink", "reason")
         )
         waiting = GaugeMetricFamily(
-            "ebpfprof_sink_waiting", "Windows that wait for a sink.", labels=("sink",)
+            "ebpfprof_sink_waiting", "Windows that are queued for a sink.", labels=("sink",)
         )
         size = GaugeMetricFamily(
-            "ebpfprof_sink_waiting_bytes", "About what they take.", labels=("sink",), unit="bytes"
+            "ebpfprof_sink_waiting_bytes", "Their approximate size.", labels=("sink",), unit="bytes"
         )
         for sink in self._agent.sinks.all:
             counters = sink.counters()
@@ -226,15 +228,15 @@ class _Figures(Collector):
 
     def _of_ring(self, ring: RingState) -> Iterable[Metric]:
         for name, text, value in (
-            ("ebpfprof_ring_bytes", "What the local ring takes.", ring.bytes),
+            ("ebpfprof_ring_bytes", "Size of the local ring.", ring.bytes),
             ("ebpfprof_ring_files", "Files in the local ring.", ring.files),
-            ("ebpfprof_ring_oldest_timestamp_seconds", "Its oldest window.", ring.oldest_s),
-            ("ebpfprof_ring_newest_timestamp_seconds", "Its newest window.", ring.newest_s),
+            ("ebpfprof_ring_oldest_timestamp_seconds", "Time of its oldest window.", ring.oldest_s),
+            ("ebpfprof_ring_newest_timestamp_seconds", "Time of its newest window.", ring.newest_s),
         ):
             yield GaugeMetricFamily(name, text, value)
         for name, text, counts in (
-            ("ebpfprof_ring_pruned", "Files that made room, by reason.", ring.pruned),
-            ("ebpfprof_ring_dropped", "Windows not written, by reason.", ring.dropped),
+            ("ebpfprof_ring_pruned", "Files that were removed, by reason.", ring.pruned),
+            ("ebpfprof_ring_dropped", "Windows that were not written, by reason.", ring.dropped),
         ):
             family = CounterMetricFamily(name, text, labels=("reason",))
             for reason, count in sorted(counts.items()):

@@ -1,4 +1,4 @@
-"""All Go processes of the machine: who each is, and whether it may be recorded."""
+"""All Go processes of the machine: their services, and whether they may be recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNSUPPORTED: Final = "unsupported"
 FAILED: Final = "failed"
 _FRESH_S: Final = 60.0
-"""For how long what is known of a process counts; only an exec changes it."""
+"""How long results for a process are reused; only an exec changes them."""
 _CPUCLOCK_SCHED: Final = 2  # include/linux/posix-timers_types.h
 _FIRST_PAUSE_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 3600.0
@@ -36,40 +36,40 @@ class Member:
     about: GoProcess
     verdict: Verdict
     busy: float = 0.0
-    """The CPU time that it uses, in processors."""
+    """Its CPU use, in processors."""
     used_ns: int | None = None
-    looked_s: float = 0.0
+    measured_s: float = 0.0
     failures: int = 0
     failed_until_s: float = 0.0
-    """Until when (CLOCK_MONOTONIC) it is not tried again."""
+    """When (CLOCK_MONOTONIC) it may be tried again."""
 
     @property
     def key(self) -> Key:
-        """What identifies it."""
+        """Identifies the process."""
         return self.about.pid, self.about.started_ns
 
     def fail(self) -> None:
-        """It could not be recorded: it is tried again later, each time much later."""
+        """Recording failed: try again later, after a pause that doubles each time."""
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.failures)
         self.failures = min(self.failures + 1, 16)
         self.failed_until_s = time.monotonic() + pause_s
 
-    def look_again(self, about: GoProcess, verdict: Verdict) -> None:
-        """It runs another program now, or its file was moved: what failed before may work."""
+    def change(self, about: GoProcess, verdict: Verdict) -> None:
+        """It runs another program, or its file was moved: recording may work now."""
         self.about, self.verdict = about, verdict
         self.failures, self.failed_until_s = 0, 0.0
 
     def note_use(self) -> None:
-        """Look at how much CPU time it uses."""
+        """Measure its CPU use since the last call."""
         now_s, used_ns = time.monotonic(), _cpu_ns(self.about.pid)
-        if used_ns is not None and self.used_ns is not None and now_s > self.looked_s:
-            busy = max(0, used_ns - self.used_ns) / 1e9 / (now_s - self.looked_s)
+        if used_ns is not None and self.used_ns is not None and now_s > self.measured_s:
+            busy = max(0, used_ns - self.used_ns) / 1e9 / (now_s - self.measured_s)
             self.busy += _NEW_WEIGHT * (busy - self.busy)
-        self.used_ns, self.looked_s = used_ns, now_s
+        self.used_ns, self.measured_s = used_ns, now_s
 
 
 class Roster:
-    """Surveys the machine; its methods block, and only one thread at a time may call them."""
+    """Surveys the machine. Its methods block; calls must not be concurrent."""
 
     def __init__(
         self, table: ProcessTable, identifier: Identifier, settings: Settings, log: Log
@@ -78,32 +78,32 @@ class Roster:
         self.settings = settings
         self.members: dict[Key, Member] = {}
         self.too_young = 0
-        """How many processes had not lived long enough at the last survey, of any program."""
+        """Processes of any program that were too young at the last survey."""
         self._unanswered: tuple[int, ...] = ()
 
     def survey(self) -> None:
-        """Look which processes there are. Raises KernelUnsupported."""
-        found = self._table.survey(least_age_s=self.settings.min_age, fresh_s=_FRESH_S)
-        self.too_young = found.too_young
+        """Find the current processes. Raises KernelUnsupported."""
+        survey = self._table.survey(least_age_s=self.settings.min_age, fresh_s=_FRESH_S)
+        self.too_young = survey.too_young
         members = {}
-        for about in found.go:
+        for about in survey.go:
             member = self.members.get((about.pid, about.started_ns))
             if member is None:
                 member = Member(about, self._identifier.verdict(about))
             elif _is_another(member.about, about):
-                member.look_again(about, self._identifier.verdict(about))
+                member.change(about, self._identifier.verdict(about))
             member.about = about
             member.note_use()
             members[member.key] = member
         self.members = members
-        self._tell(found.unanswered)
+        self._tell(survey.unanswered)
 
     def judge(self, keys: Iterable[Key]) -> None:
-        """Look again who these are, and those that opted out: a pod's annotation may be taken back.
+        """Identify these processes again, and those that opted out: an annotation may be removed.
 
-        Processes that ended stay who they were.
+        Processes that ended keep their identity.
         """
-        out = (key for key, each in self.members.items() if each.verdict.reason == OPTED_OUT)
+        out = (key for key, member in self.members.items() if member.verdict.reason == OPTED_OUT)
         for key in {*keys, *out}:
             member = self.members.get(key)
             if member is None:
@@ -113,12 +113,12 @@ class Roster:
                 member.verdict = verdict
 
     def use(self, identifier: Identifier, settings: Settings) -> None:
-        """From now on these settings count; all processes are looked at again."""
+        """Apply new settings to all processes."""
         self._identifier, self.settings = identifier, settings
         self.judge(list(self.members))
 
     def why_not(self, member: Member) -> str:
-        """Why a process is not to be recorded, as a word; "" if it may be."""
+        """Why a process must not be recorded, as a word; "" if it may be."""
         about = member.about
         if member.verdict.reason:
             return member.verdict.reason
@@ -129,25 +129,25 @@ class Roster:
         return FAILED if time.monotonic() < member.failed_until_s else ""
 
     def candidates(self, costs: Costs, opened: Collection[Key]) -> list[Candidate]:
-        """The processes that may be recorded; those that are not `opened` cost more."""
+        """The processes that may be recorded. Those that are not `opened` cost more."""
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         window_s = self.settings.window
         return [
             Candidate(
                 key,
-                each.busy,
-                (now_ns - each.about.started_ns) / 1e9,
+                member.busy,
+                (now_ns - member.about.started_ns) / 1e9,
                 costs.of(key) if key in opened else costs.of(key, window_s),
             )
-            for key, each in self.members.items()
-            if not self.why_not(each)
+            for key, member in self.members.items()
+            if not self.why_not(member)
         ]
 
     def refusals(self) -> Counter[str]:
-        """How many processes are not to be recorded, by reason."""
-        found = Counter(self.why_not(each) for each in self.members.values())
-        del found[""]
-        return found
+        """How many processes must not be recorded, by reason."""
+        refusals = Counter(self.why_not(member) for member in self.members.values())
+        del refusals[""]
+        return refusals
 
     def _tell(self, unanswered: tuple[int, ...]) -> None:
         if new := [pid for pid in unanswered if pid not in self._unanswered]:
@@ -156,7 +156,7 @@ class Roster:
 
 
 def _is_another(known: GoProcess, now: GoProcess) -> bool:
-    """Whether it runs another program than it did, or the same one by another name."""
+    """Whether it runs another program than before, or the same one by another name."""
     return (known.executable, known.command) != (now.executable, now.command)
 
 

@@ -1,4 +1,4 @@
-"""Rounds: at the end of each, windows end, costs are known, and other processes may have a turn."""
+"""Rounds: at their end windows end, costs are measured, and other processes may be recorded."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.process import Live, RecordedProcess
 
 SPARE_PLACES: Final = 8
-"""Places of the live session for processes that are just being closed."""
+"""Places of the live session for processes that are being closed."""
 _RENEW_S: Final = 3600.0
-"""After this time a process is opened again: sums of all its stacks only grow."""
+"""How long a process is recorded before it is opened again: its sums only grow."""
 _RENEWED_AT_ONCE: Final = 4
 _STARTED_AT_ONCE: Final = 2
 _GROWTH: Final = 1.5
 _MORE_AT_ONCE: Final = 8
-"""A round records as many times more processes than the last one, and so many besides."""
+"""Each round records up to _GROWTH times the previous number of processes, plus _MORE_AT_ONCE."""
 _GROWING_S: Final = 5.0
-"""While that alone keeps processes waiting, so soon more of them may begin."""
+"""When more processes may start, if only that limit keeps them waiting."""
 _ROOMY: Final = 0.75
-"""The part of max_memory that is planned with: the ends of windows, and windows, take some more."""
-_LEAST_EACH_BYTES: Final = 1 << 18  # of memory, for a process that is recorded
+"""The part of max_memory to plan with: windows and their ends need the rest."""
+_LEAST_EACH_BYTES: Final = 1 << 18  # per recorded process
 _FEWER: Final = 0.75
 
 
 @dataclass(eq=False, slots=True)
 class _Recorded:
-    """A process that is recorded, or about to be."""
+    """A process that is recorded, or soon will be."""
 
     member: Member
     process: RecordedProcess
@@ -58,7 +58,7 @@ class _Recorded:
 
 
 class Rounds:
-    """Records the processes of a roster within the budget, and gives what it records to `give`."""
+    """Records the processes of a roster within the budget, and passes the profiles to `give`."""
 
     def __init__(
         self,
@@ -82,42 +82,42 @@ class Rounds:
         self.costs = Costs()
         self.scheduler = TurnScheduler()
         self.waiting: dict[Key, str] = {}
-        """The processes that wait for their turn, and why."""
+        """The processes that wait, and why."""
         self._recorded: dict[Key, _Recorded] = {}
         self._opened = 0  # in this round
-        self._queue: list[Key] = []  # of those that have their turn, but were not opened yet
+        self._queue: list[Key] = []  # chosen, but not yet opened
         self._places = settings.max_processes
         self._is_growing = False
         self._processors = os.cpu_count() or 1
         self._begun_s = self._begun_unix_s = 0.0
         self._windows_begun = 0.0, 0.0  # CLOCK_MONOTONIC and Unix time
         self._cpu_s = 0.0
-        self._idle_bytes = 0  # what the agent takes when it records nothing
+        self._idle_bytes = 0  # memory of an agent that records nothing
 
     @property
     def income(self) -> float:
-        """What a round may cost, in processors."""
+        """The budget of a round, in processors."""
         return self.settings.max_node_overhead / 100 * self._processors
 
     @property
     def processors(self) -> int:
-        """How many processors the machine has for us."""
+        """The number of processors of this machine."""
         return self._processors
 
     @property
     def recorded(self) -> int:
         """How many processes are recorded now."""
-        recorded = list(self._recorded.values())  # the thread that answers /metrics asks, too
-        return sum(each.process.is_recording for each in recorded)
+        recorded = list(self._recorded.values())  # a copy: the thread of /metrics calls this, too
+        return sum(one.process.is_recording for one in recorded)
 
     @property
     def starting(self) -> int:
-        """How many have their turn, but are still to be opened."""
+        """How many processes were chosen, but are not yet recorded."""
         return len(self._recorded) - self.recorded + len(self._queue)
 
     @property
     def next_turn_s(self) -> float:
-        """When the present round ends, or sooner when more may begin, CLOCK_MONOTONIC."""
+        """When this round ends, or earlier if more processes may start, CLOCK_MONOTONIC."""
         grows_s = self._begun_s + _GROWING_S if self._is_growing else math.inf
         return min(_end_s(*self._windows_begun, self.settings.window), grows_s)
 
@@ -132,8 +132,8 @@ class Rounds:
     async def turn(self) -> None:
         """End the round, and begin the next one.
 
-        While it is not known yet what recording costs, a part of a round ends: more processes
-        begin, and the windows of those that are recorded go on.
+        While the cost of recording is unknown, a part of a round ends: more processes start, and
+        the windows of recorded processes continue.
         """
         is_end = time.monotonic() >= _end_s(*self._windows_begun, self.settings.window)
         self._drop_ended()
@@ -145,16 +145,16 @@ class Rounds:
         before = dict(self._recorded)
         lasted = (time.monotonic() - self._begun_s) / self.settings.window
         chosen = self._planned(spent, lasted, () if is_end else self._recorded)
-        leaving = [each for key, each in before.items() if key not in chosen]
+        leaving = [one for key, one in before.items() if key not in chosen]
         renewed = _to_renew(before, chosen) if is_end else []
         self._note_begin(self.figures.usage, has_windows=is_end)
         await asyncio.gather(
-            *(self._release(each, "others have their turn") for each in leaving),
-            *(self._release(each, "its sums begin again at 0") for each in renewed),
+            *(self._release(one, "other processes are recorded in this round") for one in leaving),
+            *(self._release(one, "its sums start again at 0") for one in renewed),
             *(
-                self.manager.readings.end_window(each.process)
-                for key, each in before.items()
-                if is_end and key in chosen and each not in renewed
+                self.manager.readings.end_window(one.process)
+                for key, one in before.items()
+                if is_end and key in chosen and one not in renewed
             ),
         )
         self._queue = [key for key in chosen if key not in self._recorded]
@@ -162,25 +162,25 @@ class Rounds:
         self.figures.rounds += is_end
 
     def start_some(self) -> None:
-        """Begin to record some of those that have their turn: a few at a time.
+        """Begin to record some of the chosen processes.
 
-        One after the other is opened anyway, and other work must not wait for all of them.
+        Only a few, since processes are opened one after the other, and other work must not wait.
         """
         while self._queue and self.starting - len(self._queue) < _STARTED_AT_ONCE:
             self._start(self._queue.pop())
 
     async def settle(self) -> None:
-        """Notice what ended or failed, and let newcomers begin if there is room in this round."""
+        """Remove processes that ended or failed, and add new ones if this round has room."""
         self._drop_ended()
-        refused = [each for each in self._recorded.values() if self._roster.why_not(each.member)]
-        await asyncio.gather(*(self._release(each, "the rules changed") for each in refused))
+        refused = [one for one in self._recorded.values() if self._roster.why_not(one.member)]
+        await asyncio.gather(*(self._release(one, "the rules changed") for one in refused))
         known = {*self._recorded, *self.waiting, *self._queue}
         for candidate in self._roster.candidates(self.costs, self._recorded):
             if candidate.key not in known:
                 self._admit(candidate)
 
     async def stop(self) -> None:
-        """End all windows; to close the live session then detaches all probes."""
+        """End all windows. The live session still has to be closed, to remove all probes."""
         await self.manager.stop_at_once(ends_windows=True)
 
     def _admit(self, candidate: Candidate) -> None:
@@ -190,7 +190,7 @@ class Rounds:
             self._queue.append(candidate.key)
 
     def _planned(self, spent: float, lasted: float, kept: Collection[Key] = ()) -> set[Key]:
-        """Plan the next round; the last one `lasted` so many windows. See TurnScheduler.plan."""
+        """Plan the next round; `lasted` is the last one's length in windows."""
         self.costs.forget(self._roster.members)
         places = min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE)
         plan = self.scheduler.plan(
@@ -206,7 +206,7 @@ class Rounds:
         return set(plan.chosen)
 
     def _start(self, key: Key) -> None:
-        """Begin to record a process, unless it is recorded."""
+        """Begin to record a process, unless it is being recorded."""
         member = self._roster.members.get(key)
         if member is None or key in self._recorded:
             return
@@ -221,15 +221,15 @@ class Rounds:
         await self.manager.leases.release(recorded.process, why)
 
     def _drop_ended(self) -> None:
-        for key, each in list(self._recorded.items()):
-            if each.process.take_problem():
-                self.manager.note_ending(each.process, "it could not be recorded")
-            if each.process.ending is not None:
+        for key, one in list(self._recorded.items()):
+            if one.process.take_problem():
+                self.manager.note_ending(one.process, "it could not be recorded")
+            if one.process.ending is not None:
                 del self._recorded[key]
-                if started_ns(each.process.pid) != each.member.about.started_ns:
-                    self._handover.ended(each.process, each.member)
-                elif not each.process.since_s:  # it runs, but could not be opened
-                    each.member.fail()
+                if started_ns(one.process.pid) != one.member.about.started_ns:
+                    self._handover.ended(one.process, one.member)
+                elif not one.process.since_s:  # it runs, but opening it failed
+                    one.member.fail()
         self._handover.keep(self.manager.processes)
 
     def _note_begin(self, usage: OwnUsage, *, has_windows: bool) -> None:
@@ -240,19 +240,19 @@ class Rounds:
         self.figures.usage = usage
 
     def _spent(self) -> float:
-        """What this round cost, in processors. Blocks."""
+        """The cost of this round, in processors. Blocks."""
         elapsed_s = max(1e-3, time.monotonic() - self._begun_s)
         costs = {}
-        for key, each in list(self._recorded.items()):
-            target = each.process.target
+        for key, one in list(self._recorded.items()):
+            target = one.process.target
             if target is None:
                 continue
             try:
                 cost_ns = self._live.overhead(target).ns
             except TargetGone:
                 continue
-            costs[key] = max(0.0, cost_ns - each.cost_ns) / 1e9 / elapsed_s
-            each.cost_ns = cost_ns
+            costs[key] = max(0.0, cost_ns - one.cost_ns) / 1e9 / elapsed_s
+            one.cost_ns = cost_ns
         counts = Counter[str]()
         for loss in self._live.losses():
             counts[loss.name] += loss.count
@@ -265,29 +265,29 @@ class Rounds:
         opening = self._opened * OPENING_S / elapsed_s
         self._opened = 0
         spent = self.costs.note(costs, own, opening)
-        if not figures.rounds:  # it starts: imports, programs that are read for the first time
+        if not figures.rounds:  # the agent starts: imports, first reads of programs
             spent -= max(0.0, own - self.income)
         return spent
 
     def _fit_memory(self) -> None:
-        """Record as many processes as there is memory for, going by those that are recorded."""
+        """Adapt the number of processes to the memory, by the use of those that are recorded."""
         used, most = self.figures.usage.memory_bytes, self.settings.max_memory
         recorded = len(self._recorded)
         if used > most:
             self._places = max(1, int(min(self._places, recorded) * _FEWER))
             number = "1 process" if self._places == 1 else f"{self._places} processes"
             self._log.say(
-                f"The agent has {used >> 20} MiB of memory, more than max_memory allows "
+                f"The agent uses {used >> 20} MiB of memory, more than max_memory "
                 f"({most >> 20} MiB): from now on it records {number} at once."
             )
             gc.collect()
         else:
-            each = max(_LEAST_EACH_BYTES, (used - self._idle_bytes) / max(1, recorded))
-            more = max(0, int((_ROOMY * most - used) / each))
+            per_process = max(_LEAST_EACH_BYTES, (used - self._idle_bytes) / max(1, recorded))
+            more = max(0, int((_ROOMY * most - used) / per_process))
             self._places = min(self.settings.max_processes, max(1, recorded + more))
 
     def _tell_unwatched(self, begun_s: float, ended_s: float) -> None:
-        """Tell which processes were not recorded in this round, and why."""
+        """Report the processes that were not recorded in this round, and why."""
         for key, member in self._roster.members.items():
             reason = self._roster.why_not(member) or self.waiting.get(key, "")
             if key not in self._recorded and reason:
@@ -297,14 +297,14 @@ class Rounds:
 def _end_s(begun_s: float, begun_unix_s: float, window_s: float) -> float:
     """The end of a round: at a multiple of the window in Unix time.
 
-    A round that would last less than half a window lasts one more.
+    If that is less than half a window away, the round lasts one window more.
     """
     left_s = window_s - begun_unix_s % window_s
     return begun_s + left_s + (window_s if left_s < window_s / 2 else 0.0)
 
 
 def _to_renew(recorded: Mapping[Key, _Recorded], chosen: set[Key]) -> list[_Recorded]:
-    """Those that have been recorded for too long at a stretch, the longest first."""
+    """Processes that have been recorded for longer than _RENEW_S, the longest first."""
     since = time.monotonic() - _RENEW_S
-    old = [each for key, each in recorded.items() if key in chosen and each.since_s < since]
-    return sorted(old, key=lambda each: each.since_s)[:_RENEWED_AT_ONCE]
+    old = [one for key, one in recorded.items() if key in chosen and one.since_s < since]
+    return sorted(old, key=lambda one: one.since_s)[:_RENEWED_AT_ONCE]

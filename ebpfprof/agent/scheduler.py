@@ -1,16 +1,15 @@
-"""Which processes are recorded in the next round, within a node's budget.
+"""Selects the processes that are recorded in the next round, within a node's budget.
 
 Pure: no clock, no process, no randomness. Costs are in processors: 0.01 is a hundredth of one.
-Rounds have the same length, but for some that the caller tells of.
+Rounds have the same length, except where the caller passes another one.
 
-A round has an income, of which the processes that it records spend some. What is left over lets the
-next round spend more, up to twice the income; what a round spends beyond that is a debt, and no
-process is recorded until it is repaid. So over time the costs stay within the budget.
+A round has an income, which the recorded processes spend. The rest lets the next round spend more,
+up to twice the income. If a round spends more than there is, that is a debt: no process is recorded
+until income has repaid it. So over time the costs stay within the budget.
 
-Processes are taken in turn from three queues while they fit: the one that waited longest, the
-busiest, the newest that was never recorded, the busiest. The first is taken even if it costs more
-than there is, but then it is alone in its round. So each process is recorded after as many rounds
-as there are others before it, and as many as repay what those cost.
+Processes are taken in turn from four queues while they fit: the longest waiting, the busiest, the
+newest that was never recorded, the busiest. The first one is taken even if it costs more than there
+is, but then alone. So every process is recorded at some time.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 Key = tuple[int, int]
-"""What identifies a process: its pid, and when it started."""
+"""Identifies a process: its pid and its start time."""
 
 BUDGET: Final = "budget"
-"""Why a process waits: its recording would cost more than is left."""
+"""Why a process waits: its recording would exceed the budget."""
 PLACES: Final = "places"
-"""Why a process waits: as many are recorded as may be at once."""
+"""Why a process waits: the maximum number of processes is recorded."""
 _MOST_SAVED: Final = 2.0  # incomes
 _ADVANCE: Final = 2.0  # incomes
 _STEADY: Final = 1.25
-"""How much busier a process must be to take the place of one that is recorded."""
+"""How much busier a process must be than a recorded one to replace it."""
 _ROUNDING: Final = 1e-9
 
 
@@ -37,8 +36,8 @@ _ROUNDING: Final = 1e-9
 class Candidate:
     """A process that could be recorded.
 
-    `busy` is the CPU time that it uses, `cost` what recording it takes, both in processors. `age_s`
-    is since when it runs.
+    `busy` is the CPU time that it uses, `cost` the cost of recording it, both in processors.
+    `age_s` is how long it has run.
     """
 
     key: Key
@@ -49,7 +48,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a round records, in the order in which it was chosen, and why the others wait."""
+    """The processes of a round, in the order of selection, and why the others wait."""
 
     chosen: tuple[Key, ...]
     waiting: dict[Key, str]
@@ -57,7 +56,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Standing:
-    """How often a process was passed over since it was recorded last, and whether it ever was."""
+    """How many rounds omitted a process since it was last recorded, and if it ever was."""
 
     passed_over: int = 0
     was_recorded: bool = False
@@ -69,11 +68,11 @@ class TurnScheduler:
     """Plans rounds."""
 
     saved: float | None = None
-    """What earlier rounds left over; negative for a debt. None: the first round is still to come.
+    """What earlier rounds did not spend; negative for a debt. None: before the first round.
 
-    It has an advance of two incomes: opening processes costs more than recording them."""
+    The first round has two more incomes, because opening processes costs more than recording."""
     left: float = 0.0
-    """What the present round has not given to a process."""
+    """The budget of this round that no process has."""
     _standings: dict[Key, _Standing] = field(default_factory=dict)
     _places_left: int = 0
 
@@ -87,35 +86,42 @@ class TurnScheduler:
         lasted: float = 1.0,
         kept: Collection[Key] = (),
     ) -> Plan:
-        """The processes of the next round: at most `places`, for at most what there is to spend.
+        """The processes of the next round: at most `places`, within the budget.
 
-        `spent` is what the last round really cost; it `lasted` so many times as long as usual.
-        Those that are to be `kept` come first.
+        `spent` is the measured cost of the last round; `lasted` is its length, in usual lengths.
+        Processes in `kept` come first.
         """
-        found = sorted(candidates, key=lambda each: each.key)
+        candidates = sorted(candidates, key=lambda candidate: candidate.key)
         standings = self._standings
-        self._standings = {each.key: standings.get(each.key, _Standing()) for each in found}
+        self._standings = {
+            candidate.key: standings.get(candidate.key, _Standing()) for candidate in candidates
+        }
         before = _ADVANCE * income if self.saved is None else self.saved
         self.saved = min(before + (income - spent) * lasted, _MOST_SAVED * income)
         self.left, self._places_left = self.saved, places
         chosen: dict[Key, Candidate] = {}
         if self.saved > _ROUNDING and places > 0:
-            for each in found:
-                if each.key in kept and self._fits(each, places - len(chosen)):
-                    self._take(each, chosen)
-            self._choose(found, chosen)
-        for each in found:
-            standing = self._standings[each.key]
-            standing.is_recorded = each.key in chosen
+            for candidate in candidates:
+                if candidate.key in kept and self._fits(candidate, places - len(chosen)):
+                    self._take(candidate, chosen)
+            self._choose(candidates, chosen)
+        for candidate in candidates:
+            standing = self._standings[candidate.key]
+            standing.is_recorded = candidate.key in chosen
             standing.was_recorded |= standing.is_recorded
             standing.passed_over = 0 if standing.is_recorded else standing.passed_over + 1
         self._places_left -= len(chosen)
         return Plan(
-            tuple(chosen), {each.key: self._why(each) for each in found if each.key not in chosen}
+            tuple(chosen),
+            {
+                candidate.key: self._why(candidate)
+                for candidate in candidates
+                if candidate.key not in chosen
+            },
         )
 
     def admit(self, newcomer: Candidate) -> str:
-        """Take a process into the present round: "" if there is room for it, else why not."""
+        """Add a process to this round: "" if there is room for it, else the reason why not."""
         standing = self._standings.setdefault(newcomer.key, _Standing())
         if why := "" if self._fits(newcomer, self._places_left) else self._why(newcomer):
             return why
@@ -125,43 +131,47 @@ class TurnScheduler:
         standing.passed_over = 0
         return ""
 
-    def _choose(self, found: list[Candidate], chosen: dict[Key, Candidate]) -> None:
+    def _choose(self, candidates: list[Candidate], chosen: dict[Key, Candidate]) -> None:
         standing = self._standings
-        waited = sorted(found, key=lambda each: -standing[each.key].passed_over)
-        for each in waited[: not chosen]:
-            self._take(each, chosen)
+        waited = sorted(candidates, key=lambda candidate: -standing[candidate.key].passed_over)
+        for candidate in waited[: not chosen]:
+            self._take(candidate, chosen)
         if self.left <= 0:
             return
         queues: tuple[list[Candidate], ...] = (
-            self._by(found, lambda each: -each.busy * self._steadiness(each)),
+            self._by(candidates, lambda candidate: -candidate.busy * self._steadiness(candidate)),
             self._by(
-                [each for each in found if not standing[each.key].was_recorded],
-                lambda each: each.age_s,
+                [candidate for candidate in candidates if not standing[candidate.key].was_recorded],
+                lambda candidate: candidate.age_s,
             ),
-            self._by(found, lambda each: -each.busy * self._steadiness(each)),
+            self._by(candidates, lambda candidate: -candidate.busy * self._steadiness(candidate)),
             waited,
         )
-        queues = tuple(list(reversed(each)) for each in queues)
+        queues = tuple(list(reversed(queue)) for queue in queues)
         while any(queues):
             for queue in queues:
                 while queue:
-                    each = queue.pop()
-                    if each.key not in chosen and self._fits(each, self._places_left - len(chosen)):
-                        self._take(each, chosen)
+                    candidate = queue.pop()
+                    if candidate.key not in chosen and self._fits(
+                        candidate, self._places_left - len(chosen)
+                    ):
+                        self._take(candidate, chosen)
                         break
 
-    def _by(self, found: list[Candidate], key: Callable[[Candidate], float]) -> list[Candidate]:
-        return sorted(found, key=key)
+    def _by(
+        self, candidates: list[Candidate], key: Callable[[Candidate], float]
+    ) -> list[Candidate]:
+        return sorted(candidates, key=key)
 
-    def _steadiness(self, each: Candidate) -> float:
-        return _STEADY if self._standings[each.key].is_recorded else 1.0
+    def _steadiness(self, candidate: Candidate) -> float:
+        return _STEADY if self._standings[candidate.key].is_recorded else 1.0
 
-    def _take(self, each: Candidate, chosen: dict[Key, Candidate]) -> None:
-        chosen[each.key] = each
-        self.left -= each.cost
+    def _take(self, candidate: Candidate, chosen: dict[Key, Candidate]) -> None:
+        chosen[candidate.key] = candidate
+        self.left -= candidate.cost
 
-    def _fits(self, each: Candidate, places: int) -> bool:
-        return places > 0 and each.cost <= self.left + _ROUNDING and self.left > 0
+    def _fits(self, candidate: Candidate, places: int) -> bool:
+        return places > 0 and candidate.cost <= self.left + _ROUNDING and self.left > 0
 
-    def _why(self, each: Candidate) -> str:
-        return PLACES if self._places_left <= 0 and each.cost <= self.left else BUDGET
+    def _why(self, candidate: Candidate) -> str:
+        return PLACES if self._places_left <= 0 and candidate.cost <= self.left else BUDGET

@@ -38,7 +38,7 @@ _FIXED: Final = (*(one.name for one in settings_of(Settings) if not one.is_live)
 
 
 class Agent:
-    """Records the Go processes of this machine, as its settings say. Belongs to one event loop."""
+    """Records the Go processes of this machine. Belongs to one event loop."""
 
     def __init__(
         self, settings: Settings, live: Live, table: ProcessTable, log: Log, notifier: Notifier
@@ -63,10 +63,11 @@ class Agent:
         load: Callable[[], Settings],
         on_ready: Callable[[], None],
     ) -> None:
-        """Record until `should_end`; whenever `reloads` has grown, `load` gives new settings.
+        """Record until `should_end`; when `reloads` has grown, `load` returns new settings.
 
-        `app` answers what comes in at `listener`. At the end all windows were given to sinks;
-        to close the live session then detaches all probes. Raises Aborted at a signal that aborts.
+        `app` handles the requests at `listener`. At the end, all windows have been passed to sinks.
+        The live session still has to be closed, to remove all probes. Raises Aborted if a signal
+        aborts.
         """
         working = asyncio.ensure_future(self.rounds.manager.run())
         serving = asyncio.ensure_future(self._serve(app, listener))
@@ -82,7 +83,7 @@ class Agent:
             self.is_ready = False
             self._notifier.stopping()
             await self._unless_aborted(self._end())
-        except KeyboardInterrupt:  # asyncio would complain of a task that ends so
+        except KeyboardInterrupt:  # asyncio would complain about a task that ends with it
             raise Aborted("Aborted.") from None
         finally:
             self.rounds.manager.stopping.set()
@@ -93,9 +94,10 @@ class Agent:
     async def _until_end(
         self, work: Awaitable[None], beside: asyncio.Future[None], should_end: Callable[[], bool]
     ) -> None:
-        """Do the work until `should_end`; it may be in the middle of something then.
+        """Do the work until `should_end`, and cancel it then.
 
-        Raises what ends it or what goes on beside it: an agent without that would miss ends.
+        Raises the error that ends the work or `beside`: without it, the agent would miss that
+        processes end.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -103,8 +105,8 @@ class Agent:
                 done, _ = await asyncio.wait(
                     [task, beside], timeout=_TICK_S, return_when=asyncio.FIRST_COMPLETED
                 )
-                for each in done:
-                    await each
+                for future in done:
+                    await future
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -127,7 +129,7 @@ class Agent:
             await asyncio.sleep(_TICK_S)
 
     async def _tell_alive(self) -> None:
-        """Tell systemd's watchdog that the agent works, unless it has been stuck for minutes."""
+        """Notify systemd's watchdog, unless the agent has hung for minutes."""
         while time.monotonic() - self._worked_s < _STUCK_S:
             self._notifier.alive()
             await asyncio.sleep(_ALIVE_S)
@@ -138,27 +140,27 @@ class Agent:
         self.pods.close()
 
     async def _reload(self, load: Callable[[], Settings]) -> None:
-        """Take over the settings of the file; a wrong one changes nothing."""
+        """Reload the file; a wrong file changes nothing."""
         self._notifier.reloading()
         try:
-            found = load()
+            loaded = load()
         except BadConfig as error:
             self.is_config_right = False
-            self.log.say(f"The configuration stays as it was: {error}")
+            self.log.say(f"The configuration is unchanged: {error}")
         else:
             self.is_config_right = True
-            fixed = [n for n in _FIXED if getattr(found, n) != getattr(self.settings, n)]
+            fixed = [n for n in _FIXED if getattr(loaded, n) != getattr(self.settings, n)]
             kept = {name: getattr(self.settings, name) for name in _FIXED}
-            await self._use(replace(found, **kept), fixed)
+            await self._use(replace(loaded, **kept), fixed)
         self._notifier.ready(self._status())
 
     async def _use(self, settings: Settings, fixed: Sequence[str]) -> None:
-        """Go on with these settings; of those that are `fixed` it has the old values."""
+        """Apply these settings, which have the old values of those that are `fixed`."""
         try:
             await asyncio.to_thread(self.sinks.use, settings)
         except EbpfprofError as error:
             self.is_config_right = False
-            self.log.say(f"The configuration stays as it was: {error}")
+            self.log.say(f"The configuration is unchanged: {error}")
             return
         if _of_pods(settings) != _of_pods(self.settings):
             self.pods.close()
@@ -167,11 +169,11 @@ class Agent:
         await asyncio.to_thread(self.roster.use, Identifier(settings, self.pods), settings)
         await asyncio.to_thread(self.roster.survey)
         await self.rounds.settle()
-        later = f"; {listed(fixed)} will change when the agent is started again" if fixed else ""
-        self.log.say(f"The configuration was read again{later}.")
+        later = f"; restart the agent to change {listed(fixed)}" if fixed else ""
+        self.log.say(f"The configuration was reloaded{later}.")
 
     async def _serve(self, app: ASGIApp, listener: socket.socket | None) -> None:
-        """Answer HTTP requests until the agent ends."""
+        """Handle HTTP requests until the agent ends."""
         if listener is None:
             return
         server = QuietServer(app)
@@ -184,7 +186,7 @@ class Agent:
             task.cancel()
 
     async def _unless_aborted(self, work: Awaitable[None]) -> None:
-        """Wait for the end of `work`. Raises KeyboardInterrupt when a signal aborts."""
+        """Wait for the end of `work`. Raises KeyboardInterrupt if a signal aborts."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -197,9 +199,9 @@ class Agent:
     def _status(self) -> str:
         rounds = self.rounds
         recorded = rounds.recorded + rounds.starting
-        return f"{recorded} processes recorded, {len(rounds.waiting)} wait for their turn"
+        return f"{recorded} processes recorded, {len(rounds.waiting)} waiting"
 
 
 def _of_pods(settings: Settings) -> tuple[object, ...]:
-    """The settings by which pods are known."""
+    """The settings that pods depend on."""
     return settings.kubernetes, settings.host_root, settings.node_name

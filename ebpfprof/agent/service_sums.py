@@ -1,7 +1,7 @@
-"""What services waited and used, for metrics: of a bounded number of them, and the rest together.
+"""Waits and CPU time of services, for metrics: of a limited number of services, and of the rest.
 
-A service keeps its place while it is recorded, and for an hour after. Then another one may take it:
-its sums go, and begin at 0 if it comes again, which Prometheus takes for a counter that was reset.
+A service keeps its place while it is recorded, and for an hour after that. Then another service may
+replace it. Its sums are removed, and start at 0 if it returns: Prometheus sees a counter reset.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from ebpfprof.profile.service import ServiceIdentity
 
 OTHERS: Final = ("other", "")
-"""The name and namespace under which all further services are added up."""
+"""The name and namespace of the sum of all further services."""
 KEPT_S: Final = 3600.0
 
 ServiceKey = tuple[str, str]
@@ -23,14 +23,14 @@ ServiceKey = tuple[str, str]
 
 @dataclass(slots=True)
 class ServiceSum:
-    """The sums of one service, all its processes together."""
+    """The sums of one service, over all its processes."""
 
     amounts_ns: Counter[str] = field(default_factory=Counter)
     """By kind of profile, the time that goroutines waited or processors were used."""
     recorded_s: float = 0.0
-    """For how long its processes were recorded, added up."""
+    """How long its processes were recorded, summed up."""
     latest_s: float = 0.0
-    """When its latest window ended, Unix time."""
+    """The end of its latest window, Unix time."""
 
 
 class ServiceSums:
@@ -46,28 +46,28 @@ class ServiceSums:
         times_s: tuple[float, float],
         amounts_ns: Mapping[str, int],
     ) -> None:
-        """Add a window of a process: from when to when (Unix time), and its amounts by kind."""
+        """Add a window of a process: its begin and end (Unix time), and its amounts by kind."""
         if not self._limit:
             return
         begun_s, ended_s = times_s
         key = identity.service, identity.namespace
         if key not in self._sums and not self._has_room(ended_s):
             key = OTHERS
-        found = self._sums.setdefault(key, ServiceSum())
-        found.amounts_ns.update(amounts_ns)
-        found.recorded_s += max(0.0, ended_s - begun_s)
-        found.latest_s = max(found.latest_s, ended_s)
+        sums = self._sums.setdefault(key, ServiceSum())
+        sums.amounts_ns.update(amounts_ns)
+        sums.recorded_s += max(0.0, ended_s - begun_s)
+        sums.latest_s = max(sums.latest_s, ended_s)
 
     def all(self) -> dict[ServiceKey, ServiceSum]:
-        """A copy of the sums by service, in order of their names."""
+        """A copy of the sums by service, ordered by name."""
         return {
-            key: replace(each, amounts_ns=each.amounts_ns.copy())
-            for key, each in sorted(self._sums.items())
+            key: replace(sums, amounts_ns=sums.amounts_ns.copy())
+            for key, sums in sorted(self._sums.items())
         }
 
     def _has_room(self, now_s: float) -> bool:
-        """Whether one more may have a name; the one that was not seen for longest makes room."""
-        named = {key: each for key, each in self._sums.items() if key != OTHERS}
+        """Whether one more service may have a name; the one with the oldest window is removed."""
+        named = {key: sums for key, sums in self._sums.items() if key != OTHERS}
         if len(named) < self._limit:
             return True
         oldest = min(named, key=lambda key: named[key].latest_s)

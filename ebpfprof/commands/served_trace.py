@@ -1,106 +1,69 @@
-"""What `serve` starts for an execution trace: a process of its own, without defaults from files.
+"""The child process of `serve` that records an execution trace, without defaults from files.
 
-With --last it keeps the last seconds and gives them to its parent, which asks over the pipes of
-stdin and stdout (ebpfprof.tracing.flight_recorder). With --duration it records so long and writes
-the file to stdout. No user starts it: help, docs and completion leave it out.
+Its parent sends what to record over stdin: the last seconds, which the parent requests
+(ebpfprof.tracing.flight_recorder), or the next ones. Users do not start it: help, docs and
+completion omit it.
 """
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
-    from ebpfprof.tracing.recorder import TraceOptions
+    from ebpfprof.system.channel import Channel
 
 NAME: Final = "served-trace"
 _STDIN: Final = 0
 _USUAL_BYTES: Final = 64 << 20
 _KEPT_BYTES: Final = 32 << 20
-"""For the events of the last seconds. There may be several such processes: see server.traces."""
+"""For the events of the last seconds. Several such processes may run: see server.traces."""
 
 
 @click.command(NAME, hidden=True)
-@click.option("--pid", type=int, required=True)
-@click.option("--last", "last_s", type=float)
-@click.option("--duration", "duration_s", type=float, default=0.0)
-@click.option("--format", "format_name", default="go")
-@click.option("--max-overhead", type=float, required=True)
-@click.option("--allow-unknown-go", is_flag=True)
-def command(
-    pid: int,
-    last_s: float | None,
-    duration_s: float,
-    format_name: str,
-    max_overhead: float,
-    allow_unknown_go: bool,
-) -> None:
+def command() -> None:
     """Record a trace for the parent."""
-    from ebpfprof.errors import Aborted
-    from ebpfprof.profilers.options import Options
-    from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.system import signals
+    from ebpfprof.system.channel import Channel, ChannelError, failure
     from ebpfprof.system.heap import give_back_large_blocks
-    from ebpfprof.tracing.recorder import TraceOptions
 
+    signals.ignore()  # the end of its parent, or what that sends, ends it
     give_back_large_blocks()
-    try:
-        give_up_before_recording(Options(max_overhead=max_overhead), pids=[pid])
-        if last_s is None:
-            options = TraceOptions(max_overhead=max_overhead, buffer_bytes=_USUAL_BYTES)
-            _record(pid, options, duration_s, format_name, allow_unknown_go=allow_unknown_go)
-        else:
-            options = TraceOptions(
-                max_overhead=max_overhead, last_s=last_s, buffer_bytes=_KEPT_BYTES
-            )
-            _keep(pid, options, allow_unknown_go=allow_unknown_go)
-    except KeyboardInterrupt:
-        raise Aborted("Aborted.") from None
+    with Channel.to_parent(_STDIN) as channel, suppress(ChannelError):  # its parent has ended
+        try:
+            _record(channel, **channel.receive().message)
+        except ChannelError:
+            raise
+        except Exception as error:
+            channel.send({"failed": failure(error)})
 
 
 def _record(
-    pid: int,
-    options: TraceOptions,
-    duration_s: float,
-    format_name: str,
+    channel: Channel,
     *,
+    pid: int,
+    max_overhead: float,
     allow_unknown_go: bool,
+    last_s: float | None = None,
+    duration_s: float = 0.0,
+    format_name: str = "go",
 ) -> None:
-    from ebpfprof.commands.trace_tables import Asked
-    from ebpfprof.commands.tracing import Tracing
-    from ebpfprof.system.requests import WriteRequests
-    from ebpfprof.system.signals import Signals
-
-    tracing = Tracing(
-        options,
-        format_name=format_name,
-        is_quiet=True,
-        asked=Asked(),
-        until_waits=(),
-        until_goroutines=None,
-        allow_unknown_go=allow_unknown_go,
-        requests=WriteRequests(),
-    )
-    with ExitStack() as held:
-        signals = held.enter_context(Signals())
-        tracing.open(pid, Path("-"), held, force=False)
-        tracing.record(duration_s, signals)
-        tracing.write()
-
-
-def _keep(pid: int, options: TraceOptions, *, allow_unknown_go: bool) -> None:
+    """With `last_s`, keep the last seconds; else record the next ones, and send the trace."""
+    from ebpfprof.commands.tracing import warnings_of
     from ebpfprof.export.timelines.formats import FORMATS
     from ebpfprof.goruntime.process import inspect
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.process.process import Target
-    from ebpfprof.system import signals
-    from ebpfprof.tracing.flight_recorder import FlightRecorder
-    from ebpfprof.tracing.recorder import TraceRecorder
+    from ebpfprof.profilers.options import Options
+    from ebpfprof.recording.drop_privileges import give_up_before_recording
+    from ebpfprof.tracing.flight_recorder import FlightRecorder, send_next
+    from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 
-    signals.ignore()  # those of a terminal are for the parent, whose end is enough
+    give_up_before_recording(Options(max_overhead=max_overhead), pids=[pid])
+    buffer_bytes = _USUAL_BYTES if last_s is None else _KEPT_BYTES
+    options = TraceOptions(max_overhead=max_overhead, last_s=last_s, buffer_bytes=buffer_bytes)
     with ExitStack() as held:
         files = held.enter_context(WorkerFileOpener())
         target = held.enter_context(Target(pid, files))
@@ -108,5 +71,8 @@ def _keep(pid: int, options: TraceOptions, *, allow_unknown_go: bool) -> None:
         held.callback(go.binary.elf.close)
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()
-        encoders = {name: each.encode for name, each in FORMATS.items()}
-        FlightRecorder(recorder, encoders, _STDIN, sys.stdout.buffer).run()
+        encoders = {name: one.encode for name, one in FORMATS.items()}
+        if last_s is None:
+            send_next(recorder, duration_s, encoders[format_name], warnings_of(go), channel)
+        else:
+            FlightRecorder(recorder, encoders, channel).run()

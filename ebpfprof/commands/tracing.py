@@ -1,4 +1,4 @@
-"""How `ebpfprof trace` records, writes the file and says what there is in it."""
+"""How `ebpfprof trace` records, writes the file and shows a summary."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ebpfprof.commands.until_wait import UntilWait
+    from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.system.requests import WriteRequests
     from ebpfprof.timeline.model import Timeline
     from ebpfprof.tracing.writer import WrittenTrace
@@ -41,8 +42,23 @@ _DEFAULT: Final = "go"
 _DRAWN_EVERY_S: Final = 0.1
 
 
+def warnings_of(go: GoTarget) -> list[str]:
+    """Warnings to print before a process is traced, as sentences."""
+    warnings = []
+    if go.assumption:
+        warnings.append(f"{go.assumption}; the output may be wrong.")
+    if tracer := go.target.tracer():
+        warnings.append(
+            f"process {go.target.pid} is traced by {tracer}: a debugger's breakpoint on one of the "
+            "probes can crash the process later. Remove such breakpoints first."
+        )
+    if warning := plugin_warning(go, has_probes=True, in_program_only=True):
+        warnings.append(warning)
+    return warnings
+
+
 class Tracing:
-    """One trace of one process."""
+    """The trace of a process."""
 
     def __init__(
         self,
@@ -70,7 +86,7 @@ class Tracing:
         """
         name = self._format_name or (output and of_name(output.name))
         if name is None and output is not None:
-            require_no_ending(output, [(each.name, each.suffix) for each in FORMATS.values()])
+            require_no_ending(output, [(one.name, one.suffix) for one in FORMATS.values()])
         name = name or _DEFAULT
         self._format = FORMATS[name]
         self._to_stdout = output is not None and str(output) == "-"
@@ -82,15 +98,7 @@ class Tracing:
             waits = wait_conditions(self._until_waits, go)
             self._recorder = held.enter_context(TraceRecorder(go, self._options))
             interruptible(self._recorder.load)
-        if go.assumption:
-            say(f"ebpfprof: {go.assumption}; what it shows may be wrong.", err=True)
-        if tracer := target.tracer():
-            say(
-                f"ebpfprof: process {pid} is traced by {tracer}: a breakpoint of a debugger on one "
-                "of our probes ends the process later. Remove such breakpoints before.",
-                err=True,
-            )
-        if warning := plugin_warning(go, has_probes=True, in_program_only=True):
+        for warning in warnings_of(go):
             say(f"ebpfprof: {warning}", err=True)
         if_taken: IfTaken = "number"
         if output is not None:
@@ -120,7 +128,7 @@ class Tracing:
         with working("Attaching ...", is_shown=not self._is_quiet):
             recorder.start()
         signals.end_recording_only()
-        self._requests.take()  # those that came before there was anything to write
+        self._requests.take()  # requests from before there was anything to write
         target = recorder.go.target
         if not self._is_quiet:
             length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
@@ -140,16 +148,16 @@ class Tracing:
                 lambda gone_s: signals.came or self._is_over(gone_s, draw),
             )
         recorder.stop()
-        self._tell_written(self._writer.wait())
+        self._report_written(self._writer.wait())
         if self._trigger.why:
             say(f"ebpfprof: {self._trigger.why}", err=True)
 
     def _is_over(self, gone_s: float, draw: Callable[[float], None]) -> bool:
-        """Look at conditions and at requests to write; whether the recording is to end."""
+        """Check conditions and requests to write; returns whether to end the recording."""
         if gone_s >= self._drawn_s + _DRAWN_EVERY_S or gone_s < self._drawn_s:
             self._drawn_s = gone_s
             draw(gone_s)
-        self._tell_written(self._writer.taken())
+        self._report_written(self._writer.taken())
         if not self._writer.is_busy and self._requests.take():
             self._write_meanwhile()
         if self._trigger.warning:
@@ -161,13 +169,13 @@ class Tracing:
     def _write_meanwhile(self) -> None:
         if self._to_stdout:
             erase_progress()
-            say("ebpfprof: a signal writes no file where the trace goes to stdout (-o -)", err=True)
+            say("ebpfprof: signals write no file if the trace goes to stdout (-o -)", err=True)
             return
         suffix, target = self._format.suffix, self._recorder.go.target
         name = default_name(target.name, target.pid, self._format.ending, time.localtime(), "")
         self._writer.write(stamped(self._output, suffix) if self._output else Path(name))
 
-    def _tell_written(self, written: WrittenTrace | None) -> None:
+    def _report_written(self, written: WrittenTrace | None) -> None:
         if written is None:
             return
         erase_progress()
@@ -179,9 +187,9 @@ class Tracing:
             say(f"Written: {printable(written.name)} ({duration(written.length_ns)})")
 
     def write(self) -> None:
-        """Write the file and say what is in it.
+        """Write the file and show a summary.
 
-        Raises OutputError, CorruptBinary, or why the recording could not go on.
+        Raises OutputError, CorruptBinary, or the error that ended the recording.
         """
         with working("Looking up names ...", is_shown=not self._is_quiet):
             recorded = self._recorder.recorded()
@@ -190,7 +198,7 @@ class Tracing:
         self._file.commit(data)
         for comment in timeline.comments:
             more = ""
-            # Quiet, the messages are one line each: `serve` reads them.
+            # With --quiet a message has one line.
             if not self._is_quiet and comment == slices_sentence(recorded):
                 everything = f"ebpfprof trace --pid {timeline.pid} --max-overhead 0"
                 more = f". To record all:{to_type(everything)}"

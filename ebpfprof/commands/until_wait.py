@@ -51,7 +51,7 @@ def wait_conditions(typed: Sequence[UntilWait], go: GoTarget) -> list[WaitCondit
     Raises click.UsageError if the program has neither such a wait reason nor such a function, or
     if Go does not count waits for the reason; GoTableError.
     """
-    from ebpfprof.goruntime.goroutines.stack_starts import uncounted_reasons
+    from ebpfprof.goruntime.goroutines.states import uncounted_reasons
     from ebpfprof.tracing.wait_conditions import reasons_of, wait_condition
 
     layout = go.binary.layout

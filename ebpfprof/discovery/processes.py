@@ -24,6 +24,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess, to_type
 from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
+from ebpfprof.system.channel import Frame
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 from ebpfprof.system.first_thread import reading_pid
@@ -35,7 +36,6 @@ _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_BYTES = 1 << 16
 _DELETED = " (deleted)"
 _MAX_NAMED = 4
-_NOT_OURS, _GONE = "not ours", "gone"
 _EFFECTIVE_UID = re.compile(rb"^Uid:\t\d+\t(\d+)", re.MULTILINE)
 
 
@@ -164,7 +164,7 @@ class ProcessTable(Closing):
             if life not in self._unanswered
             and not (life in known and now_s - known[life].at_s < fresh_s)
         ]
-        for life, (answer, _) in zip(asked, self._worker.ask_all(asked), strict=True):
+        for life, answer in zip(asked, self._worker.ask_all(asked), strict=True):
             if isinstance(answer, NoAnswerError):
                 self._unanswered.add(life)
                 known.pop(life, None)
@@ -184,11 +184,11 @@ class ProcessTable(Closing):
         self._worker.close()
 
 
-def _as_seen(life: _Life, answer: Any) -> tuple[GoProcess | None, bool]:  # noqa: ANN401 - JSON
-    """The process in an answer, and whether we may not read it."""
-    if isinstance(answer, dict):
-        return GoProcess(**answer, started_ns=_started_ns(life[1])), False
-    return None, answer == _NOT_OURS and not _is_kernel_thread(life[0])
+def _as_seen(life: _Life, answer: Frame | OSError) -> tuple[GoProcess | None, bool]:
+    """The process in an answer, and whether it is one that we may not read."""
+    if isinstance(answer, OSError):  # else it has ended, is a zombie or a kernel thread
+        return None, isinstance(answer, PermissionError) and not _is_kernel_thread(life[0])
+    return GoProcess(**answer.message, started_ns=_started_ns(life[1])), False
 
 
 def started_ns(pid: int) -> int:
@@ -213,17 +213,12 @@ class _DescribeTask:
         """Begin a survey."""
         self._executables.begin_survey()
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401 - JSON
-        """A GoProcess as a dict, _NOT_OURS or _GONE."""
+    def answer(self, request: Any, fds: Sequence[int]) -> Frame:  # noqa: ANN401 - JSON
+        """A GoProcess as a dict. Raises OSError if there is no such process, or we may not."""
         pid, _started = request
-        try:
-            described = asdict(_described(pid, self._executables.of(pid)))
-            del described["started_ns"]  # the table has it
-            return described, []
-        except PermissionError:
-            return _NOT_OURS, []
-        except OSError:
-            return _GONE, []  # it has ended, is a zombie or a kernel thread
+        described = asdict(_described(pid, self._executables.of(pid)))
+        del described["started_ns"]  # the table knows it
+        return Frame(described)
 
 
 def find(

@@ -26,6 +26,7 @@ from ebpfprof.kernel import features, program_cache
 from ebpfprof.kernel.sources import bpf_folder, program_text
 from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES
 from ebpfprof.system import child_process
+from ebpfprof.system.channel import Channel, ChannelError, Frame
 
 NAME: Final = "ebpfprof-bcc"
 _HEADERS = "BCC_KERNEL_SOURCE"
@@ -76,30 +77,29 @@ class Compilation:
     ) -> None:
         """Begin to compile `functions` of bpf/`name`, with `constants` as preprocessor macros."""
         self._name = name
-        self._pid, self._from_child = 0, -1
+        self._pid = 0
+        self._channel: Channel | None = None
         self._key = _cache_key(name, constants, functions)
         self._compiled = _from_cache(self._key)
         if self._compiled:
             return
-        self._from_child, to_parent = os.pipe()
-        compiles = partial(_compile, name, constants, functions)
-        tells = partial(_tell, compiles)
-        self._pid = child_process.start(NAME, tells, [to_parent], ends_with_us=True)
-        os.close(to_parent)
+        self._channel, theirs = Channel.pair(NAME)
+        work = partial(_compile_for_parent, name, constants, functions)
+        with theirs:
+            self._pid = child_process.start(NAME, work, [theirs.fileno()], ends_with_us=True)
 
     def result(self) -> Compiled:
         """Wait for it. Raises BccMissing, KernelUnsupported or AttachFailed."""
         if self._compiled:
             return self._compiled
-        with open(self._from_child, "rb", closefd=False) as stream:
-            answer = stream.read()
-        if not answer:
-            status = self._reap()
+        assert self._channel
+        try:
+            made = self._channel.result().message
+        except ChannelError as error:
             raise AttachFailed(
                 f"The process that compiles {self._name} ({NAME}) ended before it was done "
-                f"(status {status}): it was killed, or there was no memory for it."
-            )
-        made = child_process.result_of(json.loads(answer), NAME)
+                f"(status {self._reap()}): it was killed, or there was no memory for it."
+            ) from error
         self._compiled = _compiled(made)
         if self._key:
             program_cache.keep(self._key, made)
@@ -110,9 +110,8 @@ class Compilation:
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             self._reap()
-        if self._from_child >= 0:
-            os.close(self._from_child)
-            self._from_child = -1
+        if self._channel:
+            self._channel.close()
 
     def _reap(self) -> int:
         pid, self._pid = self._pid, 0
@@ -160,11 +159,17 @@ def _headers() -> Path:
     return bpf_folder() / "headers"
 
 
-def _tell(compiles: Callable[[], dict[str, Any]], to_parent: int) -> None:
-    """What the process does: compile, and write the outcome to the pipe."""
-    outcome = child_process.outcome(compiles)
-    with os.fdopen(to_parent, "wb") as stream:
-        stream.write(json.dumps(outcome).encode())
+def _compile_for_parent(
+    name: str, constants: Mapping[str, int | str], functions: Sequence[str], fd: int
+) -> None:
+    """What the process does: compile, and send the result."""
+    channel = Channel.to_parent(fd)
+    try:
+        made = _compile(name, constants, functions)
+    except Exception as error:
+        channel.send_failure(error)
+    else:
+        channel.send_result(Frame(made))
 
 
 def _compile(

@@ -23,7 +23,6 @@ from ebpfprof.kernel import probe_holders, uprobes
 from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.kernel.probe_text import KernelLog, ProbeText, warn_in_kernel_log
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
-from ebpfprof.system.child_process import result_of
 
 # For the probes of one target: with more holders detaching takes less time, but each takes more
 # than 1 MB.
@@ -168,8 +167,9 @@ class HeldProbes:
 def _all_in(holders: list[Holder]) -> list[Holder]:
     """Wait until all have their probes in; if one has not, end them and raise its error."""
     try:
-        for outcome in [holder.outcome() for holder in holders]:
-            result_of(outcome, "A process that puts probes in", errors.AttachFailed)
+        for failure in [holder.await_in() for holder in holders]:
+            if failure:
+                raise failure
     except BaseException:  # Ctrl-C, too: no probe may stay
         probe_holders.end(holders)
         raise

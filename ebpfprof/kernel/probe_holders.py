@@ -19,7 +19,6 @@ program that is executed.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -27,12 +26,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
-from ebpfprof.errors import AttachFailed
+from ebpfprof.errors import AttachFailed, EbpfprofError
 from ebpfprof.system import child_process
-from ebpfprof.system.child_process import Outcome
+from ebpfprof.system.channel import Channel, ChannelError, ChildFailedError, Frame
+from ebpfprof.system.open_files import too_many
 
 NAME: Final = "ebpfprof-holder"
-_MAX_OUTCOME_BYTES: Final = 1 << 16
 _LONG_MS: Final = 15_000
 # The kernel's log has the name. `read` ends when the pipe has no writer left.
 _SHELL: Final = ("/bin/sh", "-c", f"echo {NAME} >/proc/$$/comm; read -r _; kill -KILL $$")
@@ -53,33 +52,38 @@ class Holder:
         stays_open: int,
         is_to_last: bool,
     ) -> None:
-        """Start a process that calls `open_probes` with the file descriptors `fds`; see outcome().
+        """Start a process that calls `open_probes` with the file descriptors `fds`; see await_in().
 
         It ends when the pipe `until` has no writer left, and closes `stays_open` once its probes
         are removed. If it `is_to_last`, it soon takes little memory. Raises AttachFailed.
         """
-        self._outcome_fd, outcome_writer = os.pipe()
+        self._channel, theirs = Channel.pair("A process that puts probes in")
         hold = partial(_hold, open_probes, 0 if is_to_last else _LONG_MS, [*fds])
         # The first is closed last, after all probes.
-        kept = [stays_open, until, outcome_writer, *fds]
+        kept = [stays_open, until, theirs.fileno(), *fds]
         try:
             self._pid = child_process.start(NAME, hold, kept)
         except OSError as error:
-            os.close(self._outcome_fd)
+            self._channel.close()
             raise AttachFailed(
                 f"No process can be started to hold the probes: {error.strerror}. Raise the limit "
                 "of processes (ulimit -u, pids.max of the cgroup)."
             ) from error
         finally:
-            os.close(outcome_writer)
+            theirs.close()
 
-    def outcome(self) -> Outcome:
-        """Wait until its probes are in, or refused; to be called once."""
-        said = b""
-        while more := os.read(self._outcome_fd, _MAX_OUTCOME_BYTES):
-            said += more
-        os.close(self._outcome_fd)
-        return json.loads(said) if said else child_process.failure(killed())
+    def await_in(self) -> Exception | None:
+        """Wait until its probes are in; returns why they are not. To be called once."""
+        with self._channel as channel:
+            try:
+                channel.result()
+            except EbpfprofError as error:
+                return error
+            except ChannelError:
+                return killed()
+            except (OSError, ChildFailedError) as error:
+                return too_many(error) or AttachFailed(str(error))
+        return None
 
     def has_ended(self) -> bool:
         """Whether another process has killed it."""
@@ -93,6 +97,7 @@ class Holder:
     def wait(self) -> None:
         """Wait until its probes are removed, after kill()."""
         os.waitpid(self._pid, 0)
+        self._channel.close()
 
 
 def end(holders: Collection[Holder]) -> bool:
@@ -119,15 +124,19 @@ def _hold(
     fds: Sequence[int],
     stays_open: int,
     until: int,
-    outcome_writer: int,
+    channel_fd: int,
     *own_fds: int,
 ) -> NoReturn:
     """What a holder does. `own_fds` are its numbers of the starter's `fds`."""
     numbers = dict(zip(fds, own_fds, strict=True))
     try:
-        outcome = child_process.outcome(lambda: open_probes(numbers))
-        os.write(outcome_writer, json.dumps(outcome).encode())
-        os.close(outcome_writer)
+        with Channel.to_parent(channel_fd) as channel:
+            try:
+                open_probes(numbers)
+            except Exception as error:
+                channel.send_failure(error)
+            else:
+                channel.send_result(Frame())
         _wait(until, long_ms)
     finally:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -7,29 +7,26 @@ killed, too, the holders end by themselves (ebpfprof.kernel.probe_holders).
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ebpfprof import errors
 from ebpfprof.kernel import held_probes, probe_holders, syscalls, uprobes
 from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
-from ebpfprof.system import child_process, lean_start
+from ebpfprof.system import lean_start
+from ebpfprof.system.channel import Channel, ChannelError, ChildFailedError, Handler
 from ebpfprof.system.fair_lock import FairLock
 from ebpfprof.system.lean_start import Child
+from ebpfprof.system.open_files import too_many
 from ebpfprof.system.priority import run_promptly
 
 NAME: Final = "ebpfprof-uprobe"
-_MAX_MESSAGE_BYTES: Final = 1 << 17
-_MAX_FDS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class UprobeHelper:
         self._lock = FairLock()  # each target in windows asks for it several times a second
         self._leaving: dict[bool, deque[_Leaving]] = {True: deque(), False: deque()}
         """Who waits for its probes to be detached, by whether that is for a while."""
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, theirs = Channel.pair("A process that puts probes in")
         kept = [theirs.fileno()]
         if uses_links:
             kept.append(syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=True)))
@@ -93,17 +90,21 @@ class UprobeHelper:
         if not probes:
             return
         functions = sorted({probe.function for probe in probes})
-        request = {
-            "attach": group,
-            "pid": pid,
-            "anchor": anchor,
-            "uses_links": uses_links,
-            "probes": [
-                (probe.offset, probe.address, functions.index(probe.function), probe.cookie)
-                for probe in probes
-            ],
-        }
-        self._ask(request, [exe_fd, *(programs[function] for function in functions)])
+        rows = [
+            (probe.offset, probe.address, functions.index(probe.function), probe.cookie)
+            for probe in probes
+        ]
+        fds = [exe_fd, *(programs[function] for function in functions)]
+        with self._lock:
+            self._ask(
+                "attach",
+                fds,
+                group=group,
+                pid=pid,
+                anchor=anchor,
+                uses_links=uses_links,
+                probes=rows,
+            )
 
     def detach(self, groups: Sequence[int] | None = None, *, for_a_while: bool = False) -> None:
         """Detach the probes of these groups, or of all; groups without probes are passed over.
@@ -115,7 +116,8 @@ class UprobeHelper:
         """
         try:
             if groups is None:
-                self._ask({"detach": None, "anchors_stay": for_a_while})
+                with self._lock:
+                    self._ask("detach", groups=None, anchors_stay=for_a_while)
             else:
                 self._detach_together(_Leaving(groups), for_a_while=for_a_while)
         except errors.AttachFailed as error:
@@ -129,35 +131,28 @@ class UprobeHelper:
                 return
             together = [waiting.popleft() for _ in range(len(waiting))]
             try:
-                groups = [group for each in together for group in each.groups]
-                self._ask_in_turn({"detach": groups, "anchors_stay": for_a_while})
+                groups = [group for leaving in together for group in leaving.groups]
+                self._ask("detach", groups=groups, anchors_stay=for_a_while)
             finally:
-                for each in together:
-                    each.are_out = True
+                for leaving in together:
+                    leaving.are_out = True
 
     def close(self) -> None:
         """Detach all probes and wait until the helper has ended."""
         with self._lock:
-            self._socket.close()
+            self._channel.close()
             process, self._process = self._process, None
         if process:
             process.wait()
 
-    def _ask(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-        with self._lock:
-            self._ask_in_turn(request, fds)
-
-    def _ask_in_turn(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+    def _ask(self, request: str, fds: Sequence[int] = (), **arguments: object) -> None:
         """Ask the helper; the caller holds the lock."""
         try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
-            answer = self._socket.recv(_MAX_MESSAGE_BYTES)
-        except OSError as error:
+            self._channel.ask(request, fds, **arguments)
+        except ChannelError as error:
             raise _gone() from error
-        if not answer:
-            raise _gone()
-        worker = "A process that puts probes in"
-        child_process.result_of(json.loads(answer), worker, errors.AttachFailed)
+        except (OSError, ChildFailedError) as error:
+            raise too_many(error) or errors.AttachFailed(str(error)) from error
 
 
 def _gone() -> errors.AttachFailed:
@@ -167,70 +162,72 @@ def _gone() -> errors.AttachFailed:
     )
 
 
-def _help(asked_fd: int, noop_program: int = NO_PROGRAM) -> None:
+def _help(channel_fd: int, noop_program: int = NO_PROGRAM) -> None:
     """What the helper does. If it ends while probes are in, their holders notice."""
     run_promptly(with_children=True)  # and its holders: until they have ended, the target traps
     until, _until_writer = os.pipe()
     kernel_log = KernelLog(probe_holders.NAME)
     context = ProbeContext(noop_program != NO_PROGRAM, noop_program, until, kernel_log)
-    _answer_all(socket.socket(fileno=asked_fd), context)
+    _answer_all(Channel.to_parent(channel_fd), context)
 
 
-def _answer_all(asked: socket.socket, context: ProbeContext) -> None:
+def _answer_all(channel: Channel, context: ProbeContext) -> None:
     """Do what is asked until the other end is closed, or its process has ended."""
-    held: dict[int, HeldProbes] = {}
-    while True:
+    targets = _Targets(context)
+    handlers: dict[str, Handler] = {"attach": targets.attach, "detach": targets.detach}
+    while channel.answer(handlers):
+        pass
+    with suppress(errors.AttachFailed):  # no process is left that it could be reported to
+        targets.detach((), None, anchors_stay=False)
+
+
+class _Targets:
+    """The probes of all groups, in the helper."""
+
+    def __init__(self, context: ProbeContext) -> None:
+        self._context = context
+        self._held: dict[int, HeldProbes] = {}
+
+    def attach(
+        self,
+        fds: Sequence[int],
+        group: int,
+        pid: int,
+        anchor: tuple[int, int],
+        uses_links: bool,
+        probes: Sequence[tuple[int, int, int, int]],
+    ) -> None:
+        """Put probes in: `fds` are the executable and the programs. See UprobeHelper.attach()."""
+        exe_fd, *programs = fds
+        context = self._context
+        if not uses_links:
+            context = replace(context, uses_links=False, noop_program=NO_PROGRAM)
         try:
-            message, fds, _, _ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FDS)
-        except ConnectionResetError:  # its process was killed, with an answer unread
-            break
-        if not message:
-            break
-        request = json.loads(message)
-        does = partial(_detach, request, held)
-        if "attach" in request:
-            does = partial(_attach, request, fds, held, context)
-        answer = json.dumps(child_process.outcome(does)).encode()
-        with suppress(ConnectionError):  # it has ended meanwhile: the next read says so
-            asked.send(answer)
-    with suppress(errors.AttachFailed):  # no process is left that could be told
-        _detach({"detach": None, "anchors_stay": False}, held)
+            target = self._held.pop(group, None)
+            if target:
+                os.close(exe_fd)
+                target.context = context
+            else:
+                target = HeldProbes(pid, exe_fd, context, anchor)
+            points = [
+                ProbePoint(offset, address, programs[index], cookie)
+                for offset, address, index, cookie in probes
+            ]
+            try:
+                target.attach(points, targets=len(self._held) + 1)
+            except BaseException:
+                held_probes.detach([target], anchors_stay=False)
+                raise
+            self._held[group] = target
+        finally:
+            for program in programs:
+                os.close(program)
 
-
-def _attach(
-    request: Mapping[str, Any],
-    fds: Sequence[int],
-    held: dict[int, HeldProbes],
-    context: ProbeContext,
-) -> None:
-    group, (exe_fd, *programs) = request["attach"], fds
-    if not request["uses_links"]:
-        context = replace(context, uses_links=False, noop_program=NO_PROGRAM)
-    try:
-        target = held.pop(group, None)
-        if target:
-            os.close(exe_fd)
-            target.context = context
-        else:
-            target = HeldProbes(request["pid"], exe_fd, context, request["anchor"])
-        points = [
-            ProbePoint(offset, address, programs[index], cookie)
-            for offset, address, index, cookie in request["probes"]
-        ]
-        try:
-            target.attach(points, targets=len(held) + 1)
-        except BaseException:
-            held_probes.detach([target], anchors_stay=False)
-            raise
-        held[group] = target
-    finally:
-        for program in programs:
-            os.close(program)
-
-
-def _detach(request: Mapping[str, Any], held: dict[int, HeldProbes]) -> None:
-    groups = list(held) if request["detach"] is None else request["detach"]
-    leaving = {group: held.pop(group) for group in groups if group in held}
-    if request["anchors_stay"]:
-        held.update(leaving)
-    held_probes.detach(leaving.values(), anchors_stay=request["anchors_stay"])
+    def detach(self, _fds: Sequence[int], groups: Sequence[int] | None, anchors_stay: bool) -> None:
+        """Detach the probes of these groups, or of all."""
+        if groups is None:
+            groups = list(self._held)
+        leaving = {group: self._held.pop(group) for group in groups if group in self._held}
+        if anchors_stay:
+            self._held.update(leaving)
+        held_probes.detach(leaving.values(), anchors_stay=anchors_stay)

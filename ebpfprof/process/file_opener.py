@@ -12,8 +12,8 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
 
+from ebpfprof.system.channel import Frame
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
 
@@ -67,28 +67,26 @@ class WorkerFileOpener(FileOpener, Closing):
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._worker = FileWorker(_OpenTask, patience_s)
+        self._worker = FileWorker(_OpenTask, patience_s=patience_s)
 
     def open(self, link: str) -> int:
         """See FileOpener."""
-        return self._ask([link], ())
+        return self._ask(link)
 
     def open_in_root(self, root_fd: int, path: str) -> int:
         """See FileOpener."""
-        return self._ask([path], [root_fd])
+        return self._ask(path, [root_fd])
 
     def close(self) -> None:
         """End the worker; if it is stuck, leave it behind."""
         self._worker.close()
 
-    def _ask(self, request: list[str], fds: Sequence[int]) -> int:
+    def _ask(self, path: str, fds: Sequence[int] = ()) -> int:
         try:
-            code, given = self._worker.ask(request, fds)
+            (fd,) = self._worker.ask(path, fds).fds
         except NoAnswerError as error:
             raise TimeoutError(errno.ETIMEDOUT, f"its file system {error}") from error
-        if code:
-            raise OSError(code, os.strerror(code))
-        return given[0]
+        return fd
 
 
 class _OpenTask:
@@ -100,15 +98,11 @@ class _OpenTask:
     def begin(self) -> None:
         """Do nothing: each request stands alone."""
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[int, list[int]]:  # noqa: ANN401 - JSON
+    def answer(self, request: str, fds: Sequence[int]) -> Frame:
         """Open the file behind a link, or with a root folder in `fds` a file in that."""
-        (path,) = request
-        try:
-            fd = self._files.open_in_root(fds[0], path) if fds else self._files.open(path)
-        except OSError as error:
-            return error.errno or errno.EIO, []
+        fd = self._files.open_in_root(fds[0], request) if fds else self._files.open(request)
         _touch(fd)
-        return 0, [fd]
+        return Frame(fds=[fd])
 
 
 def open_beneath(folder_fd: int, path: str) -> int:

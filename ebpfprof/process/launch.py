@@ -19,7 +19,6 @@ import queue
 import select
 import shutil
 import signal
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,6 +37,7 @@ from ebpfprof.errors import (
     to_type,
 )
 from ebpfprof.system import child_process, signals
+from ebpfprof.system.channel import Channel, ChannelError
 from ebpfprof.system.closing import Closing
 
 # include/uapi/linux/ptrace.h
@@ -57,7 +57,6 @@ _SIGNALS_S = 0.2
 
 _STOPPING = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _ENDED = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
-_ERRNO = struct.Struct("=i")
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -117,30 +116,26 @@ class LaunchedProgram(Closing):
         self._is_left = False
         self._refusal: EbpfprofError | None = None
         self._status: int | None = None
-        its_start, start = os.pipe()
-        failures, its_failures = os.pipe()
-        try:
+        channel, theirs = Channel.pair(command[0])
+        with theirs:
             self.pid = child_process.fork(
-                lambda: _become(command, user, its_start, start, its_failures)
+                lambda: _become(command, user, channel, Channel.to_parent(theirs.fileno()))
             )
             self._pidfd = os.pidfd_open(self.pid)
-        finally:
-            os.close(its_start)
-            os.close(its_failures)
-        self._tracer = threading.Thread(target=self._trace, args=(start,), daemon=True)
+        self._tracer = threading.Thread(target=self._trace, args=(channel,), daemon=True)
         try:
             on_forked()
             self._tracer.start()
             if signals.interruptible(self.wait_until_stopped):
                 return
             self._reap()
-            raise self._refusal or _not_run(command[0], os.read(failures, _ERRNO.size))
+            raise self._refusal or _not_run(command[0], channel)
         except BaseException:
             self._kill()
             self.close()
             raise
         finally:
-            os.close(failures)
+            channel.close()
 
     @property
     def is_stopped(self) -> bool:
@@ -209,15 +204,14 @@ class LaunchedProgram(Closing):
             self._status = code if code >= 0 else 128 - code
         return self._status
 
-    def _trace(self, start: int) -> None:
+    def _trace(self, channel: Channel) -> None:
         """Trace the child, which only this thread can, until it ends or run() ends the tracing."""
         if _ptrace(_SEIZE, self.pid, _O_TRACEEXEC | _O_EXITKILL):
-            with suppress(BrokenPipeError):  # it was killed
-                os.write(start, b"x")
+            with suppress(ChannelError):  # it was killed
+                channel.send(None)
         else:
             self._refusal = _not_traced(ctypes.get_errno())
             self.send(signal.SIGKILL)
-        os.close(start)
         while (stop := self._next_stop()) is not None:
             number, event = stop & 0xFF, stop >> 8
             if event == _EVENT_EXEC and not self._is_left:
@@ -307,19 +301,23 @@ def _ptrace(request: int, pid: int, data: int = 0) -> bool:
 
 
 def _become(
-    command: Sequence[str], user: User | None, start: int, our_start: int, failures: int
+    command: Sequence[str], user: User | None, parents: Channel, channel: Channel
 ) -> NoReturn:
-    """In the child: wait until it is traced, then become the command."""
-    try:
-        os.close(our_start)
-        if os.read(start, 1):
+    """In the child: wait until it is traced, then become the command, or send why it can't be.
+
+    `parents` is the parent's end of the channel.
+    """
+    parents.close()
+    with suppress(ChannelError):  # our parent has ended
+        channel.receive()
+        try:
             if user:
                 user.become()
             os.execvp(command[0], list(command))
-    except OSError as error:
-        os.write(failures, _ERRNO.pack(error.errno or 0))
-    except ValueError:  # an empty name
-        os.write(failures, _ERRNO.pack(errno.ENOENT))
+        except OSError as error:
+            channel.send_failure(error)
+        except ValueError:  # an empty name
+            channel.send_failure(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
     os._exit(ExitCode.COMMAND_NOT_FOUND)
 
 
@@ -336,12 +334,16 @@ def _not_traced(code: int) -> EbpfprofError:
     )
 
 
-def _not_run(command: str, answer: bytes) -> EbpfprofError:
-    """Why the command could not be executed."""
+def _not_run(command: str, channel: Channel) -> EbpfprofError:
+    """Why the command could not be executed, as its child says."""
     shown = printable(command)
-    if len(answer) != _ERRNO.size:
+    code = 0
+    try:
+        channel.result()
+    except ChannelError:
         return EbpfprofError(f"{shown} was killed before it began.")
-    (code,) = _ERRNO.unpack(answer)
+    except OSError as error:
+        code = error.errno or 0
     if code in (errno.ENOENT, errno.ENOTDIR):
         if shutil.which(command) is None and not os.path.exists(command):
             return CommandNotFound(

@@ -28,7 +28,7 @@ class Memory(Closing):
 
         Raises TargetGone or PermissionDenied.
         """
-        self._pid = target.pid
+        self.pid = target.pid
         self._pages = target.open_pages()
 
     def read(self, address: int, size: int) -> bytes:
@@ -40,9 +40,7 @@ class Memory(Closing):
         data = self._pages.read(address, size)
         if len(data) == size:
             return data
-        raise UnreadableMemory(
-            f"Process {self._pid} has no {size} bytes of memory at {address:#x}."
-        )
+        raise UnreadableMemory(f"Process {self.pid} has no {size} bytes of memory at {address:#x}.")
 
     def read_records(
         self, addresses: npt.NDArray[np.uint64], kind: np.dtype[Any]

@@ -13,15 +13,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from ebpfprof.console.output_folder import Owner, groups_of, invoking_user
+from ebpfprof.console.output_folder import groups_of, invoking_user
 from ebpfprof.console.text import well_formed
+from ebpfprof.errors import EbpfprofError
 from ebpfprof.privileges.capabilities import give_up
 from ebpfprof.process.file_opener import open_beneath
 from ebpfprof.profile.model import Profile
+from ebpfprof.system.channel import Frame
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import FileWorker, NoAnswerError
 
@@ -34,7 +35,7 @@ _MAX_LINE: Final = 400  # characters; the rest of a generated line tells nobody 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class SourceError(Exception):
+class SourceError(EbpfprofError):
     """The file can't be shown; the message is a sentence for the user."""
 
 
@@ -62,37 +63,36 @@ class SourceFiles(Closing):
     def __init__(self, folders: Sequence[str]) -> None:
         """Open the folders with the rights of the invoking user. Raises SourceError."""
         paths = [os.path.abspath(folder) for folder in folders]
-        self._worker = FileWorker(partial(_SourceTask, paths, invoking_user()))
+        self._worker = FileWorker(_SourceTask, paths)
         try:
-            self._ask(["", []])
+            self._ask("", [])
         except BaseException:  # Ctrl-C too: without an object nothing closes the worker
             self._worker.close()
             raise
 
     def read(self, file: str, lines: Collection[int]) -> SourceText:
         """The lines of a file that a profile names, and a few around them. Raises SourceError."""
-        path, changed_ns, found = self._ask([file, sorted(lines)])
-        return SourceText(path, changed_ns, {int(line): text for line, text in found})
+        path, changed_ns, texts = self._ask(file, sorted(lines))
+        return SourceText(path, changed_ns, {int(line): text for line, text in texts})
 
     def close(self) -> None:
         """End the process."""
         self._worker.close()
 
-    def _ask(self, request: list[Any]) -> Any:  # noqa: ANN401 - JSON
+    def _ask(self, file: str, lines: list[int]) -> Any:  # noqa: ANN401 - JSON
         try:
-            answer, _ = self._worker.ask(request)
+            return self._worker.ask([file, lines]).message
         except NoAnswerError as error:
             raise SourceError(f"The file system of the source {error}.") from error
-        if isinstance(answer, str):
-            raise SourceError(answer)
-        return answer
+        except EbpfprofError as error:
+            raise SourceError(str(error)) from error
 
 
 class _SourceTask:
     """What the process does. It has given up its rights before it opens anything."""
 
-    def __init__(self, folders: Sequence[str], user: Owner | None) -> None:
-        if user:
+    def __init__(self, folders: Sequence[str]) -> None:
+        if user := invoking_user():
             os.setgroups(sorted(groups_of(user)))
             os.setgid(user.gid)
             os.setuid(user.uid)
@@ -108,15 +108,15 @@ class _SourceTask:
     def begin(self) -> None:
         """Do nothing: each request stands alone."""
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401 - JSON
-        """Path, time and lines of a file, or a sentence; "" asks whether the folders are open."""
+    def answer(self, request: Any, fds: Sequence[int]) -> Frame:  # noqa: ANN401 - JSON
+        """Path, time and lines of a file; "" asks whether the folders are open.
+
+        Raises SourceError.
+        """
         file, lines = request
-        if self._problem or not file:
-            return self._problem or ["", 0, []], []
-        try:
-            return self._read(file, lines), []
-        except SourceError as error:
-            return str(error), []
+        if self._problem:
+            raise SourceError(self._problem)
+        return Frame(self._read(file, lines) if file else None)
 
     def _read(self, file: str, lines: list[int]) -> list[Any]:
         if PurePosixPath(file).suffix.lower() not in SUFFIXES:

@@ -37,7 +37,8 @@ class DumpedGoroutine:
     0 if unknown.
     `channels` are those for which it waits: several in a select, () for nil channels. `is_leaked`:
     the runtime found that nothing can wake it (Go 1.26 on, after a goroutineleak profile).
-    `sequence` tells one wait of a goroutine from the next, modulo 256; None if it does not wait.
+    `wait` is the number of its wait: an equal one in a later dump is the same; None if it does not
+    wait.
     """
 
     goid: int
@@ -53,7 +54,7 @@ class DumpedGoroutine:
     channels: tuple[Channel, ...] = ()
     waits_for: WaitsFor = NOTHING
     is_leaked: bool = False
-    sequence: int | None = None
+    wait: int | None = None
 
     @property
     def can_never_go_on(self) -> bool:

@@ -36,7 +36,7 @@ def hanging(goroutines: Iterable[DumpedGoroutine]) -> list[Hanging]:
     """Those that have not moved for HANGS_NS or longer, by place, the most goroutines first."""
     found = defaultdict[tuple[str, Frame], list[DumpedGoroutine]](list)
     for each in goroutines:
-        if each.waited_ns >= HANGS_NS and each.sequence is not None and each.frames:
+        if each.waited_ns >= HANGS_NS and each.wait is not None and each.frames:
             name = operation(each.frames)
             if name in NEVER_IDLE:
                 found[name, caller(each.frames)].append(each)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,13 +19,16 @@ from ebpfprof.profile.goroutines import (
     groups,
 )
 from ebpfprof.profile.model import Frame
-from ebpfprof.profile.wait_times import WaitTimes, wait_number
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MIN_GROWTHS: Final = 2
 _PATIENCE: Final = 2  # times the longest wait of the group that ended
 _MAX_GROUPS: Final = 1 << 12
 _LEAST_ALIVE: Final = 10
 _MINUTE_NS: Final = 60_000_000_000
+_ALL_BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,35 @@ class Suspects:
         return self.group.first.can_never_go_on or self.group.first.is_leaked
 
 
+class _Members:
+    """The members that the last sample saw, by their numbers, and when each was seen first.
+
+    16 bytes for each.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        """Sorted."""
+        self.since_ns: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def add(self, numbers: npt.NDArray[np.uint64], now_ns: int) -> int | None:
+        """Add a sample: sorted, each number once.
+
+        Returns since when that one was there that had been longest of those that are gone; None if
+        all are still there.
+        """
+        since_ns = np.full(len(numbers), now_ns, np.int64)
+        _, now, before = np.intersect1d(
+            numbers, self.numbers, assume_unique=True, return_indices=True
+        )
+        since_ns[now] = self.since_ns[before]
+        is_gone = np.ones(len(self.numbers), np.bool_)
+        is_gone[before] = False
+        ended_ns = int(self.since_ns[is_gone].min()) if is_gone.any() else None
+        self.numbers, self.since_ns = numbers, since_ns
+        return ended_ns
+
+
 class _History:
     """A group since the look at `first_ns`: its members, and since which look each of them waits.
 
@@ -66,13 +98,13 @@ class _History:
         self._number = number
         self._first_ns, self._known_ns = first_ns, known_ns
         self._moved_after_ns = 0
-        self._times = WaitTimes()
+        self._members = _Members()
 
     def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
         """What one more look found: None if there are no members any more."""
         members = group.goroutines if group else ()
         waits = np.unique(np.array([self._number(each) for each in members], np.uint64))
-        ended_ns = self._times.add(waits, now_ns)
+        ended_ns = self._members.add(waits, now_ns)
         if ended_ns is not None:
             self._moved_after_ns = max(self._moved_after_ns, now_ns - ended_ns)
 
@@ -80,12 +112,12 @@ class _History:
         """The members that wait longer than any that went on; None without one."""
         patience_ns = _PATIENCE * self._moved_after_ns
         # As long as none went on, all may be stuck, those that came just now with them.
-        stuck = now_ns - self._times.since_ns > (patience_ns or -1)
+        stuck = now_ns - self._members.since_ns > (patience_ns or -1)
         if not stuck.any():
             return None
-        waits = set(self._times.waits[stuck].tolist())
+        waits = set(self._members.numbers[stuck].tolist())
         members = tuple(each for each in group.goroutines if self._number(each) in waits)
-        since_ns = self._times.since_ns[stuck]
+        since_ns = self._members.since_ns[stuck]
         came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
         only_grows = len(np.unique(came)) >= _MIN_GROWTHS
         length_ns = now_ns - self._first_ns - patience_ns
@@ -102,11 +134,11 @@ class _History:
 
 
 def _wait(each: DumpedGoroutine) -> int:
-    return wait_number(each.goid, each.sequence)
+    return each.wait or 0
 
 
 def _life(each: DumpedGoroutine) -> int:
-    return wait_number(each.goid, 0)
+    return each.goid & _ALL_BITS
 
 
 class LeakWatch:
@@ -126,7 +158,7 @@ class LeakWatch:
     def add(self, dump: GoroutineDump) -> list[Suspects]:
         """What one more look tells: certain leaks, and those that only grow, the fastest first."""
         now_ns, found = dump.read_ns, []
-        waiting = [each for each in groups(dump.goroutines) if each.first.sequence is not None]
+        waiting = [each for each in groups(dump.goroutines) if each.first.wait is not None]
         present = {group_key(each.first): each for each in waiting[:_MAX_GROUPS]}
         self._add(self._histories, present, now_ns, _wait)
         for key, group in present.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
 from ebpfprof.kernel import uprobe_links
 from ebpfprof.privileges import capabilities
@@ -54,4 +53,4 @@ def _stands_for_others() -> bool:
 
 def _give_up(keep: Collection[str]) -> None:
     """Keep these, here and in the process that starts children."""
-    do_everywhere(partial(capabilities.give_up, keep))
+    do_everywhere(capabilities.give_up, sorted(keep))

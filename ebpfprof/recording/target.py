@@ -76,7 +76,7 @@ class RecordedTarget:
 
     def goroutines(self) -> int:
         """How many goroutines it has now; 0 if we can't read that."""
-        from ebpfprof.goruntime.goroutines.reader import count_goroutines
+        from ebpfprof.goruntime.goroutines.parked import count_goroutines
 
         try:
             return count_goroutines(self.go) if self.go else 0
@@ -291,7 +291,7 @@ def looks_at(
     """
     if recorded.go is None:
         return None
-    from ebpfprof.goruntime.goroutines.heads import MAX_GOROUTINES
+    from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
     from ebpfprof.goruntime.samples.sampling_thread import LookRate
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 

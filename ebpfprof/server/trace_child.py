@@ -1,39 +1,57 @@
-"""The ebpfprof that serve starts for execution traces, and what it says to serve.
+"""The ebpfprof that serve starts for execution traces, and what the two tell each other.
 
-A process of its own: a trace takes much memory for a moment, and looking up its names much time,
-which other requests would wait for.
+A process of its own: a trace takes much memory for a moment, and finding its names takes long,
+which other requests would wait for. Its messages are in ebpfprof.tracing.flight_recorder.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ebpfprof.console.text import in_one_line
-from ebpfprof.errors import AttachFailed, EbpfprofError, ExitCode, TargetGone
+from ebpfprof.errors import (
+    AttachFailed,
+    BccMissing,
+    CorruptBinary,
+    EbpfprofError,
+    KernelUnsupported,
+    NoSuchProcess,
+    NotGoProgram,
+    PermissionDenied,
+    TargetGone,
+    UnsupportedGo,
+    UnsupportedTarget,
+)
 from ebpfprof.privileges.capabilities import passed_on
+from ebpfprof.system.channel import (
+    HEAD,
+    MAX_DATA_BYTES,
+    ChannelError,
+    framed,
+    message_of,
+    result_of,
+    sizes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-_GONE: Final = (ExitCode.TARGET_GONE, ExitCode.NO_SUCH_PROCESS)
 _HOPELESS: Final = (
-    ExitCode.NOT_GO_PROGRAM,
-    ExitCode.UNSUPPORTED_GO,
-    ExitCode.UNSUPPORTED_TARGET,
-    ExitCode.CORRUPT_BINARY,
-    ExitCode.KERNEL_UNSUPPORTED,
-    ExitCode.PERMISSION_DENIED,
-    ExitCode.BCC_MISSING,
+    NotGoProgram,
+    UnsupportedGo,
+    UnsupportedTarget,
+    CorruptBinary,
+    KernelUnsupported,
+    PermissionDenied,
+    BccMissing,
 )
-_ITS_COMMAND: Final = " Type:\n"  # which is not for users
-_SAID_BY: Final = "ebpfprof: "
-_MOST_SAID: Final = 4096
-_ANSWER_S: Final = 10.0  # how long it may take, at the end, to answer what was asked
+_OTHER: Final = "The ebpfprof that recorded it"
+_ANSWER_S: Final = 10.0  # how long it may take, at the end, to answer the last request
 _END_S: Final = 5.0  # and then to detach, before it is killed
 
 
@@ -49,39 +67,123 @@ class TraceSettings:
     max_overhead: float = 0.0
     allow_unknown_go: bool = False
 
-    def command(self, pid: int, *arguments: str) -> list[str]:
+    def command(self) -> Sequence[str]:
         """The command line of ebpfprof.commands.served_trace."""
         isolated = ["-I"] if sys.flags.isolated else []
-        return [
-            *(sys.executable, *isolated, "-m", "ebpfprof", "served-trace", "--pid", str(pid)),
-            *("--max-overhead", f"{self.max_overhead:g}", *arguments),
-            *(["--allow-unknown-go"] if self.allow_unknown_go else []),
-        ]
+        return [sys.executable, *isolated, "-m", "ebpfprof", "served-trace"]
+
+    def request(self, pid: int, **which: object) -> dict[str, Any]:
+        """The first message to the child; `which`: last_s, or duration_s and format_name."""
+        return {
+            "pid": pid,
+            "max_overhead": self.max_overhead,
+            "allow_unknown_go": self.allow_unknown_go,
+            **which,
+        }
 
 
-async def started(command: Sequence[str], *, stdin: int) -> asyncio.subprocess.Process:
-    """A process with our rights, whose stdout and stderr are pipes. Raises OSError."""
-    pipe = asyncio.subprocess.PIPE
-    with passed_on():
-        return await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=pipe, stderr=pipe)
+class TraceChild:
+    """A process that records one trace, with our rights. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """See start()."""
+        self._process, self._reader, self._writer = process, reader, writer
+        self.error: Exception | None = None
+        """Why it failed, once frames() has ended."""
+
+    @classmethod
+    async def start(cls, settings: TraceSettings, request: dict[str, Any]) -> Self:
+        """Start it, and send it what to record. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, passed_on():
+                process = await asyncio.create_subprocess_exec(
+                    *settings.command(),
+                    stdin=theirs.fileno(),  # both directions
+                    stdout=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,  # the signals of a terminal are for us
+                )
+        except BaseException:
+            ours.close()
+            raise
+        child = cls(process, *await asyncio.open_unix_connection(sock=ours))
+        child.send(request)
+        return child
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.returncode is not None
+
+    def send(self, message: object) -> None:
+        """Send a message; to a child that has ended, nothing is sent."""
+        self._writer.write(framed(message))
+
+    def hang_up(self) -> None:
+        """Close the connection: the child ends without another answer."""
+        self._writer.close()
+
+    async def frames(self) -> AsyncIterator[tuple[Any, bytes]]:
+        """Messages and bytes, until it ends; then `error` is known."""
+        try:
+            while True:
+                message_bytes, data_bytes = sizes(await self._exactly(HEAD.size), MAX_DATA_BYTES)
+                message = message_of(await self._exactly(message_bytes))
+                data = await self._exactly(data_bytes)
+                if isinstance(message, dict) and "failed" in message:
+                    result_of(message["failed"], _OTHER)
+                yield message, data
+        except (asyncio.IncompleteReadError, ConnectionError):
+            code = await self._process.wait()
+            how = f"ended with status {code}" if code >= 0 else f"was killed (signal {-code})"
+            self.error = ChannelError(f"{_OTHER} {how}.")
+        except ChannelError as error:  # what it sends is not to be trusted any more
+            self.error = error
+            self.kill()
+        except (EbpfprofError, OSError, RuntimeError) as error:
+            self.error = error
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended; its helper detaches the probes."""
+        if not self.has_ended:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def close(self) -> None:
+        """Kill it, unless it has ended, and wait for its end."""
+        self.hang_up()
+        self.kill()
+        await self.wait()
+        with suppress(OSError):  # it was killed with a message unread
+            await self._writer.wait_closed()
+
+    async def _exactly(self, size: int) -> bytes:
+        return await self._reader.readexactly(size)
 
 
-def failure(code: int, said: bytes) -> EbpfprofError:
-    """Why a child that ended with this status has no trace; `said` is what it wrote to stderr."""
-    last = said.decode(errors="replace").strip().rpartition(_SAID_BY)[2]
-    why = in_one_line(last.partition(_ITS_COMMAND)[0]) or _ended_with(code)
-    return TargetGone(why) if code in _GONE else AttachFailed(f"No trace was recorded. {why}")
+def not_recorded(error: Exception | None) -> EbpfprofError:
+    """Why there is no trace: a child failed with this error, or ended too early."""
+    why = in_one_line(str(error or f"{_OTHER} ended too early."))
+    if isinstance(error, TargetGone | NoSuchProcess):
+        return TargetGone(why)
+    return AttachFailed(f"No trace was recorded. {why}")
 
 
-def comments_in(said: bytes) -> tuple[str, ...]:
-    """What a child that wrote a trace said of it on stderr."""
-    lines = said.decode(errors="replace").splitlines()
-    return tuple(each.removeprefix(_SAID_BY) for each in lines if each.startswith(_SAID_BY))
-
-
-def _ended_with(code: int) -> str:
-    how = f"ended with status {code}" if code >= 0 else f"was killed (signal {-code})"
-    return f"The ebpfprof that recorded it {how}."
+def trace_file(answer: object, data: bytes) -> TraceFile:
+    """The trace that a child made. Raises what it raised, or ChannelError."""
+    comments = result_of(answer, _OTHER)
+    if not isinstance(comments, list):
+        raise ChannelError(f"{_OTHER} sent no comments.")
+    return TraceFile(data, tuple(map(str, comments)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +195,18 @@ class TraceFile:
 
 
 class FlightChild:
-    """Keeps the last seconds of one process. Belongs to one event loop.
-
-    What it says is in ebpfprof.tracing.flight_recorder.
-    """
+    """Keeps the last seconds of one process. Belongs to one event loop."""
 
     def __init__(self, pid: int, settings: TraceSettings, turn: asyncio.Lock) -> None:
         """For a process with this pid; run() starts it.
 
         With `turn` children make traces one after the other: each takes much memory meanwhile.
         """
-        self._command = settings.command(pid, "--last", f"{settings.last_s}")
+        self._pid, self._settings = pid, settings
         self._turn = turn
         self._begun = asyncio.Event()
         self._answer: asyncio.Future[TraceFile] | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: TraceChild | None = None
         self.is_recording = False
         """Whether the probes are attached."""
         self.lost_ns = 0.0
@@ -121,84 +220,71 @@ class FlightChild:
 
     async def run(self) -> None:
         """Start it, and listen until it has ended; when cancelled, kill it."""
-        process = await started(self._command, stdin=asyncio.subprocess.PIPE)
-        self._process = process
-        assert process.stdout
-        assert process.stderr
-        said = asyncio.ensure_future(_tail(process.stderr))
+        request = self._settings.request(self._pid, last_s=self._settings.last_s)
+        child = self._child = await TraceChild.start(self._settings, request)
         try:
-            with suppress(asyncio.IncompleteReadError):
-                await self._listen(process.stdout)
-            code = await process.wait()
+            async for message, data in child.frames():
+                self._note(message, data)
+            await child.wait()
             if not self.left:
-                self.failure = failure(code, await said)
-                self.is_hopeless = code in _HOPELESS
+                self.failure = not_recorded(child.error)
+                self.is_hopeless = isinstance(child.error, _HOPELESS)
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()  # its helper detaches the probes
-                await process.wait()
-            said.cancel()
+            await child.close()
             self.is_recording = False
             self._begun.set()
             if self._answer and not self._answer.done():
                 self._answer.cancel()
 
     async def trace(self, format_name: str, last_s: float | None) -> TraceFile | None:
-        """The last seconds until now: all that are kept, or so many; None if it has ended.
+        """The last seconds until now: all that are kept, or `last_s`; None if it has ended.
 
         Raises EbpfprofError if they can't be made into a trace.
         """
         await self._begun.wait()
         async with self._turn:
-            if not self.is_recording or not self._process or not self._process.stdin:
+            if not self.is_recording or not self._child:
                 return None
             self._answer = asyncio.get_running_loop().create_future()
-            request = {"format": format_name, "last_s": last_s}
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._child.send({"format": format_name, "last_s": last_s})
             await asyncio.wait([self._answer])
             return None if self._answer.cancelled() else self._answer.result()
 
     async def close(self) -> None:
-        """Tell it to end, once its answer is there; if it does not, kill it."""
-        process = self._process
-        if process is None or process.stdin is None or process.returncode is not None:
+        """End it, once its last answer is there; if it does not end, kill it."""
+        child = self._child
+        if child is None or child.has_ended:
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._no_turn(), _ANSWER_S)
         self.is_recording = False
-        process.stdin.close()
+        child.hang_up()
         try:
-            await asyncio.wait_for(process.wait(), _END_S)
+            await asyncio.wait_for(child.wait(), _END_S)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()  # its helper detaches the probes
+            child.kill()
 
     async def _no_turn(self) -> None:
         async with self._turn:
             pass
 
-    async def _listen(self, stream: asyncio.StreamReader) -> None:
-        while line := await stream.readline():
-            message: dict[str, Any] = json.loads(line)
-            data = await stream.readexactly(message.get("bytes", 0))
-            file = TraceFile(data, tuple(message.get("comments", ())))
-            self.lost_ns = max(self.lost_ns, message.get("lost_ns", 0.0))
-            if "recording" in message:
+    def _note(self, message: Any, data: bytes) -> None:  # noqa: ANN401 - JSON
+        """Take a message of the child. Raises ChannelError if it is not one of those agreed on."""
+        match message:
+            case {"recording": True}:
                 self.is_recording = True
                 self._begun.set()
-            elif "left" in message:
-                self.left[message["left"]] = file
-            elif "answer" in message and self._answer and not self._answer.done():
-                if why := message.get("error"):
-                    self._answer.set_exception(EbpfprofError(f"No trace was made. {why}"))
-                else:
-                    self._answer.set_result(file)
+            case {"lost_ns": float() | int() as lost_ns}:
+                self.lost_ns = max(self.lost_ns, lost_ns)
+            case {"left": str(format_name), "answer": answer}:
+                self.left[format_name] = trace_file(answer, data)
+            case {"answer": answer}:
+                self._take_answer(answer, data)
 
-
-async def _tail(stream: asyncio.StreamReader) -> bytes:
-    """The last bytes of a stream, once it has ended."""
-    found = b""
-    while part := await stream.read(_MOST_SAID):
-        found = (found + part)[-_MOST_SAID:]
-    return found
+    def _take_answer(self, answer: object, data: bytes) -> None:
+        if not self._answer or self._answer.done():
+            return
+        try:
+            self._answer.set_result(trace_file(answer, data))
+        except (EbpfprofError, OSError, RuntimeError) as error:
+            self._answer.set_exception(EbpfprofError(f"No trace was made. {error}"))

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import signal
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -22,7 +20,7 @@ from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import printable
 from ebpfprof.export.timelines.formats import FORMATS
 from ebpfprof.server.pprof_answers import BadParameterError, attachment, hang_up, parameter
-from ebpfprof.server.trace_child import TraceFile, comments_in, failure, started
+from ebpfprof.server.trace_child import TraceChild, TraceFile, not_recorded, trace_file
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -85,29 +83,35 @@ class TraceEndpoint:
     ) -> TraceFile | None:
         """The trace; None if the client hung up."""
         settings = self._recorders.settings
-        words = ("--duration", f"{seconds:.3f}", "--format", form)
-        command = settings.command(process.pid, *words)
-        recording = await started(command, stdin=asyncio.subprocess.DEVNULL)
-        answer = asyncio.ensure_future(recording.communicate())
+        request_of_it = settings.request(process.pid, duration_s=seconds, format_name=form)
+        child = await TraceChild.start(settings, request_of_it)
+        answer = asyncio.ensure_future(_answer_of(child))
         try:
-            # It takes a while to begin, and to look up names: its own end is what counts.
+            # It takes a while to begin, and to find names: its own end is what counts.
             waits = asyncio.ensure_future(self._manager.wait(process, math.inf, hang_up(request)))
             await asyncio.wait([answer, waits], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                with suppress(ProcessLookupError):
-                    recording.send_signal(signal.SIGTERM)  # it writes what there is
                 if not waits.result():
                     return None
+                child.send("end")  # it sends what there is
             waits.cancel()
-            trace, said = await answer
+            return await answer
         finally:
-            if recording.returncode is None:
-                with suppress(ProcessLookupError):
-                    recording.kill()  # its helper detaches the probes
+            await child.close()
             await asyncio.gather(answer, return_exceptions=True)
-        if recording.returncode:
-            raise failure(recording.returncode, said)
-        return TraceFile(trace, comments_in(said))
+
+
+async def _answer_of(child: TraceChild) -> TraceFile:
+    """The trace that it records. Raises TargetGone or AttachFailed if there is none."""
+    file = None
+    async for message, data in child.frames():
+        match message:
+            case {"answer": answer}:
+                file = trace_file(answer, data)
+    await child.wait()
+    if file is None:
+        raise not_recorded(child.error)
+    return file
 
 
 def is_about_the_last(request: Request) -> bool:

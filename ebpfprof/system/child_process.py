@@ -1,4 +1,4 @@
-"""Child processes of ours: how they are forked, what they keep, and how they tell of their work."""
+"""Child processes of ours: how they are forked, and what they keep."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ebpfprof import errors
 from ebpfprof.system import signals
-from ebpfprof.system.open_files import too_many
 
 _STANDARD_FILES = 3
 # include/uapi/linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_NO_NEW_PRIVS = 38
-
-Outcome = dict[str, Any]
-"""How work went, as JSON can hold it: "result", or "error" and "message", or "bug"."""
 
 
 def fork(child: Callable[[], NoReturn], *, ignores_signals: bool = False) -> int:
@@ -83,34 +78,6 @@ def become(program: str, *arguments: str) -> None:
             with suppress(OSError):  # that of the list
                 os.set_inheritable(fd, True)
         os.execve(program, (program, *arguments), {})
-
-
-def outcome(work: Callable[[], object]) -> Outcome:
-    """Do the work; returns how it went, for another process."""
-    try:
-        return {"result": work()}
-    except Exception as error:
-        return failure(error)
-
-
-def failure(error: Exception) -> Outcome:
-    """The outcome of work that raised `error`."""
-    error = too_many(error) or error
-    if isinstance(error, errors.EbpfprofError):
-        return {"error": type(error).__name__, "message": str(error)}
-    return {"bug": repr(error)}  # nothing else would show it
-
-
-def result_of(outcome: Outcome, worker: str, bug: type[Exception] = RuntimeError) -> Any:  # noqa: ANN401 - JSON
-    """What the work of another process returned; raises what it raised.
-
-    An exception that is none of ebpfprof.errors becomes a `bug`, whose text begins with `worker`.
-    """
-    if "error" in outcome:
-        raise getattr(errors, outcome["error"])(outcome["message"])
-    if "bug" in outcome:
-        raise bug(f"{worker} failed: {outcome['bug']}.")
-    return outcome["result"]
 
 
 def _become(child: Callable[[], NoReturn], mask: set[Any], *, ignores_signals: bool) -> NoReturn:

@@ -1,8 +1,8 @@
 """A child process for accesses to files that may never return: a stuck child is left behind.
 
-A process that opens, reads or even looks at a file of a file system that does not answer (NFS
-without its server, FUSE) waits in the kernel, and no signal ends that. So a child does it. If it
-gets stuck, another child goes on with the other requests.
+A process that opens, reads or stats a file of a file system that does not answer (NFS without its
+server, FUSE) waits in the kernel, and no signal ends that. So a child does it. If the child gets
+stuck, another one goes on with the other requests.
 
     ebpfprof ──► the starter, which touches no file ──► child 1 (stuck), child 2, ...
 
@@ -12,32 +12,25 @@ when ebpfprof does, and so do its children; stuck ones end once their file syste
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, Final, NoReturn, Protocol
 
-from ebpfprof.system import child_process, lean_start
+from ebpfprof.system import lean_start
+from ebpfprof.system.channel import Channel, ChannelError, Frame
 from ebpfprof.system.closing import Closing
-from ebpfprof.system.lean_start import Child
+from ebpfprof.system.lean_start import Child, name_of, named
 
 NAME: Final = "ebpfprof-files"
 PATIENCE_S: Final = 3.0
 _LEAST_PATIENCE_S: Final = 0.5
 _MIN_PROGRESS_NS: Final = 1_000_000
 _MAX_LEFT_BEHIND: Final = 32
-_MAX_FDS: Final = 4
-_MAX_CHUNK: Final = 1 << 20
-_LENGTH: Final = struct.Struct("<I")
-_PID: Final = struct.Struct("<i")
 
 
 class FileTask(Protocol):
@@ -46,10 +39,10 @@ class FileTask(Protocol):
     def begin(self) -> None:
         """Get ready for a batch of requests."""
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, Sequence[int]]:  # noqa: ANN401 - JSON
-        """The answer to a request, which JSON must hold, and file descriptors to pass on and close.
+    def answer(self, request: Any, fds: Sequence[int]) -> Frame:  # noqa: ANN401 - JSON
+        """The answer to a request; file descriptors in it are passed on and closed.
 
-        `fds` came with the request.
+        `fds` came with the request. FileWorker.ask() raises what this raises.
         """
 
 
@@ -61,59 +54,66 @@ class NoAnswerError(Exception):
         self.after_s = after_s
 
 
+Answer = Frame | OSError | NoAnswerError
+"""What a child answered, or the OSError that FileTask.answer() raised there."""
+
+
 class FileWorker(Closing):
     """Sends requests to children. Several threads may use it; a context manager."""
 
-    def __init__(self, make: Callable[[], FileTask], patience_s: float = PATIENCE_S) -> None:
-        """Start the starter, whose children call `make`.
+    def __init__(
+        self, make: Callable[..., FileTask], *arguments: object, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Start the starter, whose children call `make(*arguments)`.
 
-        A child is left behind once it has been blocked for `patience_s` without an answer. While it
-        waits for a processor it is not blocked.
+        `make` is a class or function of a module, and the arguments are JSON. A child is left
+        behind once it has been blocked for `patience_s` without an answer. While it waits for a
+        processor it is not blocked.
         """
         self._lock = threading.Lock()
         self._patience_s = patience_s
         self._child: _Child | None = None
         self._left: list[tuple[_Child, Any]] = []
-        self._starter, theirs = socket.socketpair()
-        starts = partial(_start_children, make)
-        self._process: Child | None = lean_start.start(NAME, starts, [theirs.fileno()])
-        theirs.close()
+        self._starter, theirs = Channel.pair(NAME)
+        task = [name_of(make), *arguments]
+        with theirs:
+            self._process: Child | None = lean_start.start(
+                NAME, _start_children, [theirs.fileno()], task
+            )
 
-    def ask(self, request: Any, fds: Sequence[int] = ()) -> tuple[Any, list[int]]:  # noqa: ANN401 - JSON
-        """Return the answer and the file descriptors with it. Raises NoAnswerError."""
-        ((answer, given),) = self.ask_all([request], fds)
-        if isinstance(answer, NoAnswerError):
+    def ask(self, request: Any, fds: Sequence[int] = ()) -> Frame:  # noqa: ANN401 - JSON
+        """Return the answer. Raises NoAnswerError, or what the child raised (Channel.result)."""
+        (answer,) = self.ask_all([request], fds)
+        if isinstance(answer, Exception):
             raise answer
-        return answer, given
+        return answer
 
-    def ask_all(
-        self, requests: Sequence[Any], fds: Sequence[int] = ()
-    ) -> list[tuple[Any, list[int]]]:
-        """Return the answer to each request, or a NoAnswerError, and the file descriptors with it.
+    def ask_all(self, requests: Sequence[Any], fds: Sequence[int] = ()) -> list[Answer]:
+        """Return the answer to each request. Raises any other error than OSError of the child.
 
-        All requests get `fds`. Each one without an answer halves the patience with the rest.
+        All requests get `fds`. Each request without an answer halves the patience with the rest.
         """
         patience_s = self._patience_s
-        found: list[tuple[Any, list[int]]] = []
+        answers: list[Answer] = []
         with self._lock:
-            while len(found) < len(requests):
+            while len(answers) < len(requests):
                 child = self._child = self._child or self._started()
-                if child and child.send(requests[len(found) :], fds):
-                    found += islice(child.answers(patience_s), len(requests) - len(found))
-                if len(found) == len(requests):
+                if child and child.send(requests[len(answers) :], fds):
+                    answers += islice(child.answers(patience_s), len(requests) - len(answers))
+                if len(answers) == len(requests):
                     break
                 if child:
-                    self._left.append((child, requests[len(found)]))
+                    self._left.append((child, requests[len(answers)]))
                     self._child = None
-                found.append((NoAnswerError(patience_s), []))
+                answers.append(NoAnswerError(patience_s))
                 patience_s = max(patience_s / 2, _LEAST_PATIENCE_S)
-        return found
+        return answers
 
     def answered_late(self) -> list[Any]:
         """Requests that got no answer, and whose children answered or ended since."""
         with self._lock:
             late = [(child, request) for child, request in self._left if child.has_moved()]
-            self._left = [each for each in self._left if each not in late]
+            self._left = [left for left in self._left if left not in late]
             for child, _ in late:
                 child.close()
             return [request for _, request in late]
@@ -134,13 +134,12 @@ class FileWorker(Closing):
         """A new child; None if too many are stuck already, or the starter has ended."""
         if len(self._left) >= _MAX_LEFT_BEHIND:
             return None
-        ours, theirs = socket.socketpair()
+        ours, theirs = Channel.pair(NAME)
         try:
             with theirs:
-                socket.send_fds(self._starter, [b"1"], [theirs.fileno()])
-            (pid,) = _PID.unpack(_exactly(self._starter, _PID.size))
+                pid = self._starter.ask("start", [theirs.fileno()]).message
             return _Child(ours, pid)
-        except (OSError, EOFError):
+        except (OSError, ChannelError):
             ours.close()
             return None
 
@@ -148,29 +147,29 @@ class FileWorker(Closing):
 class _Child:
     """Our end of a child."""
 
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self._socket = connection
+    def __init__(self, channel: Channel, pid: int) -> None:
+        self._channel = channel
         self._pid = pid
 
     def send(self, requests: Sequence[Any], fds: Sequence[int]) -> bool:
         """Send requests; False if the child has ended."""
         try:
-            _send(self._socket, requests, fds)
-        except OSError:
+            self._channel.send(requests, fds)
+        except ChannelError:
             return False
         return True
 
-    def answers(self, patience_s: float) -> Iterator[tuple[Any, list[int]]]:
-        """Yield answers as long as they come. Raises RuntimeError for a bug in the child."""
+    def answers(self, patience_s: float) -> Iterator[Answer]:
+        """Yield answers as long as they come."""
         while (answer := self._answer(patience_s)) is not None:
             yield answer
 
-    def _answer(self, patience_s: float) -> tuple[Any, list[int]] | None:
+    def _answer(self, patience_s: float) -> Answer | None:
         patience_ns = int(patience_s * 1e9)
         now_ns, (used_ns, delay_ns, _) = time.monotonic_ns(), self._scheduled()
         blocked_ns = 0
         end = select.poll()
-        end.register(self._socket, select.POLLIN)
+        end.register(self._channel, select.POLLIN)
         while not end.poll((patience_ns - blocked_ns) / 1e6):
             before = now_ns, used_ns, delay_ns
             now_ns, (used_ns, delay_ns, is_runnable) = time.monotonic_ns(), self._scheduled()
@@ -181,20 +180,19 @@ class _Child:
                 if blocked_ns >= patience_ns:
                     return None
         try:
-            said, fds = _receive(self._socket)
-        except (OSError, EOFError):
+            return self._channel.result()
+        except ChannelError:
             return None
-        return child_process.result_of(said, NAME), fds
+        except OSError as error:
+            return error
 
     def has_moved(self) -> bool:
         """Whether it has answered, or ended."""
-        readable = select.poll()
-        readable.register(self._socket, select.POLLIN)
-        return bool(readable.poll(0))
+        return self._channel.has_frame()
 
     def close(self) -> None:
         """Leave it; it ends when it next answers or waits for requests."""
-        self._socket.close()
+        self._channel.close()
 
     def _scheduled(self) -> tuple[int, int, bool]:
         """Its CPU time and its time of waiting for a processor, in ns; whether it is runnable now.
@@ -211,66 +209,47 @@ class _Child:
         return used_ns, delay_ns, is_runnable
 
 
-def _start_children(make: Callable[[], FileTask], asked_fd: int) -> None:
+def _start_children(task: Sequence[Any], fd: int) -> None:
     """What the starter does, until the other end is closed, or its process has ended."""
-    asked = socket.socket(fileno=asked_fd)
+    channel = Channel.to_parent(fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
-    while True:
-        message, fds, _, _ = socket.recv_fds(asked, 1, _MAX_FDS)
-        if not message:
-            return
-        pid = os.fork()
-        if not pid:
-            asked.close()
-            _answer_all(socket.socket(fileno=fds[0]), make)
-        asked.sendall(_PID.pack(pid))
-        for fd in fds:
-            os.close(fd)
+
+    def start(fds: Sequence[int]) -> Frame:
+        (child_fd,) = fds
+        try:
+            pid = os.fork()
+            if not pid:
+                channel.close()
+                _answer_all(Channel.to_parent(child_fd), task)
+        finally:
+            os.close(child_fd)
+        return Frame(pid)
+
+    while channel.answer({"start": start}):
+        pass
 
 
-def _answer_all(asked: socket.socket, make: Callable[[], FileTask]) -> NoReturn:
+def _answer_all(channel: Channel, task: Sequence[Any]) -> NoReturn:
     """What a child does, from the fork to its end."""
     try:
-        task = make()
+        make, *arguments = task
+        worker: FileTask = named(make)(*arguments)
         while True:
-            requests, fds = _receive(asked)
-            task.begin()
-            for request in requests:
+            frame = channel.receive()
+            worker.begin()
+            for request in frame.message:
                 try:
-                    answer, given = task.answer(request, fds)
-                except Exception as error:
-                    _send(asked, child_process.failure(error))
+                    answer = worker.answer(request, frame.fds)
+                except OSError as error:
+                    channel.send_failure(error)
+                except Exception as error:  # ask_all() raises it, and expects no more answers
+                    channel.send_failure(error)
                     break
-                _send(asked, {"result": answer}, given)
-                for fd in given:
-                    os.close(fd)
-            for fd in fds:
+                else:
+                    channel.send_result(answer)
+                    for fd in answer.fds:
+                        os.close(fd)
+            for fd in frame.fds:
                 os.close(fd)
     finally:
         os._exit(0)
-
-
-def _send(to: socket.socket, said: Any, fds: Sequence[int] = ()) -> None:  # noqa: ANN401 - JSON
-    """Raises OSError if the other end is closed."""
-    data = json.dumps(said).encode()
-    socket.send_fds(to, [_LENGTH.pack(len(data))], fds)
-    to.sendall(data)
-
-
-def _receive(asked: socket.socket) -> tuple[Any, list[int]]:
-    """Raises EOFError or OSError if the other end is closed."""
-    head, fds, _, _ = socket.recv_fds(asked, _LENGTH.size, _MAX_FDS)
-    head += _exactly(asked, _LENGTH.size - len(head)) if head else b""
-    if not head:
-        raise EOFError
-    return json.loads(_exactly(asked, _LENGTH.unpack(head)[0])), fds
-
-
-def _exactly(asked: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        chunk = asked.recv(min(size - len(data), _MAX_CHUNK))
-        if not chunk:
-            raise EOFError
-        data += chunk
-    return bytes(data)

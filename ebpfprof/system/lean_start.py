@@ -9,23 +9,21 @@ that way. So the starter is forked first, and from it the children. A child impo
 
 from __future__ import annotations
 
+import importlib
 import os
-import pickle
 import select
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from ebpfprof.system import child_process
+from ebpfprof.system.channel import Channel, ChannelError, Frame, Handler
 
 NAME: Final = "ebpfprof-start"
-_MAX_REQUEST_BYTES: Final = 1 << 16
-_MAX_FDS: Final = 64
-_DONE: Final = b"0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +48,17 @@ class _Starter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, theirs = Channel.pair(NAME)
         with theirs:
             self._pid = child_process.start(NAME, _start_all, [theirs.fileno()], new_session=True)
 
-    def ask(self, request: object, fds: Sequence[int] = ()) -> tuple[int, list[int]]:
-        """A pid with a descriptor of it, or 0. Raises OSError if it can't be, or it was killed."""
+    def ask(self, request: str, fds: Sequence[int] = (), **arguments: object) -> Frame:
+        """See Channel.ask()."""
         with self._lock:
-            socket.send_fds(self._socket, [pickle.dumps(request)], fds)
-            answer, given, _, _ = socket.recv_fds(self._socket, _MAX_REQUEST_BYTES, 1)
-        if not answer:
-            raise ConnectionResetError
-        number = int(answer)
-        if number < 0:
-            raise OSError(-number, os.strerror(-number))
-        return number, given
+            return self._channel.ask(request, fds, **arguments)
 
     def close(self) -> None:
-        self._socket.close()
+        self._channel.close()
         os.waitpid(self._pid, 0)
 
 
@@ -79,8 +70,8 @@ class _State:
 def prepared() -> Iterator[None]:
     """In the block, start() has children started by a starter, which is forked now.
 
-    To be called before much is imported, and before there are threads. What children have that run
-    on when the block ends is theirs alone. Raises OSError.
+    To be called before much is imported, and before there are threads. Children that still run when
+    the block ends are not affected. Raises OSError.
     """
     starter = _State.starter = _Starter()
     try:
@@ -90,75 +81,80 @@ def prepared() -> Iterator[None]:
         starter.close()
 
 
-def start(name: str, work: Callable[..., object], fds: Sequence[int]) -> Child:
-    """Start a child in a session of its own; see child_process.start().
+def start(name: str, work: Callable[..., object], fds: Sequence[int], *arguments: object) -> Child:
+    """Start a child in a session of its own; it calls `work(*arguments, *fds)`.
 
-    If there is a starter, pickle must know `work`, and imports its module there. Raises OSError.
+    See child_process.start(). If there is a starter, it imports the module of `work`, which must be
+    a function of a module, and gets the arguments as JSON. Raises OSError.
     """
     starter = _State.starter
     if starter:
-        with suppress(ConnectionError):  # it was killed: we can do it, too
-            pid, (pid_fd,) = starter.ask((name, pickle.dumps(work)), fds)
-            return Child(pid, pid_fd)
-    pid = child_process.start(name, work, fds, new_session=True)
+        with suppress(ChannelError):  # it was killed: start the child here
+            frame = starter.ask("start", fds, name=name, work=name_of(work), arguments=arguments)
+            return Child(frame.message, *frame.fds)
+    pid = child_process.start(name, partial(work, *arguments), fds, new_session=True)
     return Child(pid, os.pidfd_open(pid))
 
 
-def do_everywhere(work: Callable[[], object]) -> None:
-    """Call `work`, which pickle must know, here and in the starter, if there is one.
+def do_everywhere(work: Callable[..., object], *arguments: object) -> None:
+    """Call `work(*arguments)` here and in the starter, if there is one: later children have it.
 
-    So children that are started later have it. Raises what `work` does here.
+    `work` and `arguments` as in start(). Raises what `work` does here.
     """
     starter = _State.starter
     if starter:
-        with suppress(ConnectionError):  # it was killed, and starts nothing any more
-            starter.ask(work)
-    work()
+        with suppress(ChannelError):  # it was killed, and starts no more children
+            starter.ask("do", work=name_of(work), arguments=arguments)
+    work(*arguments)
 
 
-def _start_all(asked_fd: int) -> None:
+def name_of(work: Callable[..., object]) -> str:
+    """The name by which another process finds a function or class of a module; see named()."""
+    return f"{work.__module__}:{work.__qualname__}"
+
+
+def named(name: str) -> Callable[..., Any]:
+    """The function or class of this name, whose module is imported."""
+    module, _, path = name.partition(":")
+    found: Callable[..., Any] = attrgetter(path)(importlib.import_module(module))
+    return found
+
+
+def _start_all(fd: int) -> None:
     """What the starter does, until the other end is closed, or its process has ended."""
-    asked = socket.socket(fileno=asked_fd)
+    channel = Channel.to_parent(fd)
     running: dict[int, int] = {}
+    handlers: dict[str, Handler] = {"start": partial(_start, running), "do": _do}
     while True:
         waiting = select.poll()
-        for fd in (asked_fd, *running):
-            waiting.register(fd, select.POLLIN)
-        for fd, _ in waiting.poll():
-            if fd != asked_fd:
-                os.close(fd)
-                os.waitpid(running.pop(fd), 0)
-            elif not _answer(asked, running):
+        for waiting_fd in (fd, *running):
+            waiting.register(waiting_fd, select.POLLIN)
+        for ready_fd, _ in waiting.poll():
+            if ready_fd != fd:
+                os.close(ready_fd)
+                os.waitpid(running.pop(ready_fd), 0)
+            elif not channel.answer(handlers):
                 return
 
 
-def _answer(asked: socket.socket, running: dict[int, int]) -> bool:
-    """Do what is asked; False if the other end is closed."""
-    message, fds, _, _ = socket.recv_fds(asked, _MAX_REQUEST_BYTES, _MAX_FDS)
-    if not message:
-        return False
-    request = pickle.loads(message)  # of our own process: nobody else has the other end
-    given: list[int] = []
+def _start(
+    running: dict[int, int], fds: Sequence[int], name: str, work: str, arguments: list[Any]
+) -> Frame:
+    """Start a child; returns its pid and a descriptor of it, which `running` keeps, too."""
     try:
-        if callable(request):
-            request()
-            said = _DONE
-        else:
-            name, work = request
-            pid = child_process.start(name, partial(_work, work), fds, new_session=True)
-            given = [os.pidfd_open(pid)]
-            running[given[0]] = pid
-            said = b"%d" % pid
-    except OSError as error:
-        said = b"%d" % -(error.errno or 1)
+        pid = child_process.start(name, partial(_work, work, arguments), fds, new_session=True)
+        pid_fd = os.pidfd_open(pid)
     finally:
         for fd in fds:
             os.close(fd)
-    with suppress(OSError):  # it has ended meanwhile: the next read says so
-        socket.send_fds(asked, [said], given)
-    return True
+    running[pid_fd] = pid
+    return Frame(pid, [pid_fd])
 
 
-def _work(pickled: bytes, *fds: int) -> None:
-    """What a child does: the modules of its work are imported in it."""
-    pickle.loads(pickled)(*fds)
+def _do(fds: Sequence[int], work: str, arguments: list[Any]) -> None:
+    named(work)(*arguments)
+
+
+def _work(work: str, arguments: Sequence[Any], *fds: int) -> None:
+    """What a child does: the module of its work is imported in it."""
+    named(work)(*arguments, *fds)

@@ -60,7 +60,7 @@ class TraceNames:
         steps: Iterable[TraceStep],
         stacks: Mapping[int, tuple[StackCall, ...]],
     ) -> dict[int, TimelineGoroutine]:
-        """All goroutines of a look, and those that the steps create."""
+        """All goroutines of a sample, and those that the steps create."""
         found = {}
         for each in known:
             start = self._start(each.start_pc)

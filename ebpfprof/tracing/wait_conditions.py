@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.goroutines.heads import GOID_SHIFT
-from ebpfprof.goruntime.goroutines.stack_starts import PARKED, RUNNABLE, SYSCALL
-from ebpfprof.tracing.steady import LEAST_LOOKS
+from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT, REASON_SHIFT
+from ebpfprof.goruntime.goroutines.states import PARKED, RUNNABLE, SYSCALL
+from ebpfprof.goruntime.waits.standing import TRIGGERING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,11 +23,10 @@ _LOCK_REASONS: Final = (
     "sync.RWMutex.Lock",
     "semacquire",
 )
-SHORTEST_LOOK_S: Final = 0.01
-LEAST_S: Final = LEAST_LOOKS * SHORTEST_LOOK_S
+SHORTEST_PAUSE_S: Final = 0.01
+LEAST_S: Final = TRIGGERING.samples * SHORTEST_PAUSE_S
 """A condition on shorter waits can't be noticed."""
 _STATUS_BITS: Final = 0xFF
-_REASON_SHIFT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,8 @@ class WaitCondition:
         return self.what not in (LOCKS, RUNNABLE_WORD)
 
     def may_be(self, state: int) -> bool:
-        """Whether a state (tracing.steady) is one of those, but for the stack."""
-        reason = state >> _REASON_SHIFT & 0xFF
+        """Whether a state (tracing.state_numbers) is one of those, but for the stack."""
+        reason = state >> REASON_SHIFT & 0xFF
         is_status = status_of(state) in self.statuses
         return is_status and (self.reasons is None or reason in self.reasons)
 

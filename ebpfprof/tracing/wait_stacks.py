@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import duration, printable
 from ebpfprof.goruntime.goroutines.frames import StackFrames
-from ebpfprof.goruntime.goroutines.heads import HeadReader
-from ebpfprof.goruntime.goroutines.stack_starts import RUNNABLE, SYSCALL
+from ebpfprof.goruntime.goroutines.states import RUNNABLE, SYSCALL
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profile.operations import operation_of
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine, GoroutineScanner
+    from ebpfprof.goruntime.goroutines.table import GoroutineTable
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.model import Frame
-    from ebpfprof.tracing.steady import StateNumbers
+    from ebpfprof.tracing.state_numbers import StateNumbers
     from ebpfprof.tracing.wait_conditions import WaitCondition
 
 _KIND: Final = "wall"  # of the idle rules: those for all waits, network and sleep, too
@@ -55,10 +55,15 @@ class FoundWait(NamedTuple):
 class WaitStacks:
     """Reads stacks when a state has lasted long enough, and not before."""
 
-    def __init__(self, go: GoTarget, scanner: GoroutineScanner, states: StateNumbers) -> None:
-        """All three are of one process, and stay open. Raises GoTableError."""
-        self._scanner, self._states = scanner, states
-        self._heads = HeadReader(go, scanner.memory)
+    def __init__(
+        self,
+        go: GoTarget,
+        scanner: GoroutineScanner,
+        table: GoroutineTable,
+        states: StateNumbers,
+    ) -> None:
+        """All are of one process, and stay open. Raises GoTableError."""
+        self._scanner, self._table, self._states = scanner, table, states
         self._frames = StackFrames(go)
 
     def first(
@@ -72,12 +77,12 @@ class WaitStacks:
             return None
         goroutines = {each.goid: each for each in self._scanner.scan().goroutines}
         # Stacks belong to the states that are still there: they were read in between.
-        still = set(self._states.of(self._heads.read()).tolist())
+        still = set(self._states.of(self._table.read()).tolist())
         for state in states:
             each = goroutines.get(goid_of(state))
             if each is None or state not in still:
                 if condition.needs_stack:
-                    continue  # the next look has its next state
+                    continue  # the next sample has its next state
                 return FoundWait(state, None, None)
             place = self._place(condition, each)
             if place is not None:

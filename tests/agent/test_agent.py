@@ -65,8 +65,7 @@ def test_services_are_recorded_without_a_gap_over_a_reload(tmp_path: Path) -> No
         agent.await_windows(3, "till")
         agent.reload(settings(tmp_path, RENAME, max_overhead=1))
         agent.await_said(
-            "The configuration was read again; max_overhead will change when the agent is started "
-            "again."
+            "The configuration was reloaded; restart the agent to change max_overhead."
         )
         till.ask("hand", "done")
         with started(tmp_path, OTEL_SERVICE_NAME="late") as late:
@@ -74,7 +73,7 @@ def test_services_are_recorded_without_a_gap_over_a_reload(tmp_path: Path) -> No
             late.ask("hand", "done")
             agent.await_windows(2, "new-late")
         agent.reload("window = 0")
-        agent.await_said("The configuration stays as it was: " + str(agent.config) + ":1: window ")
+        agent.await_said("The configuration is unchanged: " + str(agent.config) + ":1: window ")
         agent.await_windows(2, "new-till")
         assert not has_probes(private.pid)
         assert agent.end() == 0
@@ -167,10 +166,10 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         assert 'pid="' not in text
         assert f'"{steps.pid}"' not in text
         agent.reload("x")
-        agent.await_said("The configuration stays as it was")
+        agent.await_said("The configuration is unchanged")
         assert agent.metric("ebpfprof_agent_config_last_reload_successful") == 0
         # Far more memory than 64 MiB was used: fewer are recorded at once, and the log says so.
-        agent.await_said("The agent has ")
+        agent.await_said("The agent uses ")
         agent.send(signal.SIGTERM)
         told(manager, "STOPPING=1")
         assert agent.finish() == 0
@@ -186,9 +185,8 @@ def test_an_agent_that_is_killed_leaves_no_probe_and_no_lock(tmp_path: Path) -> 
             second = verb("agent", "--config", str(agent.config), env=env)
             assert (second.code, second.stdout) == (1, "")
             assert second.stderr == (
-                f"ebpfprof: Another agent, process {agent.pid}, runs on this machine already (it "
-                f"holds {tmp_path}/run/agent.lock): end it first, or have it reload its file with "
-                "SIGHUP.\n"
+                f"ebpfprof: Another agent, process {agent.pid}, is running on this machine (it "
+                f"locks {tmp_path}/run/agent.lock). End it first, or reload its file with SIGHUP.\n"
             )
             objects = bpf_objects(agent.pid)
             assert objects

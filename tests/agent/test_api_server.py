@@ -74,9 +74,7 @@ def test_a_token_that_was_renewed_is_read_again(server: StrictApiServer) -> None
     asked = client(server)
     asked.ask()
     server.tokens = {"second-token"}
-    assert str(refusal(asked)) == (
-        "it does not know our token (Unauthorized): renew api_token_file"
-    )
+    assert str(refusal(asked)) == ("it rejected the token (Unauthorized): renew api_token_file")
     server.token_file.write_text("second-token")
     assert asked.ask().by_uid
     server.token_file.unlink()
@@ -86,9 +84,9 @@ def test_a_token_that_was_renewed_is_read_again(server: StrictApiServer) -> None
 def test_a_right_that_is_missing_is_told(server: StrictApiServer) -> None:
     server.may_list = False
     assert str(refusal(client(server))) == (
-        'it does not let us list pods (pods is forbidden: User "system:serviceaccount:ebpfprof:'
+        'listing pods is not allowed (pods is forbidden: User "system:serviceaccount:ebpfprof:'
         'ebpfprof" cannot list resource "pods" in API group "" at the cluster scope): bind a '
-        "ClusterRole with the verb list on pods to our service account, as the chart does"
+        "ClusterRole with the verb list on pods to the agent's service account, as the chart does"
     )
 
 
@@ -100,8 +98,7 @@ def test_a_list_that_is_gone_is_asked_for_afresh(server: StrictApiServer) -> Non
 
 def test_a_node_without_a_pod_is_misnamed(server: StrictApiServer) -> None:
     assert str(refusal(client(server, node="n 3&x=1"))) == (
-        "it has no pod on a node called 'n 3&x=1': the setting node, or NODE_NAME, must have the "
-        "node's name in Kubernetes"
+        "it has no pod on node 'n 3&x=1': set node, or NODE_NAME, to the node's name in Kubernetes"
     )
 
 
@@ -109,20 +106,23 @@ def test_a_node_without_a_pod_is_misnamed(server: StrictApiServer) -> None:
     ("step", "why"),
     [
         *BROKEN,
-        (answer(503, b"etcd \x1b is away"), "it can't answer now: 503 (etcd \\x1b is away)"),
-        (answer(500), "it can't answer now: 500"),
+        (answer(503, b"etcd \x1b is away"), "it is not available: 503 (etcd \\x1b is away)"),
+        (answer(500), "it is not available: 500"),
         (
             answer(403, b'{"kind":"Status","message":"' + b"x" * 400 + b'"}'),
-            "it does not let us list pods (xxxx",
+            "listing pods is not allowed (xxxx",
         ),
-        (answer(404, b'{"message": 7}'), 'it answers 404 ({"message": 7}), as no API server does'),
-        (answer(302, location="http://x/"), "it answers 302, as no API server does"),
-        (answer(200), "its answer is no list of pods"),
-        (answer(200, b"<html>"), "its answer is no list of pods"),
-        (answer(200, b'{"items": {}}'), "its answer is no list of pods"),
-        (answer(200, b"[" * 100_000), "its answer is no list of pods"),
-        (answer(200, b'{"items": [1]}'), "its answer has a pod without metadata"),
-        (answer(200, b" " * 200_000), "its answer is longer than 0 MiB"),
+        (
+            answer(404, b'{"message": 7}'),
+            'the status 404 ({"message": 7}) is not one of an API server',
+        ),
+        (answer(302, location="http://x/"), "the status 302 is not one of an API server"),
+        (answer(200), "the response is not a list of pods"),
+        (answer(200, b"<html>"), "the response is not a list of pods"),
+        (answer(200, b'{"items": {}}'), "the response is not a list of pods"),
+        (answer(200, b"[" * 100_000), "the response is not a list of pods"),
+        (answer(200, b'{"items": [1]}'), "the response has a pod without metadata"),
+        (answer(200, b" " * 200_000), "the response is longer than 0 MiB"),
     ],
 )
 def test_faults_are_told_and_the_next_answer_counts(
@@ -142,7 +142,7 @@ def test_how_long_it_wants_us_to_wait_is_known(server: StrictApiServer) -> None:
 
 def test_a_server_that_is_away_or_another_is_told(server: StrictApiServer, tmp_path: Path) -> None:
     away = client(server, url=f"https://127.0.0.1:{free_port()}")
-    assert str(refusal(away)) == "no connection: Connection refused"
+    assert str(refusal(away)) == "cannot connect: Connection refused"
     untrusted = client(server, ca_file="")
     assert "certificate verify failed" in str(refusal(untrusted))
 

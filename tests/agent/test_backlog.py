@@ -93,7 +93,7 @@ def test_a_backend_that_is_down_for_an_hour_gets_all_in_order(tmp_path: Path) ->
     at_once = [each.body for w in windows for each in outcome("otlp", w)[1]]
     assert received == at_once
     assert hour.said == [
-        "The sink otlp could not deliver: no connection: Connection refused",
+        "The sink otlp could not deliver: cannot connect: Connection refused",
         "The sink otlp delivers again.",
     ]
 
@@ -110,7 +110,7 @@ def test_what_the_ring_has_no_room_for_is_lost_and_counted(tmp_path: Path) -> No
         assert len(server.received) == 17
     counters = hour.sink.counters()
     assert (counters.sent, dict(counters.dropped)) == (9, {"not_in_ring": 1})
-    assert any("had no room for it" in each for each in hour.said)
+    assert any("has removed it" in each for each in hour.said)
 
 
 def test_a_window_that_the_ring_has_not_written_yet_is_waited_for(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_corrected_address_costs_no_window(tmp_path: Path) -> None:
         sinks.use(Settings(ring=ring, sinks=(wrong,)))
         for each in windows:
             sinks.give(each)
-        wait_until(lambda: "no connection" in "".join(said))
+        wait_until(lambda: "cannot connect" in "".join(said))
         sinks.use(Settings(ring=ring, sinks=(replace(wrong, url=server.url),)))
         server.await_requests(2 * len(windows))
         wait_until(lambda: all(each.counters().waiting == 0 for each in sinks.all))

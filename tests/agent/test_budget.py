@@ -27,7 +27,7 @@ def test_with_too_much_memory_fewer_are_recorded_and_more_again_later(
         node.rounds.settings = replace(RICH, max_memory=1 << 20)
         await node.turn()
         assert node.rounds.recorded == 2
-        assert "The agent has" in node.said[0]
+        assert "The agent uses" in node.said[0]
         assert "2 processes at once" in node.said[0]
         await node.turn()
         await node.turn()

@@ -12,6 +12,7 @@ from ebpfprof.kernel import uprobe_helper
 from ebpfprof.system import file_worker, lean_start
 from tests.agent.running import RunningAgent, settings
 from tests.agent.test_agent import started
+from tests.builds import in_full
 from tests.kernel.kernel_state import descendants
 from tests.kernel.unharmed import await_ended
 
@@ -26,7 +27,7 @@ def rights(pid: int) -> list[str]:
     return re.findall(r"^(Cap(?:Prm|Eff|Bnd|Amb):\t\w+|NoNewPrivs:\t\d)$", status, re.MULTILINE)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [*in_full(signal.SIGTERM), signal.SIGKILL])
 def test_children_are_lean_and_end_with_the_agent(how: signal.Signals, tmp_path: Path) -> None:
     with started(tmp_path), RunningAgent(tmp_path, settings(tmp_path)) as agent:
         agent.await_windows(1, "steps")

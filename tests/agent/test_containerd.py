@@ -88,7 +88,7 @@ def test_the_agent_knows_pods_by_the_runtimes_socket(
         assert {each.pid for each in agent.windows()} == {till, late}
         # A runtime that is away is told, and nothing else ends.
         agent.reload(asking(tmp_path, containerd).replace("c.sock", "away.sock"))
-        agent.await_said("away.sock tells no pods: No such file or directory.")
+        agent.await_said("away.sock gives no pods: No such file or directory.")
         written = len(agent.windows())
         agent.await_windows(written + 2)
         assert agent.end() == 0

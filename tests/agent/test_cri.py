@@ -48,31 +48,32 @@ def test_pods_have_names_labels_and_annotations(tmp_path: Path) -> None:
     assert found.by_uid == {pod.uid: of_sandbox}
 
 
-REFUSED = "it refuses the call"
+REFUSED = "it refused the call"
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (runtime.hang, "it does not answer within 0.3 s"),
-        (runtime.reset, "it broke off the call"),
-        (runtime.goodbye, "it ended the connection"),
+        (runtime.hang, "it did not respond within 0.3 s"),
+        (runtime.reset, "it aborted the call"),
+        (runtime.goodbye, "it closed the HTTP/2 connection"),
         (
             refused("12", "unknown service runtime.v1.RuntimeService%0a%1b"),
-            f"{REFUSED} (UNIMPLEMENTED): unknown service runtime.v1.RuntimeService \\x1b (Docker's "
-            "own containerd has it switched off: disabled_plugins in /etc/containerd/config.toml)",
+            f"{REFUSED} (UNIMPLEMENTED): unknown service runtime.v1.RuntimeService \\x1b (in "
+            "Docker's own containerd, it is disabled: see disabled_plugins in "
+            "/etc/containerd/config.toml)",
         ),
         (refused("7", "no"), f"{REFUSED} (PERMISSION_DENIED): no"),
         (refused("-1", ""), f"{REFUSED} (-1): "),
-        (refused("0", ""), "its answer has no message"),
-        (refused("0", "", http="404"), "what listens there speaks HTTP/2, but not gRPC"),
-        (said(b""), "its answer has no message"),
-        (said(message(b"x", flag=1)), "its answer is not one whole message"),
-        (said(message(b"x") * 2), "its answer is not one whole message"),
-        (said(message(b"x" * 100)[:-1]), "its answer is not one whole message"),
-        (said(message(b"\xff" * 20)), "its answer is none of the Container Runtime Interface"),
-        (said(message(b"")), "its answer has no name of a runtime"),
-        (said(message(b"x" * 60_000)), "its answer is longer than 0 MiB"),
+        (refused("0", ""), "the response has no message"),
+        (refused("0", "", http="404"), "it speaks HTTP/2, but not gRPC"),
+        (said(b""), "the response has no message"),
+        (said(message(b"x", flag=1)), "the response is not one complete message"),
+        (said(message(b"x") * 2), "the response is not one complete message"),
+        (said(message(b"x" * 100)[:-1]), "the response is not one complete message"),
+        (said(message(b"\xff" * 20)), "the response is not a valid CRI message"),
+        (said(message(b"")), "the response has no runtime name"),
+        (said(message(b"x" * 60_000)), "the response is longer than 0 MiB"),
     ],
 )
 def test_answers_that_are_none_are_told(
@@ -87,7 +88,7 @@ def test_answers_that_are_none_are_told(
 
 
 # Frames (RFC 9113, 6.5 and 6.7): one PING after the other would keep us busy for ever.
-NO_HTTP2 = "what listens there speaks no HTTP/2"
+NO_HTTP2 = "it does not speak HTTP/2"
 PING = struct.pack(">IBI", 8 << 8 | 6, 0, 0) + b"12345678"
 SETTINGS = struct.pack(">IBI", 4, 0, 0)
 
@@ -98,8 +99,8 @@ SETTINGS = struct.pack(">IBI", 4, 0, 0)
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", f"{NO_HTTP2}: it begins with b'HTTP/1.1 '"),
         (b"\0" * 100, f"{NO_HTTP2}: it begins with "),
         (SETTINGS[:3] + b"\x04\1\0\0\0\1", f"{NO_HTTP2}: "),
-        (SETTINGS + b"\0\0\0\x77\0\0\0\0\0" * 7000, "it does not answer within 0.3 s"),
-        (SETTINGS + PING, "it does not answer within 0.3 s"),
+        (SETTINGS + b"\0\0\0\x77\0\0\0\0\0" * 7000, "it did not respond within 0.3 s"),
+        (SETTINGS + PING, "it did not respond within 0.3 s"),
         (b"", "it closed the connection"),
     ],
 )
@@ -121,7 +122,7 @@ def test_all_calls_together_have_one_deadline(tmp_path: Path) -> None:
         CallSocket(
             made.socket, timeout_s=60, most_bytes=1 << 20, clock=lambda: next(times_s, 61.0)
         ) as opened,
-        pytest.raises(CallError, match=r"^it does not answer within 60 s$"),
+        pytest.raises(CallError, match=r"^it did not respond within 60 s$"),
     ):
         opened.call("/runtime.v1.RuntimeService/Version", b"")
 
@@ -163,7 +164,7 @@ def test_a_socket_that_takes_no_connection_is_told(
         full.bind(path)
         full.listen(0)
         first.connect(path)
-        with pytest.raises(PodSourceError, match=r"^(it does not answer|Resource temporarily)"):
+        with pytest.raises(PodSourceError, match=r"^(it did not respond|Resource temporarily)"):
             CriSocket(path).ask()
 
 

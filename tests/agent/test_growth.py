@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.agent.running import RunningAgent, settings
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -13,6 +15,7 @@ COUNT = 16
 """More than begin at once."""
 
 
+@pytest.mark.full
 def test_all_are_recorded_before_the_first_windows_end(tmp_path: Path) -> None:
     """A few begin, to know what that costs; those that are recorded go on when others begin."""
     env = {"AGENT_TEST": str(tmp_path)}

@@ -39,8 +39,8 @@ WRONG = [
     ),
     (
         '[kubernetes]\napi_server = "in-cluster"',
-        'a.toml:2: api_server = "in-cluster" is for a pod, and this is none '
-        "(KUBERNETES_SERVICE_HOST is not set): give the address of the API server.",
+        'a.toml:2: api_server = "in-cluster" works only inside a pod (KUBERNETES_SERVICE_HOST is '
+        "not set): set the address of the API server.",
     ),
     ('[kubernetes]\napi_token_file = "/x"', "a.toml:2: api_token_file needs an api_server."),
     ('[kubernetes]\napi_ca_file = "/x"', "a.toml:2: api_ca_file needs an api_server."),
@@ -58,7 +58,7 @@ WRONG = [
     ),
     (
         API_HEAD.replace("https:", "http:") + 'api_ca_file = "/x"',
-        "a.toml:3: api_ca_file is for an api_server with https.",
+        "a.toml:3: api_ca_file needs an api_server with https.",
     ),
 ]
 

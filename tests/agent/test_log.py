@@ -22,14 +22,13 @@ def test_lines_that_differ_in_names_and_numbers_are_one_storm() -> None:
         log.say(f"process {number} (shop{number}) is of go1.{number}")
     assert len(lines) == MOST
     assert lines[0] == "ebpfprof: process 0 (shop0) is of go1.0"
-    assert lines[-1].endswith("(further lines like this are left out for ten minutes)")
+    assert lines[-1].endswith("(similar lines are omitted for ten minutes)")
     log.say("something else")
     assert lines[-1] == "ebpfprof: something else"
     now[0] = PERIOD_S
     log.say("process 7 (shop) is of go1.1")
     assert lines[-1] == (
-        f"ebpfprof: process 7 (shop) is of go1.1 ({100 - MOST} more lines like this were left out "
-        "before)"
+        f"ebpfprof: process 7 (shop) is of go1.1 ({100 - MOST} more similar lines were omitted)"
     )
 
 

@@ -30,7 +30,7 @@ ID, SANDBOX = "c" * 64, "5" * 64
 UID = "11111111-2222-3333-4444-555555555555"
 NAME = "till-7d4b9cf6c5-x2x4q"
 IN_POD = replace(SHOP, container=ID, pod=UID, started_ns=100 * 10**9)
-CALLED = "The made-up source tells no pods: "
+CALLED = "The made-up source gives no pods: "
 
 
 class MadeUpSource:
@@ -110,7 +110,7 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
         source.of(IN_POD)
         assert made.asked == asked + 1
         made.now_s += 0.5
-    ending = ". What it said before and the node's own files count until it answers."
+    ending = ". Using earlier responses and the node's own files until it responds."
     assert made.told == [f"{CALLED}it is away{ending}"]
     made.error = PodSourceError("it is lost", after_s=60.0)
     source.of(IN_POD)
@@ -118,7 +118,7 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
     made.error, made.known = None, KnownPods({ID: PodNames(pod="till")})
     made.now_s += 300
     assert source.of(IN_POD) == PodNames(pod="till")
-    assert made.told[2:] == ["The made-up source answers again."]
+    assert made.told[2:] == ["The made-up source responds again."]
     counts = source.counts
     assert (counts.answered, counts.failed) == (1, 9)
     # What it said before counts while it is away; that it is so again is told again.
@@ -258,8 +258,8 @@ def test_check_shows_what_the_sources_say_and_which_do_not_answer(tmp_path: Path
         server.steps = [answer(503, b"busy")]
         busy = verb("agent", "--check", "--config", str(config))  # no process is in a pod
     shown = f"{tmp_path}/no\\x07socket"
-    ending = "What it said before and the node's own files count until it answers.\n"
-    away = f"ebpfprof: The container runtime at {shown} tells no pods: No such file or directory. "
+    ending = "Using earlier responses and the node's own files until it responds.\n"
+    away = f"ebpfprof: The container runtime at {shown} gives no pods: No such file or directory. "
     assert checked.code == 0
     assert checked.stderr.startswith(away + ending)
     assert f"The API server at {server.url} knows 1 pod here.\n" in checked.stdout
@@ -267,7 +267,7 @@ def test_check_shows_what_the_sources_say_and_which_do_not_answer(tmp_path: Path
     assert row.split()[1:4] == ["steps", "from-server", "shops"]
     assert f'api_server = "{server.url}"' in checked.stdout
     assert busy.code == 0
-    assert f"at {server.url} tells no pods: it can't answer now: 503 (busy). " in busy.stderr
+    assert f"at {server.url} gives no pods: it is not available: 503 (busy). " in busy.stderr
     assert "knows" not in busy.stdout
 
 

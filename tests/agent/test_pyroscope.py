@@ -88,7 +88,7 @@ def test_addresses_of_locks_make_no_series() -> None:
 
 def test_what_is_too_old_for_it_is_refused_for_good() -> None:
     assert deliver(window_of(NOW_S), NOW_S + 3590).refused == []
-    with pytest.raises(Refused, match=r"^it answers 400: .*Its time is -3610 s from now"):
+    with pytest.raises(Refused, match=r"^the status is 400: .*Its time is -3610 s from now"):
         deliver(window_of(NOW_S), NOW_S + 3610)
 
 

@@ -126,7 +126,7 @@ def test_a_request_that_only_gets_500_does_not_block_the_others() -> None:
     assert (counters.sent, counters.retried) == (1, 4)
     assert dict(counters.dropped) == {"server_error": 1}
     assert said == [
-        "The sink pyroscope could not deliver: it answers 500: oh",
+        "The sink pyroscope could not deliver: the status is 500: oh",
         "The sink pyroscope delivers again.",
     ]
 

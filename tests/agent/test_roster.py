@@ -94,7 +94,7 @@ def test_how_busy_a_process_is_follows_what_it_uses() -> None:
     for expected in (0.25, 0.375):
         assert member.used_ns
         member.used_ns -= 50 * 10**9  # half of the last 100 s
-        member.looked_s -= 100
+        member.measured_s -= 100
         roster.survey()
         assert member.busy == pytest.approx(expected, rel=0.1)
     (found,) = roster.candidates(Costs(), ())

@@ -180,8 +180,8 @@ def test_what_can_change_while_it_runs_does(tmp_path: Path, shop: GoProcess) -> 
             pods = made.agent.pods
             fixed = replace(changed, max_processes=7, options={"hz": 19})
             assert await made.reload(fixed) == (
-                "ebpfprof: The configuration was read again; max_processes and options will "
-                "change when the agent is started again."
+                "ebpfprof: The configuration was reloaded; restart the agent to change "
+                "max_processes and options."
             )
             agent = made.agent
             assert agent.pods is not pods
@@ -191,16 +191,16 @@ def test_what_can_change_while_it_runs_does(tmp_path: Path, shop: GoProcess) -> 
             assert member.verdict.identity.node == "n2"
             for _ in range(2):
                 wrong = await made.reload(BadConfig("a.toml:3: No."))
-                assert wrong == "ebpfprof: The configuration stays as it was: a.toml:3: No."
+                assert wrong == "ebpfprof: The configuration is unchanged: a.toml:3: No."
                 assert agent.settings == changed
                 assert not made.is_right()
             no_ring = replace(
                 changed, ring=replace(changed.ring, enabled=True, path="/nowhere/ring")
             )
-            assert "The configuration stays as it was: /nowhere/ring" in await made.reload(no_ring)
+            assert "The configuration is unchanged: /nowhere/ring" in await made.reload(no_ring)
             assert not made.is_right()
             assert agent.settings == changed
-            assert await made.reload(changed) == "ebpfprof: The configuration was read again."
+            assert await made.reload(changed) == "ebpfprof: The configuration was reloaded."
             assert made.is_right()
             await asyncio.sleep(0.03)  # a file is read once
             assert made.told.lines.count("RELOADING=1") == 5

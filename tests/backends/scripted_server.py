@@ -47,8 +47,8 @@ HANG: Final = b" "  # the white space before a status line, of which there is no
 HALF: Final = answer(200, b"half" * 100)[:-200]
 GARBAGE: Final = b"\x16\x03\x01 no HTTP\r\n\r\n"
 BROKEN: Final = (
-    (HANG, "it does not answer within 0.5 s"),
-    (HALF, "it does not answer within 0.5 s"),
+    (HANG, "it did not respond within 0.5 s"),
+    (HALF, "it did not respond within 0.5 s"),
     (DROP, "the connection broke: "),
     (GARBAGE, "the connection broke: "),
 )

@@ -16,6 +16,7 @@ from ebpfprof.profile.model import Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import START_S, WINDOW_S, block_profile, stack
+from tests.builds import in_full
 from tests.foreign import axe_script
 
 VIEWS = ("flame", "sandwich", "graph", "table", "source")
@@ -92,8 +93,8 @@ def faults(browser: Chrome) -> list[Any]:
 @pytest.mark.parametrize(
     ("width", "theme"),
     [
-        *((390, "light"), (1280, "dark")),
-        *(pytest.param(*each, marks=pytest.mark.full) for each in ((390, "dark"), (1280, "light"))),
+        (390, "dark"),
+        *in_full((390, "light"), (1280, "dark"), (1280, "light")),
     ],
 )
 def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str) -> None:
@@ -109,7 +110,7 @@ def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str)
     assert shown == []
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [390, *in_full(*WIDTHS[1:])])
 def test_every_view_fits(browser: Chrome, show: Open, width: int) -> None:
     with looked_at(browser, width, "light"):
         wide = {}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from selenium.webdriver import Chrome
 
 from tests.browser.pages import FakedPage, Page
@@ -94,6 +95,7 @@ def test_names_of_a_target_are_text(page: FakedPage) -> None:
     assert page.browser.title.startswith("shop")
 
 
+@pytest.mark.full
 def test_a_deadlocked_program_shows_its_deadlock(chromium: Chrome, tmp_path: Path) -> None:
     with oncall() as run:
         facts = run.ask("deadlock")

@@ -60,6 +60,7 @@ def viewer(minor: str, path: Path) -> Iterator[str]:
         tool.communicate()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minor", versions("1.23", "1.25", "1.27"))
 def test_gos_viewer_shows_goroutines(minor: str, recorded: Path, browser: Chrome) -> None:
     def until_there(text: str) -> None:

@@ -61,6 +61,7 @@ def test_an_open_page_keeps_its_process_recorded(
         page.until(lambda p, f=found: f in p.functions(), found)  # type: ignore[misc]
     page.click("[data-kind=block]")
     page.until_text("#headline", "Mutex.Lock")
+    page.until_text("#group", "lock")  # without an option
     link = page.attribute("#download", "href")
     script = (
         "const done = arguments[1];"
@@ -84,6 +85,7 @@ def test_the_page_keeps_the_profiles_of_an_ended_process(
     page.until_text("#headline", "Mutex.Lock")
 
 
+@pytest.mark.full
 def test_what_needs_no_restart_is_there_always(chromium: Chrome, served: str, demo: Target) -> None:
     page = Page(chromium, served).open("#kind=goroutine")
     page.until_text("#headline", "of all goroutines: ")
@@ -97,6 +99,7 @@ def test_what_needs_no_restart_is_there_always(chromium: Chrome, served: str, de
     page.until(lambda page: page.one(".timeline").is_displayed(), "the timeline of wall")
 
 
+@pytest.mark.full
 def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: str) -> None:
     page = Page(chromium, served).open()
     page.until_text("#headline", "Mutex.Lock")
@@ -139,6 +142,7 @@ def test_a_browser_without_the_token_gets_a_form(
         assert "token" not in chromium.current_url.partition("#")[0]
 
 
+@pytest.mark.full
 def test_the_page_shows_lines_below_the_folder_of_source(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from selenium.webdriver import Chrome, Keys
 
 from ebpfprof.export import pprof
@@ -160,6 +161,7 @@ def test_a_file_of_an_empty_profile_opens(browser: Chrome, tmp_path: Path) -> No
     assert page.texts("td") == []
 
 
+@pytest.mark.full
 def test_a_recording_is_a_flame_graph_at_once(browser: Chrome, tmp_path: Path) -> None:
     with Target.start(program("demo")) as demo:
         ebpfprof(

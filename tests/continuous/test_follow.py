@@ -68,7 +68,7 @@ def test_what_does_not_answer_is_told_once_and_only_if_it_would_be_followed(
         await manager.stop()
 
     run(work())
-    assert capsys.readouterr().err.count("did not answer") == 1
+    assert capsys.readouterr().err.count("did not respond") == 1
 
 
 class StuckTable:

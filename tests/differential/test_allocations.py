@@ -21,7 +21,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.heap.allocation_samples import OTHERS
-from tests.builds import builds, versions
+from tests.builds import builds, in_full, versions
 from tests.kernel.programs import program
 from tests.kernel.verbs import PYTHON
 from tests.recorder import Recorder, recording
@@ -128,8 +128,8 @@ def expected_error(objects: int, size: int, rate: int) -> float:
     return math.sqrt(objects * (1 - part) / part)
 
 
-@pytest.mark.parametrize("collections", [False, True])
-@pytest.mark.parametrize(("command", "times"), [("turns", 1), ("thirds", 3)])
+@pytest.mark.parametrize("collections", [*in_full(False), True])
+@pytest.mark.parametrize(("command", "times"), [*in_full(("turns", 1)), ("thirds", 3)])
 def test_patterns_do_not_fool_it(
     command: str, times: int, *, collections: bool, tmp_path: Path
 ) -> None:
@@ -147,6 +147,7 @@ def test_patterns_do_not_fool_it(
     assert any("standard error" in comment for comment in found["allocs"].comments)
 
 
+@pytest.mark.full
 def test_sampling_has_the_error_that_chance_has(tmp_path: Path) -> None:
     """256 stacks with as many objects each: estimates scatter as independent draws do."""
     rate, objects = 4096, 1500
@@ -167,6 +168,7 @@ def test_sampling_has_the_error_that_chance_has(tmp_path: Path) -> None:
     assert 0.6 < mean_square < 1.5
 
 
+@pytest.mark.full
 def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     with Target.start(program("allocations")) as target:
         bounded = ("--alloc-rate", "1", "--max-overhead", "5")
@@ -215,6 +217,7 @@ def test_a_program_that_is_started_is_recorded_from_its_beginning(
     assert by_leaf(pprof.decode(own.read_bytes(), kind="allocs"), 0)[function] == 300
 
 
+@pytest.mark.full
 def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> None:
     """Its allocations use up the budget at once; it has ended before that has grown again."""
     for number in range(5):
@@ -283,6 +286,7 @@ def test_what_is_left_is_known_after_each_collection(version: str, tmp_path: Pat
     assert not any("too fast" in comment for comment in dropped["heap"].comments)
 
 
+@pytest.mark.full
 def test_objects_that_nobody_follows_are_allocated_all_the_same(tmp_path: Path) -> None:
     """A profiler that can't run for a while counts all, but learns not of each where it is."""
     objects = 400_000
@@ -301,6 +305,7 @@ def test_objects_that_nobody_follows_are_allocated_all_the_same(tmp_path: Path) 
     assert re.match(r"incomplete: \d+ sampled objects not followed", said)
 
 
+@pytest.mark.full
 def test_collections_without_end_lose_nothing_that_is_there(tmp_path: Path) -> None:
     objects = 2000
     with (

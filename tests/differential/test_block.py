@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import BUILDS, NEWEST, VERSIONS, builds, versions
+from tests.builds import BUILDS, NEWEST, VERSIONS, builds, in_full, versions
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
 from tests.recorder import event_count, only_profile, recording
 from tests.targets_run import Target
@@ -77,7 +77,13 @@ def test_versions_are_those_of_the_toolchains() -> None:
     assert set(VERSIONS) == set(toolchains())
 
 
-@pytest.mark.parametrize(("version", "mode"), BUILDS)
+# Those that differ most, also in the gate.
+IN_GATE = (*((version, "plain") for version in VERSIONS), (NEWEST, "pie"), (NEWEST, "pgopark"))
+
+
+@pytest.mark.parametrize(
+    ("version", "mode"), [*IN_GATE, *in_full(*(build for build in BUILDS if build not in IN_GATE))]
+)
 def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(BLOCKOPS, mode)
     ours, planned = compare(program, tmp_path)
@@ -87,6 +93,7 @@ def test_every_operation_is_counted_as_by_go(version: str, mode: str, tmp_path: 
         assert events_below(ours, operation) == count, operation
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("version", "mode"),
     builds(

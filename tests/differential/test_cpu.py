@@ -228,6 +228,7 @@ def test_cpu_times_equal_gos(version: str, tmp_path: Path) -> None:
     assert differences == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("version", "mode"), builds(*OTHER_BUILDS))
 def test_stacks_equal_gos_in_every_build_mode(version: str, mode: str, tmp_path: Path) -> None:
     program = toolchain(version).build(CPUOPS, mode)
@@ -279,6 +280,7 @@ def check_deep_stacks(run: Run) -> tuple[int, int]:
     return sum(s.count for s in whole), sum(s.count for s in cut)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_stacks_have_the_callers_that_frame_pointers_lose(version: str, tmp_path: Path) -> None:
     """perf and bpftrace walk frame pointers; a function without a frame has none of its own."""

@@ -16,7 +16,7 @@ from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
-from tests.builds import versions
+from tests.builds import VERSIONS, in_full, versions
 from tests.differential.go_trace import WAITING, Transition, transitions
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
@@ -26,7 +26,6 @@ SECONDS = 1.0
 EDGES = 4  # changes at both ends, where one of the recordings may have begun or ended
 ENOUGH = 12  # changes of a goroutine to compare
 COROUTINE = "coroutine"  # Go's tracer has no reason for the waits of coroutines
-ALL_WORKS = ("channels", "cpu", "locks", "network", "sleeps", "syscalls")
 LONG_NS = 20_000
 CANDIDATES = 12
 INTERRUPTED_NS = 3_000
@@ -164,10 +163,12 @@ def program_goroutines(timeline: Timeline) -> list[int]:
 @pytest.mark.parametrize(
     ("work", "minor"),
     [
-        *((work, NEWEST) for work in ALL_WORKS if work != "syscalls"),
+        ("channels", NEWEST),
+        ("locks", NEWEST),
+        *in_full(*((work, NEWEST) for work in ("cpu", "network", "sleeps"))),
         # Where threads wait for processors, what the kernel sees of a call is less like Go's.
         pytest.param("syscalls", NEWEST, marks=pytest.mark.alone),
-        *(("locks", minor) for minor in ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26")),
+        *in_full(*(("locks", minor) for minor in VERSIONS[:-1])),
     ],
 )
 def test_goroutines_do_what_gos_own_tracer_saw(work: str, minor: str, tmp_path: Path) -> None:
@@ -193,6 +194,7 @@ def test_goroutines_that_live_for_a_moment_are_whole(minor: str, tmp_path: Path)
     check_lives("births", minor, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minor", versions("1.23", NEWEST))
 def test_coroutines_hand_over(minor: str, tmp_path: Path) -> None:
     check_lives("coroutines", minor, tmp_path)
@@ -210,12 +212,14 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
         assert ours_say == gos_say, f"goroutine {goid}"
 
 
+@pytest.mark.full
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("work", "minor"),
     [
-        *((work, NEWEST) for work in ("channels", "locks", "sleeps")),
-        *(pytest.param("locks", minor, marks=pytest.mark.full) for minor in WITHOUT_CLOCK),
+        ("locks", NEWEST),
+        *in_full(("channels", NEWEST), ("sleeps", NEWEST)),
+        *in_full(*(("locks", minor) for minor in WITHOUT_CLOCK)),
     ],
 )
 def test_times_in_each_state_are_gos(work: str, minor: str, tmp_path: Path) -> None:

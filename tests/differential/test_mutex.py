@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.profile.model import Profile, Sample
-from tests.builds import NEWEST, VERSIONS, builds, versions
+from tests.builds import NEWEST, VERSIONS, builds, in_full, versions
 from tests.differential.mutexes import (
     MUTEXOPS,
     Run,
@@ -70,6 +70,7 @@ def test_every_release_is_counted_as_by_go(version: str, mode: str, tmp_path: Pa
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("version", "mode"),
     builds(
@@ -92,6 +93,7 @@ def test_releases_are_also_counted_beside_the_block_profile(
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions())
 def test_releases_of_locks_that_are_used_once(version: str, tmp_path: Path) -> None:
     """Later locks lie where earlier ones did, and their goroutines are reused, too."""
@@ -125,6 +127,7 @@ def test_releases_are_charged_with_the_waits_of_all_waiters(
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions())
 def test_a_hundred_waiters_as_in_gos_own_test(version: str, tmp_path: Path) -> None:
     """TestMutexProfile of runtime/pprof: a hundred waiters, a lock held for 100 ms."""
@@ -142,6 +145,7 @@ def test_a_hundred_waiters_as_in_gos_own_test(version: str, tmp_path: Path) -> N
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions())
 def test_contended_releases_are_counted_as_by_go(version: str, tmp_path: Path) -> None:
     program = toolchain(version).build(MUTEXOPS)
@@ -171,7 +175,7 @@ def is_for_a_lock(wait: Sample) -> bool:
     return leaf(wait) in LOCK_WAITS
 
 
-@pytest.mark.parametrize("fraction", [5, 50])
+@pytest.mark.parametrize("fraction", [*in_full(5), 50])
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_sampled_release_stands_for_n_releases(
     version: str, fraction: int, tmp_path: Path

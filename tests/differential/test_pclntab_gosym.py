@@ -40,7 +40,7 @@ class Expected:
     lines: list[tuple[int, int, str]]
 
 
-@pytest.mark.parametrize(("minor", "mode"), LINKED)
+@pytest.mark.parametrize(("minor", "mode"), builds(*LINKED))
 def test_functions_equal_those_of_debug_gosym(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "stdlib", mode)
     with ElfFile.open(program) as elf:
@@ -87,6 +87,7 @@ def test_frames_equal_those_of_the_runtime(minor: str, mode: str) -> None:
     assert max(len(frames) for frames in ours.values()) >= 4
 
 
+@pytest.mark.full
 def test_frames_do_not_depend_on_stripping_and_linking() -> None:
     answers = set()
     for mode in ("plain", "stripped"):

@@ -215,6 +215,7 @@ def test_contention_by_chance_is_charged_to_releases(
     assert 0 < sum(each.delay_ns for each in ours.values()) < run.waited_ns * 1.01
 
 
+@pytest.mark.full
 def test_a_sampled_release_stands_for_n_releases(tmp_path: Path) -> None:
     options = ("--runtime-locks", "--mutex-fraction", "5")
     run = record(build("1.27"), tmp_path, "-rounds=200", options=options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from pathlib import Path
 
+import pytest
+
 from ebpfprof.profile.model import Profile
 from tests.differential.stacks import Value, by_stack
 from tests.recorder import only_profile, recording
@@ -57,6 +59,7 @@ def assert_within_sampling_error(exact: Value, sampled: Value) -> None:
     assert abs(sampled.count - exact.count) < SIGMAS * count_error
 
 
+@pytest.mark.full
 def test_totals_of_short_and_long_waits_agree(tmp_path: Path) -> None:
     every, sampled = record_both(tmp_path, "-stress=60000")
 
@@ -76,6 +79,7 @@ def test_each_frequent_stack_agrees(tmp_path: Path) -> None:
         assert_within_sampling_error(value, ours[stack])
 
 
+@pytest.mark.full
 def test_every_wait_longer_than_the_rate_is_sampled(tmp_path: Path) -> None:
     """The operations of blockops wait for 60 µs and more each, but for chance."""
     every, sampled = record_both(tmp_path, "-only=^(deep20|chanRecv1|mutexQueue|condSignal)$")

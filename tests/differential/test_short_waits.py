@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import pytest
+
 from tests.bench.accuracy import beside_go
 from tests.bench.workloads import WORKLOADS
 
@@ -15,6 +17,7 @@ FRAMES: Final = 80
 TOLERANCE: Final = 0.2
 
 
+@pytest.mark.full
 def test_short_waits_are_as_long_as_in_gos_profile() -> None:
     """To read the stack is part of the wait: ours begins before."""
     (pingpong,) = (each for each in WORKLOADS if each.name == "pingpong")

@@ -16,6 +16,7 @@ ROUNDS = 8
 SIGMAS = 4
 
 
+@pytest.mark.full
 def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
     found = tallied(one_round(1.5, tmp_path) for _ in range(ROUNDS))
     for way in ("block", "wall"):
@@ -35,6 +36,7 @@ def test_the_truth_is_inside_within_two_errors_or_not() -> None:
     assert (tally["wall", stack].inside, tally["wall", stack].rounds) == (1, 2)
 
 
+@pytest.mark.full
 def test_few_samples_are_honest_about_goroutines_that_begin_together(tmp_path: Path) -> None:
     """As on a busy machine: all goroutines of a stack begin between the same two samples."""
     found = tallied(one_round(1.5, tmp_path, kinds=("wall",), wall_hz=8) for _ in range(6))

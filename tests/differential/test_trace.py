@@ -15,6 +15,7 @@ from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
 from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 from ebpfprof.goruntime.samples.state_sums import StateTotals
 from ebpfprof.process.process import Target as Process
+from tests.builds import in_full
 from tests.differential.go_trace import Group, Spent, time_spent
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
@@ -90,8 +91,8 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
 @pytest.mark.parametrize(
     "work",
     [
-        *("channels", "locks", "syscalls"),
-        *(pytest.param(work, marks=pytest.mark.full) for work in ("cpu", "network", "sleeps")),
+        "locks",
+        *in_full("channels", "syscalls", "cpu", "network", "sleeps"),
     ],
 )
 def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -> None:

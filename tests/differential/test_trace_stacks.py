@@ -16,6 +16,7 @@ from ebpfprof.export.pprof.reader import decode
 from ebpfprof.export.timelines import go_trace, perfetto
 from ebpfprof.profile.model import Frame
 from ebpfprof.timeline.model import KERNEL_FILE, StackCall, Timeline
+from tests.builds import versions
 from tests.differential.test_execution_trace import traced
 from tests.kernel.programs import NEWEST
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
@@ -118,7 +119,7 @@ def profiled_stacks(path: Path, kind: str, minor: str) -> Stacks:
     }
 
 
-@pytest.mark.parametrize("minor", READERS)
+@pytest.mark.parametrize("minor", versions(*READERS))
 def test_the_tool_s_stacks_are_perfetto_s(minor: str, locks: Recorded) -> None:
     """Also where Mutex.Lock is inlined into a goroutine's function."""
     found = parsed_stacks(locks.go, minor)
@@ -131,14 +132,14 @@ def test_the_tool_s_stacks_are_perfetto_s(minor: str, locks: Recorded) -> None:
     )
 
 
-@pytest.mark.parametrize("minor", READERS)
+@pytest.mark.parametrize("minor", versions(*READERS))
 def test_stacks_of_its_profiles_are_perfetto_s(minor: str, locks: Recorded) -> None:
     stacks = {kind: profiled_stacks(locks.go, kind, minor) for kind in PROFILES}
     assert set().union(*stacks.values()) <= locks.stacks | locks.starts | {()}
     assert any("main.lock" in {each.function for each in stack} for stack in stacks["sync"])
 
 
-@pytest.mark.parametrize("minor", READERS)
+@pytest.mark.parametrize("minor", versions(*READERS))
 def test_calls_at_one_address_stay_apart(minor: str, tmp_path: Path) -> None:
     """As inlined calls in C do, or functions of the kernel that have no name."""
     random = Random(1)

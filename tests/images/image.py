@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ebpfprof.goruntime.process import GoProgram, GoTarget, go_target, inspect_program
-from tests.images.pages import Part, SavedBytes, SavedFiles, joined
+from tests.images.pages import PAGE_SHIFT, Part, Range, SavedBytes, SavedFiles, joined
 from tests.images.target import SavedTarget, Shown
 
 FOLDER: Final = Path(__file__).parent / "data"
-PAGE_BYTES: Final = 4096
+PAGE_BYTES: Final = 1 << PAGE_SHIFT
 _FILTERS: Final = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 _MAPS_LINE: Final = re.compile(
     r"([0-9a-f]+)-([0-9a-f]+) (r)([w-])[x-]p ([0-9a-f]+) [0-9a-f:]+ \d+ *(.*)"
@@ -102,60 +102,52 @@ class Image:
     @cached_property
     def file(self) -> SavedBytes:
         """The executable; what was not saved of it is a gap."""
-        return SavedBytes(self.parts, _between(self.parts, 0, self.file_size))
+        return SavedBytes(self.parts, gaps=_between(self.parts, 0, self.file_size))
 
     @cached_property
-    def memory(self) -> list[Part]:
-        """All memory: the saved pages, zeros where it has none, and what is mapped of the file."""
-        found = list(self.pages)
+    def memory(self) -> SavedBytes:
+        """All memory: what was saved, zeros where writable memory was not, and mapped code."""
+        parts, zeros, gaps = list(self.pages), [], []
         for line in lines_of(self.files["maps"]):
             if line.is_writable:
-                gaps = _between(self.pages, line.start, line.limit)
-                found += [(start, bytes(limit - start)) for start, limit in gaps]
-            elif line.name == self.name:
-                end = line.offset + line.limit - line.start
-                for start, data in self.parts:
-                    first, last = max(start, line.offset), min(start + len(data), end)
-                    if first < last:
-                        address = first - line.offset + line.start
-                        found.append((address, data[first - start : last - start]))
-        return sorted(found)
+                zeros += _between(self.pages, line.start, line.limit)
+                continue
+            shift = line.start - line.offset
+            mapped = [
+                (first + shift, data[first - start : last - start])
+                for start, data in (self.parts if line.name == self.name else ())
+                if (first := max(start, line.offset))
+                < (last := min(start + len(data), line.limit - shift))
+            ]
+            parts += mapped
+            gaps += _between(mapped, line.start, line.limit)
+        return SavedBytes(parts, zeros, gaps)
 
-    @cached_property
-    def _gaps(self) -> list[tuple[int, int]]:
-        """What is mapped and not saved."""
-        read_only = [each for each in lines_of(self.files["maps"]) if not each.is_writable]
-        return [gap for each in read_only for gap in _between(self.memory, each.start, each.limit)]
-
-    @cached_property
-    def shown(self) -> Shown:
-        """What a SavedTarget reads from."""
-        return self.showing(self.memory, self._gaps)
-
-    def showing(self, memory: Iterable[Part], gaps: Iterable[tuple[int, int]] = ()) -> Shown:
-        """The same process with other memory."""
+    def shown(self, memory: SavedBytes | None = None) -> Shown:
+        """What a SavedTarget reads from: with its own memory unless other is given."""
         files = SavedFiles(self.files, self.links)
-        saved = SavedBytes(memory, gaps)
-        return Shown(self.name, saved, files, self.file, self.file_size, self.moment_ns)
+        memory = memory or self.memory
+        return Shown(self.name, memory, files, self.file, self.file_size, self.moment_ns)
 
     @cached_property
     def program(self) -> GoProgram:
         """The program; nothing closes it, as it is in memory."""
-        return inspect_program(SavedTarget(self.shown))
+        return inspect_program(SavedTarget(self.shown()))
 
     @contextmanager
-    def opened(self, shown: Shown | None = None) -> Iterator[GoTarget]:
-        """The process as a Go program, with the image's own memory unless other is `shown`."""
-        with SavedTarget(shown or self.shown) as target:
+    def opened(self, memory: SavedBytes | None = None) -> Iterator[GoTarget]:
+        """The process as a Go program, with its own memory unless other is given."""
+        with SavedTarget(self.shown(memory)) as target:
             yield go_target(target, self.program)
 
 
 _KINDS: Final = ("pages", "parts")
 
 
-def _between(parts: Iterable[Part], start: int, limit: int) -> list[tuple[int, int]]:
+def _between(parts: Iterable[Part], start: int, limit: int) -> list[Range]:
     """The ranges from `start` to `limit` that no part has; the parts ascend."""
-    found, at = [], start
+    found: list[Range] = []
+    at = start
     for first, data in parts:
         if first + len(data) <= at:
             continue

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,9 @@ from ebpfprof.process.proc_files import ProcFiles
 
 Part = tuple[int, bytes]
 """An address, or an offset in a file, and the bytes that begin there."""
+Range = tuple[int, int]
+"""The address of the first byte, and the one behind the last."""
+PAGE_SHIFT: Final = 12
 
 
 class NotSaved(Exception):  # noqa: N818 (reads better where it is raised)
@@ -33,45 +37,77 @@ def joined(parts: Iterable[Part]) -> list[Part]:
 
 
 class SavedBytes:
-    """Bytes in parts. Parts that touch are one; they do not overlap.
+    """Bytes in parts, which do not overlap.
 
-    `gaps` are ranges (start, limit) that were there and are not saved: to read there is a fault of
-    the image, and no property of the process.
+    `zeros` are ranges (start, limit) of zeros. `gaps` are ranges that were there and are not saved:
+    to read there is a fault of the image, and no property of the process.
     """
 
-    def __init__(self, parts: Iterable[Part], gaps: Iterable[tuple[int, int]] = ()) -> None:
-        whole = joined(sorted(parts))
-        self._starts = [start for start, _ in whole]
-        self._parts = [data for _, data in whole]
+    def __init__(
+        self, parts: Iterable[Part], zeros: Sequence[Range] = (), gaps: Sequence[Range] = ()
+    ) -> None:
+        ranges: list[tuple[int, int, bytes | None]] = [
+            *((start, start + len(data), data) for start, data in joined(sorted(parts))),
+            *((start, limit, None) for start, limit in zeros),
+        ]
+        self._ranges = sorted(ranges, key=lambda each: each[0])
+        self._starts = [start for start, _, _ in self._ranges]
         self._gaps = sorted(gaps)
 
     def up_to(self, address: int, size: int) -> bytes:
         """The bytes from `address` on, fewer than `size` if they end before. May raise NotSaved."""
-        index = bisect_right(self._starts, address) - 1
-        data = b""
-        if index >= 0:
-            at = address - self._starts[index]
-            data = self._parts[index][at : at + size]
-        if len(data) < size and self._gaps:
-            self._require_no_gap(address + len(data))
-        return data
+        found = []
+        at, end = address, address + size
+        index = max(0, bisect_right(self._starts, address) - 1)
+        while at < end and index < len(self._ranges):
+            start, limit, data = self._ranges[index]
+            if not start <= at < limit:
+                break
+            stop = min(end, limit)
+            found.append(bytes(stop - at) if data is None else data[at - start : stop - start])
+            at, index = stop, index + 1
+        if at < end and self._gaps:
+            self._require_no_gap(at)
+        return found[0] if len(found) == 1 else b"".join(found)
 
     def filled(self, address: int, size: int) -> bytes:
         """So many bytes from `address` on, with zeros for those that are not saved."""
-        data = bytearray(size)
+        found = bytearray(size)
         index = max(0, bisect_right(self._starts, address) - 1)
-        for start, part in zip(self._starts[index:], self._parts[index:], strict=True):
-            first, limit = max(start, address), min(start + len(part), address + size)
+        for start, limit, data in self._ranges[index:]:
+            first, last = max(start, address), min(limit, address + size)
             if start >= address + size:
                 break
-            if first < limit:
-                data[first - address : limit - address] = part[first - start : limit - start]
-        return bytes(data)
+            if first < last and data is not None:
+                found[first - address : last - address] = data[first - start : last - start]
+        return bytes(found)
 
     def _require_no_gap(self, address: int) -> None:
         index = bisect_right(self._gaps, (address, 1 << 64)) - 1
         if index >= 0 and address < self._gaps[index][1]:
             raise NotSaved(f"The image lacks the byte at {address:#x}.")
+
+
+class ChangedBytes(SavedBytes):
+    """Other bytes at some places, by their addresses, and pages that are gone, by their numbers."""
+
+    def __init__(
+        self, saved: SavedBytes, changes: Mapping[int, bytes], gone: AbstractSet[int]
+    ) -> None:
+        self._saved, self._changes, self._gone = saved, dict(changes), gone
+
+    def up_to(self, address: int, size: int) -> bytes:
+        data = self._saved.up_to(address, size)
+        for number in range(address >> PAGE_SHIFT, (address + len(data) - 1 >> PAGE_SHIFT) + 1):
+            if number in self._gone:
+                data = data[: max(0, (number << PAGE_SHIFT) - address)]
+                break
+        for start, new in self._changes.items():
+            first, limit = max(start, address), min(start + len(new), address + len(data))
+            if first < limit:
+                part = new[first - start : limit - start]
+                data = data[: first - address] + part + data[limit - address :]
+        return data
 
 
 class SavedPages:

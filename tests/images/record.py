@@ -27,7 +27,7 @@ from symbolizer import ElfFile
 from symbolizer.elf import table
 from symbolizer.go.pclntab import find_pclntab
 from tests.images.image import FOLDER, Image, lines_of, not_zero
-from tests.images.pages import Part, SavedBytes, joined
+from tests.images.pages import ChangedBytes, Part, SavedBytes, joined
 from tests.images.readers import READERS, opened, traceback
 from tests.images.target import SEARCH_BYTES, SavedTarget
 from tests.toolchains import Toolchain, ToolchainError, toolchain, toolchains
@@ -35,7 +35,6 @@ from tests.toolchains import Toolchain, ToolchainError, toolchain, toolchains
 _PROGRAM: Final = Path(__file__).parent / "waits"
 _PATIENCE_S: Final = 20.0
 _BLOCK_BYTES: Final = 32
-_TABLE_BYTES: Final = 4096
 _READER_BLOCK_BYTES: Final = 256  # instead of those of symbolizer.elf.table
 _BEFORE_LINKNAME_CHECKS: Final = ("1.19", "1.21", "1.22")
 _OF_PROCESS: Final = ("auxv", "maps", "environ", "stat")
@@ -53,7 +52,7 @@ def _running(program: Path) -> Iterator[tuple[int, str]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={"GOMAXPROCS": "2"},
+        env={"GOMAXPROCS": "2", "GOGC": "off"},  # off: no memory goes back meanwhile
         preexec_fn=partial(os.chroot, program.parent),
         text=True,
     )
@@ -110,7 +109,7 @@ class _NotedFile(SavedBytes):
     """A whole Go program that notes which of its blocks are needed.
 
     Long reads of code and of the records of functions are searches: what they find is read again.
-    Of long reads of tables of values by address, the first part is needed.
+    Of long reads of tables of values by address, the first table is needed.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -132,8 +131,8 @@ class _NotedFile(SavedBytes):
         if limit - start >= SEARCH_BYTES:
             if any(first <= start < last for first, last in self._searched):
                 return
-            if self._tables[0] <= start < self._tables[1]:
-                limit = start + _TABLE_BYTES
+            if self._tables[0] <= start < self._tables[1]:  # symbolizer.go.pcvalue.read_table
+                limit = self._data.index(0, start + 1) + 1
         first, behind = start // _BLOCK_BYTES, -(-limit // _BLOCK_BYTES)
         self._wanted[first:behind] = b"\1" * (behind - first)
 
@@ -156,11 +155,11 @@ class _NotedFile(SavedBytes):
         return joined(found)
 
 
-class _NotedMemory(SavedBytes):
+class _NotedMemory(ChangedBytes):
     """The memory of the same program: what is read of mapped parts of the file is noted there."""
 
     def __init__(self, whole: Image, file: _NotedFile) -> None:
-        super().__init__(whole.memory)
+        super().__init__(whole.memory, {}, frozenset())
         self._file = file
         lines = lines_of(whole.files["maps"])
         self._mapped = [each for each in lines if each.name == whole.name and not each.is_writable]
@@ -208,7 +207,7 @@ def _record(tools: Toolchain) -> Image:
 def _reduced(whole: Image) -> Image:
     """The same with only what readers want of the executable."""
     file = _NotedFile(whole.parts[0][1])
-    shown = replace(whole.shown, file=file, memory=_NotedMemory(whole, file))
+    shown = replace(whole.shown(_NotedMemory(whole, file)), file=file)
     with (
         mock.patch.object(table, "_BLOCK_BYTES", _READER_BLOCK_BYTES),
         opened(SavedTarget(shown)) as go,
@@ -217,7 +216,7 @@ def _reduced(whole: Image) -> Image:
         for read in READERS.values():
             read(go)
     reduced = replace(whole, parts=file.wanted())
-    with opened(SavedTarget(reduced.shown)) as go:
+    with opened(SavedTarget(reduced.shown())) as go:
         assert traceback(go) == text
         for read in READERS.values():
             read(go)

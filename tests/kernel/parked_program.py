@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ebpfprof.goruntime.goroutines.reader import (
+from ebpfprof.goruntime.goroutines.parked import (
     ParkedGoroutine,
     ParkedGoroutines,
     parked_goroutines,

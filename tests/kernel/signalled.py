@@ -41,6 +41,8 @@ class Steps:
         pairs = [moment.split("@") for moment in moments.split(",") if moment]
         named = [(signal.Signals[n], step.split(">")) for n, step in pairs if not step.isdecimal()]
         self._named = named
+        functions = (step.rpartition(":")[2] for _, steps in named for step in steps)
+        self._functions = frozenset(functions)
         self._numbered = sorted((int(s), signal.Signals[n]) for n, s in pairs if s.isdecimal())
         self._pid = os.getpid()
         self.calls = 0
@@ -64,7 +66,8 @@ class Steps:
         self.calls += 1
         if self._numbered and self.calls >= self._numbered[0][0]:
             self._send(self._numbered.pop(0)[1])
-        if self._named and event == "call":
+        # Most calls end here: a name is made of few of them.
+        if self._named and event == "call" and frame.f_code.co_qualname in self._functions:
             self._reach(f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}")
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:

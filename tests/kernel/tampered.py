@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from ebpfprof.profilers.waits import wait_stacks
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.windows import Windows
 from ebpfprof.recording.session import Session
+from ebpfprof.system.channel import Channel, Frame
 from symbolizer import allowance
 from symbolizer.locks import names
 
@@ -135,19 +135,16 @@ def leave_breakpoints() -> None:
 
 def die_while_the_helper_works(request: str) -> None:
     """Be killed as soon as the helper has been asked for something; says which helper it is."""
-    original = socket.send_fds
+    original = Channel.ask
 
-    def send_fds(sock: socket.socket, messages: Sequence[bytes], fds: Sequence[int]) -> int:
-        is_it = f'"{request}"'.encode() in messages[0]
-        if is_it:
+    def ask(channel: Channel, asked: str, *args: Any, **kwargs: Any) -> Frame:  # noqa: ANN401
+        if asked == request:
             (child,) = (c for c in psutil.Process().children() if c.name() == uprobe_helper.NAME)
             print("helper", child.pid, file=sys.stderr, flush=True)
-        sent: int = original(sock, messages, fds)
-        if is_it:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return sent
+            tamper(Channel, "result", lambda channel: os.kill(os.getpid(), signal.SIGKILL))
+        return original(channel, asked, *args, **kwargs)
 
-    tamper(socket, "send_fds", send_fds)
+    tamper(Channel, "ask", ask)
 
 
 def stop_while_writing() -> None:

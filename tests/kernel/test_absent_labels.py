@@ -14,7 +14,7 @@ import pytest
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.differential.mutexes import losses
 from tests.kernel.labelled_runs import NO_LABELS, Labels, functions, labels_of
 from tests.kernel.programs import program
@@ -110,7 +110,7 @@ def test_unreadable_labels_stay_lost_and_are_counted(tmp_path: Path) -> None:
     assert lost.startswith(f"incomplete: {rounds + 1} ")  # it waits at the end, too
 
 
-@pytest.mark.parametrize("arguments", [(), ("--open",)])
+@pytest.mark.parametrize("arguments", [(), *in_full((("--open",),))])
 def test_a_label_on_a_silent_file_system_does_not_block_the_target(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:

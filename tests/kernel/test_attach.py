@@ -72,6 +72,7 @@ def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_pat
     assert "runtime.chanrecv2" in top
 
 
+@pytest.mark.full
 def test_attach_records_for_the_given_duration(target: Target, tmp_path: Path) -> None:
     run("--pid", str(target.pid), "--duration", "1.5", folder=tmp_path)
     profile = only_profile(tmp_path)
@@ -109,6 +110,7 @@ def test_several_profiles_get_their_kinds_into_the_name(
     assert all(f"Written: {each}\n" in finished.stdout.decode() for each in names)
 
 
+@pytest.mark.full
 def test_force_replaces_an_existing_file(target: Target, tmp_path: Path) -> None:
     (tmp_path / "x.pb.gz").write_bytes(b"old")
     arguments = ("--pid", str(target.pid), "-d", "0.2", "-o", "x.pb.gz")
@@ -160,6 +162,7 @@ def test_several_processes_have_a_file_each_and_share_a_program(
     assert finished.stdout.decode().count("Waits of process ") == 2
 
 
+@pytest.mark.full
 def test_the_limit_of_open_files_is_raised(target: Target, tmp_path: Path) -> None:
     # Ten targets take some two hundred.
     limiting = ("/bin/sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh", *COMMAND)
@@ -234,6 +237,7 @@ def test_the_file_belongs_to_the_user_behind_sudo(target: Target, tmp_path: Path
     assert stat.S_IMODE(status.st_mode) == 0o600
 
 
+@pytest.mark.full
 def test_without_sudo_the_file_belongs_to_root(target: Target, tmp_path: Path) -> None:
     os.chown(tmp_path, OWNER, OWNER)
     assert run("--pid", str(target.pid), "-d", "0.2", folder=tmp_path).code == 0
@@ -319,6 +323,7 @@ def test_a_terminal_shows_a_progress_bar_and_a_fitting_table(
     assert [line for line in lines if len(line) > columns] == []
 
 
+@pytest.mark.full
 def test_dumb_terminals_and_no_color_are_respected(target: Target, tmp_path: Path) -> None:
     env = {"TERM": "xterm", "NO_COLOR": "1"}
     with on_terminal(target, tmp_path, "-d", "0.3", env=env) as (terminal, process):
@@ -332,6 +337,7 @@ def test_dumb_terminals_and_no_color_are_respected(target: Target, tmp_path: Pat
     assert "[" not in text.partition("Waits of")[0]
 
 
+@pytest.mark.full
 def test_an_html_file_has_lines_of_source_where_asked(tmp_path: Path) -> None:
     with Target.start(program("demo")) as target:
         for name, more in (("with", ("--source", str(TARGETS / "demo"))), ("without", ())):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.oncall_program import oncall
 from tests.kernel.programs import program
@@ -54,7 +55,8 @@ def test_it_has_what_is_told_of_a_program_that_hangs(tmp_path: Path) -> None:
     assert "Mutex.Lock in main.(*vault).lock" in text
 
 
-@pytest.mark.parametrize(("rows", "least"), [(24, 1), (50, 4)])
+@pytest.mark.full
+@pytest.mark.parametrize(("rows", "least"), [*in_full((24, 1)), (50, 4)])
 def test_a_higher_terminal_has_more_rows(tmp_path: Path, rows: int, least: int) -> None:
     with (
         Target.start(program("demo")) as target,
@@ -65,6 +67,7 @@ def test_a_higher_terminal_has_more_rows(tmp_path: Path, rows: int, least: int) 
     assert len(lines) < rows
 
 
+@pytest.mark.full
 def test_the_long_form_has_all(tmp_path: Path) -> None:
     with (
         Target.start(program("demo")) as target,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.builds import in_full
 from tests.kernel import oldkernel
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
@@ -132,7 +133,7 @@ def test_refusals_of_the_kernel_have_their_own_errors(
     [
         ("EACCES", ExitCode.PERMISSION_DENIED, "refused a probe"),
         ("EMFILE", ExitCode.FAILURE, "RLIMIT_NOFILE"),
-        ("ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory"),
+        *in_full(("ENOMEM", ExitCode.ATTACH_FAILED, "Cannot allocate memory")),
     ],
 )
 def test_refused_probes_of_old_kernels_have_their_own_errors(

@@ -16,6 +16,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
+from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
@@ -89,6 +90,7 @@ def test_a_file_that_appears_while_recording_is_not_replaced(
     assert Path(said[1]).read_bytes().startswith(b"<!DOCTYPE html>")
 
 
+@pytest.mark.full
 def test_a_read_only_folder_is_refused_before_recording(target: Target, tmp_path: Path) -> None:
     with mounted(tmp_path, "-o", "ro"):
         said = refused(ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), folder=tmp_path)
@@ -109,7 +111,7 @@ def test_an_unknown_ending_is_a_usage_error(target: Target, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("format_name", ["pprof", "json"])
+@pytest.mark.parametrize("format_name", ["pprof", *in_full("json")])
 def test_a_full_disk_saves_the_profile_elsewhere(
     format_name: str, target: Target, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def shell(script: str, target: Target, folder: Path) -> Finished:
     return Finished(done.returncode, done.stdout, done.stderr.decode())
 
 
+@pytest.mark.full
 def test_a_closed_pipe_is_no_error(target: Target, tmp_path: Path) -> None:
     finished = shell("$RUN | head -c 1; exit ${PIPESTATUS[0]}", target, tmp_path)
     assert finished.code == ExitCode.OK
@@ -194,7 +197,10 @@ def test_a_closed_pipe_for_all_output_loses_no_profile(target: Target, tmp_path:
     assert only_profile(tmp_path).samples
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed",
+    [*in_full(">&-", "2>&-"), "<&- >&- 2>&-"],
+)
 def test_closed_standard_files_lose_no_profile(closed: str, target: Target, tmp_path: Path) -> None:
     finished = shell(f"$RUN {closed}", target, tmp_path)
     assert finished.code == ExitCode.OK

@@ -17,7 +17,7 @@ from ebpfprof.errors import ExitCode, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import (
     TARGETS,
@@ -112,10 +112,10 @@ def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("minor", "version"),
     [
-        ("1.19", "go1.16.15"),
-        ("1.21", "go1.20.14"),
+        *in_full(("1.19", "go1.16.15")),
+        *in_full(("1.21", "go1.20.14")),
         ("1.27", "go1.28"),
-        ("1.27", "devel go1.28-0123456789"),
+        *in_full(("1.27", "devel go1.28-0123456789")),
     ],
 )
 def test_an_unknown_go_version_is_refused_by_name(minor: str, version: str, tmp_path: Path) -> None:
@@ -193,11 +193,18 @@ MANY_SECTIONS = (60, b"\xff\xff")  # e_shnum
 NO_SECTION_NAMES = (62, b"\xff\xfe")  # e_shstrndx
 
 
-@pytest.mark.parametrize("change", [SECTIONS_BEYOND_THE_END, MANY_SECTIONS, NO_SECTION_NAMES])
+@pytest.mark.parametrize(
+    "change",
+    [
+        SECTIONS_BEYOND_THE_END,
+        *in_full((MANY_SECTIONS,), (NO_SECTION_NAMES,)),
+    ],
+)
 def test_corrupt_section_headers_are_ignored(change: tuple[int, bytes], tmp_path: Path) -> None:
     recorded_all_the_same(changed(program("nopprof"), tmp_path, change), tmp_path)
 
 
+@pytest.mark.full
 def test_a_file_cut_behind_its_loaded_bytes_is_recorded(tmp_path: Path) -> None:
     size = loaded_bytes(program("nopprof"))
     recorded_all_the_same(changed(program("nopprof"), tmp_path, size=size), tmp_path)
@@ -288,13 +295,14 @@ def test_a_profile_of_an_ended_target_is_written_with_a_message(tmp_path: Path) 
         target.wait()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK
-    said = f"process {target.pid} ended; the profile holds what was recorded."
+    said = f"process {target.pid} ended; the profile has everything until then."
     assert f"\nebpfprof: {said}\n" in finished.stderr
     profile = only_profile(tmp_path)
     assert f"ended early: process {target.pid} ended" in profile.comments
     assert sum(sample.values[0] for sample in profile.samples) > 300
 
 
+@pytest.mark.full
 def test_a_profile_of_a_killed_target_is_written(tmp_path: Path) -> None:
     checker = program("checker")
     with Target.start(checker) as target, recording(target.pid, tmp_path) as recorder:
@@ -305,7 +313,7 @@ def test_a_profile_of_a_killed_target_is_written(tmp_path: Path) -> None:
     only_profile(tmp_path)
 
 
-@pytest.mark.parametrize("into", ["itself", "another program"])
+@pytest.mark.parametrize("into", ["itself", *in_full("another program")])
 def test_exec_ends_the_recording_with_a_message(into: str, tmp_path: Path) -> None:
     ticker = program("ticker")
     program_after = str(ticker) if into == "itself" else "/bin/cat"
@@ -315,7 +323,7 @@ def test_exec_ends_the_recording_with_a_message(into: str, tmp_path: Path) -> No
         finished = recorder.finish()
     assert finished.code == ExitCode.OK
     said = f"process {target.pid} replaced itself by another program (exec)"
-    assert f"\nebpfprof: {said}; the profile holds what was recorded.\n" in finished.stderr
+    assert f"\nebpfprof: {said}; the profile has everything until then.\n" in finished.stderr
     profile = only_profile(tmp_path)
     assert f"ended early: {said}" in profile.comments
     assert sum(s.values[0] for s in profile.samples if s.locations[0].frames) >= 9

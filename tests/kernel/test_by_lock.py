@@ -16,7 +16,7 @@ from ebpfprof.console.text import duration
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Kind, Profile, Sample
-from tests.builds import builds, versions
+from tests.builds import builds, in_full, versions
 from tests.differential.mutexes import agree_once, losses, total, written_profiles
 from tests.differential.stacks import delay_differences, differences
 from tests.kernel.contended_locks import (
@@ -107,7 +107,7 @@ def wrong_times(found: Run, rows: dict[int, Row]) -> dict[str, str]:
     return wrong
 
 
-@pytest.mark.parametrize("kinds", KINDS, ids="+".join)
+@pytest.mark.parametrize("kinds", [*in_full((KINDS[0],)), *KINDS[1:]], ids="+".join)
 @pytest.mark.parametrize(("version", "mode"), builds(*BUILDS))
 def test_by_lock_shows_names_times_and_holders(
     version: str, mode: str, kinds: tuple[Kind, ...], tmp_path: Path
@@ -222,6 +222,7 @@ def test_a_waiting_writer_does_not_hold_its_readers_lock(
     agree_once(wrong_in_a_run, tmp_path)
 
 
+@pytest.mark.full
 def test_pprof_reads_the_labels(tmp_path: Path) -> None:
     found = record(program("heldlocks"), tmp_path, ("block", "mutex"))
     for path in (tmp_path / "labelled").iterdir():
@@ -232,7 +233,7 @@ def test_pprof_reads_the_labels(tmp_path: Path) -> None:
         assert shown == addresses | {lock.name for lock in found.truth.values()}
 
 
-@pytest.mark.parametrize("option", ["--by-lock", "--lock-labels"])
+@pytest.mark.parametrize("option", ["--by-lock", *in_full("--lock-labels")])
 def test_by_lock_without_waits_shows_no_lock(option: str, tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         arguments = ("--pid", str(target.pid), "--profile", "mutex", "-d", "0.1", option)
@@ -284,6 +285,7 @@ def test_a_failing_lock_name_lookup_loses_no_profile(tmp_path: Path) -> None:
     assert any(comment.startswith("names are missing: ") for comment in mutex.comments)
 
 
+@pytest.mark.full
 def test_lock_labels_alone_print_no_table(tmp_path: Path) -> None:
     with (
         Target.start(program("heldlocks")) as target,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.kernel_state import children, has_probes
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
@@ -119,7 +120,7 @@ def test_a_deleted_program_is_recorded(copy: Path, tmp_path: Path) -> None:
     assert only_profile(out).mappings[0].filename == str(copy)
 
 
-@pytest.mark.parametrize("by", ["another build", "something else"])
+@pytest.mark.parametrize("by", ["another build", *in_full("something else")])
 def test_a_replaced_program_is_recorded_from_its_running_file(
     by: str, copy: Path, tmp_path: Path
 ) -> None:

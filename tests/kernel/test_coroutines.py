@@ -8,11 +8,12 @@ import click
 import pytest
 
 from ebpfprof.commands.until_wait import UntilWait, wait_conditions
+from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.standing import Threshold
 from ebpfprof.process.process import Target as Process
-from ebpfprof.profile.wait_times import wait_number
 from ebpfprof.tracing.triggers import Trigger
 from tests.builds import versions
 from tests.kernel.programs import NEWEST, program
@@ -33,13 +34,16 @@ def go(request: pytest.FixtureRequest) -> Iterator[GoTarget]:
 
 def test_a_dump_does_not_say_that_they_did_not_move(go: GoTarget) -> None:
     with GoroutineDumper(go) as dumper:
-        found = dumper.dump(apart_s=0.05, looks=LOOKS)
-        quick = set(dumper.parked().tolist())
+        found = dumper.dump(apart_s=0.05, samples=LOOKS)
+        judge = dumper.judge()
+        for _ in range(LOOKS):
+            dumper.sample(judge)
+        standing = {wait >> GOID_SHIFT for wait in judge.standing(Threshold(2)).waits.tolist()}
     switching = [each for each in found.goroutines if each.state == COROUTINE]
     assert len(switching) >= 2
-    assert {(each.stood_ns, each.waited_ns, each.sequence) for each in switching} == {(0, 0, None)}
-    waits = {wait_number(each.goid, number) for each in switching for number in range(256)}
-    assert not waits & quick
+    assert {(each.stood_ns, each.waited_ns, each.wait) for each in switching} == {(0, 0, None)}
+    assert standing
+    assert not {each.goid for each in switching} & standing
     assert any(each.stood_ns for each in found.goroutines)
 
 
@@ -47,7 +51,7 @@ def test_looks_at_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
     with GoroutineSampler(go, has_labels=False) as sampler:
         for _ in range(LOOKS):
             sampler.look()
-        words = {state.word for state in sampler.standing_states(1)}
+        words = {state.word for state in sampler.standing_states(Threshold(6))}
         seen = {total.word for total in sampler.totals().states}
     assert COROUTINE in seen
     assert words
@@ -57,7 +61,7 @@ def test_looks_at_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
 def test_a_trace_does_not_end_for_them(go: GoTarget) -> None:
     conditions = wait_conditions([UntilWait("main.pull", 0.05)], go)
     with Trigger(go, waits=conditions) as trigger:
-        while trigger.looks < MANY:
+        while trigger.samples < MANY:
             assert not trigger.is_met(), trigger.why
 
 

@@ -196,6 +196,7 @@ def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) ->
     assert cost.hits.timed > 100
 
 
+@pytest.mark.full
 def test_few_hits_have_the_same_cost_each_as_many() -> None:
     """The first hits find cold caches, so they say little about later ones."""
     with Target.start(program("pingpong"), f"-sends={SENDS}") as busy:
@@ -249,6 +250,7 @@ def test_a_negative_trap_time_is_discarded(
     assert probe_cost.hit_ns() is None
 
 
+@pytest.mark.full
 def test_on_busy_processors_our_own_time_is_part_of_the_cost(tmp_path: Path) -> None:
     with ExitStack() as held:
         for _ in range(2 * (os.cpu_count() or 1)):

@@ -24,7 +24,7 @@ from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
 from ebpfprof.profilers.recording import OpenedProcess
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
@@ -127,7 +127,7 @@ def test_a_block_profile_of_a_program_that_is_not_go_is_refused(tmp_path: Path) 
     assert "yes" in said
 
 
-@pytest.mark.parametrize("option", ["--kernel", "--no-kernel"])
+@pytest.mark.parametrize("option", ["--kernel", *in_full("--no-kernel")])
 def test_kernel_frames_follow_the_kernel_option(option: str, tmp_path: Path) -> None:
     with busy() as pid:
         arguments = ("--pid", str(pid), "-d", "1", "--profile", "cpu", "--hz", "499", option)
@@ -162,6 +162,7 @@ def test_hidden_kernel_symbols_are_reported(tmp_path: Path) -> None:
     assert "\n    sudo sysctl kernel.kptr_restrict=" in finished.stderr
 
 
+@pytest.mark.full
 def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) -> None:
     with busy() as pid:
         pids = f"{pid},{checker.pid}"
@@ -182,6 +183,7 @@ def test_a_rate_without_the_cpu_profile_is_a_usage_error(tmp_path: Path) -> None
     assert "--hz is about the cpu profile, which is not recorded" in finished.stderr
 
 
+@pytest.mark.full
 @NEEDS_NAMESPACES
 def test_a_process_in_a_pid_namespace_is_sampled(tmp_path: Path) -> None:
     isolating = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
@@ -274,6 +276,7 @@ def test_kernel_and_python_unwind_the_same_stacks() -> None:
         assert set(common) <= set(other)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_thread_stacks_are_copied_with_their_goroutine_stacks(minor: str) -> None:
     """Partial stacks are finished from a copy, which must have both stacks."""

@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Frame, Profile, Sample
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.differential.cpustacks import LIBC, without_room
 from tests.kernel.nativeprograms import BOUND_EARLY, compiled
 from tests.kernel.programs import program
@@ -107,7 +107,7 @@ CHAIN: Final = ("_leaf", "_middle", "_outer")
 
 
 @pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
-@pytest.mark.parametrize("mode", ["cgo", "cgopie"])
+@pytest.mark.parametrize("mode", [*in_full("cgo"), "cgopie"])
 @pytest.mark.parametrize("name", ["framed", "frameless"])
 def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, mode)) as target:
@@ -175,6 +175,7 @@ def test_stacks_of_signal_handlers_in_c(tmp_path: Path) -> None:
     assert cut_off(profile.samples) == []
 
 
+@pytest.mark.full
 def test_deep_stacks_of_c(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callDeep", "callRecursive")
 
@@ -185,6 +186,7 @@ def test_deep_stacks_of_c(tmp_path: Path) -> None:
         assert all(f.file.endswith("/cwork.c") and f.line for f in frames(sample)[:3])
 
 
+@pytest.mark.full
 def test_stacks_of_callbacks_from_libc(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "sortNumbers")
 
@@ -197,6 +199,7 @@ def test_stacks_of_callbacks_from_libc(tmp_path: Path) -> None:
     assert sum(sample.values[0] for sample in in_compare) > enough()
 
 
+@pytest.mark.full
 def test_a_library_loaded_while_recording_has_names(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callPlugin")
 
@@ -205,6 +208,7 @@ def test_a_library_loaded_while_recording_has_names(tmp_path: Path) -> None:
     assert all("main" in functions(sample) for sample in with_leaf(profile, "plugin_inner"))
 
 
+@pytest.mark.full
 def test_code_written_at_run_time_is_shown_as_jit(tmp_path: Path) -> None:
     profile = work_in_c(tmp_path, "callWritten")
 
@@ -218,6 +222,7 @@ def test_threads_that_start_and_end_are_sampled(tmp_path: Path) -> None:
     assert cut_off(with_leaf(profile, "burn")) == []
 
 
+@pytest.mark.full
 def test_threads_that_have_just_begun_are_unwound(tmp_path: Path) -> None:
     """clone returns where the new thread begins; all stacks have their callers."""
     profile = work_in_c(tmp_path, "startIdle")
@@ -227,6 +232,7 @@ def test_threads_that_have_just_begun_are_unwound(tmp_path: Path) -> None:
     assert len(cut) < count(profile, lambda _: True) / 100, cut
 
 
+@pytest.mark.full
 def test_a_thread_that_changes_processors_is_sampled(tmp_path: Path) -> None:
     expected = pytest.approx(WORK_MS / 1000 * HZ, rel=0.1)
     for _ in range(RUNS):  # while the hypervisor runs other guests, time passes on one processor
@@ -238,6 +244,7 @@ def test_a_thread_that_changes_processors_is_sampled(tmp_path: Path) -> None:
     assert found == expected
 
 
+@pytest.mark.full
 def test_samples_end_when_the_program_execs_another(tmp_path: Path) -> None:
     """Earlier samples stay, and no sample of the new program has names of the old one."""
     plugin, file = compiled("plugin", "-shared", "-fPIC"), tmp_path / "cpu.pb.gz"
@@ -259,6 +266,7 @@ def test_samples_end_when_the_program_execs_another(tmp_path: Path) -> None:
     assert count(profile, lambda sample: "callRecursive" in functions(sample)) == 0
 
 
+@pytest.mark.full
 def test_stacks_of_cxx_have_demangled_names(tmp_path: Path) -> None:
     works = ("callMethods", "sortWithLambda", "throwAndCatch")
     with Target.start(compiled("cxxwork"), env=BOUND_EARLY) as target:

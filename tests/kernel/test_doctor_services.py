@@ -59,6 +59,7 @@ def test_doctor_prints_one_message_once() -> None:
     assert sum("ebpfprof: " in line for line in said.stderr.splitlines()) == 1
 
 
+@pytest.mark.full
 def test_watch_finds_a_leak_whose_goroutines_move(services: dict[str, Target]) -> None:
     def watched(name: str) -> list[dict[str, object]]:
         pid = str(services[name].pid)

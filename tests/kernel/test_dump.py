@@ -84,6 +84,7 @@ def test_channels_have_their_contents_and_waiters(version: str) -> None:
     assert f"for the channel at {empty}, " in text
 
 
+@pytest.mark.full
 def test_the_text_shows_groups_and_counts() -> None:
     with running(NEWEST, "plain") as run:
         said = verb("dump", "--pid", str(run.target.pid))

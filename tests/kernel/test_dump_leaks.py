@@ -79,6 +79,7 @@ def test_a_group_whose_members_move_is_no_leak() -> None:
         assert [each for each in look["suspects"] if each["only_grows"]] == []
 
 
+@pytest.mark.full
 def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
     with oncall() as run, watching(run, "--json") as process:
         busy = {each["id"] for each in run.ask("mixed 1").values()}
@@ -119,6 +120,7 @@ def test_what_can_never_go_on_is_marked() -> None:
     assert all(each["can_never_go_on"] and not each["only_grows"] for each in certain)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.27"))
 def test_what_the_runtime_calls_leaked_is_marked(version: str) -> None:
     with oncall(version) as run:

@@ -99,6 +99,7 @@ def test_a_running_goroutine_whose_thread_blocks_is_told(version: str) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.alone  # beside other tests the target's threads have no processor for a minute
 def test_goroutines_on_a_processor_are_running_without_a_stack() -> None:
     with oncall() as run:

@@ -14,6 +14,7 @@ from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.recorder import run
 from tests.targets_run import Target
@@ -45,7 +46,7 @@ def recorded(crowd: Target, folder: Path, max_overhead: str) -> dict[str, Profil
     return {kind: pprof.decode(next(folder.glob(f"*.{kind}.pb.gz")).read_bytes()) for kind in KINDS}
 
 
-@pytest.mark.parametrize("max_overhead", ["0", "1"])
+@pytest.mark.parametrize("max_overhead", [*in_full("0"), "1"])
 def test_all_kinds_have_the_duration_of_the_recording(
     crowd: Target, tmp_path: Path, max_overhead: str
 ) -> None:
@@ -62,6 +63,7 @@ def test_all_kinds_have_the_duration_of_the_recording(
     assert 0.5 * duration_ns < waited_ns <= duration_ns + CLOCKS_NS
 
 
+@pytest.mark.full
 def test_what_reading_many_goroutines_takes_is_not_recorded(
     crowd: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_what_reading_many_goroutines_takes_is_not_recorded(
     assert wall_ns / found["wall"].duration_ns == pytest.approx(GOROUTINES, rel=1e-6)
 
 
+@pytest.mark.full
 def test_sums_of_recordings_with_pauses_between_have_the_time_of_all(crowd: Target) -> None:
     options = Options(kinds=("block", "wall"), max_overhead=0)
     with LiveSession(options) as session:

@@ -65,6 +65,7 @@ def test_a_crowd_has_waited_as_long_as_it_was_watched(tmp_path: Path) -> None:
     assert all(count > 0 and ns > 0 for count, ns in (s.values for s in profile.samples))
 
 
+@pytest.mark.full
 def test_bursts_have_gos_own_delays(tmp_path: Path) -> None:
     """The first of them uses up the budget; nothing of that is stretched over the pauses."""
     from contextlib import ExitStack
@@ -95,6 +96,7 @@ def test_bursts_have_gos_own_delays(tmp_path: Path) -> None:
     assert abs(math.log(ratio)) < math.log(6)
 
 
+@pytest.mark.full
 def test_waits_that_end_while_probes_are_being_detached_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -32,10 +32,11 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-KILLS = 6
+KILLS = 4
 SEED = 6
 
 
+@pytest.mark.full
 def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
     """Also with 20,000 stacks; without the compiler, which only the first recording needs."""
     out = tmp_path / "out"
@@ -156,6 +157,7 @@ def test_many_profilers_of_a_target_each_see_all_events(tmp_path: Path) -> None:
         assert {stack: value.count for stack, value in seen.items()} == counts
 
 
+@pytest.mark.full
 def test_three_profilers_of_all_kinds_leave_the_target_right(tmp_path: Path) -> None:
     with checker("procs") as target, ExitStack() as held:
         for number in range(3):

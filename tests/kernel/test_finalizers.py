@@ -53,6 +53,7 @@ def test_those_that_run_one_are_shown_as_go_shows_them(version: str, tmp_path: P
         target.kill()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions())
 def test_those_that_wait_for_the_next_are_the_runtimes(version: str) -> None:
     with Target.start(program("finalizers", version)) as target:
@@ -64,6 +65,7 @@ def test_those_that_wait_for_the_next_are_the_runtimes(version: str) -> None:
         target.kill()
 
 
+@pytest.mark.full
 def test_one_that_computes_is_running() -> None:
     with Target.start(program("finalizers", NEWEST), env={"GOMAXPROCS": "3"}) as target:
         target.ask("spin", "spins")

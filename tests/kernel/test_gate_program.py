@@ -16,6 +16,7 @@ from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.allocation_gates import allocation_gates
 from symbolizer.errors import GoTableError
 from symbolizer.x86.values import Source
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -44,7 +45,7 @@ def counted(size: Source | None) -> tuple[Counter[int], dict[str, int]]:
 
 
 @pytest.mark.parametrize(
-    "size", [Source("", 0), Source("", (1 << 47) + 1), Source("", 8, reads=True)]
+    "size", [*in_full(Source("", 0), Source("", (1 << 47) + 1)), Source("", 8, reads=True)]
 )
 def test_a_size_that_can_not_be_is_a_loss(size: Source) -> None:
     sizes, losses = counted(size)

@@ -9,8 +9,8 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.goroutines import reader as goroutines
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines import table
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import NEWEST
@@ -97,7 +97,7 @@ def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.Monkey
 def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
         total = len(all_goroutines(run, memory))
-        monkeypatch.setattr(goroutines, "_MAX_GOROUTINES", 10)
+        monkeypatch.setattr(table, "MAX_GOROUTINES", 10)
         parked = parked_goroutines(run.go)
         assert parked.unreadable == total - 10
         assert len(parked.goroutines) <= 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits import looked_delays
@@ -32,7 +33,7 @@ def recorded(pid: int, seconds: float) -> Report:
 
 @pytest.mark.parametrize("version", versions())
 def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_delays, "_HANGS_NS", 200_000_000)
+    monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
     with running(version, "plain") as run:
         found = told(recorded(run.target.pid, 0.5))
         run.target.kill()
@@ -45,7 +46,7 @@ def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.Mo
 
 
 def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_delays, "_HANGS_NS", 100_000_000)
+    monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=100_000_000))
     with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
         live.start(target)
@@ -55,8 +56,9 @@ def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch
         run.target.kill()
 
 
+@pytest.mark.full
 def test_sends_that_move_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_delays, "_HANGS_NS", 200_000_000)
+    monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
     # As many sends as take longer than the recording: one goroutine or the other always waits.
     with Target.start(program("pingpong"), "-sends=100000000") as target:
         target.say("go")

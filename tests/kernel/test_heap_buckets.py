@@ -22,7 +22,7 @@ from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.x86.disasm import decode
-from tests.builds import NEWEST, versions
+from tests.builds import NEWEST, in_full, versions
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
 from tests.kernel.programs import changed, program
 from tests.recorder import names_in, recording, run
@@ -123,7 +123,7 @@ def test_buckets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -
     assert found.beyond
 
 
-@pytest.mark.parametrize("profiles", ["heap,allocs", "all"])
+@pytest.mark.parametrize("profiles", ["heap,allocs", *in_full("all")])
 def test_a_program_without_a_memory_profile_is_probed(profiles: str, tmp_path: Path) -> None:
     with Target.start(program("nopprof")) as target:
         finished = run(
@@ -152,6 +152,7 @@ def without_gates(folder: Path) -> Path:
         return changed(original, folder, (elf.vaddr_to_offset(moves[-1].address), xor_rbx))
 
 
+@pytest.mark.full
 def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
@@ -165,6 +166,7 @@ def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
     assert {name.split(".")[-3] for name in names_in(folder)} >= {"block", "heap", "allocs"}
 
 
+@pytest.mark.full
 def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> None:
     with (
         running(NEWEST, rate=EVERY_ALLOCATION, GOGC="off") as target,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ebpfprof.export import pprof
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.profile.delta import difference, merged
@@ -138,6 +140,7 @@ def test_history_tells_the_minutes_of_a_program_apart_also_when_it_is_dead(tmp_p
     )
 
 
+@pytest.mark.full
 def test_windows_of_an_estimate_keep_their_errors_through_files(tmp_path: Path) -> None:
     """What files give back says the same as windows that were never in files."""
     options = Options(kinds=("block", "mutex"), max_overhead=0.3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
@@ -21,7 +22,7 @@ def dumped(target: Target) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("way", ["condition", "value", "pointer", "global", "early"])
+@pytest.mark.parametrize("way", ["condition", *in_full("value", "pointer", "global", "early")])
 def test_a_goroutine_that_used_a_lock_before_is_no_holder(way: str) -> None:
     with Target.start(program("holders"), way) as target:
         (holder,) = [int(e.split()[1]) for e in target.output if e.startswith("holder ")]

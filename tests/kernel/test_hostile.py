@@ -15,6 +15,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
+from tests.builds import in_full
 from tests.kernel.hostileprogram import (
     LABEL_KEY,
     LABEL_VALUE,
@@ -101,7 +102,9 @@ CHECKS: dict[str, tuple[str, Callable[[bytes], None]]] = {
 }
 
 
-@pytest.mark.parametrize("form", CHECKS)
+@pytest.mark.parametrize(
+    "form", ["html", "text", *in_full(*(form for form in CHECKS if form not in ("html", "text")))]
+)
 def test_each_format_keeps_hostile_names_as_text(form: str, target: Target, tmp_path: Path) -> None:
     suffix, check = CHECKS[form]
     # So often that it is seen however little of the processor it gets.
@@ -136,6 +139,7 @@ def test_attach_sends_no_hostile_escape_sequence_to_the_terminal(
         assert terminal.title == before
 
 
+@pytest.mark.full
 def test_list_sends_no_hostile_escape_sequence_to_the_terminal(
     terminal: Screen, target: Target
 ) -> None:
@@ -148,6 +152,7 @@ def test_list_sends_no_hostile_escape_sequence_to_the_terminal(
     assert row["name"].startswith("\x1b]0;OWNED\x07\n")
 
 
+@pytest.mark.full
 def test_top_sends_no_hostile_escape_sequence_to_the_terminal(
     terminal: Screen, target: Target
 ) -> None:
@@ -181,6 +186,7 @@ def assert_told_nothing(terminal: Screen, title: str) -> None:
     assert not RAW & set(seen)
 
 
+@pytest.mark.full
 def test_tables_without_a_terminal_have_no_escape_sequences(target: Target, tmp_path: Path) -> None:
     finished = subprocess.run(
         [

@@ -51,6 +51,7 @@ def recorded(service: Target, folder: Path, *arguments: str) -> tuple[str, Profi
     return done.stdout, pprof.decode(written.read_bytes())
 
 
+@pytest.mark.full
 def test_all_releases_recorded_are_charged_to_those_after_the_fetch(
     service: Target, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_all_releases_recorded_are_charged_to_those_after_the_fetch(
     assert "not recorded" not in output
 
 
+@pytest.mark.full
 def test_within_the_default_bound_no_share_contradicts_that(
     service: Target, tmp_path: Path
 ) -> None:

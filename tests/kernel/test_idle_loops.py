@@ -12,7 +12,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.operations import waiting_part
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.kernel.programs import program
 from tests.recorder import Finished, run
 from tests.targets_run import Target
@@ -83,7 +83,8 @@ def test_loops_of_timers_and_signals_are_idle(
     assert " of the time for a timer (stack " in told[0]
 
 
-@pytest.mark.parametrize("mode", ["stripped", "pie", "cgo"])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", [*in_full("stripped", "pie"), "cgo"])
 def test_they_are_idle_however_the_program_was_built(mode: str, tmp_path: Path) -> None:
     recorded(tmp_path, "1.27", (), "--profile", "wall", mode=mode)
     found = rules_by_function(profile_in(tmp_path, "wall"))
@@ -93,7 +94,7 @@ def test_they_are_idle_however_the_program_was_built(mode: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
-@pytest.mark.parametrize("bound", [("--max-overhead", "0"), BOUNDED])
+@pytest.mark.parametrize("bound", [*in_full((("--max-overhead", "0"),)), BOUNDED])
 def test_waits_for_others_are_not_idle(
     version: str, bound: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_waits_for_others_are_not_idle(
     assert found["main.caught"] == {SIGNAL}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
 def test_a_loop_that_holds_a_lock_is_not_idle(version: str, tmp_path: Path) -> None:
     recorded(tmp_path, version, ("-lock",), "--profile", "wall")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfFile, GoBinary
+from tests.builds import in_full
 from tests.kernel.kernel_state import (
     await_gone,
     await_no_probes,
@@ -99,7 +100,7 @@ def test_a_killed_profiler_leaves_nothing(how: str, target: Target, tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("how", ["dies while attaching", "dies while detaching"])
+@pytest.mark.parametrize("how", [*in_full("dies while attaching"), "dies while detaching"])
 def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
     how: str, target: Target, tmp_path: Path
 ) -> None:
@@ -165,7 +166,9 @@ def test_a_profiler_killed_with_its_helper_leaves_nothing(target: Target, tmp_pa
         assert recorder.finish().code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGQUIT, *in_full(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+)
 def test_the_uprobe_helper_ignores_signals(
     number: signal.Signals, target: Target, tmp_path: Path
 ) -> None:
@@ -213,7 +216,7 @@ def test_with_a_leaked_breakpoint_the_profile_is_written(target: Target, tmp_pat
     only_profile(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["stops while attaching", "stops while detaching"])
+@pytest.mark.parametrize("how", [*in_full("stops while attaching"), "stops while detaching"])
 def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_path: Path) -> None:
     with stopped(how, target, tmp_path) as recorder:
         signals = []
@@ -232,8 +235,8 @@ def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_
     ("how", "number"),
     [
         ("stops before it attaches", signal.SIGINT),
-        ("stops before it attaches", signal.SIGTERM),
-        ("stops while attaching", signal.SIGINT),
+        *in_full(("stops before it attaches", signal.SIGTERM)),
+        *in_full(("stops while attaching", signal.SIGINT)),
         ("stops while attaching", signal.SIGHUP),
     ],
 )
@@ -247,7 +250,7 @@ def test_a_signal_before_recording_aborts(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *in_full(signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_the_recording(
     number: signal.Signals, target: Target, tmp_path: Path
 ) -> None:
@@ -260,7 +263,7 @@ def test_a_signal_ends_the_recording(
 
 
 @pytest.mark.parametrize(
-    "how", ["stops while recording", "stops while detaching", "stops while writing"]
+    "how", [*in_full("stops while recording", "stops while writing"), "stops while detaching"]
 )
 def test_a_second_signal_aborts(how: str, target: Target, tmp_path: Path) -> None:
     # Two of the same kind would become one while the profiler is stopped.

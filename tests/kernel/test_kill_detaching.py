@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.detach_loop import ATTACH, WAYS
 from tests.kernel.kernel_state import (
     BREAKPOINT,
@@ -32,7 +33,7 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-KILLS = [8, pytest.param(60, marks=pytest.mark.full)]
+KILLS = [8, *in_full(60)]
 # Longer than it takes to detach them.
 WITHIN_S = 0.15
 ATTACHES_WITHIN_S = 0.03
@@ -146,14 +147,14 @@ ENDS: dict[str, Ended] = {
     "SIGHUP to serve": (lambda t, _: served(t), signal.SIGHUP, (0, 0.3)),
 }
 
-OFTEN = ("its time", "SIGINT", "a window's close")  # the others are alike, and take longer
+OFTEN = ("a window's close",)  # the others are alike, and take longer
 
 
 @pytest.mark.parametrize(
     ("end", "kills"),
     [
         *(pytest.param(end, 4, marks=[pytest.mark.full] * (end not in OFTEN)) for end in ENDS),
-        *(pytest.param(end, 60, marks=pytest.mark.full) for end in ENDS),
+        *in_full(*((end, 60) for end in ENDS)),
     ],
 )
 def test_processes_killed_while_recordings_end_leave_no_breakpoint(

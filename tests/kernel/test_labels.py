@@ -15,7 +15,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.differential.mutexes import losses
 from tests.kernel.labelled_runs import (
     ACTORS,
@@ -25,6 +25,7 @@ from tests.kernel.labelled_runs import (
     LABELLED,
     Actor,
     Labels,
+    Run,
     actor,
     assert_counts,
     assert_losses,
@@ -57,12 +58,14 @@ def test_each_wait_and_release_has_the_labels_of_its_goroutine(
 @pytest.mark.parametrize(
     ("kinds", "arguments"),
     [
-        (("mutex",), ()),
-        (("block",), ("--block-rate", "1000")),  # no wait is as short
-        (BOTH, ("--block-rate", "1000")),
-        (BOTH, ("--by-lock",)),
-        (("mutex",), ("--by-lock",)),
-        (("mutex",), ("--runtime-locks",)),
+        (BOTH, ("--block-rate", "1000")),  # no wait is as short
+        *in_full(
+            (("mutex",), ("--by-lock",)),
+            (("mutex",), ()),
+            (("block",), ("--block-rate", "1000")),
+            (BOTH, ("--by-lock",)),
+            (("mutex",), ("--runtime-locks",)),
+        ),
     ],
 )
 def test_every_recording_mode_has_the_same_labels(
@@ -73,6 +76,7 @@ def test_every_recording_mode_has_the_same_labels(
         assert_counts(found, kind)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.25", "1.27"))
 def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Path) -> None:
     with (
@@ -91,8 +95,20 @@ def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Pa
     assert set(seen) == {frozenset({("in", "crowd")})}
 
 
-def test_stacks_do_not_depend_on_labels(tmp_path: Path) -> None:
-    found = record(tmp_path)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the profiles of one recording."""
+    return tmp_path_factory.mktemp("labels")
+
+
+@pytest.fixture(scope="module")
+def recorded(written: Path) -> Run:
+    """That recording, of the newest Go."""
+    return record(written)
+
+
+def test_stacks_do_not_depend_on_labels(recorded: Run) -> None:
+    found = recorded
     for kind, profile in found.profiles.items():
         function = LABELLED[kind][0]
         for value in ("first", "second"):
@@ -118,8 +134,8 @@ def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        *(("by", "depth"), ("k" * KEY_BYTES, "k"), ("k" * KEY_BYTES + CUT,)),
-        *(pytest.param(each, marks=pytest.mark.full) for each in (("request",), ("no such key",))),
+        ("k" * KEY_BYTES, "k"),
+        *in_full(*((keys,) for keys in (("by", "depth"), ("k" * KEY_BYTES + CUT,), ("request",)))),
     ],
 )
 def test_only_labels_with_the_chosen_keys_are_recorded(
@@ -134,6 +150,7 @@ def test_only_labels_with_the_chosen_keys_are_recorded(
         assert_losses(found, named)
 
 
+@pytest.mark.full
 def test_lock_labels_stand_beside_goroutine_labels(tmp_path: Path) -> None:
     found = record(tmp_path, "--lock-labels")
     of_lock = {"lock", "lock_address"}
@@ -149,14 +166,13 @@ def test_lock_labels_stand_beside_goroutine_labels(tmp_path: Path) -> None:
         assert all(whole[at] == truth[at] for at in truth if at[1])
 
 
-def test_pprof_reads_the_labels(tmp_path: Path) -> None:
-    found = record(tmp_path, kinds=("block",))
-    (path,) = tmp_path.glob("*.block.pb.gz")
-    tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=tmp_path)
+def test_pprof_reads_the_labels(recorded: Run, written: Path) -> None:
+    (path,) = written.glob("*.block.pb.gz")
+    tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=written)
     shown = set(re.findall(r"^ *(\S+): Total", tags, re.M))
     assert {"tenant", "request", "attempt", "by", "depth", "ключ", LEFT_OUT} <= shown
     assert "empty" not in shown
-    assert len(found.actors) == ACTORS
+    assert len(recorded.actors) == ACTORS
 
 
 def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int]]:
@@ -172,6 +188,7 @@ def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int
         return actors, report.profiles, {loss.name: loss.count for loss in session.losses()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_equal_label_sets_share_an_entry(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)

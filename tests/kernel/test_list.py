@@ -96,12 +96,14 @@ def test_unsupported_programs_are_listed_with_the_reason(tmp_path: Path) -> None
     assert not found[foreign.pid]["supported"]
 
 
+@pytest.mark.full
 def test_a_go_program_without_build_information_is_listed(tmp_path: Path) -> None:
     with Target.start(without_build_info(program("sleeper"), tmp_path)) as target:
         row = listed()[target.pid]
     assert (row["supported"], row["go_version"]) == (True, f"go{toolchain('1.27').version}")
 
 
+@pytest.mark.full
 def test_a_deleted_program_keeps_its_name(copy: Path) -> None:
     with Target.start(copy) as target:
         copy.unlink()
@@ -110,6 +112,7 @@ def test_a_deleted_program_keeps_its_name(copy: Path) -> None:
     assert row["supported"]
 
 
+@pytest.mark.full
 def test_shells_zombies_and_kernel_threads_do_no_harm() -> None:
     with (
         subprocess.Popen(["/bin/true"]) as zombie,
@@ -124,6 +127,7 @@ def test_shells_zombies_and_kernel_threads_do_no_harm() -> None:
     assert 2 not in found  # kthreadd
 
 
+@pytest.mark.full
 def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
     hostile = tmp_path / "\x1b[31mred\x1b]0;title\x07\n\u202egnp"
     shutil.copy(program("sleeper"), hostile)
@@ -185,6 +189,7 @@ with Target.start(Path(sys.argv[1])) as target:
 """
 
 
+@pytest.mark.full
 @NEEDS_NAMESPACES
 def test_within_a_container_list_says_that_it_sees_no_others() -> None:
     isolating = ("--mount-proc", "--pid", "--fork", "--kill-child")
@@ -217,6 +222,7 @@ def test_list_shows_the_container_and_pod(contained: tuple[Target, tuple[str, ..
     assert f" {ID[:12]}  all " in line
 
 
+@pytest.mark.full
 def test_attach_finds_a_process_by_a_container_id_prefix(
     contained: tuple[Target, tuple[str, ...]], tmp_path: Path
 ) -> None:
@@ -229,6 +235,7 @@ def test_attach_finds_a_process_by_a_container_id_prefix(
     assert f"of process {target.pid} (" in said.stderr
 
 
+@pytest.mark.full
 def test_attach_records_all_processes_of_a_name(copy: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -47,6 +47,7 @@ def test_events_while_recording_is_stopped_are_not_counted(live: LiveSession, mi
     assert seen == [HANDS, 2 * HANDS, 3 * HANDS]
 
 
+@pytest.mark.full
 def test_cpu_time_is_sampled_only_between_start_and_stop(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
@@ -65,6 +66,7 @@ def test_cpu_time_is_sampled_only_between_start_and_stop(live: LiveSession) -> N
     assert 25 < both - first < 75
 
 
+@pytest.mark.full
 def test_cpu_readings_begin_when_they_are_requested(live: LiveSession) -> None:
     """Each reading has the samples since its begin."""
     with Target.start(program("steps")) as steps:
@@ -171,6 +173,7 @@ def test_a_target_that_ends_keeps_its_sums(live: LiveSession) -> None:
         live.start(target)
 
 
+@pytest.mark.full
 def test_locations_are_the_same_objects_in_later_snapshots(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
@@ -273,6 +276,7 @@ def test_earlier_losses_are_no_part_of_a_difference(
 WINDOWS = re.compile(r"sampled .* in (\d+) windows? at random times")
 
 
+@pytest.mark.full
 def test_comments_describe_the_windows_between_two_snapshots() -> None:
     """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
@@ -306,6 +310,7 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
     assert f"{part.duration_ns / 1e9:.3f} s, every event in windows" in part.comments[0]
 
 
+@pytest.mark.full
 def test_a_program_that_is_not_go_has_a_cpu_profile_only(live: LiveSession) -> None:
     with pytest.raises(NotGoProgram):
         live.add(os.getpid())

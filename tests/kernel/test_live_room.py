@@ -11,6 +11,7 @@ from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.target import LiveTarget
+from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.live_counts import HANDS, counts
 from tests.kernel.programs import program
@@ -56,8 +57,8 @@ def test_removed_targets_free_their_slot() -> None:
         assert not has_probes(steps.pid)
 
 
-@pytest.mark.parametrize("max_overhead", [0, 1])
-@pytest.mark.parametrize("kinds", [("cpu",), ("block", "mutex"), ("block", "cpu")])
+@pytest.mark.parametrize("max_overhead", [*in_full(0), 1])
+@pytest.mark.parametrize("kinds", [*in_full((("cpu",),), (("block", "mutex"),)), ("block", "cpu")])
 def test_targets_that_end_while_they_are_started_free_their_slot(
     kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,16 +8,19 @@ from collections import Counter
 import pytest
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.goruntime.samples import sampler
-from ebpfprof.goruntime.samples.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
 from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
 from ebpfprof.kernel.clock import kernel_now_ns
 from tests.builds import NEWEST, builds, versions
 from tests.kernel.parked_program import running
 
 LOOKS = 5
+TWICE = Threshold(2)
+ENOUGH = OPEN_WAIT._replace(ns=1)
 
 
 @pytest.mark.parametrize("version", versions())
@@ -33,15 +36,15 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
         (moved,) = [each for each in parked if each.goid == moving]
         others = {each.address for each in parked} - {moved.address}
 
-        standing = looks.standing(parked, least_ns=0, least_looks=2)
+        standing = looks.standing(parked, TWICE)
         assert standing.keys() == others
         assert all(before_ns <= since_ns <= first_ns for since_ns in standing.values())
 
         looks.look()
-        standing = looks.standing(parked, least_ns=0, least_looks=2)
+        standing = looks.standing(parked, TWICE)
         assert standing.keys() == {*others, moved.address}
         assert standing[moved.address] > first_ns
-        assert looks.standing(parked, least_ns=1 << 62, least_looks=2) == {}
+        assert looks.standing(parked, Threshold(2, 1 << 62)) == {}
         run.target.kill()
 
 
@@ -49,20 +52,20 @@ def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
     """One that moves regularly passes a look once in 20 times."""
     with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         parked = parked_goroutines(run.go).goroutines
-        for _ in range(LEAST_LOOKS - 1):
+        for _ in range(ENOUGH.samples - 1):
             looks.look()
-            assert looks.standing(parked, least_ns=1) == {}
-            assert looks.standing_states(1) == {}
+            assert looks.standing(parked, ENOUGH) == {}
+            assert looks.standing_states(ENOUGH) == {}
         looks.look()
-        assert looks.standing(parked, least_ns=1).keys() == {each.address for each in parked}
-        found = looks.standing_states(1)
+        assert looks.standing(parked, ENOUGH).keys() == {each.address for each in parked}
+        found = looks.standing_states(ENOUGH)
         assert sum(count for count, _, _ in found.values()) >= len(parked)  # sleepers, too
         (moving,) = run.reports["turnLeft"]["goids"]
         run.target.ask("turn", "turned")
-        for _ in range(LEAST_LOOKS - 1):
+        for _ in range(ENOUGH.samples - 1):
             looks.look()
         parked = parked_goroutines(run.go).goroutines
-        standing = looks.standing(parked, least_ns=1)
+        standing = looks.standing(parked, ENOUGH)
         assert standing.keys() == {each.address for each in parked if each.goid != moving}
         run.target.kill()
 
@@ -78,8 +81,8 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
         first_ns = next(ticks)
         looks.look()
         parked = parked_goroutines(run.go).goroutines
-        stood = set(looks.standing(parked, least_ns=0, least_looks=2).values())
-        least = [bool(looks.standing(parked, least_ns=each, least_looks=2)) for each in (2, 3)]
+        stood = set(looks.standing(parked, TWICE).values())
+        least = [bool(looks.standing(parked, Threshold(2, each))) for each in (2, 3)]
         run.target.kill()
     assert stood == {first_ns - 1}
     assert least == [True, False]

@@ -16,6 +16,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits import collector
 from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
+from tests.builds import in_full
 from tests.differential.mutexes import below, without_runtime_locks
 from tests.differential.stacks import by_stack
 from tests.kernel.programs import TARGETS
@@ -54,10 +55,10 @@ def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
     return Outcome(without_runtime_locks(go), ours, lost, said)
 
 
-@pytest.mark.parametrize("kind", ["block", "mutex"])
+@pytest.mark.parametrize("kind", ["block", *in_full("mutex")])
 @pytest.mark.parametrize(
     ("limit", "size", "loss"),
-    [("_MAX_STACKS", 8, "stacks_full"), ("_MAX_WAITS", 4, "waits_full")],
+    [("_MAX_STACKS", 8, "stacks_full"), *in_full(("_MAX_WAITS", 4, "waits_full"))],
 )
 def test_a_full_table_is_counted_and_the_rest_is_right(
     kind: Waiting,

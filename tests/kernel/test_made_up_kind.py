@@ -109,6 +109,7 @@ def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
     assert kinds == ["block", "cpu", "mutex", "widgets"]
 
 
+@pytest.mark.full
 def test_report_shows_the_kind_in_each_format(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz")
     text = said("report", "one.pb.gz", folder=tmp_path)
@@ -121,6 +122,7 @@ def test_report_shows_the_kind_in_each_format(target: Target, tmp_path: Path) ->
     assert "main.throw" in said("report", "one.pb.gz", "-f", "folded", "-o", "-", folder=tmp_path)
 
 
+@pytest.mark.full
 def test_diff_compares_profiles_of_the_kind(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz", "--widget-size", "1")
     recorded(tmp_path, target, "two.pb.gz", "--widget-size", "99")
@@ -130,6 +132,7 @@ def test_diff_compares_profiles_of_the_kind(target: Target, tmp_path: Path) -> N
     assert "main.throw" in text
 
 
+@pytest.mark.full
 def test_top_has_a_view_of_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--profile", KIND.name, "--once", "--interval", "0.3")
     text = said("top", *how, folder=tmp_path)

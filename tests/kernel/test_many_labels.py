@@ -80,6 +80,7 @@ def test_labels_that_are_not_selected_use_no_map_entries(
     assert found == {"gold": REQUESTS / 2, "free": REQUESTS / 2}
 
 
+@pytest.mark.full
 def test_waits_without_selected_labels_count_as_unlabelled() -> None:
     options = Options(kinds=("block",), labels=("shard",))
     with (

@@ -16,6 +16,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
 from symbolizer import ElfFile, GoBinary
+from tests.builds import in_full
 from tests.kernel.inside import profiler_of_waits
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
@@ -37,15 +38,12 @@ def probes_but_the_anchor(pid: int) -> list[int]:
 def test_windows_spend_the_overhead_bound(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
     run = record_load(tmp_path, "1.27", options, "-pace=2us")
-    exact = record_load(tmp_path, "1.27", Options(kinds=("block", "mutex"), max_overhead=100))
 
     # The first window ends as soon as we get a processor, and so does each.
     assert run.overhead.ns < 0.02 * run.overhead.cpu_ns + 0.03 * 1e9 * LENGTH_S
-    assert exact.coverage.windows == 0
-    assert exact.coverage.share == 1
 
 
-@pytest.mark.parametrize("kinds", [("block", "mutex"), ("block",), ("mutex",)])
+@pytest.mark.parametrize("kinds", [("block", "mutex"), *in_full((("block",),), (("mutex",),))])
 def test_within_the_bound_every_event_is_recorded(kinds: tuple[str, ...], tmp_path: Path) -> None:
     own = tmp_path / "go.prof"
     arguments = ("-blockrate=1", f"-profile={own}")
@@ -147,6 +145,7 @@ def test_all_waits_of_a_target_that_ends_early_are_counted() -> None:
     assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 
 
+@pytest.mark.full
 def test_sums_never_decrease_across_stops_and_starts() -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=5)
     with (
@@ -158,7 +157,7 @@ def test_sums_never_decrease_across_stops_and_starts() -> None:
         before = 0, 0
         for _ in range(2):
             live.start(target)
-            until = monotonic() + 2
+            until = monotonic() + 1
             while monotonic() < until:
                 profile = live.report(live.sums(target, {"block"})).profiles[0]
                 now = values_below(profile, "consume")

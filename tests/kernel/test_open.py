@@ -22,7 +22,7 @@ from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, read_parked
 from ebpfprof.profilers.waits.rows import Waiting
 from ebpfprof.recording.session import Session
 from symbolizer import GoTableError
-from tests.builds import versions
+from tests.builds import NEWEST, in_full, versions
 from tests.differential.mutexes import losses, total
 from tests.kernel.contended_locks import BUILDS, labels_of, truths
 from tests.kernel.programs import program
@@ -33,11 +33,10 @@ from tests.toolchains import toolchain
 BEFORE: Final = "before the recording"
 # Goroutines are read a while before the recording ends, a longer one on an emulated processor.
 LEEWAY_NS: Final = round(50_000_000 * min(SLOWNESS, 4))
-RUNS: Final[tuple[tuple[str, str, tuple[Waiting, ...]], ...]] = (
-    *((version, mode, ("block",)) for version, mode in BUILDS),
-    *((version, mode, ("mutex",)) for version, mode in BUILDS),
-    ("1.19", "plain", ("block", "mutex")),
-    ("1.27", "plain", ("block", "mutex")),
+RUNS: Final = (
+    *in_full(*((*build, (kind,)) for build in BUILDS for kind in ("block", "mutex"))),
+    *in_full(("1.19", "plain", ("block", "mutex"))),
+    (NEWEST, "plain", ("block", "mutex")),
 )
 
 Stays = dict[str, dict[str, Any]]
@@ -176,8 +175,8 @@ def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
     assert f"Written: heldlocks-{target.pid}.open.pb.gz" in map(timeless, table)
 
 
-@pytest.mark.parametrize("kind", ["block", "mutex"])
-@pytest.mark.parametrize("version", versions("1.19", "1.27"))
+@pytest.mark.parametrize("kind", [*in_full("block"), "mutex"])
+@pytest.mark.parametrize("version", versions("1.19", NEWEST))
 def test_an_overtaken_goroutine_still_waits(version: str, kind: Waiting, tmp_path: Path) -> None:
     with (
         Target.start(program("heldlocks", version)) as target,
@@ -200,7 +199,7 @@ def test_an_overtaken_goroutine_still_waits(version: str, kind: Waiting, tmp_pat
     assert found_in(ended)[f"main.(*contested).{ended_in}", False].count == 1
 
 
-@pytest.mark.parametrize("kind", ["block", "mutex"])
+@pytest.mark.parametrize("kind", [*in_full("block"), "mutex"])
 def test_open_waits_are_read_when_the_duration_ends(kind: Waiting, tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         early = hang(target, "early")
@@ -219,7 +218,7 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("*.open.pb.gz")]
 
 
-@pytest.mark.parametrize("options", [(), ("--open",)])
+@pytest.mark.parametrize("options", [*in_full(((),)), ("--open",)])
 def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: Path) -> None:
     """The profiles are written, and the exit code is the same with and without --open."""
     arguments = ("--profile", "mutex", "--lock-labels", *options)
@@ -232,7 +231,7 @@ def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: P
             target.wait()
             finished = recorder.finish()
     assert finished.code == 0
-    assert f"process {target.pid} ended; the profile holds what was recorded" in finished.stderr
+    assert f"process {target.pid} ended; the profile has everything until then" in finished.stderr
     (path,) = tmp_path.glob("*.mutex.pb.gz")
     recorded = pprof.decode(path.read_bytes())
     assert total(recorded.samples).count == sum(t.releases.total() for t in truth.values())

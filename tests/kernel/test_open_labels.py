@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, LabelReader
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label, Profile

@@ -46,6 +46,7 @@ def waited_s(sample: Sample) -> float:
     return waited_ns / count / 1e9
 
 
+@pytest.mark.full
 def test_goroutines_that_move_are_no_hangs(found: Profile) -> None:
     """Waits that began when no probe was attached have a time, too, that is not too long."""
     too_long = Counter[str]()

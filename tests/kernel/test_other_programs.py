@@ -41,6 +41,7 @@ def test_an_unknown_version_has_a_cpu_profile(tmp_path: Path) -> None:
     assert any("go1.99.1" in comment for comment in profile.comments)
 
 
+@pytest.mark.full
 def test_the_refusal_of_other_profiles_says_what_goes(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "out").mkdir()
@@ -81,6 +82,7 @@ def test_tables_that_no_known_version_has_are_no_damage_where_the_version_is_unk
     assert "damaged" not in str(raised.value)
 
 
+@pytest.mark.full
 def test_list_says_what_an_unknown_version_can_have(tmp_path: Path) -> None:
     copy = with_version(program("sleeper"), tmp_path, "go1.99.1")
     with Target.start(copy) as target:
@@ -91,6 +93,7 @@ def test_list_says_what_an_unknown_version_can_have(tmp_path: Path) -> None:
     assert "--allow-unknown-go" in said.stdout
 
 
+@pytest.mark.full
 def test_an_idle_program_that_is_not_go_is_said_to_have_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "out").mkdir()

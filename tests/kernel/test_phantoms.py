@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.waits.dump import LOOKS, dump
+from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT, SEQUENCE_SHIFT
+from ebpfprof.goruntime.goroutines.table import Heads
+from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.goruntime.waits.standing import DUMPED
 from tests.builds import NEWEST
 from tests.kernel.parked_program import running
 from tests.tools.phantoms import Claim, look
 
 
+@pytest.mark.full
 def test_contention_is_no_hang_and_hangs_are_found_in_two_looks() -> None:
     outcome = look(goes_on=lambda found: found.rounds < 3, looks=50, apart_s=0.3)
     assert outcome.phantoms == []
@@ -23,30 +27,29 @@ def test_a_claim_is_a_phantom_if_the_goroutine_never_waited_so_long() -> None:
     assert not Claim(7, stood_ns=2, longest_ns=3).is_phantom
 
 
-@pytest.mark.parametrize("moved_at", [0, 3, LOOKS - 2])
+@pytest.mark.parametrize("moved_at", [0, 3, DUMPED.samples - 2])
 def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
     moved_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """g.trackingSeq counts modulo 256, so a single look may find what the one before found."""
     looks = 0
-    parked = GoroutineScanner.parked
+    read_table = GoroutineScanner.read_table
 
-    def changing(self: GoroutineScanner) -> dict[int, tuple[int, int]]:
+    def changing(self: GoroutineScanner) -> Heads:
         nonlocal looks
         looks += 1
-        found = parked(self)
+        heads = read_table(self)
         if looks == moved_at + 1:
-            sequence, pc = found[moving]
-            found[moving] = (sequence + 1) % 256, pc
-        return found
+            heads.waits[heads.waits >> GOID_SHIFT == moving] ^= 1 << SEQUENCE_SHIFT
+        return heads
 
     with running(NEWEST, "plain") as run:
         (moving,) = run.reports["turnLeft"]["goids"]
         others = set(run.reports["send"]["goids"])
-        monkeypatch.setattr(GoroutineScanner, "parked", changing)
+        monkeypatch.setattr(GoroutineScanner, "read_table", changing)
         found = dump(run.go, apart_s=0.05).goroutines
         run.target.kill()
     stood = {each.goid for each in found if each.stood_ns}
-    assert looks == LOOKS - 1  # and the last one, at all of it
+    assert looks == DUMPED.samples - 1  # and the last one, at all of it
     assert moving not in stood
     assert others <= stood

@@ -15,6 +15,7 @@ import pytest
 from ebpfprof.kernel import compiler, program_cache
 from ebpfprof.kernel.compiler import Compilation, Compiled
 from ebpfprof.kernel.sources import bpf_folder
+from tests.builds import in_full
 from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
 from tests.kernel.users import NOBODY, anybodys_folder
@@ -98,9 +99,7 @@ def elsewhere(path: Path) -> None:
 OTHERS = (not_ours, elsewhere)
 
 
-@pytest.mark.parametrize(
-    "change", [not_private, *(pytest.param(each, marks=pytest.mark.full) for each in OTHERS)]
-)
+@pytest.mark.parametrize("change", [not_private, *in_full(*OTHERS)])
 def test_a_shared_cache_folder_is_not_used(change: Callable[[Path], None], folder: Path) -> None:
     compiled()
     content = {path.name: path.read_bytes() for path in folder.iterdir()}

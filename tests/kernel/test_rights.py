@@ -20,6 +20,7 @@ from ebpfprof.export import pprof
 from ebpfprof.kernel import perf_events, uprobe_links
 from ebpfprof.privileges.capabilities import NUMBERS, set_aside
 from ebpfprof.privileges.checks import LOOKING, RECORDING, WRITING
+from tests.builds import in_full
 from tests.kernel import beforeprograms, oldkernel
 from tests.kernel.programs import program
 from tests.kernel.screens import screen
@@ -91,7 +92,7 @@ def named(capability: str) -> str:
     return "CAP_BPF, CAP_PERFMON" if capability == "sys_admin" else f"CAP_{capability.upper()}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["block", *in_full("mutex"), "cpu"])
 def test_the_least_rights_are_enough_for_each_profile(
     kind: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_least_rights_are_enough_for_each_profile(
     assert kind != "block" or profile.samples
 
 
+@pytest.mark.full
 def test_the_least_rights_are_enough_for_top(checkout: Path, owners: Target, folder: Path) -> None:
     said = run(
         *(checkout, folder, "top", "--pid", str(owners.pid), "--once", "--interval", "0.5"),
@@ -142,6 +144,7 @@ def test_the_least_rights_are_enough_to_serve_the_invoking_user(
         assert server.finish() == 0
 
 
+@pytest.mark.full
 def test_two_rights_are_enough_for_processes_of_the_user(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
@@ -167,7 +170,9 @@ def test_two_rights_are_enough_to_run_a_program(checkout: Path, folder: Path) ->
         assert named(missing) in said.stderr
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize(
+    "name", ["attach", *in_full(*(name for name in VERBS if name != "attach"))]
+)
 @pytest.mark.parametrize("missing", LEAST)
 def test_a_missing_right_is_named(
     missing: str, name: str, checkout: Path, owners: Target, folder: Path
@@ -183,7 +188,7 @@ def test_a_missing_right_is_named(
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("missing", ["sys_ptrace", "dac_read_search"])
+@pytest.mark.parametrize("missing", ["sys_ptrace", *in_full("dac_read_search")])
 def test_list_needs_rights_for_processes_of_other_users(
     missing: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
@@ -206,6 +211,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.full
 def test_deleted_libraries_need_checkpoint_restore(checkout: Path, folder: Path) -> None:
     source, library = folder / "spin.c", folder / "libspin.so"
     source.write_text(
@@ -228,6 +234,7 @@ def test_deleted_libraries_need_checkpoint_restore(checkout: Path, folder: Path)
             assert ("[libspin.so]" in said.stdout) != bool(extra)
 
 
+@pytest.mark.full
 def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder: Path) -> None:
     said = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.2"),
@@ -236,6 +243,7 @@ def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder
     assert said.code == ExitCode.OK, said.stderr
 
 
+@pytest.mark.full
 def test_kernels_that_need_admin_for_probes_are_named(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
@@ -315,6 +323,7 @@ def descendants_of(pid: int) -> list[int]:
     return [each for child in map(int, text.split()) for each in (child, *descendants_of(child))]
 
 
+@pytest.mark.full
 def test_top_keeps_only_the_rights_that_it_needs(tmp_path: Path) -> None:
     with (
         Target.start(program("demo")) as shop,
@@ -340,6 +349,7 @@ def test_attach_keeps_only_the_rights_that_it_needs(target: Target, tmp_path: Pa
         assert recorder.finish().code == ExitCode.OK
 
 
+@pytest.mark.full
 def test_old_kernels_keep_the_rights_that_probes_need(target: Target, tmp_path: Path) -> None:
     command = (*oldkernel.COMMAND, "attach")
     with recording(target.pid, tmp_path, command=command) as recorder:
@@ -357,6 +367,7 @@ def target() -> Iterator[Target]:
         yield running
 
 
+@pytest.mark.full
 def test_serve_keeps_only_the_rights_that_it_needs(target: Target) -> None:
     with Server("--pid", str(target.pid)) as server:
         assert server.get("/debug/pprof/block?seconds=1").profile("block").samples

@@ -14,6 +14,7 @@ from time import monotonic, sleep
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.kernel.run_command import BLOCK, COMMAND, DEADLINE_S, WAITS_OF_MAIN, has_waits, running
 from tests.kernel.tampered import command as tampered
@@ -130,7 +131,7 @@ def test_the_program_has_the_terminal_of_run(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, *in_full(signal.SIGTERM)])
 def test_a_signal_after_the_program_ended_aborts_the_writing(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-ROWS = 1024
+ROWS = 512
 HZ = 999
 WAYS = 5000
 SETS = 2048
@@ -140,6 +140,7 @@ def test_labels_that_are_not_selected_use_no_map_entries(monkeypatch: pytest.Mon
     assert seen[Label("work", "burn"),] > found.count / 2
 
 
+@pytest.mark.full
 def test_samples_without_a_reading_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
     monkeypatch.setattr(sample_table, "_ROOM_S", 0)

@@ -48,7 +48,7 @@ def report(folder: Path, kind: str) -> str:
 
 def test_a_hot_lock_is_named(folder: Path) -> None:
     with service("hotlock", folder) as first:
-        exact = first("attach", "-d", "3", *EVERY_WAIT, "--profile", "block,mutex", "--by-lock")
+        exact = first("attach", "-d", "1", *EVERY_WAIT, "--profile", "block,mutex", "--by-lock")
         assert "waiting for locks is for one, main.priceCache.mu, held for" in exact
         assert "waiting: Mutex.Lock in main.(*priceCache).get (main.go:" in exact
         assert "main.(*priceCache).get" in report(folder, "mutex")
@@ -57,23 +57,21 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
         assert re.match(r"9\d % of waiting: Mutex.Lock in main", report(folder, "block"))
         assert "Deadlock" not in first("dump")  # nobody may wait at that moment
         assert "can be profiled" in first("doctor")
-        traced = first("trace", "-d", "1", "-o", "hotlock.html", "--force")
+        traced = first("trace", "-d", "0.5", "-o", "hotlock.html", "--force")
         holder = r"main\.priceCache\.mu \(sync\.Mutex\.Lock\), held by net/http\.\(\*conn\)\.serve"
         assert re.search(r"which waited for the network \(127\.0\.0\.1:\d+\)", traced)
         assert re.search(holder, traced)
-        top = first("top", "--once", "--interval", "2")
-        assert "hotlock" in top
 
 
 def test_a_starved_pool_is_named(folder: Path) -> None:
     with service("pool", folder) as first:
         waits = "chan receive in main.(*connectionPool).acquire (main.go:"
-        assert f"100 % of waiting: {waits}" in first("attach", "-d", "3")
         assert f"100 % of waiting: {waits}" in first("attach", "-d", "2", *EVERY_WAIT)
         assert f"100 % of waiting: {waits}" in report(folder, "block")
         assert re.search(r"^\d+ IO wait, 3\d chan receive", first("dump"), re.MULTILINE)
 
 
+@pytest.mark.full
 def test_a_deadlock_is_named(folder: Path) -> None:
     with service("deadlock", folder) as first:
         pid = first("doctor", code=ExitCode.DEADLOCK_FOUND).split()[1]
@@ -83,6 +81,7 @@ def test_a_deadlock_is_named(folder: Path) -> None:
         assert re.search(r"^12 sync.Mutex.Lock", first("dump"), re.MULTILINE)
 
 
+@pytest.mark.full
 def test_leaks_are_named(folder: Path) -> None:
     with service("leak", folder) as first:
         assert re.search(r"^[\d,]+ chan send", first("dump"), re.MULTILINE)
@@ -94,6 +93,7 @@ def test_leaks_are_named(folder: Path) -> None:
         assert re.search(r"^[\d,]+ select", first("dump"), re.MULTILINE)
 
 
+@pytest.mark.full
 def test_memory_that_grows_is_named(folder: Path) -> None:
     with service("growth", folder) as first:
         said = first("attach", "-d", "3", "--profile", "allocs", *EVERY_WAIT)
@@ -101,6 +101,7 @@ def test_memory_that_grows_is_named(folder: Path) -> None:
         assert re.search(r"Objects +[\d.]+ MiB", first("memory"))
 
 
+@pytest.mark.full
 def test_a_healthy_service_has_no_finding(folder: Path) -> None:
     with service("healthy", folder) as first:
         assert "Deadlock" not in first("dump")

@@ -20,6 +20,7 @@ BUILDS = [("1.19", "plain"), ("1.22", "cgo"), ("1.27", "plain"), ("1.27", "cgo")
 HZ = "999"  # beside a thousand signals a second, some samples hit a handler
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_a_short_run_with_many_signals_has_whole_stacks(
     minor: str, mode: str, tmp_path: Path

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
+from tests.builds import in_full
 from tests.kernel.kernel_state import await_no_probes, has_probes, helpers
 from tests.kernel.programs import program
 from tests.kernel.signalled import Moment, command
@@ -72,7 +73,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with Target.start(program("demo")) as running:
+    with Target.start(program("ticker")) as running:
         yield running
 
 
@@ -171,11 +172,11 @@ ABORTS = [
     ("attach", "ebpfprof.recording.session:Session.start"),
     ("run", "os.fork"),
     ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
-    ("top", "ebpfprof.recording.live:LiveSession.start"),
-    ("serve", "import=capstone.ccapstone"),
+    *in_full(("top", "ebpfprof.recording.live:LiveSession.start")),
+    *in_full(("serve", "import=capstone.ccapstone")),
     ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there
     ("serve", "ebpfprof.kernel.uprobe_helper:UprobeHelper.__init__"),
-    ("serve", "uvicorn.server:Server.startup"),
+    *in_full(("serve", "uvicorn.server:Server.startup")),
     ("list", "ebpfprof.discovery.processes:ProcessTable.survey"),
     ("report", "ebpfprof.export.pprof.reader:decode"),
     ("report to a file", "ebpfprof.console.output_file:OutputFile.prepare"),
@@ -200,13 +201,13 @@ def test_a_signal_before_recording_aborts_each_verb(
 @pytest.mark.parametrize(
     ("verb", "step"),
     [
-        ("attach", "ebpfprof.recording.session:Session.wait"),
-        ("attach", "ebpfprof.recording.session:Session.finish"),
+        *in_full(("attach", "ebpfprof.recording.session:Session.wait")),
+        *in_full(("attach", "ebpfprof.recording.session:Session.finish")),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        ("top", "ebpfprof.top.poller:Poller.look"),
-        ("top on a screen", "ebpfprof.top.app:TopApp.on_mount"),
+        *in_full(("top", "ebpfprof.top.poller:Poller.look")),
+        *in_full(("top on a screen", "ebpfprof.top.app:TopApp.on_mount")),
         ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
-        ("serve", "ebpfprof.commands.serve:_say_ready"),
+        *in_full(("serve", "ebpfprof.commands.serve:_say_ready")),
     ],
 )
 def test_a_signal_ends_each_recording_verb(
@@ -223,10 +224,12 @@ def test_a_signal_ends_each_recording_verb(
     ("verb", "step"),
     [
         ("attach", "ebpfprof.kernel.uprobe_helper:UprobeHelper.detach"),
-        ("attach", "ebpfprof.recording.reports:reported"),
-        ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        ("serve", "ebpfprof.continuous.manager:Manager.stop_at_once"),
-        ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
+        *in_full(("attach", "ebpfprof.recording.reports:reported")),
+        *in_full(("attach", "ebpfprof.console.output_file:OutputFile.commit")),
+        *in_full(("serve", "ebpfprof.continuous.manager:Manager.stop_at_once")),
+        *in_full(
+            ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode")
+        ),
     ],
 )
 def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Path) -> None:
@@ -268,7 +271,7 @@ def test_a_signal_at_any_moment_leaves_no_probe_and_no_partial_file(
         assert ended.code != ABORTED or verb in ("run", "report to a file") or not files, told
 
 
-@pytest.mark.parametrize("number", [INT, TERM, HUP])
+@pytest.mark.parametrize("number", [INT, *in_full(TERM, HUP)])
 def test_serve_ends_at_one_signal_when_its_uprobe_helper_was_killed(
     number: signal.Signals, target: Target
 ) -> None:

@@ -32,6 +32,7 @@ def soaked(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @NEEDS_NAMESPACES
 def test_under_full_load_targets_stay_right_and_nothing_grows() -> None:
     assert ", wrong: 0" in soaked("--cycles", "4")

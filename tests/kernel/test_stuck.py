@@ -180,6 +180,7 @@ def test_the_doctor_finds_nothing_in_a_program_that_is_idle() -> None:
     assert second["exit_code"] == ExitCode.NOT_GO_PROGRAM
 
 
+@pytest.mark.full
 def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks() -> None:
     with Target.start(program("oncall")) as target:
         facts = json.loads(target.output[0])
@@ -210,6 +211,7 @@ def test_options_for_processes_need_one() -> None:
     assert "need a process: add PID" in said.stderr
 
 
+@pytest.mark.full
 def test_dump_shows_what_is_stuck_first_and_in_json() -> None:
     with running("asleep") as target:
         said = verb("dump", "--pid", str(target.pid))

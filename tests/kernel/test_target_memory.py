@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.process.process import Target as Process
 from tests.builds import NEWEST

@@ -75,6 +75,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
+@pytest.mark.full
 def test_dwarf_beyond_the_memory_limit_leaves_addresses(
     libraries: list[Path], tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_dwarf_beyond_the_memory_limit_leaves_addresses(
     assert {str(path) for path in libraries} <= files, "the samples are there, by address"
 
 
+@pytest.mark.full
 def test_files_beyond_the_time_limit_leave_addresses(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target:
         finished = run(

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from ebpfprof.export import pprof
-from tests.builds import NEWEST
+from tests.builds import NEWEST, in_full
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -114,7 +114,15 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
     assert modes(terminal) == before
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 50), (40, 24)])
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        *in_full((80, 24)),
+        *in_full((200, 50)),
+        (40, 24),
+    ],
+)
 def test_cost_and_losses_are_readable_in_windows_of_any_width(
     tmp_path: Path, shop: Target, columns: int, rows: int
 ) -> None:
@@ -131,6 +139,7 @@ def test_cost_and_losses_are_readable_in_windows_of_any_width(
         end(terminal, shop)
 
 
+@pytest.mark.full
 def test_it_says_what_it_does_until_the_first_table(terminal: Screen, shop: Target) -> None:
     """The steps stand in the terminal one after the other; each is there for a moment only."""
     terminal.type(f"script -qec '{TOP} --pid {shop.pid} --duration 1' said; echo status $?")
@@ -183,6 +192,7 @@ def test_keys_sort_search_choose_and_show_stacks(terminal: Screen, shop: Target)
     end(terminal, shop)
 
 
+@pytest.mark.full
 def test_clicks_choose_tables_and_columns(terminal: Screen, shop: Target) -> None:
     """As terminals report them: the button, the column and the line, from 1."""
     begin(terminal, shop, options="--profile block,mutex")
@@ -237,6 +247,7 @@ def test_top_shows_locks_and_cpu_time_and_writes_profiles(
     end(terminal, shop)
 
 
+@pytest.mark.full
 def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Target) -> None:
     """It can also be suspended, and SIGTERM ends it as q does."""
     plain = {"NO_COLOR": "1", "LC_ALL": "C"}
@@ -268,6 +279,7 @@ def test_top_draws_windows_of_any_size_without_colours(tmp_path: Path, shop: Tar
         assert modes(terminal) == before
 
 
+@pytest.mark.full
 def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
     with screen(tmp_path, PYTHONPATH=str(ROOT)) as terminal:
         begin(terminal, shop)
@@ -277,6 +289,7 @@ def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None
     assert not has_probes(shop.pid)
 
 
+@pytest.mark.full
 def test_top_goes_on_when_a_target_ends(terminal: Screen, shop: Target) -> None:
     with Target.start(program("demo")) as brief:
         begin(terminal, brief, shop)
@@ -341,6 +354,7 @@ def test_top_prints_tables_without_a_terminal(tmp_path: Path, shop: Target) -> N
     assert not has_probes(shop.pid)
 
 
+@pytest.mark.full
 def test_top_ends_when_its_pipe_is_closed(tmp_path: Path, shop: Target) -> None:
     script = f"{TOP} --pid {shop.pid} --profile block --interval 0.2 | head -n 1"
     assert re.fullmatch(rf"ebpfprof top  block  demo {shop.pid} .*\n", piped(script, tmp_path))
@@ -374,6 +388,7 @@ def test_scripts_get_json_without_the_live_table_being_imported(
     assert not has_probes(shop.pid)
 
 
+@pytest.mark.full
 def test_a_program_that_hangs_is_told_of(tmp_path: Path) -> None:
     with (
         running(NEWEST, "plain") as run,

@@ -14,6 +14,7 @@ from itertools import groupby
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import SLOWNESS, Target
@@ -59,7 +60,7 @@ def waited(table: str) -> float:
     return seconds(found[1], found[2])
 
 
-@pytest.mark.parametrize("bound", ["0", "1"])
+@pytest.mark.parametrize("bound", [*in_full("0"), "1"])
 def test_waiting_per_second_is_at_most_the_number_of_goroutines(bound: str) -> None:
     options = ("--profile", "block,cpu", "--max-overhead", bound)
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
@@ -75,6 +76,7 @@ def test_waiting_per_second_is_at_most_the_number_of_goroutines(bound: str) -> N
     assert waited_s > 0.5 * GOROUTINES * watched_s, found
 
 
+@pytest.mark.full
 def test_the_first_table_counts_from_the_start_of_each_target() -> None:
     """The first target is recorded while the others are still opened."""
     options = ("--profile", "block,cpu", "--max-overhead", "0", "--interval", "0.1", "--once")
@@ -88,6 +90,7 @@ def test_the_first_table_counts_from_the_start_of_each_target() -> None:
         assert 0 < seconds(number, unit) <= GOROUTINES * ROUNDED, table
 
 
+@pytest.mark.full
 def test_estimated_delays_have_standard_errors() -> None:
     options = ("--profile", "block", "--max-overhead", "1", "--interval", "1", "--batch", "4")
     with Target.start(program("workloads")) as target:

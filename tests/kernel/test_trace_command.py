@@ -16,6 +16,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ebpfprof.errors import ExitCode
+from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.kernel.screens import screen
@@ -80,6 +81,7 @@ def test_a_file_s_name_tells_the_format(tmp_path: Path) -> None:
     assert len(perfetto(proto).packet) > 100
 
 
+@pytest.mark.full
 def test_without_a_name_the_file_has_that_of_the_process(tmp_path: Path) -> None:
     with working("sleeps", tmp_path) as target:
         said = verb("trace", str(target.pid), "-d", "0.2", "-f", "perfetto", "-q", folder=tmp_path)
@@ -111,7 +113,8 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     raise AssertionError("it did not begin to record")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, *in_full(signal.SIGTERM)])
 def test_a_signal_ends_it_and_the_last_moments_are_written(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -130,9 +133,7 @@ def test_a_signal_ends_it_and_the_last_moments_are_written(
     assert len(STATES.findall(text)) > 50
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGUSR1, pytest.param(signal.SIGUSR2, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, *in_full(signal.SIGUSR2)])
 def test_another_signal_writes_the_last_moments_and_goes_on(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -164,6 +165,7 @@ def test_another_signal_writes_the_last_moments_and_goes_on(
     assert max(times[0]) < max(times[1]) < max(times[2])
 
 
+@pytest.mark.full
 def test_a_small_buffer_keeps_what_came_last(tmp_path: Path) -> None:
     """And all of that: no event within is missing."""
     path = tmp_path / "a.trace"
@@ -180,6 +182,7 @@ def test_a_small_buffer_keeps_what_came_last(tmp_path: Path) -> None:
     assert len(STATES.findall(parsed(path))) > 1000
 
 
+@pytest.mark.full
 def test_it_ends_when_there_are_many_goroutines(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("sleeps", tmp_path) as target:
@@ -208,7 +211,7 @@ def test_it_ends_when_one_waits_long_for_a_lock(tmp_path: Path) -> None:
 def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.perfetto-trace"
     with working("channels", tmp_path) as target:
-        said = trace(str(target.pid), "-d", "4", "--max-overhead", "0.5", "-o", str(path))
+        said = trace(str(target.pid), "-d", "2", "--max-overhead", "0.5", "-o", str(path))
         quiet = trace(
             *(str(target.pid), "-d", "1", "--max-overhead", "0.1", "-q"),
             *("-o", str(tmp_path / "quiet.trace")),
@@ -232,6 +235,7 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
     assert gaps >= int(found[3]) - 1
 
 
+@pytest.mark.full
 def test_without_a_bound_what_waits_for_whom_comes_first_and_all_is_recorded(
     tmp_path: Path,
 ) -> None:
@@ -251,6 +255,7 @@ def test_without_a_bound_what_waits_for_whom_comes_first_and_all_is_recorded(
     assert "Who waits" not in without.stdout
 
 
+@pytest.mark.full
 def test_collections_and_stops_of_the_world_are_there(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("garbage", tmp_path) as target:
@@ -268,6 +273,7 @@ def test_collections_and_stops_of_the_world_are_there(tmp_path: Path) -> None:
         assert abs(ranges["RangeBegin", name] - ranges["RangeEnd", name]) <= 4, ranges
 
 
+@pytest.mark.full
 def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
     path = tmp_path / "a.perfetto-trace"
     with working("labels", tmp_path) as target:
@@ -287,9 +293,10 @@ def test_one_process_only(tmp_path: Path) -> None:
     with working("sleeps", tmp_path) as one, working("sleeps", tmp_path) as two:
         said = trace(str(one.pid), str(two.pid))
     assert said.code == ExitCode.USAGE
-    assert "A trace is of one process; 2 were chosen." in said.stderr
+    assert "A trace is of one process, but 2 were chosen." in said.stderr
 
 
+@pytest.mark.full
 def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     path.write_text("mine")
@@ -306,6 +313,7 @@ def test_a_program_that_is_no_go_program_is_refused() -> None:
     assert said.code == ExitCode.NOT_GO_PROGRAM
 
 
+@pytest.mark.full
 def test_in_a_terminal_it_shows_for_how_long_it_records_until_a_key_ends_it(tmp_path: Path) -> None:
     """Messages in between stand in lines of their own."""
     with (

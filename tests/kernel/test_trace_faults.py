@@ -55,6 +55,7 @@ def test_a_full_disk_loses_no_trace(tmp_path: Path) -> None:
     assert len(STATES.findall(parsed(Path(saved[1])))) > 20
 
 
+@pytest.mark.full
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     pages = {name: tmp_path / f"a.{name}" for name in ("html", "perfetto", "trace")}
     with hostile_target(tmp_path) as target:

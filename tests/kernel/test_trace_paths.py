@@ -117,6 +117,7 @@ def test_requests_of_a_connection_and_what_the_lock_s_holder_did_meanwhile(tmp_p
     )
 
 
+@pytest.mark.full
 def test_requests_of_http_2_are_those_of_its_handlers(tmp_path: Path) -> None:
     """Two at a time on one connection, which one goroutine reads."""
     with serving() as (target, addresses):
@@ -134,12 +135,13 @@ def test_requests_of_http_2_are_those_of_its_handlers(tmp_path: Path) -> None:
     assert told["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * (1 + ROUNDING)
 
 
+@pytest.mark.full
 def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("sleeps", tmp_path) as target:
         said = trace(str(target.pid), "-d", "0.1", "-o", str(path), "--path", "main.nobody")
     assert said.code == ExitCode.OK, said.stderr
-    assert "There is no such goroutine" in said.stdout
+    assert "No such goroutine" in said.stdout
 
 
 @pytest.mark.parametrize(

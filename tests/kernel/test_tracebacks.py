@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ebpfprof.goruntime.goroutines import stack_copies, tracebacks
+from ebpfprof.goruntime.goroutines import tracebacks
 from ebpfprof.server import goroutines
 from tests.differential.test_tracebacks import still
 from tests.kernel.programs import program
@@ -18,6 +18,7 @@ NO_STACK = "\tgoroutine running on other thread; stack unavailable\n"
 ENVIRONMENT = {"GODEBUG": "asyncpreemptoff=1"}
 
 
+@pytest.mark.full
 def test_tracebacks_under_load_are_of_one_moment() -> None:
     """Goroutines of parked -busy have levels of busyLeft only or of busyRight only.
 
@@ -52,7 +53,7 @@ CUT = b"...additional frames elided..."
         (tracebacks, "_MOST_FRAMES", 300),
         (tracebacks, "_MOST_FRAMES_TOGETHER", 300),
         (tracebacks, "_MOST_FRAMES_OF_ONE", 40),
-        (stack_copies, "_MOST_BYTES", 4096),
+        (tracebacks, "_MOST_BYTES", 4096),
     ],
 )
 def test_a_target_cannot_make_stacks_use_all_memory(

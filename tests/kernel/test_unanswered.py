@@ -61,6 +61,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield target
 
 
+@pytest.mark.full
 def test_list_reports_the_silent_process(silent: Target, sound: Target) -> None:
     said = verb("list", "--json")
     found = json.loads(said.stdout)
@@ -73,6 +74,7 @@ def test_list_reports_the_silent_process(silent: Target, sound: Target) -> None:
     assert said.code == ExitCode.OK
 
 
+@pytest.mark.full
 def test_another_process_is_found_by_its_name(
     silent: Target, sound: Target, tmp_path: Path
 ) -> None:
@@ -93,6 +95,7 @@ def test_attach_refuses_the_silent_process(silent: Target, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_dump_refuses_the_silent_process(silent: Target) -> None:
     said = verb("dump", "--pid", str(silent.pid))
     assert said.code == ExitCode.FAILURE

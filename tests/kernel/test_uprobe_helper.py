@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -22,6 +20,7 @@ from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.kernel.uprobes import NO_PROGRAM
 from ebpfprof.process.process import Target as Opened
+from ebpfprof.system.channel import Channel
 from tests.kernel.kernel_state import has_probes, helpers, holders, probed
 from tests.kernel.programs import program
 from tests.kernel.unharmed import await_true
@@ -62,13 +61,14 @@ def test_threads_that_wait_have_their_probes_detached_together(
     asked: list[list[int]] = []
     begun, may_go_on = threading.Event(), threading.Event()
 
-    def ask(request: dict[str, Any], _: object = ()) -> None:
-        asked.append(request["detach"])
+    def ask(channel: Channel, request: str, fds: Any, **arguments: Any) -> None:  # noqa: ANN401
+        assert request == "detach"
+        asked.append(arguments["groups"])
         begun.set()
         may_go_on.wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(helper, "_ask_in_turn", ask)
+        patched.setattr(Channel, "ask", ask)
         threads = [threading.Thread(target=helper.detach, args=([group],)) for group in range(6)]
         threads[0].start()
         begun.wait()
@@ -152,9 +152,16 @@ def test_a_profiler_that_ends_before_its_answer_leaves_no_probe(*, is_answered: 
         anchor, wake = (
             (go.file_offset(pc), pc + go.load_bias) for pc in (go.sites.anchor_pc, go.sites.wake_pc)
         )
-        request = {"attach": 0, "pid": running.pid, "anchor": anchor, "probes": [(*wake, 0, 0)]}
-        profiler, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        socket.send_fds(profiler, [json.dumps(request).encode()], [target.exe_fd, nothing])
+        arguments = {
+            "group": 0,
+            "pid": running.pid,
+            "anchor": anchor,
+            "uses_links": uses_links,
+            "probes": [(*wake, 0, 0)],
+        }
+        profiler, asked = Channel.pair("the helper")
+        request = {"request": "attach", "arguments": arguments}
+        profiler.send(request, [target.exe_fd, nothing])
         if not is_answered:
             profiler.close()
         context = ProbeContext(
@@ -163,15 +170,15 @@ def test_a_profiler_that_ends_before_its_answer_leaves_no_probe(*, is_answered: 
         ends = threading.Thread(target=_close_once_answered, args=(profiler,))
         ends.start()
         with asked:
-            uprobe_helper._answer_all(asked, context)
+            uprobe_helper._answer_all(Channel(asked, "the profiler"), context)
         ends.join()
         assert not has_probes(running.pid)
     for fd in (until, until_writer, nothing):
         os.close(fd)
 
 
-def _close_once_answered(profiler: socket.socket) -> None:
-    """Close the socket once there is an answer, unread; nothing happens if it is closed."""
+def _close_once_answered(profiler: Channel) -> None:
+    """Close the channel once there is an answer, unread; nothing happens if it is closed."""
     if profiler.fileno() >= 0:
         answer = select.poll()
         answer.register(profiler, select.POLLIN)

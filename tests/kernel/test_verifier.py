@@ -17,6 +17,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -61,7 +62,12 @@ RECORDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+# The largest ones.
+LARGE = ("wakers beside all, in windows", "allocations")
+OTHERS = [name for name in RECORDINGS if name not in LARGE]
+
+
+@pytest.mark.parametrize("name", [*LARGE, *in_full(*OTHERS)])
 def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
     with Target.start(program("pingpong")) as target, Session([target.pid], RECORDINGS[name]):
         verified = instructions_verified()
@@ -69,7 +75,7 @@ def test_programs_stay_far_below_the_verifiers_limit(name: str) -> None:
     assert max(verified) < LIMIT, verified
 
 
-@pytest.mark.parametrize("mode", ["plain", "cgo"])
+@pytest.mark.parametrize("mode", [*in_full("plain"), "cgo"])
 def test_the_program_of_traces_stays_far_below_it(mode: str) -> None:
     """With labels: a target that can set some."""
     before = len(instructions_verified())  # what other tests hold in this process
@@ -92,7 +98,7 @@ def test_all_programs_of_the_default_take_the_verifier_little_time() -> None:
     assert sum(verified) < DEFAULT_LIMIT, verified
 
 
-@pytest.mark.parametrize("name", ["in windows", "cpu, labels with some keys"])
+@pytest.mark.parametrize("name", [*in_full("in windows"), "cpu, labels with some keys"])
 def test_programs_for_many_processes_are_not_more_work(name: str) -> None:
     """As serve has: a loop over targets must not be verified for each of its values."""
     with LiveSession(RECORDINGS[name], capacity=64):

@@ -32,6 +32,7 @@ FEW = "-only=^(chanRecv1|chanSend|mutexLock|timerRecv)$"
 WAKERS = Options(kinds=("block", "wakers"))
 
 
+@pytest.mark.full
 def test_pairs_without_room_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "_MAX_PAIRS", 3)
     run = record(tmp_path, FEW, options=WAKERS)
@@ -63,6 +64,7 @@ def test_a_waker_that_cannot_be_read_still_counts(
     assert sum(sample.values[0] for sample in unknown) == wakes - run.planned["timerRecv"]
 
 
+@pytest.mark.full
 def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
     options = Options(kinds=("block", "wakers"), max_overhead=1)
     with Target.start(program("pingpong"), "-sends=4000000") as target:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -75,12 +74,8 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
 def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
         pid = str(target.pid)
-        with recording(target.pid, tmp_path, "--profile", "wall") as recorder:
+        with recording(target.pid, tmp_path, "--profile", "wall", "-d", "2") as recorder:
             assert not has_probes(target.pid)
-            until = monotonic() + 2
-            while monotonic() < until:
-                pass
-            recorder.interrupt()
             finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr
     profile = only_profile(tmp_path)
@@ -91,7 +86,8 @@ def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     assert 0.9 * whole < sum(times.values()) < 1.1 * whole
     waits = times["chan receive"] + times["runnable"]
     assert waits / sum(times.values()) == pytest.approx(GOROUTINES / (GOROUTINES + 2), rel=0.05)
-    assert "on the ten stacks with the longest delays (one standard error)" in " ".join(
+    # Of the ten, or of some of them.
+    assert "the ten stacks with the longest delays (one standard error)" in " ".join(
         profile.comments
     )
     assert not any("of all delays" in each for each in profile.comments)
@@ -120,6 +116,7 @@ def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
     assert found - {()} == expected
 
 
+@pytest.mark.full
 def test_top_report_and_diff_take_it(tmp_path: Path) -> None:
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
         pid = str(target.pid)
@@ -145,6 +142,7 @@ def test_top_report_and_diff_take_it(tmp_path: Path) -> None:
     assert verb("diff", first, second).code == ExitCode.OK
 
 
+@pytest.mark.full
 def test_a_server_has_it_where_fgprof_would() -> None:
     with (
         Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target,
@@ -168,6 +166,7 @@ def test_a_server_has_it_where_fgprof_would() -> None:
         assert not has_probes(target.pid)
 
 
+@pytest.mark.full
 def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path: Path) -> None:
     with Target.start(program("shop")) as target:
         pid = str(target.pid)
@@ -186,6 +185,7 @@ def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path:
         assert digits <= max(1, 1 - math.floor(math.log10(error))) or "." not in value, row
 
 
+@pytest.mark.full
 def test_goroutines_that_run_are_named_after_what_their_go_statement_called(tmp_path: Path) -> None:
     with Target.start(program("load"), "-length=60s", "-pace=20ms") as target:
         target.say("go")

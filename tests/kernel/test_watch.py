@@ -10,10 +10,11 @@ import pytest
 
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits import watch as watch_module
+from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile import hanging as hanging_module
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -23,8 +24,8 @@ from tests.targets_run import Target
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goroutines hang after a fiftieth of a second, and full looks may follow each other."""
-    for module in (hanging_module, watch_module):
-        monkeypatch.setattr(module, "HANGS_NS", 20_000_000)
+    monkeypatch.setattr(hanging_module, "HANGS_NS", 20_000_000)
+    monkeypatch.setattr(watch_module, "HANGING", HANGING._replace(ns=20_000_000))
     monkeypatch.setattr(watch_module, "_SOON_S", 0.0)
     monkeypatch.setattr(watch_module, "_FULL_SHARE", 1e9)
 
@@ -40,7 +41,7 @@ def watching(pid: int) -> Iterator[GoroutineWatch]:
 
 def looked(watch: GoroutineWatch, looks: int = 1, *, full_every_s: float = 3600) -> None:
     for _ in range(looks):
-        watch.look(interval_s=0, full_every_s=full_every_s)
+        watch.sample(interval_s=0, full_every_s=full_every_s)
 
 
 def hung(found: WatchedGoroutines) -> dict[str, int]:
@@ -111,7 +112,7 @@ def test_leaks_are_found() -> None:
         assert count == 9
         assert leak.per_minute > 0
         assert "main.leaky" in [frame.function for frame in leak.group.first.frames]
-        assert watch.found.looks > 3
+        assert watch.found.samples > 3
 
 
 def test_what_went_on_hangs_no_longer() -> None:
@@ -127,12 +128,12 @@ def test_what_went_on_hangs_no_longer() -> None:
         assert "chan send" not in hung(watch.found)
 
 
-@pytest.mark.parametrize("work", ["mutex", "rwmutex", "pingpong", "pool"])
+@pytest.mark.parametrize("work", ["mutex", *in_full("rwmutex", "pingpong", "pool")])
 def test_goroutines_under_contention_do_not_hang(
     work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (hanging_module, watch_module):
-        monkeypatch.setattr(module, "HANGS_NS", 1_000_000_000)
+    monkeypatch.setattr(hanging_module, "HANGS_NS", 1_000_000_000)
+    monkeypatch.setattr(watch_module, "HANGING", HANGING._replace(ns=1_000_000_000))
     with Target.start(program("workloads")) as target, watching(target.pid) as watch:
         target.say(f"go {work} 100000000 goroutines=8 procs=2")
         end_s = monotonic() + 2.5

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.goruntime.goroutines.labels import LabelReader
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner, Wait
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, ParkedScanner, Wait
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.options import Options
@@ -67,6 +66,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
     return abs(our_ns - go_ns) < much * go_ns
 
 
+@pytest.mark.full
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) -> None:
     """Fifty of them would wait as long as all others together."""
     run = record_windows(tmp_path, "1.27", Options(kinds=("block",), max_overhead=2))
@@ -76,6 +76,7 @@ def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) 
         assert values_below(profile, "waitSinceBefore") == (0, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Path) -> None:
     """Also those that began before one and ended after it."""
@@ -137,6 +138,7 @@ def record_while_the_list_fails(
         return report, session.failures()
 
 
+@pytest.mark.full
 def test_an_unreadable_goroutine_list_costs_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_lost_goroutine_list_fails_after_profiles_are_written(
     assert profile.samples
 
 
+@pytest.mark.full
 def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
     options = Options(kinds=("block",), open_waits=True, max_overhead=2)
     run = record_windows(tmp_path, "1.27", options)

@@ -12,6 +12,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.process.process import Target as Process
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
 from tests.kernel.verbs import verb
@@ -25,7 +26,7 @@ def target() -> Iterator[Target]:
         yield started
 
 
-@pytest.mark.parametrize("overhead", ["0", "1"])
+@pytest.mark.parametrize("overhead", ["0", *in_full("1")])
 def test_its_waits_are_recorded(target: Target, overhead: str, tmp_path: Path) -> None:
     """By probes for its threads, of a window and for good."""
     options = ("--profile", "block,mutex", "--max-overhead", overhead, "--duration", "3")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.builds import in_full
 from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run
@@ -66,7 +67,7 @@ def loaded() -> Iterator[Started]:
         )
 
 
-@pytest.fixture(params=["library", "loaded"])
+@pytest.fixture(params=["library", *in_full("loaded")])
 def target(request: pytest.FixtureRequest) -> Started:
     found: Started = request.getfixturevalue(request.param)
     return found

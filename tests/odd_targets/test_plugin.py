@@ -62,6 +62,7 @@ def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) ->
     assert releases == pytest.approx(waits, rel=0.02)  # what is under way at the ends
 
 
+@pytest.mark.full
 def test_its_waits_are_sampled(target: Target, plugin: Path, tmp_path: Path) -> None:
     options = (*WAITS, "--max-overhead", "1", "--duration", "3")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
@@ -96,6 +97,7 @@ def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: 
     assert str(plugin) not in finished.stderr
 
 
+@pytest.mark.full
 def test_a_trace_reports_missing_waits(target: Target, plugin: Path, tmp_path: Path) -> None:
     said = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
     assert said.code == ExitCode.OK, said.stderr

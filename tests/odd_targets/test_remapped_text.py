@@ -63,6 +63,7 @@ def test_other_profiles_are_recorded(target: Target, tmp_path: Path) -> None:
     assert "main.compute" in leaves
 
 
+@pytest.mark.full
 def test_serve_reports_it(target: Target) -> None:
     with Server("--pid", str(target.pid)) as server:
         assert server.ready

@@ -173,7 +173,7 @@ def test_the_unit_within_systemd(base: Fresh, made: Path) -> None:
             target.ask("hand", "done")
             machine.until("ebpfprof history --name till --profile block", "main.hand.func1")
             machine.said(f"systemctl reload {unit}")
-            machine.until(log, "The configuration was read again.")
+            machine.until(log, "The configuration was reloaded.")
             assert machine.said(f"systemctl stop {unit}; systemctl is-failed {unit}") == "inactive"
         machine.said(f"systemctl start {unit}")
         assert machine.said(f"systemctl is-active {unit}") == "active"

@@ -16,8 +16,7 @@ from unittest import mock
 
 from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
-from ebpfprof.goruntime.goroutines.parked import Wait
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
 from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs

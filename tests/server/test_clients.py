@@ -13,6 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.profile.model import Kind, Profile
+from tests.builds import in_full
 from tests.recorder import event_count
 from tests.server.go_pair import Pair
 from tests.server.serving import DEADLINE_S, ask
@@ -27,7 +28,7 @@ def by_addresses(profile: Profile) -> dict[tuple[object, ...], tuple[int, ...]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["block", pytest.param("mutex", marks=pytest.mark.full)])
+@pytest.mark.parametrize("kind", ["block", *in_full("mutex")])
 def test_alloy_makes_a_difference_of_two_scrapes(pair: Pair, kind: Kind) -> None:
     """Without `seconds`: sums that never decrease, no duration, a time that moves."""
     path = f"/proc/{pair.target.pid}/debug/pprof/{kind}"  # __profile_path_prefix__

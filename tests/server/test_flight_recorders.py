@@ -6,11 +6,12 @@ The recorders here are scripts: tests/server/test_last_seconds.py has real ones.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
+from ast import literal_eval
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from textwrap import indent
 
 import pytest
 
@@ -22,31 +23,52 @@ from ebpfprof.server.trace_child import TraceSettings
 from tests.continuous.fakes import PID, FakeLive, FakeTarget, managed
 from tests.continuous.loops import run, until
 
+BEGINS = """
+import os, sys
+sys.path[:0] = {path!r}
+from ebpfprof.system.channel import Channel, ChannelError, failure
+from ebpfprof.errors import *
+channel = Channel.to_parent(0)
+asked = channel.receive().message
+try:
+    {rest}
+except ChannelError:
+    pass  # the server has closed its end
+"""
 RECORDS = """
-import sys
-print('{"recording": true}', flush=True)
-for line in sys.stdin:
-    print('{"answer": "go", "bytes": 2}\\nok', end="", flush=True)
+channel.send({"recording": True})
+while True:
+    channel.receive()
+    channel.send({"answer": {"result": ["a comment"]}}, data=b"ok")
 """
 LEAVES = """
-print('{"recording": true}\\n{"lost_ns": 5.0}\\n{"left": "go", "bytes": 8}\\nlastonce', end="")
+channel.send({"recording": True})
+channel.send({"lost_ns": 5.0})
+channel.send({"left": "go", "answer": {"result": []}}, data=b"lastonce")
 """
 FAILS = """
-import sys
-sys.exit("ebpfprof: The kernel refused a probe.")
+channel.send({"failed": failure(AttachFailed("The kernel refused a probe."))})
+"""
+IS_HOPELESS = """
+channel.send({"failed": failure(UnsupportedGo("It is too old."))})
+"""
+CRASHES = """
+os._exit(3)
+"""
+BABBLES = """
+os.write(0, b"ebpfprof: what is this? Not a frame.")
+channel.receive()
 """
 FORGETS = """
-import sys
-print('{"recording": true}', flush=True)
-sys.stdin.readline()
-print('{"answer": "go", "error": "It is too large."}', flush=True)
-sys.stdin.readline()
+channel.send({"recording": True})
+channel.receive()
+channel.send({"answer": failure(EbpfprofError("It is too large."))})
+channel.receive()
 """
 ECHOES = """
-import sys
-print('{"recording": true}', flush=True)
-line = sys.stdin.readline()
-print('{"answer": "go", "bytes": %d}\\n%s' % (len(line), line), end="")
+channel.send({"recording": True})
+request = channel.receive().message
+channel.send({"answer": {"result": []}}, data=repr((asked, request)).encode())
 """
 
 
@@ -56,8 +78,9 @@ class Scripted(TraceSettings):
 
     script: str = RECORDS
 
-    def command(self, pid: int, *arguments: str) -> list[str]:
-        return [sys.executable, "-I", "-c", self.script]
+    def command(self) -> list[str]:
+        rest = indent(self.script.strip(), "    ").strip()
+        return [sys.executable, "-I", "-c", BEGINS.format(path=sys.path, rest=rest)]
 
 
 @asynccontextmanager
@@ -97,7 +120,8 @@ def test_of_more_processes_than_that_the_later_ones_have_none_and_learn_why(
         targets = FakeTarget(PID), FakeTarget(PID + 1)
         async with keeping(RECORDS, *targets) as (recorders, (first, second)):
             await until(lambda: recorders.state(first)[0])
-            assert (await recorders.trace(first, "go", None)).file.data == b"ok"
+            file = (await recorders.trace(first, "go", None)).file
+            assert (file.data, file.comments) == (b"ok", ("a comment",))
             status, why = await refusal(recorders, second)
             assert status == 503
             assert f"of 1 processes at most, now of {PID}. For this one:" in why
@@ -185,12 +209,38 @@ def test_a_trace_that_can_not_be_made_is_told_and_the_recording_goes_on() -> Non
     run(work())
 
 
-def test_requests_are_lines_of_json() -> None:
+def test_it_learns_what_to_record_and_what_is_asked_for() -> None:
     async def work() -> None:
         async with keeping(ECHOES, FakeTarget(PID)) as (recorders, (process,)):
             await until(lambda: recorders.state(process)[0])
-            found = await recorders.trace(process, "go", 0.5)
-            assert json.loads(found.file.data) == {"format": "go", "last_s": 0.5}
+            last = await recorders.trace(process, "go", 0.5)
+            asked, request = literal_eval(last.file.data.decode())
+            assert asked == {
+                "pid": PID,
+                "last_s": 1.0,
+                "max_overhead": 0.0,
+                "allow_unknown_go": False,
+            }
+            assert request == {"format": "go", "last_s": 0.5}
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (CRASHES, "The ebpfprof that recorded it ended with status 3. It is tried again"),
+        (BABBLES, "A frame is too large: "),
+        (IS_HOPELESS, "It is too old."),
+    ],
+)
+def test_one_that_ends_early_is_reported(script: str, why: str) -> None:
+    async def work() -> None:
+        async with keeping(script, FakeTarget(PID)) as (recorders, (process,)):
+            reason = f"No trace was recorded. {why}"
+            await until(lambda: recorders.state(process)[1].startswith(reason))
+            is_hopeless = "tried again" not in recorders.state(process)[1]
+            assert is_hopeless == (script == IS_HOPELESS)
 
     run(work())
 

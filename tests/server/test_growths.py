@@ -13,6 +13,7 @@ from ebpfprof.continuous.process import RecordedProcess
 from ebpfprof.profile.model import Location, Profile
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server.growths import Growths
+from tests.builds import in_full
 from tests.continuous.fakes import PID
 from tests.differential.test_heap import EVERY_ALLOCATION, order, running
 from tests.kernel.programs import program
@@ -71,6 +72,7 @@ def serving(target: Target, *arguments: str) -> Server:
     return Server("--pid", str(target.pid), *recorded)
 
 
+@pytest.mark.full
 def test_a_program_that_leaks() -> None:
     with (
         running("1.27", rate=EVERY_ALLOCATION, GOGC="off") as target,
@@ -84,7 +86,7 @@ def test_a_program_that_leaks() -> None:
     assert first["error_bytes"] == 0
 
 
-@pytest.mark.parametrize("alloc_rate", [pytest.param(1, marks=pytest.mark.full), 1024])
+@pytest.mark.parametrize("alloc_rate", [*in_full(1), 1024])
 def test_a_program_that_leaks_and_keeps_no_memory_profile(alloc_rate: int) -> None:
     """Its allocations are counted at the gates, each or a sample; what is reused does not grow."""
     with (

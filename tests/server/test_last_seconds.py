@@ -164,7 +164,7 @@ def is_recorder(pid: int) -> bool:
 
 
 def test_a_killed_server_leaves_no_probe() -> None:
-    """And the trace has half of the bound, also where the environment says what is kept."""
+    """Also where the environment says what is kept."""
     with (
         Target.start(program("traced")) as target,
         Server(
@@ -175,9 +175,6 @@ def test_a_killed_server_leaves_no_probe() -> None:
         assert server.ready
         await_probes(target.pid, expected=True)
         recorder = next(each for each in descendants(server.pid) if is_recorder(each))
-        words = Path(f"/proc/{recorder}/cmdline").read_bytes().decode().split("\0")
-        assert words[words.index("--max-overhead") + 1] == "1.5"
-        assert words[words.index("--last") + 1] == "5.0"
         os.kill(server.pid, signal.SIGKILL)
         await_no_probes(target.pid)
         await_ended(recorder)

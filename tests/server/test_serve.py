@@ -22,6 +22,7 @@ from ebpfprof.continuous.manager import Manager
 from ebpfprof.errors import ExitCode
 from ebpfprof.server.access import Policy
 from ebpfprof.server.listener import Address
+from tests.builds import in_full
 from tests.continuous.fakes import ALL_KINDS, PID, FakeLive, FakeTarget
 from tests.kernel.kernel_state import await_no_probes, bpf_objects, has_probes
 from tests.kernel.programs import program
@@ -67,7 +68,7 @@ def begun(address: str, path: str) -> socket.socket:
     return made
 
 
-@pytest.mark.parametrize("path", ["profile?seconds=600", "block?seconds=600"])
+@pytest.mark.parametrize("path", [*in_full("profile?seconds=600"), "block?seconds=600"])
 def test_probes_are_detached_when_the_client_hangs_up(
     served: tuple[Target, Server], path: str
 ) -> None:
@@ -103,7 +104,7 @@ def test_ten_clients_are_answered_at_once(served: tuple[Target, Server]) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGINT, "profile"), (signal.SIGTERM, "block")]
+    ("number", "name"), [*in_full((signal.SIGINT, "profile")), (signal.SIGTERM, "block")]
 )
 def test_at_a_signal_serve_answers_and_leaves_no_probe(
     target: Target, number: signal.Signals, name: str
@@ -122,7 +123,7 @@ def test_at_a_signal_serve_answers_and_leaves_no_probe(
     assert not has_probes(target.pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [*in_full(signal.SIGINT), signal.SIGTERM, signal.SIGKILL])
 def test_serve_continuous_leaves_no_probe_however_it_ends(
     target: Target, number: signal.Signals
 ) -> None:
@@ -280,6 +281,7 @@ def test_serve_makes_and_prints_a_token(target: Target) -> None:
         assert server.get("/debug/pprof/cmdline").status == 401
 
 
+@pytest.mark.full
 def test_serve_answers_on_a_unix_socket(target: Target, tmp_path: Path) -> None:
     path = tmp_path / "s"
     invoking = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
@@ -350,6 +352,7 @@ def test_a_program_that_is_not_go_has_a_cpu_profile_only() -> None:
             sleeper.kill()
 
 
+@pytest.mark.full
 def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     hostile = tmp_path / "<img src=x>&'\"\x1b[31m"
     hostile.write_bytes(program("httppprof").read_bytes())

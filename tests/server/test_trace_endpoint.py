@@ -50,6 +50,7 @@ def test_head_records_nothing(served: tuple[Target, Server]) -> None:
     assert not has_probes(target.pid)
 
 
+@pytest.mark.full
 def test_a_client_that_hangs_up_ends_it(served: tuple[Target, Server]) -> None:
     target, server = served
     host, _, port = server.address.rpartition(":")

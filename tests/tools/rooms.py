@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 BY_KIND = "ebpfprof.recording.loaded_profilers"
 READS = "ebpfprof.server.read_endpoint"
 BY_COVERAGE = "ebpfprof.ring.account"
+# It imports again, in another process, what its callers import.
+IN_CHILDREN = "ebpfprof.system.lean_start"
 REGISTRY = "ebpfprof.profilers.registry"
 # Their packages are rooms of their own.
 SPLIT = ("profilers", "goruntime")
@@ -59,6 +61,8 @@ def _imported(argument: ast.expr, module: str) -> Iterable[str]:
     """What an import by name imports: of "package.{name}", the package."""
     if module == BY_KIND:
         return [kind.loader.module for kind in kinds()]
+    if module == IN_CHILDREN:
+        return []
     if module == READS:
         return [each.endpoint.reader for each in kinds() if each.endpoint and each.endpoint.reader]
     if module == BY_COVERAGE:

@@ -1,9 +1,9 @@
-"""The pods of this node as the API server of Kubernetes knows them.
+"""The pods of this node, from the Kubernetes API server.
 
-We list them, and don't watch: a list is answered from the server's memory (resourceVersion=0), is
-wanted when a pod begins and every five minutes, and needs no more than the right to list. A watch
-would get each change of state of each pod, which says nothing about its name. We ask for metadata
-only: what stands in the specification of a pod, such as its environment, never gets here.
+Pods are listed, not watched. The server answers a list from memory (resourceVersion=0); one is
+needed when a pod starts and every five minutes, and it needs only the right to list. A watch would
+report every change of state of every pod, which does not affect names. Only metadata is requested:
+the specification of a pod, such as its environment, never gets here.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 5.0
 MOST_BYTES: Final = 16 << 20
-"""The longest answer: 500 pods have some 2 MiB of metadata."""
+"""The longest response: 500 pods have about 2 MiB of metadata."""
 MOST_PODS: Final = 4096
 _PATH: Final = "/api/v1/pods"
 _ACCEPT: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 )
 _OF_STATIC: Final = "kubernetes.io/config.hash"
-"""The annotation of a static pod that has the uid by which the kubelet calls it on the node."""
+"""The annotation with the uid that the kubelet uses for a static pod on its node."""
 _MESSAGE: Final = re.compile(r'"message": ?"((?:[^"\\]|\\.)*)')
 _GONE: Final = 410
 
 
 class ApiServer:
-    """An API server, by its address, our token and the authority of its certificate."""
+    """An API server: its address, our token and its certificate authority."""
 
     source = "api_server"
 
@@ -48,7 +48,7 @@ class ApiServer:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"The API server at {printable(self._client.settings.url)}"
 
     def may_know(self, process: GoProcess) -> bool:
@@ -58,19 +58,19 @@ class ApiServer:
     def ask(self) -> KnownPods:
         """The pods of this node. Raises PodSourceError."""
         answer = self._list(resourceVersion="0")
-        if answer.status == _GONE:  # it has no list in its memory
+        if answer.status == _GONE:  # it has no list in memory
             answer = self._list()
         if answer.status != 200:
             raise PodSourceError(_refusal(answer), answer.after_s)
         if len(answer.body) > MOST_BYTES:
-            raise PodSourceError(f"its answer is longer than {MOST_BYTES >> 20} MiB")
-        found = pods_in(answer.body)
-        if not found.by_uid:
+            raise PodSourceError(f"the response is longer than {MOST_BYTES >> 20} MiB")
+        pods = pods_in(answer.body)
+        if not pods.by_uid:
             raise PodSourceError(
-                f"it has no pod on a node called {self._node!r}: the setting node, or NODE_NAME, "
-                "must have the node's name in Kubernetes"
+                f"it has no pod on node {self._node!r}: set node, or NODE_NAME, to the node's name "
+                "in Kubernetes"
             )
-        return found
+        return pods
 
     def close(self) -> None:
         """Close the connection."""
@@ -85,24 +85,24 @@ class ApiServer:
 
 
 def _refusal(answer: Answer) -> str:
-    """What a status means, as the end of a sentence; with the server's own words."""
+    """The meaning of a status, as the end of a sentence, with the server's own text."""
     said = f" ({_message(answer)})" if answer.text else ""
     match answer.status:
         case 401:
-            return f"it does not know our token{said}: renew api_token_file"
+            return f"it rejected the token{said}: renew api_token_file"
         case 403:
             return (
-                f"it does not let us list pods{said}: bind a ClusterRole with the verb list on "
-                "pods to our service account, as the chart does"
+                f"listing pods is not allowed{said}: bind a ClusterRole with the verb list on pods "
+                "to the agent's service account, as the chart does"
             )
         case 429 | 500 | 502 | 503 | 504:
-            return f"it can't answer now: {answer.status}{said}"
+            return f"it is not available: {answer.status}{said}"
         case _:
-            return f"it answers {answer.status}{said}, as no API server does"
+            return f"the status {answer.status}{said} is not one of an API server"
 
 
 def _message(answer: Answer) -> str:
-    """The message of a Status of Kubernetes, else what was said; the text may be cut off."""
+    """The message of a Kubernetes Status, else the whole text, which may be cut off."""
     match = _MESSAGE.search(answer.text)
     return match[1].replace('\\"', '"') if match and match[1] else answer.text
 
@@ -112,14 +112,14 @@ def pods_in(data: bytes) -> KnownPods:
     try:
         items = json.loads(data)["items"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise PodSourceError("its answer is no list of pods") from None
+        raise PodSourceError("the response is not a list of pods") from None
     if not isinstance(items, list | None):
-        raise PodSourceError("its answer is no list of pods")
+        raise PodSourceError("the response is not a list of pods")
     by_uid: dict[str, PodNames] = {}
-    for each in (items or [])[:MOST_PODS]:
-        metadata = each.get("metadata") if isinstance(each, dict) else None
+    for item in (items or [])[:MOST_PODS]:
+        metadata = item.get("metadata") if isinstance(item, dict) else None
         if not isinstance(metadata, dict):
-            raise PodSourceError("its answer has a pod without metadata")
+            raise PodSourceError("the response has a pod without metadata")
         pod = _pod(metadata)
         by_uid[dashed(pod.annotations.get(_OF_STATIC) or pod.uid)] = pod
     return KnownPods({}, by_uid)
@@ -137,12 +137,12 @@ def _pod(metadata: dict[str, Any]) -> PodNames:
 
 
 def _controller(owners: Any) -> Controller:  # noqa: ANN401 - any value of JSON
-    for each in owners if isinstance(owners, list) else ():
-        if isinstance(each, dict) and each.get("controller") is True:
-            return Controller(_text(each, "kind"), _text(each, "name"))
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("controller") is True:
+            return Controller(_text(owner, "kind"), _text(owner, "name"))
     return Controller()
 
 
-def _text(found: dict[str, Any], name: str) -> str:
-    text = found.get(name)
+def _text(object_: dict[str, Any], name: str) -> str:
+    text = object_.get(name)
     return text[:MAX_TEXT] if isinstance(text, str) else ""

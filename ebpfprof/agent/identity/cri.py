@@ -1,8 +1,8 @@
-"""The pods of a node as its container runtime knows them: the Container Runtime Interface.
+"""The pods of a node, from its container runtime by the Container Runtime Interface (CRI).
 
-Any runtime of Kubernetes has it, on a unix socket: containerd, CRI-O, cri-dockerd. Source of the
+Every runtime of Kubernetes has it on a unix socket: containerd, CRI-O, cri-dockerd. Source of the
 numbers: k8s.io/cri-api v0.26, pkg/apis/runtime/v1 (the package runtime.v1 since Kubernetes 1.20).
-We ask for what runs, and change nothing; but the socket itself would let us: it gives root.
+The agent only lists running pods. The socket would also allow changes: access to it means root.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 16 << 20
-"""The longest answer: a pod of Kubernetes has up to 256 KiB of annotations, mostly a few KiB."""
+"""The longest response: a pod has up to 256 KiB of annotations, usually a few KiB."""
 MOST_CONTAINERS: Final = 4096
 _MOST_PAIRS: Final = 256
 _MAX_NAME: Final = 60
@@ -54,12 +54,12 @@ _MESSAGES: Final[Messages] = {
         "metadata": (3, "ContainerMetadata"),
     },
     "ContainerMetadata": {"name": (1, "bytes")},
-    "Pair": {"key": (1, "bytes"), "value": (2, "bytes")},  # what a map consists of
+    "Pair": {"key": (1, "bytes"), "value": (2, "bytes")},  # the entries of a map
 }
 
 
 class CriSocket:
-    """A container runtime, by its socket."""
+    """A container runtime, at its socket."""
 
     source = "cri"
 
@@ -69,7 +69,7 @@ class CriSocket:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         runtime = f" ({self._runtime})" if self._runtime else ""
         return f"The container runtime at {printable(self._path)}{runtime}"
 
@@ -78,7 +78,7 @@ class CriSocket:
         return process.container is not None
 
     def ask(self) -> KnownPods:
-        """The pods that run now. Raises PodSourceError."""
+        """The running pods. Raises PodSourceError."""
         try:
             with CallSocket(self._path, timeout_s=TIMEOUT_S, most_bytes=MOST_BYTES) as connection:
                 version = connection.call(f"{_SERVICE}Version", b"")
@@ -90,15 +90,15 @@ class CriSocket:
             raise PodSourceError(f"{error}{_way_out(error)}") from None
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing to close."""
 
 
 def _way_out(error: CallError) -> str:
-    """What to do about an error, if we know."""
+    """What to do about an error, if known."""
     if error.status != UNIMPLEMENTED:
         return ""
     return (
-        " (Docker's own containerd has it switched off: disabled_plugins in "
+        " (in Docker's own containerd, it is disabled: see disabled_plugins in "
         "/etc/containerd/config.toml)"
     )
 
@@ -130,7 +130,7 @@ def runtime_of(data: bytes) -> str:
     said = _parsed("VersionResponse", data)
     name, version = _text(said.runtime_name), _text(said.runtime_version)
     if not name:
-        raise PodSourceError("its answer has no name of a runtime")
+        raise PodSourceError("the response has no runtime name")
     return printable(f"{name} {version}".strip())[:_MAX_NAME]
 
 
@@ -138,23 +138,23 @@ def pods_of(sandboxes: bytes, containers: bytes) -> KnownPods:
     """The pods in a ListPodSandboxResponse and a ListContainersResponse. Raises PodSourceError."""
     pods: dict[str, PodNames] = {}
     by_uid: dict[str, PodNames] = {}
-    for each in _some(_parsed("ListPodSandboxResponse", sandboxes).items):
-        about = each.metadata
-        uid = dashed(_text(about.uid))
-        found = PodNames(
-            namespace=_text(about.namespace),
-            pod=_text(about.name),
+    for sandbox in _some(_parsed("ListPodSandboxResponse", sandboxes).items):
+        metadata = sandbox.metadata
+        uid = dashed(_text(metadata.uid))
+        names = PodNames(
+            namespace=_text(metadata.namespace),
+            pod=_text(metadata.name),
             uid=uid,
-            annotations=_texts(each.annotations),
-            labels=_texts(each.labels),
+            annotations=_texts(sandbox.annotations),
+            labels=_texts(sandbox.labels),
         )
-        if found.pod:
-            pods[_text(each.id)] = found
-            by_uid[uid] = found
+        if names.pod:
+            pods[_text(sandbox.id)] = names
+            by_uid[uid] = names
     by_container = dict(pods)  # a sandbox is a container, too
-    for each in _some(_parsed("ListContainersResponse", containers).containers):
-        if pod := pods.get(_text(each.pod_sandbox_id)):
-            by_container[_text(each.id)] = replace(pod, container=_text(each.metadata.name))
+    for one in _some(_parsed("ListContainersResponse", containers).containers):
+        if pod := pods.get(_text(one.pod_sandbox_id)):
+            by_container[_text(one.id)] = replace(pod, container=_text(one.metadata.name))
     return KnownPods(by_container, by_uid)
 
 
@@ -162,7 +162,7 @@ def _parsed(name: str, data: bytes) -> ProtoMessage:
     try:
         return message_class(name).FromString(data)
     except DecodeError:
-        raise PodSourceError("its answer is none of the Container Runtime Interface") from None
+        raise PodSourceError("the response is not a valid CRI message") from None
 
 
 def _some(items: Sequence[ProtoMessage]) -> Sequence[ProtoMessage]:
@@ -170,11 +170,11 @@ def _some(items: Sequence[ProtoMessage]) -> Sequence[ProtoMessage]:
 
 
 def _texts(pairs: Sequence[ProtoMessage]) -> dict[str, str]:
-    """The texts of a map, without those that are too long."""
+    """The entries of a map, without values that are too long."""
     return {
-        _text(each.key): _text(each.value)
-        for each in pairs[:_MOST_PAIRS]
-        if len(each.value) <= MAX_TEXT
+        _text(pair.key): _text(pair.value)
+        for pair in pairs[:_MOST_PAIRS]
+        if len(pair.value) <= MAX_TEXT
     }
 
 

@@ -1,4 +1,4 @@
-"""The environment that a process was started with: its own, and so hostile."""
+"""The environment that a process was started with; the process may have forged it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_VALUE: Final = 4096
 def environment(pid: int) -> dict[str, str]:
     """The variables of /proc/PID/environ, at most 256 KiB of them; {} if it can't be read.
 
-    The first of two with the same name counts, as in Go (syscall.copyenv) and C.
+    If a name occurs twice, the first one counts, as in Go (syscall.copyenv) and C.
     """
     try:
         with open(f"/proc/{reading_pid(pid)}/environ", "rb") as file:
@@ -24,10 +24,10 @@ def environment(pid: int) -> dict[str, str]:
 
 def variables(data: bytes) -> dict[str, str]:
     """The variables in the bytes of such a file; values are cut to 4 KiB."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals and name:
             key = name[:_MAX_VALUE].decode("utf-8", "backslashreplace")
-            found.setdefault(key, value[:_MAX_VALUE].decode("utf-8", "backslashreplace"))
-    return found
+            result.setdefault(key, value[:_MAX_VALUE].decode("utf-8", "backslashreplace"))
+    return result

@@ -1,8 +1,8 @@
-"""Names of pods from the node's own files: no API server, and no socket that gives root.
+"""Pod names from the node's own files, without an API server or a socket that means root.
 
-The kubelet names log files by pod, namespace, container and id; containerd and CRI-O keep a
-config.json for each container, whose annotations name them, too. These files are root's. Names in
-them come from those who may create pods.
+The kubelet names log files after pod, namespace, container and id. containerd and CRI-O have a
+config.json for each container, with the names in annotations. The files belong to root; the names
+in them come from users who may create pods.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_TEXT: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class PodNames:
-    """What is known of a container's pod; "" for what is not."""
+    """The names of a container's pod; "" for unknown ones."""
 
     namespace: str = ""
     pod: str = ""
@@ -55,12 +55,12 @@ class PodNames:
 
     @property
     def workload(self) -> str:
-        """The name of the deployment, stateful set and so on."""
+        """The name of the deployment, stateful set or similar."""
         return workload_name(self.pod, self.labels, self.controller)
 
 
 class NodeFiles:
-    """The pods of this node, by the files below `root`."""
+    """The pods of this node, from the files below `root`."""
 
     def __init__(self, root: str = "/") -> None:
         self._root = root
@@ -70,7 +70,7 @@ class NodeFiles:
         self._bundles: dict[str, PodNames] = {}
 
     def of(self, container: str | None, pod_uid: str | None) -> PodNames:
-        """The names for a container's id and the uid of its pod; empty ones without a pod."""
+        """The names for a container id and the uid of its pod; empty ones without a pod."""
         if not container or not _ID.fullmatch(container):
             return PodNames()
         names = self._bundle(container)
@@ -88,16 +88,16 @@ class NodeFiles:
     def _bundle(self, container: str) -> PodNames:
         if (known := self._bundles.get(container)) is not None:
             return known
-        found = PodNames()
-        for each in _BUNDLES:
+        names = PodNames()
+        for path in _BUNDLES:
             with suppress(OSError):
-                with open(os.path.join(self._root, each.format(container)), "rb") as file:
-                    found = of_bundle(file.read(_MAX_BUNDLE_BYTES + 1))
+                with open(os.path.join(self._root, path.format(container)), "rb") as file:
+                    names = of_bundle(file.read(_MAX_BUNDLE_BYTES + 1))
                 if len(self._bundles) >= _MAX_KEPT:
                     self._bundles.clear()
-                self._bundles[container] = found  # a container's bundle never changes
+                self._bundles[container] = names  # a container's bundle never changes
                 break
-        return found
+        return names
 
     def _logged(self, container: str) -> PodNames:
         if container not in self._logs:
@@ -110,7 +110,7 @@ class NodeFiles:
         return self._folders.get(uid, ("", ""))
 
     def _read(self) -> None:
-        """Read the names of the log files again, but not more often than every two seconds."""
+        """List the log files again, at most every two seconds."""
         if time.monotonic() - self._read_s < _FRESH_S:
             return
         self._read_s = time.monotonic()
@@ -136,8 +136,8 @@ def of_bundle(data: bytes) -> PodNames:
         return PodNames()
 
     def text(*names: str) -> str:
-        found = (annotations.get(name) for name in names)
-        return next((each[:MAX_TEXT] for each in found if isinstance(each, str) and each), "")
+        values = (annotations.get(name) for name in names)
+        return next((value[:MAX_TEXT] for value in values if isinstance(value, str) and value), "")
 
     return PodNames(
         namespace=text("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
@@ -150,26 +150,26 @@ def of_bundle(data: bytes) -> PodNames:
 
 
 def _json(annotations: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - any value of JSON
-    """What an annotation holds as JSON; {} without it."""
+    """The JSON value of an annotation; {} without it."""
     try:
         return json.loads(annotations.get(name, "{}"))
     except (ValueError, TypeError, RecursionError):
         return {}
 
 
-def texts(found: Any) -> dict[str, str]:  # noqa: ANN401 - any value of JSON
-    """The texts of an object of JSON, without those that are too long; {} for anything else."""
-    if not isinstance(found, dict):
+def texts(value: Any) -> dict[str, str]:  # noqa: ANN401 - any value of JSON
+    """The texts of a JSON object, without those that are too long; {} for anything else."""
+    if not isinstance(value, dict):
         return {}
     return {
-        key[:MAX_TEXT]: value[:MAX_TEXT]
-        for key, value in found.items()
-        if isinstance(value, str) and len(value) <= MAX_TEXT
+        key[:MAX_TEXT]: text[:MAX_TEXT]
+        for key, text in value.items()
+        if isinstance(text, str) and len(text) <= MAX_TEXT
     }
 
 
 def dashed(uid: str) -> str:
-    """A uid as `containers` writes it, with dashes; others (static pods) have 32 digits."""
+    """A uid with dashes, as in discovery.containers; those of static pods have 32 digits."""
     digits = uid.replace("-", "")
     if len(digits) != 32:
         return uid

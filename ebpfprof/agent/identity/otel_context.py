@@ -1,8 +1,8 @@
-"""The resource attributes that an OpenTelemetry SDK publishes for readers outside of its process.
+"""The resource attributes that an OpenTelemetry SDK publishes for readers outside its process.
 
-OTEP 4719: a mapping called OTEL_CTX begins with a header, which points to a protobuf message. A
-writer sets the time in it to 0 while it changes the rest. Any process can have such a mapping, with
-anything in it.
+OTEP 4719: a mapping named OTEL_CTX begins with a header that points to a protobuf message. A writer
+sets the time in the header to 0 while it changes the rest. Any process can have such a mapping,
+with any content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIES: Final = 3
 _SIGNATURE: Final = b"OTEL_CTX"
 _VERSION: Final = 2
 _HEADER: Final = struct.Struct("<8sIIQQ")
-"""Signature, version, size of the message, time (CLOCK_BOOTTIME; 0: is written), its address."""
+"""Signature, version, message size, time (CLOCK_BOOTTIME; 0 during writes), message address."""
 _LINE: Final = re.compile(
     rb"^([0-9a-f]{1,16})-[0-9a-f]{1,16} r\S{3} .*? "
     rb"(?:\[anon_shmem:OTEL_CTX\]|\[anon:OTEL_CTX\]|/memfd:OTEL_CTX(?: \(deleted\))?)$",
@@ -31,7 +31,7 @@ _LINE: Final = re.compile(
 
 
 def published_attributes(pid: int) -> dict[str, str]:
-    """The attributes that the process publishes; {} if it does not, or they make no sense."""
+    """The attributes that the process publishes; {} without any, or if they are malformed."""
     try:
         with open(f"/proc/{reading_pid(pid)}/maps", "rb") as file:
             maps = file.read(_MAX_MAPS_BYTES)
@@ -47,14 +47,14 @@ def published_attributes(pid: int) -> dict[str, str]:
 
 
 def addresses(maps: bytes) -> list[int]:
-    """Where the mappings of that name begin, in the text of a /proc/PID/maps."""
+    """The addresses of the mappings of that name, from the text of a /proc/PID/maps."""
     if b":OTEL_CTX" not in maps:
         return []
     return [int(match[1], 16) for match in _LINE.finditer(maps)]
 
 
 def _message(pid: int, address: int) -> bytes | None:
-    """The message behind the header at this address; None without one, or if it is never whole."""
+    """The message of the header at this address; None without a complete one."""
     for _ in range(_TRIES):
         header = peek(pid, address, _HEADER.size)
         if len(header) < _HEADER.size:

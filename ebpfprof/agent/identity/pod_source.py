@@ -1,8 +1,8 @@
-"""Others who know the pods of this node: asked seldom, and never for longer than a moment.
+"""Sources of pod metadata, which are asked rarely and with a short timeout.
 
-An answer has all pods of the node. Another one is wanted when a process is newer than the answer
-and its pod is not in it, and after some minutes, since annotations change. One that fails is asked
-again after a pause, which grows; until then, what it said last counts.
+A response has all pods of the node. A new one is needed if a process is newer than the response and
+its pod is missing, and after a few minutes, since annotations change. After a failure, there is a
+pause that grows; until then, the last response counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
 
 FRESH_S: Final = 300.0
-"""For how long an answer counts."""
+"""How long a response counts."""
 LEAST_PAUSE_S: Final = 1.0
 FIRST_PAUSE_S: Final = 5.0
-"""How long a source that failed is left alone; twice as long each time, up to LONGEST_PAUSE_S."""
+"""The pause after a failure; it doubles each time, up to LONGEST_PAUSE_S."""
 LONGEST_PAUSE_S: Final = 300.0
 _LATE_S: Final = 2.0
-"""By how much a source may know of a pod later than we see its process: it has caches, too."""
+"""How much later than its process a pod may appear in a source, because of caches."""
 
 
 class PodSourceError(Exception):
-    """A source gives no pods: the end of a sentence, and how long it wants us to wait (0: any)."""
+    """A source gives no pods: the end of a sentence, and the pause that it asks for (0: none)."""
 
     def __init__(self, sentence: str, after_s: float = 0.0) -> None:
         super().__init__(sentence)
@@ -37,15 +37,15 @@ class PodSourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KnownPods:
-    """What a source says: pods by the ids of their containers, and by their uids."""
+    """The pods of a source, by container id and by uid."""
 
     by_container: Mapping[str, PodNames] = field(default_factory=dict)
     by_uid: Mapping[str, PodNames] = field(default_factory=dict)
 
     def of(self, process: GoProcess) -> PodNames | None:
         """The pod of a process."""
-        found = self.by_container.get(process.container or "")
-        return found or self.by_uid.get(process.pod or "")
+        names = self.by_container.get(process.container or "")
+        return names or self.by_uid.get(process.pod or "")
 
 
 class PodSource(Protocol):
@@ -60,10 +60,10 @@ class PodSource(Protocol):
         """Its name at the beginning of a sentence."""
 
     def may_know(self, process: GoProcess) -> bool:
-        """Whether it is worth asking for the pod of this process."""
+        """Whether the source could know the pod of this process."""
 
     def ask(self) -> KnownPods:
-        """All pods of this node. Blocks for some seconds at most. Raises PodSourceError."""
+        """All pods of this node. Blocks for a few seconds at most. Raises PodSourceError."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -71,7 +71,7 @@ class PodSource(Protocol):
 
 @dataclass(slots=True)
 class SourceCounts:
-    """What became of the requests so far, and how many pods the last answer had."""
+    """The numbers of successful and failed requests, and of pods in the last response."""
 
     answered: int = 0
     failed: int = 0
@@ -79,7 +79,7 @@ class SourceCounts:
 
 
 class AskedSource:
-    """A source with its last answer. For one thread; any may read `counts`."""
+    """A source with its last response. For one thread; any thread may read `counts`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class AskedSource:
         tell: Callable[[str], None],
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
-        """`clock` is one that processes are started by: CLOCK_BOOTTIME, in seconds."""
+        """`clock` is that of process start times: CLOCK_BOOTTIME, in seconds."""
         self._asked, self._tell, self._clock = source, tell, clock
         self.counts = SourceCounts()
         self._known = KnownPods()
@@ -95,7 +95,7 @@ class AskedSource:
         self._not_before_s = 0.0
         self._failures = 0
         self.problem = ""
-        """Why the last request failed, as the end of a sentence; "" if it was answered."""
+        """Why the last request failed, as the end of a sentence; "" if it succeeded."""
 
     @property
     def source(self) -> str:
@@ -108,17 +108,17 @@ class AskedSource:
         return self._asked.name
 
     def of(self, process: GoProcess) -> PodNames | None:
-        """What the source knows of a process's pod; asks it if need be."""
+        """The pod of a process; asks the source if necessary."""
         if not self._asked.may_know(process):
             return None
-        found = self._known.of(process)
-        if self._is_due(process.started_ns / 1e9, is_known=found is not None):
+        names = self._known.of(process)
+        if self._is_due(process.started_ns / 1e9, is_known=names is not None):
             self.ask()
-            found = self._known.of(process)
-        return found
+            names = self._known.of(process)
+        return names
 
     def ask(self) -> None:
-        """Ask the source now, and tell if that is another problem than before."""
+        """Ask the source now, and report a new problem."""
         try:
             self._known = self._asked.ask()
         except PodSourceError as error:
@@ -130,7 +130,7 @@ class AskedSource:
         self.counts.answered += 1
         self.counts.pods = len(self._known.by_uid)
         if self.problem:
-            self._tell(f"{self.name} answers again.")
+            self._tell(f"{self.name} responds again.")
         self.problem = ""
 
     def close(self) -> None:
@@ -153,6 +153,6 @@ class AskedSource:
         if str(error) != self.problem:
             self.problem = str(error)
             self._tell(
-                f"{self.name} tells no pods: {error}. What it said before and the node's own files "
-                "count until it answers."
+                f"{self.name} gives no pods: {error}. Using earlier responses and the node's own "
+                "files until it responds."
             )

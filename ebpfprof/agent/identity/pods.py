@@ -1,8 +1,8 @@
-"""The pod of a process, by all that know it.
+"""The pod of a process, from all sources.
 
-Names are the same everywhere. Of labels and annotations the API server has those of now, the
-container runtime those with which the pod began, and the node's files only some. So all of them are
-taken from the first of these that knows the pod.
+Names are the same in all of them. Labels and annotations differ: the API server has the current
+ones, the container runtime those with which the pod started, and the node's files only a few. So
+they come from the first source that knows the pod.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
 
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where a pod finds its token and the authority of the API server's certificate."""
+"""The folder with a pod's token and the certificate authority of the API server."""
 HOST: Final = "KUBERNETES_SERVICE_HOST"
 _PORT: Final = "KUBERNETES_SERVICE_PORT"
 
 
 class Pods:
-    """The pods of this node, by the files below `root` and by sources, the most trusted first."""
+    """The pods of this node, from sources, the most trusted first, and the files below `root`."""
 
     def __init__(self, root: str = "/", sources: Sequence[AskedSource] = ()) -> None:
         self.sources = tuple(sources)
         self._files = NodeFiles(root)
 
     def of(self, process: GoProcess) -> PodNames:
-        """What is known of a process's pod; empty names without one."""
+        """The names of a process's pod; empty names without one."""
         files = self._files.of(process.container, process.pod)
-        said = (each.of(process) for each in self.sources)
-        found = [*(names for names in said if names is not None), files]
-        if len(found) == 1:
+        asked = (source.of(process) for source in self.sources)
+        known = [*(names for names in asked if names is not None), files]
+        if len(known) == 1:
             return files
-        first = found[0]
+        first = known[0]
         return PodNames(
-            namespace=next((each.namespace for each in found if each.namespace), ""),
-            pod=next((each.pod for each in found if each.pod), ""),
-            container=next((each.container for each in found if each.container), ""),
+            namespace=next((names.namespace for names in known if names.namespace), ""),
+            pod=next((names.pod for names in known if names.pod), ""),
+            container=next((names.container for names in known if names.container), ""),
             uid=first.uid,
             annotations=first.annotations,
             labels=first.labels,
@@ -56,12 +56,12 @@ class Pods:
 
     def close(self) -> None:
         """Close the connections of all sources."""
-        for each in self.sources:
-            each.close()
+        for source in self.sources:
+            source.close()
 
 
 def pods_of_node(settings: Settings, tell: Callable[[str], None]) -> Pods:
-    """The pods of this node, by all sources that the settings allow."""
+    """The pods of this node, from all sources in the settings."""
     wanted = settings.kubernetes
     sources: list[AskedSource] = []
     if wanted.api_server:
@@ -74,12 +74,12 @@ def pods_of_node(settings: Settings, tell: Callable[[str], None]) -> Pods:
 
 
 def socket_path(socket: str, root: str) -> str:
-    """Where the socket of the container runtime is in sight, below the root of the node."""
+    """The path of the container runtime's socket, below the root of the node."""
     return os.path.join(root, socket.lstrip("/"))
 
 
 def api_server_settings(settings: KubernetesSettings) -> SinkSettings:
-    """How to reach the API server, in the terms of our client of HTTP."""
+    """How to reach the API server, as settings for HttpClient."""
     token, authority = settings.api_token_file, settings.api_ca_file
     url = settings.api_server
     if url == IN_CLUSTER:

@@ -1,4 +1,4 @@
-"""Whether the settings of [kubernetes] can be used: the files that they name, and h2."""
+"""Checks the settings of [kubernetes]: the files that they name, and h2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_OF_SOCKET: Final = 107  # unix(7), sun_path
 
 
 def require_usable(settings: KubernetesSettings, host_root: str) -> None:
-    """Look at the settings and at the files that they name. Raises SettingError."""
+    """Check the settings and the files that they name. Raises SettingError."""
     if settings.cri_socket and not has_h2():
         raise SettingError("cri_socket", f"cri_socket {NO_H2}.")
     if len(os.fsencode(socket_path(settings.cri_socket, host_root))) > _MOST_OF_SOCKET:
@@ -41,8 +41,8 @@ def _require_api_server(settings: KubernetesSettings) -> None:
     if is_in_cluster and not os.environ.get(HOST):
         raise SettingError(
             "api_server",
-            f'api_server = "{IN_CLUSTER}" is for a pod, and this is none ({HOST} is not set): '
-            "give the address of the API server.",
+            f'api_server = "{IN_CLUSTER}" works only inside a pod ({HOST} is not set): set the '
+            "address of the API server.",
         )
     server = api_server_settings(settings)
     if server.bearer_token_file:
@@ -56,7 +56,7 @@ def _require_api_server(settings: KubernetesSettings) -> None:
         return
     name = "api_ca_file" if settings.api_ca_file else "api_server"
     if not server.url.startswith("https:"):
-        raise SettingError(name, f"{name} is for an api_server with https.")
+        raise SettingError(name, f"{name} needs an api_server with https.")
     try:
         tls_context(server)
     except (ssl.SSLError, OSError) as error:

@@ -1,8 +1,8 @@
-"""Which service a process is: what is known of it, what rules make of that, and its opt-out.
+"""The service of a process: what is known of it, how rules change it, and its opt-out.
 
-The order of sources is that of OpenTelemetry's conventions: what the program's SDK publishes
-(OTEL_CTX), OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of its environment, Kubernetes, and then
-the name of its executable.
+The order of sources follows OpenTelemetry's conventions: what the program's SDK publishes
+(OTEL_CTX), OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of its environment, Kubernetes, and the
+name of its executable.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
 
 OPT_OUT: Final = "EBPFPROF"
-"""The variable of a process's environment, and the pod's annotation, that keep it unrecorded."""
+"""The environment variable that excludes a process; OPT_OUT_ANNOTATION is that of its pod."""
 OPTED_OUT: Final = "opted-out"
 OPT_OUT_ANNOTATION: Final = "ebpfprof/profile"
 _OFF: Final = frozenset(("0", "off", "false", "no", "disabled"))
 _SERVICE_ANNOTATION: Final = "resource.opentelemetry.io/service.name"
 _APP_LABELS: Final = ("app.kubernetes.io/instance", "app.kubernetes.io/name")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
-_MAX_LABELS: Final = 24  # Pyroscope takes 30 beside its own
+_MAX_LABELS: Final = 24  # Pyroscope takes 30 besides its own
 _FIELDS: Final = ("service", "namespace", "version", "node", "pod", "container")
 
 META_LABELS: Final = {
@@ -42,30 +42,30 @@ META_LABELS: Final = {
     "__meta_process_executable": "the path of its executable, in its own root",
     "__meta_process_command": "its command line",
     "__meta_process_user": "its user",
-    "__meta_go_version": "its version of Go",
+    "__meta_go_version": "its Go version",
     "__meta_go_module": "its main module",
-    "__meta_go_module_version": "that module's version; none for (devel)",
+    "__meta_go_module_version": "the version of that module; none for (devel)",
     "__meta_container_id": "the id of its container",
     "__meta_kubernetes_namespace": "the pod's namespace",
     "__meta_kubernetes_pod_name": "the pod's name",
     "__meta_kubernetes_pod_uid": "the pod's uid",
     "__meta_kubernetes_container_name": "the container's name in the pod",
-    "__meta_kubernetes_pod_annotation_NAME": "an annotation of the pod, if it is known",
-    "__meta_kubernetes_pod_label_NAME": "a label of the pod, if it is known",
-    "__meta_kubernetes_pod_controller_kind": "what made the pod, such as ReplicaSet (API server)",
-    "__meta_kubernetes_pod_controller_name": "the name of that (API server)",
-    "__meta_environment_NAME": "a variable that the setting `environment` names",
-    "__meta_otel_NAME": "a resource attribute, of OTEL_CTX or OTEL_RESOURCE_ATTRIBUTES",
+    "__meta_kubernetes_pod_annotation_NAME": "an annotation of the pod, if known",
+    "__meta_kubernetes_pod_label_NAME": "a label of the pod, if known",
+    "__meta_kubernetes_pod_controller_kind": "its controller's kind: ReplicaSet, ... (API server)",
+    "__meta_kubernetes_pod_controller_name": "its controller's name (API server)",
+    "__meta_environment_NAME": "a variable in the setting `environment`",
+    "__meta_otel_NAME": "a resource attribute, from OTEL_CTX or OTEL_RESOURCE_ATTRIBUTES",
     "__meta_node": "the name of the machine",
 }
-"""What rules see of a process. In NAME, other characters than letters and digits are "_"."""
+"""The labels that rules see. In NAME, characters other than letters and digits become "_"."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """What is known of a process: labels for rules, and of which a sink gets those without "__".
+    """What is known of a process: labels for rules. Sinks get those without "__".
 
-    `opt_out` says who does not want it recorded, "" if none.
+    `opt_out` is why it must not be recorded, "" if it may be.
     """
 
     labels: Mapping[str, str]
@@ -74,7 +74,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which service a process is. `why_not` says in words why it is not recorded; "" if it is."""
+    """The service of a process. `why_not` is why it is not recorded; "" if it is."""
 
     identity: ServiceIdentity
     why_not: str = ""
@@ -84,17 +84,17 @@ class Verdict:
 
 @dataclass(slots=True)
 class Identifier:
-    """Tells which services processes are, by the settings."""
+    """Finds the services of processes."""
 
     settings: Settings
     pods: Pods = field(default_factory=Pods)
 
     def verdict(self, process: GoProcess) -> Verdict:
-        """Look at a process, and apply the rules."""
+        """Inspect a process, and apply the rules."""
         return judged(self.known(process), self.settings, process)
 
     def known(self, process: GoProcess) -> ProcessFacts:
-        """Look at the environment, mappings and container of a process."""
+        """Inspect the environment, mappings and container of a process."""
         settings = self.settings
         variables = environment(process.pid)
         names = self.pods.of(process)
@@ -107,15 +107,15 @@ class Identifier:
             labels[f"__meta_environment_{name}"] = variables.get(name, "")
         labels |= _own_labels(process, names, attributes, settings)
         return ProcessFacts(
-            {name: each for name, each in labels.items() if each}, _opt_out(variables, names)
+            {name: value for name, value in labels.items() if value}, _opt_out(variables, names)
         )
 
 
 def judged(known: ProcessFacts, settings: Settings, process: GoProcess) -> Verdict:
-    """What the rules of the settings make of what is known of a process."""
+    """Apply the rules of the settings to what is known of a process."""
     labelled = applied(settings.rules, known.labels)
-    shown = {name: _clean(each) for name, each in labelled.labels.items()}
-    shown = {name: each for name, each in shown.items() if each and not name.startswith(HIDDEN)}
+    shown = {name: _clean(value) for name, value in labelled.labels.items()}
+    shown = {name: value for name, value in shown.items() if value and not name.startswith(HIDDEN)}
     more = sorted(shown.keys() - set(_FIELDS))[:_MAX_LABELS]
     identity = ServiceIdentity(
         service=shown.get("service") or _executable(process),
@@ -137,7 +137,7 @@ def _own_labels(
     process: GoProcess, names: PodNames, attributes: Mapping[str, str], settings: Settings
 ) -> dict[str, str]:
     """The labels of a process before the rules change them."""
-    app = [names.labels.get(each, "") for each in _APP_LABELS] if settings.kubernetes_labels else []
+    app = [names.labels.get(name, "") for name in _APP_LABELS] if settings.kubernetes_labels else []
     services = (
         attributes.get("service.name", ""),
         names.annotations.get(_SERVICE_ANNOTATION, ""),
@@ -147,7 +147,7 @@ def _own_labels(
         attributes.get("k8s.container.name", ""),
     )
     return {
-        "service": next((each for each in services if each.strip()), _executable(process)),
+        "service": next((name for name in services if name.strip()), _executable(process)),
         "namespace": attributes.get("service.namespace", "")
         or names.namespace
         or attributes.get("k8s.namespace.name", ""),
@@ -163,7 +163,7 @@ def _own_labels(
 def _meta_labels(
     process: GoProcess, names: PodNames, attributes: Mapping[str, str], node: str
 ) -> dict[str, str]:
-    found = {
+    labels = {
         "__meta_process_name": process.name,
         "__meta_process_executable": process.executable,
         "__meta_process_command": process.command,
@@ -186,8 +186,8 @@ def _meta_labels(
         ("otel", attributes),
     ):
         for name, value in texts.items():
-            found[f"__meta_{kind}_{_NOT_IN_NAMES.sub('_', name)}"] = value
-    return found
+            labels[f"__meta_{kind}_{_NOT_IN_NAMES.sub('_', name)}"] = value
+    return labels
 
 
 def _opt_out(variables: Mapping[str, str], names: PodNames) -> str:

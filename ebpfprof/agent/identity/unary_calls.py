@@ -1,7 +1,7 @@
-"""Calls of gRPC with one question and one answer each, over a unix socket. Needs h2, an extra.
+"""Unary gRPC calls over a unix socket. Needs h2, an optional dependency.
 
-Whatever listens there may be another program, hang, or never end: there is one deadline for all
-calls of a connection, and a bound on each answer. h2 is imported when it is needed.
+The program at the socket may be any program, may hang, or may send without end. So all calls of a
+connection share one deadline, and each response has a size limit. h2 is imported on demand.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _FRAME: Final = struct.Struct(">3sBBI")
 """Before a frame of HTTP/2: its length, type, flags and stream (RFC 9113, 4.1)."""
 _SETTINGS: Final = 4
 """The type of the first frame (3.4)."""
-_NO_HTTP2: Final = "what listens there speaks no HTTP/2"
+_NO_HTTP2: Final = "it does not speak HTTP/2"
 _PIECE: Final = 64 << 10
 _MAX_SHOWN: Final = 200
 UNIMPLEMENTED: Final = "12"
-"""The status of a server that does not have the method."""
+"""The status of a server without the method."""
 _NAMES: Final = {"4": "DEADLINE_EXCEEDED", "7": "PERMISSION_DENIED", UNIMPLEMENTED: "UNIMPLEMENTED"}
 
 
 class CallError(Exception):
-    """There is no answer: the end of a sentence, and the `status` of gRPC, if there is one."""
+    """A call failed: the end of a sentence, and the `status` of gRPC, if there is one."""
 
     def __init__(self, sentence: str, status: str = "") -> None:
         super().__init__(sentence)
@@ -50,9 +50,9 @@ def has_h2() -> bool:
 
 
 class UnaryCalls:
-    """The client's side of a connection, without its socket: one call after the other.
+    """The client's side of a connection, without its socket. Calls follow each other.
 
-    Methods that take what the server sent raise CallError.
+    Methods that take bytes of the server raise CallError.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -85,65 +85,65 @@ class UnaryCalls:
         self._connection.send_data(self._stream, framed, end_stream=True)
 
     def to_send(self) -> bytes:
-        """What is to be sent to the server now; it may be empty."""
+        """The bytes to send to the server now; may be empty."""
         return bytes(self._connection.data_to_send())
 
     def take(self, data: bytes) -> bytes | None:
-        """Take bytes of the server; the answer's message once it is there as a whole."""
+        """Take bytes of the server; returns the response once it is complete."""
         from h2.exceptions import H2Error
 
         self._require_http2(data)
         try:
             events = self._connection.receive_data(data)
-            ended = [self._note(each) for each in events]
+            ended = [self._note(event) for event in events]
         except H2Error as error:
             raise CallError(f"{_NO_HTTP2}: {_shown(error)}") from None
         return self._answer() if any(ended) else None
 
     def _require_http2(self, data: bytes) -> None:
-        """Look at what comes first: h2 would take other protocols for very long frames."""
+        """Check the first frame: h2 would take another protocol for a very long frame."""
         self._first += data[: _FRAME.size - len(self._first)]
         if len(self._first) == _FRAME.size and self._first[3] != _SETTINGS:
             raise CallError(f"{_NO_HTTP2}: it begins with {_shown(self._first)}")
 
     def _note(self, event: Any) -> bool:  # noqa: ANN401 - h2's events, which are not typed
-        """Note what an event tells of our call; whether the call ended."""
+        """Process an event; returns whether the call ended."""
         from h2 import events
 
         if isinstance(event, events.ConnectionTerminated):
-            raise CallError("it ended the connection")
+            raise CallError("it closed the HTTP/2 connection")
         if getattr(event, "stream_id", None) != self._stream:
             return False
         if isinstance(event, events.DataReceived):
             self._data += event.data
             if len(self._data) > self._most_bytes + _PREFIX.size:
-                raise CallError(f"its answer is longer than {self._most_bytes >> 20} MiB")
+                raise CallError(f"the response is longer than {self._most_bytes >> 20} MiB")
             self._connection.acknowledge_received_data(event.flow_controlled_length, self._stream)
         elif isinstance(event, events.ResponseReceived | events.TrailersReceived):
             self._headers.update(event.headers)
         elif isinstance(event, events.StreamReset):
-            raise CallError("it broke off the call")
+            raise CallError("it aborted the call")
         return isinstance(event, events.StreamEnded)
 
     def _answer(self) -> bytes:
         if self._headers.get(b":status") != b"200":
-            raise CallError("what listens there speaks HTTP/2, but not gRPC")
+            raise CallError("it speaks HTTP/2, but not gRPC")
         status = self._headers.get(b"grpc-status", b"").decode("ascii", "replace")
         if status != "0":
             text = unquote_to_bytes(self._headers.get(b"grpc-message", b""))
             name = _NAMES.get(status, status or "no status")
             said = _shown(text.decode(errors="replace"))
-            raise CallError(f"it refuses the call ({_shown(name)}): {said}", status)
+            raise CallError(f"it refused the call ({_shown(name)}): {said}", status)
         if len(self._data) < _PREFIX.size:
-            raise CallError("its answer has no message")
+            raise CallError("the response has no message")
         is_compressed, size = _PREFIX.unpack_from(self._data)
         if is_compressed or size != len(self._data) - _PREFIX.size:
-            raise CallError("its answer is not one whole message")
+            raise CallError("the response is not one complete message")
         return bytes(self._data[_PREFIX.size :])
 
 
 class CallSocket:
-    """A connection to a unix socket for some calls, all of them within a time. A context manager.
+    """A connection to a unix socket for calls with a common deadline. A context manager.
 
     All methods raise CallError.
     """
@@ -169,7 +169,7 @@ class CallSocket:
             raise self._problem(error) from None
 
     def call(self, method: str, message: bytes) -> bytes:
-        """The answer's message."""
+        """The message of the response."""
         self._calls.begin(method, message)
         try:
             while True:
@@ -192,7 +192,7 @@ class CallSocket:
         self._socket.close()
 
     def _wait_at_most(self) -> None:
-        """Let the next operation take what is left of the time."""
+        """Set the timeout of the next operation to the remaining time."""
         left_s = self._until_s - self._clock()
         if left_s <= 0:
             raise TimeoutError
@@ -200,13 +200,13 @@ class CallSocket:
 
     def _problem(self, error: OSError) -> CallError:
         if isinstance(error, TimeoutError):
-            return CallError(f"it does not answer within {self._timeout_s:g} s")
+            return CallError(f"it did not respond within {self._timeout_s:g} s")
         return CallError(
             error.strerror or os.strerror(error.errno or 0) if error.errno else _shown(error)
         )
 
 
 def _shown(said: object) -> str:
-    """What another program said, for a log: short and harmless."""
+    """The text of another program, for a log: short and printable."""
     text = printable(" ".join(str(said).split()))
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."

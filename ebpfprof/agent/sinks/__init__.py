@@ -1,1 +1,1 @@
-"""What takes the windows: a queue for each sink, and a thread that empties it."""
+"""Sinks: where profiles go. Each has a queue, and a thread that empties it."""

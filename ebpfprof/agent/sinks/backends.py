@@ -1,4 +1,4 @@
-"""The backends that there are, by the type of a sink."""
+"""The backends, by type of sink."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ _BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
 
 
 def remote_delivery(settings: SinkSettings) -> RemoteDelivery:
-    """What delivers to the backend of these settings."""
+    """The delivery to the backend of these settings."""
     backend = _BACKENDS[settings.type]()
     return RemoteDelivery(HttpClient(settings, backend.path), backend)

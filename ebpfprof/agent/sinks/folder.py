@@ -1,4 +1,4 @@
-"""A sink that writes pprof files into a folder, and what they are into an index beside them."""
+"""A sink that writes pprof files into a folder, with an index of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ INDEX: Final = "index.jsonl"
 
 
 class FolderDelivery:
-    """Writes SERVICE-PID-MILLISECONDS.KIND.pb.gz files, and a line of JSON for each window."""
+    """Writes SERVICE-PID-MILLISECONDS.KIND.pb.gz files, and a line of JSON per window."""
 
     def __init__(self, folder: str) -> None:
-        """The folder is made if it is not there."""
+        """The folder is created if it does not exist."""
         self._folder = Path(folder)
 
     def deliver(self, item: Item) -> None:
-        """Write the files of a window whole or not at all, and then its line. Raises OSError."""
+        """Write each file of a window completely or not at all, then its line. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         profiles = item.profiles if isinstance(item, ServiceWindow) else {}
         line = asdict(replace(item, profiles={}) if isinstance(item, ServiceWindow) else item)
@@ -39,13 +39,13 @@ class FolderDelivery:
         self._append(json.dumps(line, default=dict) + "\n")
 
     def beat(self) -> None:
-        """There is nothing to do."""
+        """Nothing to do."""
 
     def go_on(self, before: Delivery) -> None:
-        """There is nothing to do: each item is written whole."""
+        """Nothing to do: each item is written completely."""
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Nothing to release."""
 
     def _write(self, path: Path, data: bytes) -> None:
         part = path.with_suffix(".part")
@@ -54,7 +54,7 @@ class FolderDelivery:
         os.replace(part, path)
 
     def _append(self, line: str) -> None:
-        """Append a line to the index, whole or not at all."""
+        """Append a line to the index, completely or not at all."""
         with open(_opened(self._folder / INDEX, os.O_APPEND), "ab", buffering=0) as index:
             size = os.fstat(index.fileno()).st_size
             rest = line.encode()
@@ -67,6 +67,6 @@ class FolderDelivery:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """A file that only we may read, to write to; no link is followed."""
+    """A file to write to that only its owner may read; no link is followed."""
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, 0o600)

@@ -1,6 +1,7 @@
-"""Requests to one server: a connection that is kept, TLS, authentication, bounds on its answers.
+"""Requests to one server: a persistent connection, TLS, authentication, limits for responses.
 
-Files with secrets and certificates are read again when they change: tokens of a cluster rotate.
+Files with secrets and certificates are read again when they change, since tokens of a cluster
+rotate.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ebpfprof.agent.settings import SinkSettings
 
 MAX_ANSWER: Final = 256 << 10
-"""Bytes of an answer that are read; backends answer a few hundred."""
+"""How many bytes of a response are read; backends send a few hundred."""
 _MAX_SHOWN: Final = 300
 _MAX_AFTER_S: Final = 3600.0
 _PIECE: Final = 16 << 10
@@ -43,9 +44,9 @@ _USER_AGENT: Final = f"ebpfprof/{ebpfprof.__version__}"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a backend said. `text` is the beginning of its body, for people, without secrets.
+    """The response of a backend. `text` is the beginning of its body, printable, without secrets.
 
-    `after_s` is how long it wants us to wait, 0 if it does not say.
+    `after_s` is the pause that it asks for, 0 without one.
     """
 
     status: int
@@ -61,23 +62,23 @@ class HttpClient:
 
     settings: SinkSettings
     path: str
-    """The path of the backend's interface, which follows the address of the settings."""
+    """The path of the backend's API, appended to the address of the settings."""
     _pool: urllib3.PoolManager | None = None
     _stamps: tuple[object, ...] = ()
     _secrets: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        """Where it sends them."""
+        """The full address."""
         base = self.settings.url.rstrip("/")
         return base if base.endswith(self.path) else base + self.path
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Post a body. Raises RetryLater if no answer comes, or a file can't be read."""
+        """Post a body. Raises RetryLater without a response, or if a file can't be read."""
         return self._request("POST", self.url, body, headers, MAX_ANSWER)
 
     def get(self, query: str, headers: Mapping[str, str], most_bytes: int) -> Answer:
-        """Get what is there; of the body at most so many bytes. Raises RetryLater, as post()."""
+        """Get at most `most_bytes` of the body. Raises RetryLater, as post() does."""
         return self._request("GET", f"{self.url}?{query}", None, headers, most_bytes)
 
     def _request(
@@ -101,15 +102,15 @@ class HttpClient:
                 preload_content=False,
             )
             with response:
-                found = self._read(response, until_s, most_bytes)
+                content = self._read(response, until_s, most_bytes)
                 if response.length_remaining:
-                    response.close()  # the rest of it is not ours to wait for
+                    response.close()  # without waiting for the rest
                 else:
                     response.release_conn()
             after_s = _after_s(response.headers.get("Retry-After", ""))
             location = self._shown(response.headers.get("Location", ""))
-            text = self._shown(found[: 4 * _MAX_SHOWN].decode(errors="replace"))
-            return Answer(response.status, found, text, after_s, location)
+            text = self._shown(content[: 4 * _MAX_SHOWN].decode(errors="replace"))
+            return Answer(response.status, content, text, after_s, location)
         except (HTTPError, OSError, ValueError) as error:
             raise RetryLater(self._shown(self._problem(error))) from None
 
@@ -154,7 +155,7 @@ class HttpClient:
     def _pooled(self) -> urllib3.PoolManager:
         settings = self.settings
         files = (settings.ca_file, settings.certificate_file, settings.key_file)
-        stamps = tuple(_stamp(each) for each in files if each)
+        stamps = tuple(_stamp(path) for path in files if path)
         if self._pool is None or stamps != self._stamps:
             self.close()
             self._stamps = stamps
@@ -166,23 +167,23 @@ class HttpClient:
         return self._pool
 
     def _problem(self, error: Exception) -> str:
-        """Why there is no answer: a sentence that goes on after "could not deliver: "."""
+        """Why there is no response: a sentence that continues "could not deliver: "."""
         seconds = f"{self.settings.timeout:g} s"
         if isinstance(error, NameResolutionError):
-            return "the name of its host can't be resolved"
-        if isinstance(error, NewConnectionError):  # which is a ConnectTimeoutError, too
+            return "the host name can't be resolved"
+        if isinstance(error, NewConnectionError):  # also a ConnectTimeoutError
             cause = error.__cause__ or error
-            return f"no connection: {getattr(cause, 'strerror', None) or cause}"
+            return f"cannot connect: {getattr(cause, 'strerror', None) or cause}"
         if isinstance(error, ConnectTimeoutError):
-            return f"it takes no connection within {seconds}"
+            return f"cannot connect within {seconds}"
         if isinstance(error, ReadTimeoutError | TimeoutError):
-            return f"it does not answer within {seconds}"
+            return f"it did not respond within {seconds}"
         if isinstance(error, SSLError | ssl.SSLError):
-            return f"no TLS with it: {error}"
+            return f"TLS failed: {error}"
         return f"the connection broke: {error}"
 
     def _shown(self, text: str) -> str:
-        """A text of the other side, for a log: short, harmless, and without our secrets."""
+        """A text of the server, for a log: short, printable, and without our secrets."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         shown = printable(" ".join(text.split()))
@@ -190,13 +191,13 @@ class HttpClient:
 
 
 def _stamp(path: str) -> object:
-    """What changes when a file does."""
+    """Changes if the file changes."""
     status = os.stat(path)
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _after_s(text: str) -> float:
-    """The seconds of a header Retry-After, which is a number or a date; 0 for anything else."""
+    """The seconds of a header Retry-After, a number or a date; 0 for anything else."""
     try:
         if text.strip().isdigit():
             seconds = float(text)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RingDelivery:
-    """Writes into the ring. It is bounded by itself, so what can't be written is dropped."""
+    """Writes into the ring, which limits itself. Windows that it can't take are dropped."""
 
     def __init__(self, settings: RingSettings) -> None:
         """Open the ring. Raises RingError, PermissionDenied."""
@@ -41,16 +41,16 @@ class RingDelivery:
             )
 
     def beat(self) -> None:
-        """Note that the agent runs, and remove what is too old."""
+        """Record that the agent is running, and remove old files."""
         self._ring.beat()
 
     def state(self) -> RingState:
-        """What the ring holds, for metrics."""
+        """The state of the ring, for metrics."""
         return self._ring.state()
 
     def go_on(self, before: Delivery) -> None:
-        """There is nothing to do: each item is written whole."""
+        """Nothing to do: each item is written completely."""
 
     def close(self) -> None:
-        """Note until when the agent ran."""
+        """Record when the agent ended."""
         self._ring.close()

@@ -39,82 +39,83 @@ class Sinks:
         self._ring_path: Path | None = None
         self._catch_up = 1.0
         self._lock = threading.Lock()
-        self._held: deque[Item] | None = None  # for sinks that are just being opened
+        self._held: deque[Item] | None = None  # for sinks that are being opened
 
     @property
     def all(self) -> list[QueuedSink]:
-        """Those that are open."""
+        """The open sinks."""
         return list(self._open.values())
 
     def ring_state(self) -> RingState | None:
-        """What the local ring holds; None without one."""
+        """The state of the local ring; None without one."""
         return self._ring.state() if self._ring else None
 
     def use(self, settings: Settings) -> None:
-        """Open what is new and close what is gone; what did not change goes on. May block.
+        """Open new sinks and close removed ones; unchanged ones continue. May block.
 
-        Raises what opening a sink raises; then the sinks are those that were open before.
+        Raises what opening a sink raises; then the previous sinks are open.
         """
         wanted: list[_Of] = [settings.ring] if settings.ring.enabled else []
         wanted += settings.sinks
         before = list(self._open)
-        kept = {each: self._open[each] for each in wanted if each in self._open}
+        kept = {one: self._open[one] for one in wanted if one in self._open}
         if list(kept) == before == wanted:
             return
         ring_path = Path(settings.ring.path) if settings.ring.enabled else None
         self._catch_up = _catch_up_share(settings)
-        gone = {each: sink for each, sink in self._open.items() if each not in kept}
+        gone = {one: sink for one, sink in self._open.items() if one not in kept}
         with self._lock:
             self._open, self._held = kept, deque(maxlen=_MOST_HELD)
         left = _handed_over(gone, wanted)
-        _close([sink for each, sink in gone.items() if each not in left])  # first: two can't hold
-        try:  # the same ring
-            opened = self._opened([each for each in wanted if each not in kept])
-        except BaseException:  # whatever it is: the sinks are again those of before
-            self._add(before, self._opened([each for each in before if each not in kept]), left)
+        # First: two sinks can't have the same ring open.
+        _close([sink for one, sink in gone.items() if one not in left])
+        try:
+            opened = self._opened([one for one in wanted if one not in kept])
+        except BaseException:  # also Ctrl-C: open the previous sinks again
+            self._add(before, self._opened([one for one in before if one not in kept]), left)
             raise
         self._ring_path = ring_path
         self._ring = self._ring if ring_path else None
         self._add(wanted, opened, left)
 
     def give(self, item: Item) -> None:
-        """Give an item to each sink."""
-        with self._lock:  # until all have it: a sink that is replaced meanwhile would lose it
+        """Pass an item to each sink."""
+        with self._lock:  # until all have it: a sink that is replaced now would lose it
             if self._held is not None:
                 self._held.append(item)
             for sink in self.all:
                 sink.take(item)
 
     def close(self) -> None:
-        """Let all sinks deliver what waits for some seconds, and close them."""
+        """Close all sinks; they have a few seconds to deliver their queues."""
         closing, self._open = self.all, {}
         _close(closing)
         self._ring = None
 
     def _add(self, order: Sequence[_Of], opened: dict[_Of, QueuedSink], left: _Left) -> None:
-        """Add sinks that were opened, with what waited for those before them and came meanwhile."""
+        """Add opened sinks, with the queues of their predecessors and the items held meanwhile."""
         for before, handed in left.items():
-            for each, sink in opened.items():
-                if _is_successor(each, before):
+            for settings, sink in opened.items():
+                if _is_successor(settings, before):
                     sink.take_over(handed)
         with self._lock:
-            there = self._open | opened
-            self._open = {each: there[each] for each in order}
+            sinks = self._open | opened
+            self._open = {settings: sinks[settings] for settings in order}
             held, self._held = self._held or (), None
         for sink in opened.values():
             for item in held:
                 sink.take(item)
 
     def _opened(self, wanted: Sequence[_Of]) -> dict[_Of, QueuedSink]:
-        """Open sinks: all of them or, if it raises, none."""
-        found: dict[_Of, QueuedSink] = {}
+        """Open sinks: all, or none if it raises."""
+        sinks: dict[_Of, QueuedSink] = {}
         try:
-            for each in wanted:
-                found[each] = self._opened_one(each)
-        except BaseException:  # Ctrl-C, too: no sink may stay open that nobody knows
-            _close(list(found.values()))
+            for settings in wanted:
+                sinks[settings] = self._opened_one(settings)
+        except BaseException:  # also Ctrl-C: a sink that nobody knows must not stay open
+            _close(list(sinks.values()))
             raise
-        return found
+        return sinks
 
     def _opened_one(self, settings: _Of) -> QueuedSink:
         if isinstance(settings, RingSettings):
@@ -123,7 +124,7 @@ class Sinks:
         bounds = QueueBounds(settings.queue_bytes, settings.queue_age)
         if settings.type == "folder":
             return QueuedSink(settings.name, FolderDelivery(settings.path), bounds, tell=self._tell)
-        # Importing urllib3 takes some 50 ms: only an agent that needs it pays for it.
+        # Importing urllib3 takes about 50 ms, so only agents that need it import it.
         from ebpfprof.agent.sinks.backends import remote_delivery
 
         return QueuedSink(
@@ -138,7 +139,7 @@ class Sinks:
 
 
 def _is_successor(settings: _Of, before: _Of) -> bool:
-    """Whether a sink takes the place of another: the same backend with other settings."""
+    """Whether a sink replaces another: the same backend with other settings."""
     if isinstance(settings, RingSettings) or isinstance(before, RingSettings):
         return False
     is_same = (settings.name, settings.type) == (before.name, before.type)
@@ -146,21 +147,20 @@ def _is_successor(settings: _Of, before: _Of) -> bool:
 
 
 def _catch_up_share(settings: Settings) -> float:
-    """What a sink may take of a processor to catch up after its backend was down.
+    """The share of a processor that a sink may use to catch up after its backend was down.
 
-    All of them a quarter of the node's budget: more would be a debt, and nothing would be recorded
-    until that is repaid.
+    All sinks together get a quarter of the node's budget: with more, recording would have to pause.
     """
-    backends = max(1, sum(each.type in REMOTE for each in settings.sinks))
+    backends = max(1, sum(sink.type in REMOTE for sink in settings.sinks))
     return settings.max_node_overhead / 100 * (os.cpu_count() or 1) / 4 / backends
 
 
 def _handed_over(gone: Mapping[_Of, QueuedSink], wanted: Sequence[_Of]) -> _Left:
-    """What waits for sinks whose place others take: a corrected address must not cost windows."""
+    """The queues of sinks that others replace: correcting an address must not lose windows."""
     leaving = {
-        each: sink
-        for each, sink in gone.items()
-        if any(_is_successor(other, each) for other in wanted)
+        settings: sink
+        for settings, sink in gone.items()
+        if any(_is_successor(other, settings) for other in wanted)
     }
     if not leaving:
         return {}

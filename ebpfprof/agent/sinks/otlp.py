@@ -1,4 +1,4 @@
-"""OTLP profiles over HTTP, to a Collector of OpenTelemetry or to what takes the same."""
+"""OTLP profiles over HTTP, to an OpenTelemetry Collector or another OTLP receiver."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _HEADERS: Final = {"Content-Type": "application/x-protobuf", "Content-Encoding":
 
 
 class OtlpBackend:
-    """The interface of OTLP, as of opentelemetry-proto 1.11 (v1development).
+    """OTLP, as of opentelemetry-proto 1.11 (v1development).
 
-    The scope has the name of the kind: OTLP has no other place that tells a block profile from a
-    mutex profile, and Parca takes it as the name.
+    The scope has the name of the kind. OTLP has no other field that distinguishes a block profile
+    from a mutex profile, and Parca uses the scope as the name.
     """
 
     path = "/v1development/profiles"
     most_samples = 1 << 20
-    most_bytes = 16 << 20  # the Collector takes 20 MiB unless it is told otherwise
+    most_bytes = 16 << 20  # the Collector takes 20 MiB by default
     retries_500 = False  # the specification forbids it
 
     def request(self, part: WindowPart) -> PushRequest:
@@ -48,18 +48,18 @@ class OtlpBackend:
         return otlp.encode(part.profile, source)
 
     def judge(self, answer: Answer) -> None:
-        """Refused for a partial success: what was rejected must not be sent again."""
+        """Refused for a partial success: rejected profiles must not be sent again."""
         try:
             message = message_class("ExportProfilesServiceResponse").FromString(answer.body)
         except DecodeError:
-            raise Refused(f"its answer is not one of OTLP: {answer.text}", "bad_answer") from None
+            raise Refused(f"the response is not OTLP: {answer.text}", "bad_answer") from None
         partial = message.partial_success
         if partial.rejected_profiles:
-            raise Refused(f"it rejects a part of it: {answer.text}", "partly_refused")
+            raise Refused(f"it rejected a part of the profile: {answer.text}", "partly_refused")
 
 
 def resource_attributes(window: ServiceWindow) -> dict[str, str]:
-    """The attributes of the process, as the semantic conventions name them, and its labels."""
+    """The attributes of the process, by the semantic conventions, and its labels."""
     identity = window.identity
     known = {
         "service.name": identity.service,

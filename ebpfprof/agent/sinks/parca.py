@@ -1,4 +1,4 @@
-"""Parca's WriteRaw: pprof files with labels, by its JSON interface."""
+"""Parca's WriteRaw: pprof files with labels, by its JSON API."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 class ParcaBackend:
-    """The interface of Parca.
+    """Parca's API.
 
-    Some requests end a Parca server (v0.28): a profile that is empty or has no type of period, a
-    series without labels. What is sent has all of them.
+    Some requests crash a Parca server (v0.28): an empty profile, one without a period type, a
+    series without labels. request() refuses those.
     """
 
     path = "/api/profiles/writeraw"
@@ -31,13 +31,13 @@ class ParcaBackend:
     retries_500 = True
 
     def request(self, part: WindowPart) -> PushRequest:
-        """The request. Raises InvalidProfile for a profile that could end the server."""
+        """The request. Raises InvalidProfile for a profile that could crash the server."""
         profile, name = part.profile, series_name(part.kind)
         types = (*profile.sample_types, profile.period_type)
-        if not (profile.samples and types[:-1] and all(each.type and each.unit for each in types)):
-            raise InvalidProfile("It has no samples or types, which Parca does not bear.")
-        if not all(map(_NAME.fullmatch, (name, *(each.type for each in types)))):
-            raise InvalidProfile(f"Parca has no such name of a profile: {name}, {types}.")
+        if not (profile.samples and types[:-1] and all(one.type and one.unit for one in types)):
+            raise InvalidProfile("Parca rejects profiles without samples or sample types.")
+        if not all(map(_NAME.fullmatch, (name, *(one.type for one in types)))):
+            raise InvalidProfile(f"Parca rejects these names: {name}, {types}.")
         labels = {"__name__": name, **series_labels(part.window)}
         data = pprof.encode(profile)
         series = {
@@ -48,5 +48,5 @@ class ParcaBackend:
         return PushRequest(body, _HEADERS, len(gzip.decompress(data)))
 
     def judge(self, answer: Answer) -> None:
-        """Refused for what no Parca answers, but perhaps a proxy in front of it."""
+        """Refused for a response that is not Parca's, such as that of a proxy."""
         require_object(answer, "Parca")

@@ -21,19 +21,19 @@ _MAX_VALUE: Final = 2048
 
 
 class PyroscopeBackend:
-    """The interface of Pyroscope 1 and 2, with the limits that it has unless it is told otherwise.
+    """The API of Pyroscope 1 and 2, with its default limits.
 
-    A request has one series: of several, those that are right would be stored although the answer
-    is an error, and stored again when the request is repeated.
+    A request has one series. With several, an error response would not say which ones were stored,
+    and a repeated request would store them twice.
     """
 
     path = "/push.v1.PusherService/Push"
     most_samples = 16_000
-    most_bytes = 4 << 20  # of the profile, unpacked
+    most_bytes = 4 << 20  # of the uncompressed profile
     retries_500 = True
 
     def request(self, part: WindowPart) -> PushRequest:
-        """The request. Each set of labels of samples is a series there, so locks are no label."""
+        """The request, without lock addresses: each set of sample labels becomes a series."""
         data = pprof.encode(_without_addresses(part.profile))
         labels = {"__name__": series_name(part.kind), **series_labels(part.window)}
         series = {
@@ -49,17 +49,17 @@ class PyroscopeBackend:
         return PushRequest(body, _HEADERS, len(gzip.decompress(data)))
 
     def judge(self, answer: Answer) -> None:
-        """Refused for what no Pyroscope answers, but perhaps a proxy in front of it."""
+        """Refused for a response that is not Pyroscope's, such as that of a proxy."""
         require_object(answer, "Pyroscope")
 
 
 def _without_addresses(profile: Profile) -> Profile:
-    """The profile without the addresses of locks: each would be a series of its own."""
-    if not any(label.key == ADDRESS for each in profile.samples for label in each.labels):
+    """The profile without lock addresses, each of which would become a series."""
+    if not any(label.key == ADDRESS for sample in profile.samples for label in sample.labels):
         return profile
     samples = tuple(
-        replace(each, labels=tuple(label for label in each.labels if label.key != ADDRESS))
-        for each in profile.samples
+        replace(sample, labels=tuple(label for label in sample.labels if label.key != ADDRESS))
+        for sample in profile.samples
     )
     return replace(merged([replace(profile, samples=samples)]), comments=profile.comments)
 

@@ -1,9 +1,8 @@
-"""A sink with a queue that is bounded in bytes and age, and a thread that empties it.
+"""A sink with a queue that is limited in bytes and age, and a thread that empties it.
 
-What does not fit into memory waits in the local ring; without one, the oldest are dropped. An item
-that can't be delivered is tried again, later each time, with jitter, so that the agents of a fleet
-do not all come back at once; once it is too old it is dropped. Only the newest state of a problem
-is told.
+Items that do not fit into memory wait in the local ring; without a ring, the oldest are dropped. A
+failed delivery is repeated after pauses that grow, with jitter, so that the agents of a fleet do
+not all retry at once. Items that are too old are dropped. A problem is reported once.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _BEAT: Final = WaitingItem(ProcessEnd(0, 0, 0.0), 0, 0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What waits for a sink, for the one that takes its place.
+    """The queue of a sink, for its successor.
 
-    `begun` is the number of the item that failed, perhaps after a part of it was delivered: which
-    part, `delivery` knows. It is None if an attempt was still under way.
+    `begun` is the number of the item that failed, perhaps after a partial delivery: `delivery`
+    knows which part. `delivery` is None if an attempt was still running.
     """
 
     items: Sequence[WaitingItem]
@@ -42,7 +41,7 @@ class HandedOver:
 
 
 class QueuedSink:
-    """A Sink that hands items to a Delivery on a thread of its own."""
+    """A Sink that passes items to a Delivery on its own thread."""
 
     def __init__(
         self,
@@ -56,11 +55,11 @@ class QueuedSink:
         only_windows: bool = False,
         catch_up: float | None = None,
     ) -> None:
-        """`tell` gets sentences about problems; `clock` gives seconds.
+        """`tell` gets sentences about problems; `clock` returns seconds.
 
-        What does not fit into memory waits in the `backlog`; to read it back and to deliver it
-        takes no more than `catch_up`, a share of a processor; None: no bound. With `only_windows`,
-        other items are not taken.
+        Items that do not fit into memory wait in the `backlog`. Reading them back and delivering
+        them uses at most `catch_up`, a share of a processor; None: no limit. With `only_windows`,
+        other items are ignored.
         """
         self._name, self._delivery, self._tell, self._clock = name, delivery, tell, clock
         self._backlog, self._only_windows = backlog, only_windows
@@ -79,11 +78,11 @@ class QueuedSink:
 
     @property
     def name(self) -> str:
-        """What metrics and messages call it."""
+        """Its name in metrics and messages."""
         return self._name
 
     def take(self, item: Item) -> None:
-        """Put it into the queue; the oldest make room. Returns at once."""
+        """Add an item to the queue; if it is full, the oldest are removed. Returns at once."""
         if self._only_windows and not isinstance(item, ServiceWindow):
             return
         with self._changed:
@@ -91,7 +90,7 @@ class QueuedSink:
             self._changed.notify()
 
     def close(self, within_s: float) -> None:
-        """Deliver what waits within so many seconds; the rest is dropped and counted."""
+        """Deliver the queue for at most `within_s`; the rest is dropped and counted."""
         with self._changed:
             self._closes_at_s = self._clock() + within_s
             self._changed.notify()
@@ -100,9 +99,9 @@ class QueuedSink:
             self._queue.drop_all("closed")
 
     def hand_over(self, within_s: float) -> HandedOver:
-        """End, once the attempt that is under way has ended, or later; what waits is not dropped.
+        """End, without dropping the queue, and return it for a successor.
 
-        It is for the sink that takes its place.
+        Waits up to `within_s` for a running attempt.
         """
         with self._changed:
             self._closes_at_s = self._clock()
@@ -113,7 +112,7 @@ class QueuedSink:
             return HandedOver(*self._queue.take_all(), delivery)
 
     def take_over(self, left: HandedOver) -> None:
-        """Deliver what waited for another sink first. Call it before anything is taken."""
+        """Deliver the queue of a predecessor first. Call it before the first take()."""
         with self._changed:
             if left.delivery:
                 self._delivery.go_on(left.delivery)
@@ -121,7 +120,7 @@ class QueuedSink:
             self._changed.notify()
 
     def counters(self) -> SinkCounters:
-        """What happened to all that it took so far."""
+        """The fate of all items so far."""
         with self._changed:
             counts = self._counts
             dropped = dict(counts.dropped)
@@ -144,9 +143,9 @@ class QueuedSink:
                 self._backlog.close()
 
     def _next(self, until_s: float) -> WaitingItem | None:
-        """The oldest item, once it is time; None once the sink is closed and empty.
+        """The oldest item, when it is due; None once the sink is closed and empty.
 
-        _BEAT if nothing is due and a beat is.
+        _BEAT if only a beat is due.
         """
         with self._changed:
             while True:
@@ -167,7 +166,7 @@ class QueuedSink:
                     return _BEAT
 
     def _try(self, waiting: WaitingItem, waited_s: float) -> float:
-        """Deliver an item; returns for how long to wait before the next attempt."""
+        """Deliver an item; returns how long to wait before the next attempt."""
         after_s = 0.0
         problem = reason = ""
         begun_s = time.thread_time()
@@ -187,7 +186,7 @@ class QueuedSink:
             if after_s:
                 self._counts.retried += 1
                 self._queue.keep(waiting)
-            elif self._queue.remove(waiting):  # else it was pushed out meanwhile, and counted
+            elif self._queue.remove(waiting):  # else it was dropped meanwhile, and counted
                 if reason:
                     self._counts.dropped[reason] += is_window(waiting)
                 else:
@@ -198,7 +197,7 @@ class QueuedSink:
         return after_s
 
     def _whole(self, waiting: WaitingItem) -> Item:
-        """The item with its profiles. Raises Refused if the ring does not have them any more."""
+        """The item with its profiles. Raises Refused if the ring has removed them."""
         if not isinstance(waiting.item, InRing):
             return waiting.item
         if self._read_back is None or self._read_back[0] != waiting.number:
@@ -208,7 +207,7 @@ class QueuedSink:
 
     def _beat(self) -> None:
         self._beat_s = self._clock()
-        with suppress(Exception):  # what is wrong shows when something is delivered
+        with suppress(Exception):  # a delivery will report the problem
             self._delivery.beat()
 
     def _back_off(self, waited_s: float) -> float:

@@ -1,6 +1,6 @@
-"""Sends windows to a backend: a request for each profile, in parts where a backend has limits.
+"""Sends windows to a backend: one request per profile, or several because of a backend's limits.
 
-What was delivered of a window is not sent again: backends would count it twice.
+Delivered parts of a window are not sent again: backends would count them twice.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profile.service import ServiceWindow
 
 RETRIED: Final = frozenset({401, 403, 408, 429, 502, 503, 504})
-"""Answers after which the same request may succeed later. 401 and 403: an expired token may be
-replaced. Any other refuses the profile."""
+"""Statuses after which the same request may succeed later. 401 and 403: an expired token may be
+replaced. Any other status refuses the profile."""
 _SERVER_ERROR: Final = 500
 _MOST_ATTEMPTS: Final = 5
-"""How often a request is sent that a backend answers with 500, which may be due to its contents."""
+"""How often a request is sent if the status is 500, which the contents may have caused."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPart:
-    """A profile of a window, or a part of it, which counts from 0."""
+    """A profile of a window, or a part of it; `number` counts from 0."""
 
     window: ServiceWindow
     kind: str
@@ -38,7 +38,7 @@ class WindowPart:
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
-    """A body with its headers. `size` is what counts against the backend's limit, in bytes."""
+    """A body with its headers. `size` is the number of bytes that the backend limits."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -50,25 +50,25 @@ class Backend(Protocol):
 
     @property
     def path(self) -> str:
-        """The path of its interface."""
+        """The path of its API."""
 
     @property
     def most_samples(self) -> int:
-        """How many samples it takes in a request."""
+        """The maximum number of samples of a request."""
 
     @property
     def most_bytes(self) -> int:
-        """How large a request it takes."""
+        """The maximum size of a request."""
 
     @property
     def retries_500(self) -> bool:
-        """Whether a request that it answers with 500 is tried again, a few times."""
+        """Whether to repeat a request after the status 500, a few times."""
 
     def request(self, part: WindowPart) -> PushRequest:
-        """The request for a part. Raises InvalidProfile for what it must never get."""
+        """The request for a part. Raises InvalidProfile for a part that it must never get."""
 
     def judge(self, answer: Answer) -> None:
-        """Look at an answer with a status of 2xx. Raises Refused if it did not take all."""
+        """Check a response with a status of 2xx. Raises Refused if it did not accept everything."""
 
 
 class RemoteDelivery:
@@ -82,7 +82,7 @@ class RemoteDelivery:
         self._attempts = 0
 
     def deliver(self, item: Item) -> None:
-        """Send what was not sent yet of a window. Raises RetryLater; Refused, once all was sent."""
+        """Send the unsent parts of a window. Raises RetryLater; Refused after the last part."""
         if not isinstance(item, ServiceWindow):
             return
         if _key(item) != self._window:
@@ -102,10 +102,10 @@ class RemoteDelivery:
             raise refused
 
     def beat(self) -> None:
-        """There is nothing to do."""
+        """Nothing to do."""
 
     def go_on(self, before: Delivery) -> None:
-        """Send of the window that another one was sending only what that did not."""
+        """Continue the window of a predecessor with the parts that it has not sent."""
         if isinstance(before, RemoteDelivery):
             self._window, self._attempts = before._window, before._attempts
             self._left, self._refusals = before._left, before._refusals
@@ -122,7 +122,7 @@ class RemoteDelivery:
             try:
                 if profile := sent_profile(window, kind):
                     self._left.append(WindowPart(window, kind, profile))
-            except Exception as error:  # one bad profile must not hold up all others
+            except Exception as error:  # one bad profile must not block the others
                 self._refusals.append(_invalid(kind, error))
 
     def _send(self, part: WindowPart) -> tuple[WindowPart, ...]:
@@ -144,35 +144,35 @@ class RemoteDelivery:
         if 200 <= status < 300:
             self._backend.judge(answer)
             return
-        why = f"it answers {status}: {answer.text}".removesuffix(": ")
+        why = f"the status is {status}: {answer.text}".removesuffix(": ")
         is_again = status == _SERVER_ERROR and self._backend.retries_500
         self._attempts += is_again
         if status in RETRIED or (is_again and self._attempts < _MOST_ATTEMPTS):
             raise RetryLater(why, answer.after_s)
         if 300 <= status < 400:
-            place = f", and refers to {answer.location}" if answer.location else ""
-            raise Refused(f"it answers {status}{place}: write the new address into url", "moved")
+            place = f" and refers to {answer.location}" if answer.location else ""
+            raise Refused(f"the status is {status}{place}: set url to the new address", "moved")
         raise Refused(why, "server_error" if status >= 500 else "refused")
 
 
 def _invalid(kind: str, error: Exception) -> Refused:
-    """What becomes of a profile of which no request can be made."""
+    """The refusal of a profile that can't be turned into a request."""
     shown = "" if isinstance(error, InvalidProfile) else f"{type(error).__name__}: "
     return Refused(f"{kind}: {shown}{error}", "invalid")
 
 
 def require_object(answer: Answer, name: str) -> None:
-    """Raise Refused unless an answer is an object in JSON, as those of this backend are."""
+    """Raise Refused unless a response is a JSON object, as this backend sends."""
     try:
-        is_one = isinstance(json.loads(answer.body), dict)
+        is_object = isinstance(json.loads(answer.body), dict)
     except (ValueError, RecursionError):
-        is_one = False
-    if not is_one:
-        raise Refused(f"its answer is not one of {name}: {answer.text}", "bad_answer")
+        is_object = False
+    if not is_object:
+        raise Refused(f"the response is not from {name}: {answer.text}", "bad_answer")
 
 
 def _key(window: ServiceWindow) -> tuple[object, ...]:
-    """What tells windows apart, also one that was read from the ring again."""
+    """Identifies a window, also after it was read back from the ring."""
     return window.pid, window.process_start_ns, window.start_s, window.end_s
 
 

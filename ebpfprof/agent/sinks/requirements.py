@@ -1,4 +1,4 @@
-"""What the settings of a backend must be together, and whether their files can be used."""
+"""Checks the settings of a backend as a whole, and the files that they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRETS: Final = ("bearer_token_file", "password_file")
 
 
 class SettingError(Exception):
-    """A setting of a sink that can't be used: its name, and a sentence."""
+    """A setting that can't be used: its name, and a sentence."""
 
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -31,7 +31,7 @@ class SettingError(Exception):
 
 
 def require_usable(settings: SinkSettings) -> None:
-    """Look at the settings of a sink and at the files that they name. Raises SettingError."""
+    """Check the settings of a sink and the files that they name. Raises SettingError."""
     for name, needed in _NEEDED.items():
         if getattr(settings, name) and not getattr(settings, needed):
             raise SettingError(name, f"{name} needs a {needed}.")
@@ -40,7 +40,7 @@ def require_usable(settings: SinkSettings) -> None:
             "bearer_token_file", "bearer_token_file and username exclude each other: use one."
         )
     if ":" in settings.username:
-        raise SettingError("username", "username can't have a colon in it.")
+        raise SettingError("username", "username must not contain a colon.")
     for name in _SECRETS:
         if path := getattr(settings, name):
             try:
@@ -53,7 +53,7 @@ def require_usable(settings: SinkSettings) -> None:
 def _require_tls(settings: SinkSettings) -> None:
     used = [name for name in _OF_TLS if getattr(settings, name)]
     if used and not settings.url.startswith("https:"):
-        raise SettingError(used[0], f"{used[0]} is for an url with https.")
+        raise SettingError(used[0], f"{used[0]} needs a url with https.")
     for name in used:
         path = getattr(settings, name)
         try:

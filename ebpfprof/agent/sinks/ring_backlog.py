@@ -1,4 +1,4 @@
-"""Reads back from the local ring what a sink could not deliver in time."""
+"""Reads windows that a sink could not deliver in time back from the local ring."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ebpfprof.profile.service import ServiceWindow
 from ebpfprof.ring.reader import RingArchive
 
 _UNTIL_WRITTEN_S: Final = 120.0
-"""For how long after its end a window may still wait to be written."""
+"""How long after its end a window may still wait to be written."""
 
 
 class RingBacklog:
-    """The ring to one sink. For one thread, but for `is_there`."""
+    """The ring for one sink. For one thread, except `is_there`."""
 
     def __init__(self, path: Callable[[], Path | None]) -> None:
-        """`path` is where the ring is now, None without one."""
+        """`path` returns the current folder of the ring, None without one."""
         self._path = path
         self._archive: RingArchive | None = None
 
@@ -33,13 +33,13 @@ class RingBacklog:
         return self._path() is not None
 
     def window(self, waiting: InRing) -> ServiceWindow:
-        """The window with those of its profiles that are still there.
+        """The window with the profiles that the ring still has.
 
-        Raises Refused if none is, RetryLater if they may not be there yet.
+        Raises Refused if it has none, RetryLater if they may not be written yet.
         """
         profiles: dict[str, Profile] = {}
-        why = "the ring had no room for it any more"
-        for _ in range(2):  # the folder or its index may have been replaced: then open it again
+        why = "the ring has removed it"
+        for _ in range(2):  # the folder or its index may have been replaced
             try:
                 profiles = self._profiles(waiting)
             except (EbpfprofError, OSError) as error:
@@ -61,26 +61,27 @@ class RingBacklog:
         window = waiting.window
         archive = self._opened()
         begun_ns = round(window.start_s * 1e9)
-        found = archive.between(begun_ns, begun_ns + 1)
+        recorded = archive.between(begun_ns, begun_ns + 1)
         ours = {
             number
-            for number, each in found.processes.items()
-            if (each.process.pid, each.process.start_ns) == (window.pid, window.process_start_ns)
+            for number, process in recorded.processes.items()
+            if (process.process.pid, process.process.start_ns)
+            == (window.pid, window.process_start_ns)
         }
         profiles: dict[str, Profile] = {}
-        for file in found.files:
+        for file in recorded.files:
             is_of_it = file.process in ours and file.start_ns == begun_ns
             if is_of_it and file.kind in waiting.kinds:
-                with suppress(FileNotFoundError, InvalidProfile):  # it made room
+                with suppress(FileNotFoundError, InvalidProfile):  # it was removed
                     profiles[file.kind] = archive.load(file)
-        if archive.warning:  # it has an index of its own, which does not grow
+        if archive.warning:  # its index is a copy that does not grow
             self.close()
         return profiles
 
     def _opened(self) -> RingArchive:
         path = self._path()
         if path is None:
-            raise InvalidProfile("There is no ring any more.")
+            raise InvalidProfile("The ring is gone.")
         if self._archive is None or self._archive.path != path:
             self.close()
             self._archive = RingArchive(path)

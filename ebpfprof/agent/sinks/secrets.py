@@ -1,4 +1,4 @@
-"""Secrets in files: passwords and tokens are never in the configuration, an argument or a log."""
+"""Secrets in files: passwords and tokens are never in the configuration, arguments or logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_BYTES: Final = 16 << 10
 
 
 def read_secret(path: str) -> str:
-    """The secret in a file, without the white space around it, such as the end of its line.
+    """The secret in a file, without surrounding white space.
 
     Raises ValueError with the end of a sentence that begins with the file's name.
     """
@@ -26,7 +26,7 @@ def read_secret(path: str) -> str:
     try:
         secret = data.decode().strip()
     except UnicodeDecodeError:
-        raise ValueError("is no UTF-8") from None  # the error would hold the secret
+        raise ValueError("is not UTF-8") from None  # the error would hold the secret
     if not secret:
         raise ValueError("is empty")
     if not secret.isprintable():
@@ -35,5 +35,5 @@ def read_secret(path: str) -> str:
 
 
 def _opened(path: str, _: int) -> int:
-    """A descriptor of the file; a pipe without a writer does not hold us up."""
+    """A descriptor of the file; a pipe without a writer does not block."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

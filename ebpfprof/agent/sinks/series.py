@@ -1,4 +1,4 @@
-"""What a window is to a backend: labels of series, and profiles that can be added up."""
+"""A window as a backend sees it: labels of series, and profiles that can be summed up."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ebpfprof.profilers.registry import find_kind
 
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 _IDS: Final = uuid.UUID("c9a9b6ce-0c0c-4a3c-8ac5-0d1c5fd4fb0d")
-"""The namespace of the ids of what we send (RFC 9562, version 5)."""
+"""The namespace of the ids of profiles (RFC 9562, version 5)."""
 
 
 def series_name(kind: str) -> str:
-    """What the user interfaces of backends know a kind as."""
-    found = find_kind(kind)
-    return found.series if found and found.series else kind
+    """The name of a kind in the user interfaces of backends."""
+    known = find_kind(kind)
+    return known.series if known and known.series else kind
 
 
 def series_labels(window: ServiceWindow) -> dict[str, str]:
-    """The labels of a window's series, with names as Prometheus takes them. No label has a pid."""
+    """The labels of a window's series, with Prometheus names. No label has a pid."""
     identity = window.identity
     labels = {
         "service_name": identity.service,
@@ -40,7 +40,7 @@ def series_labels(window: ServiceWindow) -> dict[str, str]:
 
 
 def part_id(window: ServiceWindow, kind: str, part: int) -> str:
-    """The id of a part of a window's profile (a UUID): the same whenever that is sent."""
+    """The id of a part of a window's profile (a UUID): the same each time it is sent."""
     key = (window.identity.node, window.pid, window.process_start_ns, window.start_s, kind, part)
     return str(uuid.uuid5(_IDS, repr(key)))
 
@@ -48,9 +48,9 @@ def part_id(window: ServiceWindow, kind: str, part: int) -> str:
 def sent_profile(window: ServiceWindow, name: str) -> Profile | None:
     """The profile of this kind as a backend gets it; None if it gets none. Raises InvalidProfile.
 
-    It gets none without samples: there is no way to say "it did not wait". Of sums since the
-    program's start it gets none, since it adds up what it gets. What shows a moment has the time at
-    which that was, and no duration.
+    It gets no profile without samples: backends can't show "it did not wait". It gets no totals
+    since the program's start, because backends add up profiles. A profile of a moment has its time,
+    and no duration.
     """
     kind, profile = find_kind(name), window.profiles[name]
     if kind is None or kind.is_total or not profile.samples:

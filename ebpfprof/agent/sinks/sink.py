@@ -1,4 +1,4 @@
-"""What a sink is to the agent, and what a queue needs of the code that delivers.
+"""The protocols of sinks, and of the code that delivers for them.
 
 To add a kind of sink: a class with `deliver` (see Delivery), its settings in
 ebpfprof.agent.settings, and a line in ebpfprof.agent.sinks.opening.
@@ -18,46 +18,46 @@ Item = ServiceWindow | Unwatched | ProcessEnd
 
 
 class Sink(Protocol):
-    """Takes what was recorded; recording never waits for it."""
+    """Takes profiles; recording never waits for it."""
 
     @property
     def name(self) -> str:
-        """What metrics and messages call it."""
+        """Its name in metrics and messages."""
 
     def take(self, item: Item) -> None:
-        """Take a window, a time in which a process was not watched, or its end. Returns at once.
+        """Take a window, a time without recording, or the end of a process. Returns at once.
 
         Any thread may call it.
         """
 
     def close(self, within_s: float) -> None:
-        """Deliver what waits, but for no longer than so many seconds, and end."""
+        """Deliver the queue for at most `within_s`, and end."""
 
     def counters(self) -> SinkCounters:
-        """What happened to all that it took so far."""
+        """The fate of all items so far."""
 
 
 class Delivery(Protocol):
     """Delivers one item after the other, on the sink's own thread."""
 
     def deliver(self, item: Item) -> None:
-        """Deliver it. Raises RetryLater, Refused, or any other error, which counts as RetryLater.
+        """Deliver an item. Raises RetryLater, Refused, or another error, to retry it later.
 
-        An item that was delivered in part must not be delivered again: that is Refused.
+        A partly delivered item must not be delivered again: raise Refused.
         """
 
     def beat(self) -> None:
-        """Called every few seconds, whether or not there is something to deliver."""
+        """Called every few seconds, also without an item."""
 
     def go_on(self, before: Delivery) -> None:
-        """Go on with what another one delivered in part, to the same backend."""
+        """Continue the partial delivery of a predecessor, to the same backend."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release resources."""
 
 
 class RetryLater(Exception):  # noqa: N818 (reads better where it is raised)
-    """It can't be delivered now; `after_s`: not before so many seconds, if the other side says."""
+    """Delivery is not possible now; `after_s` is the pause that the other side asks for."""
 
     def __init__(self, why: str, after_s: float = 0.0) -> None:
         super().__init__(why)
@@ -65,7 +65,7 @@ class RetryLater(Exception):  # noqa: N818 (reads better where it is raised)
 
 
 class Refused(Exception):  # noqa: N818 (reads better where it is raised)
-    """It will never be delivered; `reason` is a word, for counters."""
+    """Delivery will never be possible; `reason` is a word, for counters."""
 
     def __init__(self, why: str, reason: str = "refused") -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ class Refused(Exception):  # noqa: N818 (reads better where it is raised)
 
 @dataclass(frozen=True, slots=True)
 class SinkCounters:
-    """Windows that were sent, attempts that failed, and windows that were dropped, by reason."""
+    """Sent windows, failed attempts, windows dropped by reason, and the queue."""
 
     sent: int = 0
     retried: int = 0
@@ -85,7 +85,7 @@ class SinkCounters:
 
 @dataclass(slots=True)
 class Counts:
-    """The same while it grows; any thread may count."""
+    """The counters while they grow; guarded by `lock`."""
 
     sent: int = 0
     retried: int = 0

@@ -1,4 +1,4 @@
-"""TLS with a backend: whom we trust, and how the backend knows us."""
+"""TLS with a backend: the trusted authorities, and the client certificate."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def tls_context(settings: SinkSettings) -> ssl.SSLContext:
-    """How the backend is known: by the system's authorities, or those of a file.
+    """A context with the system's authorities, or those of a file.
 
     Raises OSError (ssl.SSLError) for files that can't be used.
     """
     context = ssl.create_default_context(cafile=settings.ca_file or None)
     if settings.certificate_file:
         key = settings.key_file or None
-        # Without a function it would ask for the key's password at the terminal.
+        # Without a function it would ask for the password at the terminal.
         context.load_cert_chain(settings.certificate_file, key, password=lambda: "")
     return context

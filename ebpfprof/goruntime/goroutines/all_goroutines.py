@@ -1,10 +1,7 @@
 """All goroutines of a target at this moment, whatever they do, with their stacks.
 
-We read them from the target's memory while it runs, all at once: first the heads of all runtime.g,
-then a piece of each stack, then the heads again. A head that is the same before and after belongs
-to the stack; we look again at goroutines that moved. The order in which the runtime writes is in
-runtime/proc.go (gopark, park_m, execute), asm_amd64.s (mcall, gogo) and stack.go (copystack), Go
-1.19 to 1.27.
+We read them from the target's memory while it runs: the table of goroutines, then stacks, and again
+those of goroutines that moved meanwhile (stack_copies).
 """
 
 from __future__ import annotations
@@ -17,22 +14,23 @@ import numpy as np
 
 from ebpfprof.goruntime.goroutines.channels import channels_of
 from ebpfprof.goruntime.goroutines.fault_stacks import FaultStacks
+from ebpfprof.goruntime.goroutines.fields import g_record, waits_in
 from ebpfprof.goruntime.goroutines.labels import LabelReader
-from ebpfprof.goruntime.goroutines.reader import GoroutineReader, Unsteady
-from ebpfprof.goruntime.goroutines.stack_starts import (
-    GONE,
+from ebpfprof.goruntime.goroutines.stack_copies import StackPlaces
+from ebpfprof.goruntime.goroutines.stack_reader import StackReader
+from ebpfprof.goruntime.goroutines.stack_starts import StackStarts
+from ebpfprof.goruntime.goroutines.stack_walk import Walk
+from ebpfprof.goruntime.goroutines.states import (
     LEAKED,
     PARKED,
     RUNNABLE,
     SCAN,
     CountedWaits,
-    StackStarts,
     StateNames,
-    head_of,
+    are_there,
 )
-from ebpfprof.goruntime.goroutines.stack_walk import WINDOW_BYTES, Walk, walk_all
-from ebpfprof.process.memory import Memory, UnreadableMemory
-from ebpfprof.profile.wait_times import wait_numbers
+from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES, GoroutineTable, Heads
+from ebpfprof.process.memory import Memory
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
@@ -40,13 +38,16 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ebpfprof.goruntime.goroutines.stack_copies import Copies
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import Channel
     from ebpfprof.profile.model import Label
 
-_LOOKS: Final = 4
-_MAX_DEPTH: Final = 1 << 14
-_MAX_FAR_FRAMES: Final = 1 << 18  # of all stacks beyond their windows, which we read one by one
+    Rows = npt.NDArray[np.int64]
+
+_PAUSES_S: Final = (0, 0, 0, 0)  # before attempts
+_MOST_FRAMES: Final = 1 << 14  # of a stack
+_MOST_FRAMES_IN_MEMORY: Final = 1 << 18  # of all stacks beyond their copies, read one by one
 _BUBBLES: Final = ("bubble", "group")  # Go 1.25 on, and 1.24
 _NO_STACK: Final = Walk((), is_whole=False)
 
@@ -86,7 +87,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goroutine:
-    """A goroutine at the moment of the look.
+    """A goroutine at the moment of the scan.
 
     `state` is the word of Go's own tracebacks: "running", "chan receive". `is_parked` tells that it
     waits for another goroutine, the runtime or the network, and for no system call, and that
@@ -118,6 +119,8 @@ class Goroutine:
     channels: tuple[Channel, ...]
     is_leaked: bool
     words: Words
+    wait: int
+    """The number of what it does: see fields.wait_of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,8 @@ class AllGoroutines:
     """The goroutines at `read_ns` (CLOCK_MONOTONIC), by their ids, and what is missing.
 
     `moved` counts those that changed at each attempt to read their stacks: their `pcs` are ().
-    `beyond` counts goroutines beyond the limit of what we read. `ahead_ns` is by how much the
+    `beyond` counts goroutines beyond the limit of what we read. `waits` has what goroutines do by
+    slot of the table, as table.Heads. `ahead_ns` is by how much the
     target's clock is ahead of ours, in a time namespace; None if that can't be known.
     """
 
@@ -133,94 +137,76 @@ class AllGoroutines:
     read_ns: int
     moved: int
     beyond: int
+    waits: npt.NDArray[np.uint64]
     ahead_ns: int | None = 0
 
 
 class GoroutineScanner(Closing):
     """Reads all goroutines of a target, any number of times. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget, *, has_labels: bool = True, most: int | None = None) -> None:
+    def __init__(
+        self, go: GoTarget, *, has_labels: bool = True, most: int = MAX_GOROUTINES
+    ) -> None:
         """Open the target's memory. Read at most so many goroutines, the first of the list.
 
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
-        self._go, self._most = go, most
+        self._go = go
         self._memory = Memory(go.target)
-        self._list = GoroutineReader(go, self._memory, has_labels=False)
         layout = go.binary.layout
+        self._table = GoroutineTable(
+            self._memory, go.binary, go.load_bias, "sp", "hi", "created_pc", most=most
+        )
+        self._stacks = StackReader(
+            go, self._memory, most=_MOST_FRAMES, most_in_memory=_MOST_FRAMES_IN_MEMORY
+        )
         self._labels = LabelReader(self._memory, layout) if has_labels else None
-        self._head = head_of(layout)
-        self._names = frozenset(self._head.names or ())
-        self._starts = StackStarts(go)
+        self._record = g_record(layout)
+        self._names = frozenset(self._record.names or ())
+        self._starts = StackStarts(go.binary, go.load_bias)
         self._states = StateNames(layout)
         self._counted = CountedWaits(layout)
         self._ahead_ns = go.target.clock_ahead_ns()
-        self._frames_left = 0
         self._faults = FaultStacks(go, self._memory)
-        self._callback_pc = go.callback.return_pc + go.load_bias if go.callback else -1
 
     def scan(self) -> AllGoroutines:
         """Read all goroutines now. Raises TargetGone or UnreadableMemory."""
-        addresses, heads, beyond = self._heads()
+        heads = self._table.read()
         read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        self._frames_left = _MAX_FAR_FRAMES
-        self._faults.begin()
-        walks = self._walks(addresses, heads)
+        is_there = heads.is_there
+        addresses = heads.addresses[is_there]
+        records, walks = self._read(heads)
+        waits = np.zeros(len(heads.waits), np.uint64)
+        waits[is_there] = waits_in(records)
         moved = sum(walk is None for walk in walks)
-        channels = self._channels(addresses, heads)
+        channels = self._channels(addresses, records)
         goroutines = [
-            self._goroutine(address, head, walk or _NO_STACK, channels, read_ns, words)
-            for address, head, walk, words, is_there in zip(
+            self._goroutine(address, head, walk or _NO_STACK, channels, read_ns, words, wait)
+            for address, head, walk, words, wait, is_one in zip(
                 addresses.tolist(),
-                map(_Head, *self._columns(heads, *_Head._fields)),
+                map(_Head, *self._columns(records, *_Head._fields)),
                 walks,
-                self._words(heads),
-                _are_there(heads).tolist(),
+                self._words(records),
+                waits[is_there].tolist(),
+                are_there(records).tolist(),
                 strict=True,
             )
-            if is_there  # it may have ended since the first look
+            if is_one  # it may have ended since the table was read
         ]
-        goroutines.sort(key=lambda each: each.goid)
-        return AllGoroutines(goroutines, read_ns, moved, beyond, self._ahead_ns)
+        goroutines.sort(key=lambda goroutine: goroutine.goid)
+        return AllGoroutines(goroutines, read_ns, moved, heads.beyond, waits, self._ahead_ns)
 
-    def parked(self) -> dict[int, tuple[int, int]]:
-        """Which goroutines are parked now: by id, g.trackingSeq and where each will go on.
-
-        Without those of which g.trackingSeq does not count the waits. It takes a fifth of the time
-        of scan(). Raises TargetGone or UnreadableMemory.
-        """
-        heads = self._parked_heads()
-        waits = zip(heads["sequence"].tolist(), heads["pc"].tolist(), strict=True)
-        return dict(zip(heads["goid"].tolist(), waits, strict=True))
-
-    def born(self) -> dict[int, int]:
-        """All goroutines now: by id, the return address of the `go` statement that created each.
+    def read_table(self) -> Heads:
+        """The table of goroutines alone: it takes a fraction of the time of scan().
 
         Raises TargetGone or UnreadableMemory.
         """
-        _, heads, _ = self._heads()
-        goids, pcs = self._columns(heads, "goid", "created_pc")
-        return dict(zip(goids, pcs, strict=True))
+        return self._table.read()
 
-    def parked_waits(self) -> npt.NDArray[np.uint64]:
-        """The same as numbers of waits, sorted: see profile.wait_times. Raises as parked()."""
-        heads = self._parked_heads()
-        return wait_numbers(heads["goid"], heads["sequence"])
-
-    def _parked_heads(self) -> npt.NDArray[Any]:
-        _, heads, _ = self._heads()
-        parked: npt.NDArray[Any] = heads[self._counted.of(heads["status"], heads["reason"])]
-        return parked
-
-    def _heads(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any], int]:
-        """The address and the runtime.g of each goroutine, and how many we did not read."""
-        found, beyond = self._list.all_goroutines()
-        most = len(found) if self._most is None else self._most
-        beyond += max(0, len(found) - most)
-        addresses = np.array(found[:most], np.uint64)
-        heads = self._memory.read_records(addresses, self._head)
-        is_there = _are_there(heads)
-        return addresses[is_there], heads[is_there], beyond
+    @property
+    def counted(self) -> CountedWaits:
+        """Of which of the target's goroutines g.trackingSeq counts the waits."""
+        return self._counted
 
     @property
     def memory(self) -> Memory:
@@ -231,49 +217,51 @@ class GoroutineScanner(Closing):
         """Close the target's memory."""
         self._memory.close()
 
-    def _walks(
-        self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]
-    ) -> list[Walk | None]:
-        """The stack of each goroutine; None for one that moved at each attempt.
+    def _read(self, heads: Heads) -> tuple[npt.NDArray[Any], list[Walk | None]]:
+        """The runtime.g of the goroutines of a table, and their stacks.
 
-        Puts the heads that belong to the stacks into `heads`.
+        None for the stack of one that moved at each attempt.
         """
-        walks: list[Walk | None] = [None] * len(heads)
-        waiting = np.arange(len(heads))
-        for attempt in range(_LOOKS):
-            if attempt:
-                heads[waiting] = self._memory.read_records(addresses[waiting], self._head)
-            before = heads[waiting]
-            pcs, sps, bps = self._starts.of(before)
-            # Without a stack, any readable address will do.
-            places = np.where(sps != 0, sps, addresses[waiting])
-            windows = self._memory.read_records(places, np.dtype((np.void, WINDOW_BYTES)))
-            found = walk_all(before["hi"], pcs, sps, bps, windows)
-            for number, walk in enumerate(found):
-                if walk is None or self._callback_pc in walk.pcs:
-                    starts = (int(each[number]) for each in (before["hi"], pcs, sps, bps))
-                    walk = found[number] = self._walk(*starts)
-                if self._faults.has_fault(walk.pcs):
-                    hi, pc, sp = (int(each[number]) for each in (before["hi"], pcs, sps))
-                    found[number] = self._faults.walk(hi, pc, sp, most=_MAX_DEPTH) or walk
-            is_same = self._memory.read_records(addresses[waiting], self._head) == before
-            is_settled = is_same | (sps == 0)  # those that run have no stack to read
-            for at, walk, is_good in zip(waiting.tolist(), found, is_settled.tolist(), strict=True):
-                if is_good:
-                    walks[at] = walk
-            waiting = waiting[~is_settled]
-            if not len(waiting):
-                break
-        return walks
+        is_there = heads.is_there
+        count = int(np.count_nonzero(is_there))
+        none = np.zeros(count, np.uint64)
+        places = StackPlaces(
+            heads.addresses[is_there], heads["sp"][is_there], heads["hi"][is_there], none, none
+        )
+        records = np.zeros(count, self._record)
+        walks: list[Walk | None] = [None] * count
 
-    def _walk(self, hi: int, pc: int, sp: int, bp: int) -> Walk:
-        """A stack that is larger than its window, or in which C called back."""
-        try:
-            pcs, is_whole = self._list.walk(hi, sp, bp, most=min(_MAX_DEPTH, self._frames_left))
-        except (Unsteady, UnreadableMemory):
-            return Walk((pc,), is_whole=False)
-        self._frames_left -= len(pcs)
-        return Walk((pc, *pcs), is_whole)
+        def use(numbers: Rows, copies: Copies) -> npt.NDArray[np.bool_]:
+            records[numbers] = copies.g
+            is_good, found = self._walks(copies)
+            for number, walk in zip(numbers[is_good].tolist(), found, strict=True):
+                walks[number] = walk
+            return is_good
+
+        self._stacks.begin()
+        self._faults.begin()
+        self._stacks.copier.read_until_settled(places, use, _PAUSES_S)
+        return records, walks
+
+    def _walks(self, copies: Copies) -> tuple[npt.NDArray[np.bool_], list[Walk]]:
+        """Which of these copies belong to their runtime.g, and the stacks of those."""
+        is_good = copies.is_settled
+        rows = np.flatnonzero(is_good)
+        stacks = self._stacks.stacks(copies, rows, copies.is_exact[rows])
+        walks, doubtful = [], []
+        for row, stack in zip(rows.tolist(), stacks, strict=True):
+            walk = stack.walk
+            if self._faults.has_fault(walk.pcs):
+                hi, pc, sp = int(copies.g["hi"][row]), int(copies.pcs[row]), int(copies.sps[row])
+                walk = self._faults.walk(hi, pc, sp, most=_MOST_FRAMES) or walk
+                doubtful.append(row)
+            walks.append(walk)
+            is_good[row] = stack.is_exact or not copies.sps[row]
+        if doubtful:
+            is_good[doubtful] &= self._stacks.copier.are_same(np.array(doubtful))
+        return is_good, [
+            walk for walk, row in zip(walks, rows.tolist(), strict=True) if is_good[row]
+        ]
 
     def _goroutine(
         self,
@@ -283,6 +271,7 @@ class GoroutineScanner(Closing):
         channels: Mapping[int, tuple[Channel, ...]],
         read_ns: int,
         words: Words,
+        wait: int,
     ) -> Goroutine:
         status = head.status & ~SCAN
         is_parked = self._counted.has(status, head.reason)
@@ -307,32 +296,28 @@ class GoroutineScanner(Closing):
             channels.get(address, ()),
             status == LEAKED,
             words,
+            wait,
         )
 
-    def _columns(self, heads: npt.NDArray[Any], *names: str) -> Iterator[list[int]]:
-        """The fields of all heads as lists; zeros for one that this version of Go does not have."""
+    def _columns(self, records: npt.NDArray[Any], *names: str) -> Iterator[list[int]]:
+        """The fields as lists; zeros for one that this version of Go does not have."""
         for name in names:
-            yield heads[name].tolist() if name in self._names else [0] * len(heads)
+            yield records[name].tolist() if name in self._names else [0] * len(records)
 
-    def _words(self, heads: npt.NDArray[Any]) -> Iterator[Words]:
-        _, sps, bps = self._starts.of(heads)
+    def _words(self, records: npt.NDArray[Any]) -> Iterator[Words]:
+        _, sps, bps = self._starts.of(records)
         bubble = next((name for name in _BUBBLES if name in self._names), _BUBBLES[0])
         names = ("hi", "thread", "timer", "sleep_when", "waiting", bubble)
-        return map(Words, sps.tolist(), bps.tolist(), *self._columns(heads, *names))
+        return map(Words, sps.tolist(), bps.tolist(), *self._columns(records, *names))
 
     def _channels(
-        self, addresses: npt.NDArray[np.uint64], heads: npt.NDArray[Any]
+        self, addresses: npt.NDArray[np.uint64], records: npt.NDArray[Any]
     ) -> dict[int, tuple[Channel, ...]]:
         """The channels of goroutines that wait for any, by the address of their runtime.g."""
-        is_parked = np.isin(heads["status"] & ~np.uint32(SCAN), PARKED) & (heads["waiting"] != 0)
+        is_parked = np.isin(records["status"] & ~np.uint32(SCAN), PARKED) & (
+            records["waiting"] != 0
+        )
         waiting = zip(
-            addresses[is_parked].tolist(), heads["waiting"][is_parked].tolist(), strict=True
+            addresses[is_parked].tolist(), records["waiting"][is_parked].tolist(), strict=True
         )
         return channels_of(self._memory, self._go.binary.layout, dict(waiting))
-
-
-def _are_there(heads: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which of these are goroutines; the others are dead, or not begun."""
-    gone = np.isin(heads["status"] & ~np.uint32(SCAN), GONE)
-    found: npt.NDArray[np.bool_] = ~gone & (heads["goid"] != 0)
-    return found

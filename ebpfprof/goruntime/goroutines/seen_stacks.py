@@ -2,22 +2,24 @@
 
 To walk a stack in Python takes ten times as long as to read it. Goroutines come back to the same
 stacks, so we keep where on a stack its return addresses and frame pointers were, and compare. That
-takes two steps. What runtime.g holds, and how large the stack is, tells which words to look at;
-what these hold tells the stack. It is the one that a walk would find: all that it reads is equal.
+takes two steps. What runtime.g has, and the size of the stack, select the words to compare; what
+these words are selects the stack. It is the one that a walk would find: all that a walk reads is
+equal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from ebpfprof.goruntime.goroutines.quick_stacks import WINDOW_WORDS
+from ebpfprof.goruntime.goroutines.stack_copies import WINDOW_WORDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.goroutines.quick_stacks import QuickHeads
+    from ebpfprof.goruntime.goroutines.stack_copies import Copies
 
     Column = npt.NDArray[np.uint64]
     _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -27,17 +29,18 @@ _KEYS: Final = 5
 _MAX_WORDS: Final = 64  # of a stack, two for each frame
 _FEW: Final = 16  # there is room for as many at first
 _MAX_STACKS: Final = 1 << 13
-_STATE_BITS: Final = np.uint64(0xFFFF)  # of Heads.waits: g.waitreason and g.atomicstatus
+_STATE_BITS: Final = np.uint64(0xFFFF)  # of a wait: g.waitreason and g.atomicstatus
 _FACTORS: Final = np.random.default_rng(23).integers(1, 1 << 63, _MAX_WORDS, np.uint64)
 _FACTORS.flags.writeable = False
 
 
-class SeenStack(NamedTuple):
-    """A stack, the number of the state it belongs to, and the word of its semaphore, or -1."""
+@dataclass(eq=False, slots=True)
+class SeenStack:
+    """A whole stack, the word of its semaphore or -1, and what its user keeps with it."""
 
     pcs: tuple[int, ...]
-    state: int
     sema_at: int
+    kept: int = UNKNOWN
 
 
 class SeenStacks:
@@ -57,15 +60,15 @@ class SeenStacks:
         self._width = 0
 
     def find(
-        self, heads: QuickHeads, rows: npt.NDArray[np.int64], words: Column
+        self, copies: Copies, rows: npt.NDArray[np.int64], words: Column
     ) -> npt.NDArray[np.int64]:
         """The numbers of the stacks in these rows; UNKNOWN for one that must be walked.
 
         `words` has the stacks from their stack pointers on. Only for rows that are exact.
         """
-        keys = _keys(heads, rows)
+        keys = _keys(copies, rows)
         shapes = _numbers(self._shapes, _hashes(keys))
-        held = self._held(heads, rows, words, shapes)
+        held = self._held(copies, rows, words, shapes)
         found = _numbers(self._numbers, _hashes(held) + shapes.astype(np.uint64))
         is_seen = (shapes != UNKNOWN) & (found != UNKNOWN)
         is_seen &= (self._keys[shapes] == keys).all(axis=1)
@@ -73,9 +76,9 @@ class SeenStacks:
         found[~is_seen] = UNKNOWN
         return found
 
-    def learn(self, heads: QuickHeads, row: int, words: Column, stack: SeenStack) -> None:
+    def learn(self, copies: Copies, row: int, words: Column, stack: SeenStack) -> None:
         """Keep the stack in a row that is exact, and was walked to its end in its window."""
-        sp, bp = int(heads.stack_sps[row]), int(heads.stack_bps[row])
+        sp, bp = int(copies.sps[row]), int(copies.bps[row])
         at = _frame_words(words[row].data, sp, bp, 2 * len(stack.pcs))
         if len(at) > _MAX_WORDS:
             return
@@ -83,7 +86,7 @@ class SeenStacks:
             for each in (self.stacks, self._shapes, self._numbers):
                 each.clear()
         rows = np.array([row])
-        keys = _keys(heads, rows)
+        keys = _keys(copies, rows)
         key = int(_hashes(keys)[0])
         shape = self._shapes.setdefault(key, len(self._shapes))
         number = max(shape, len(self.stacks))
@@ -98,7 +101,7 @@ class SeenStacks:
         self._moves[shape] = 0
         self._moves[shape, : len(at) : 2] = [words[row, each] != 0 for each in at[::2]]
         self._width = max(self._width, len(at))
-        held = self._held(heads, rows, words, np.array([shape]))
+        held = self._held(copies, rows, words, np.array([shape]))
         number = len(self.stacks)
         self._words[number, : self._width] = held[0]
         self._numbers[(int(_hashes(held)[0]) + shape) % (1 << 64)] = number
@@ -106,26 +109,26 @@ class SeenStacks:
 
     def _held(
         self,
-        heads: QuickHeads,
+        copies: Copies,
         rows: npt.NDArray[np.int64],
         words: Column,
         shapes: npt.NDArray[np.int64],
     ) -> Column:
-        """What the words are that these shapes look at."""
+        """What the words are that these shapes compare."""
         at, moves = self._at[shapes, : self._width], self._moves[shapes, : self._width]
-        held: Column = words[rows[:, None], at] - moves * heads.stack_sps[rows, None]
+        held: Column = words[rows[:, None], at] - moves * copies.sps[rows, None]
         return held
 
 
-def _keys(heads: QuickHeads, rows: npt.NDArray[np.int64]) -> Column:
-    """What tells which words of a stack to look at, but for the callers' frames."""
+def _keys(copies: Copies, rows: npt.NDArray[np.int64]) -> Column:
+    """What selects the words of a stack to compare, but for the callers' frames."""
     keys = np.empty((len(rows), _KEYS), np.uint64)
-    sps = heads.stack_sps[rows]
-    keys[:, 0] = heads.waits[rows] & _STATE_BITS
-    keys[:, 1] = heads.stack_pcs[rows]
-    keys[:, 2] = heads.stack_bps[rows] - sps
-    keys[:, 3] = heads.his[rows] - sps
-    keys[:, 4] = heads.start_pcs[rows]
+    sps = copies.sps[rows]
+    keys[:, 0] = copies.waits[rows] & _STATE_BITS
+    keys[:, 1] = copies.pcs[rows]
+    keys[:, 2] = copies.bps[rows] - sps
+    keys[:, 3] = copies.g["hi"][rows] - sps
+    keys[:, 4] = copies.g["start_pc"][rows]
     return keys
 
 

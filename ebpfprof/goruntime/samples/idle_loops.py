@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.goroutines.heads import GOID_SHIFT
-from ebpfprof.goruntime.goroutines.stack_starts import PARKED
+from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT
+from ebpfprof.goruntime.goroutines.states import PARKED
+from ebpfprof.goruntime.waits.standing import LONG_FOR_A_LOOP, StandingJudge
 from ebpfprof.profile.behaviour import IdleBehaviour
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ _FIRST: Final = 10
 _LATE_NS: Final = 20_000_000  # a goroutine may run so much later than its timer fires
 _MAX_EARLY: Final = 0.1  # of the waits that ended
 _MAX_MOVES: Final = 2.0  # times the ticks of a periodic timer
-# What waits for a loop that is seldom at work waits for longer than a few looks.
 _SELDOM: Final = 12  # looks from one round to the next
-_LONG: Final = 3  # looks
 _RARELY: Final = 50  # a wait that ends with one in so many rounds of a loop ends by chance
 _WATCHED: Final = frozenset({"chan receive", "select", "sleep"})
 # The end of these says nothing of other goroutines.
@@ -98,6 +97,7 @@ class IdleWatch:
 
     def __init__(self, causes: CauseReader) -> None:
         self._causes = causes
+        self._judge = StandingJudge()
         self._sets: dict[GoroutineState, _Set] = {}
         # Since when goroutines of sets wait, by their number.
         self._at: dict[int, tuple[GoroutineState, float]] = {}
@@ -105,11 +105,9 @@ class IdleWatch:
         self._pending: dict[int, tuple[WaitCause, int]] = {}
         self._goids = np.zeros(0, np.uint64)
         self._born_ns = np.zeros(0, np.int64)
-        self._waits = np.zeros(0, np.uint64)
         self._looks = 0
         self._begin_ns = self._last_ns = self._inspected_ns = self._aged_ns = 0
         self._inspections = 0
-        self._moved = np.zeros(0, np.int64)  # by goroutine: the look that found it in its wait
         # The last look at which some wait had ended, and its goroutine; the number of such looks.
         self._left: dict[GoroutineState, tuple[int, int]] = {}
         self._lefts: Counter[GoroutineState] = Counter()
@@ -136,18 +134,16 @@ class IdleWatch:
         self._note_lives(now_ns, waits)
         middle_ns = (self._last_ns + now_ns) / 2 if self._looks else now_ns
         over, self._over = self._over, []
-        known_waits = self._waits
+        has_moved = self._judge.moved(waits)
         for slot, known, state in zip(slots, before, states, strict=True):
-            has_moved = bool(known_waits[slot] != waits[slot])
-            if known is not None and (has_moved or known != state):
+            if known is not None and (has_moved[slot] or known != state):
                 self._leave(slot, known, state, int(waits[slot]), middle_ns, now_ns)
                 known = None
             if known is None and state is not None:
                 self._enter(slot, state, int(waits[slot]) >> GOID_SHIFT, middle_ns)
         for trip in over:
             self._judge_trip(*trip)
-        self._moved[waits != known_waits] = self._looks
-        self._waits = waits
+        self._judge.add(waits, now_ns, now_ns)
         self._looks += 1
         self._last_ns = now_ns
         self._begin_ns = self._begin_ns or now_ns
@@ -223,8 +219,6 @@ class IdleWatch:
         if more > 0:
             self._goids = np.concatenate((self._goids, np.zeros(more, np.uint64)))
             self._born_ns = np.concatenate((self._born_ns, np.zeros(more, np.int64)))
-            self._moved = np.concatenate((self._moved, np.zeros(more, np.int64)))
-            self._waits = np.concatenate((self._waits, np.zeros(more, np.uint64)))
         goids = waits >> _GOID_SHIFT
         self._born_ns[goids != self._goids] = now_ns if self._looks else 0
         self._goids = goids
@@ -259,7 +253,7 @@ class IdleWatch:
         each = self._sets.get(before)
         if each:
             each.ns += middle_ns - since_ns
-            each.moves += (wait >> 16) - (int(self._waits[slot]) >> 16) & 0xFF
+            each.moves += (wait >> 16) - (int(self._judge.waits[slot]) >> 16) & 0xFF
             if not each.is_crowd:
                 self._trips.setdefault(slot, (before, self._looks))
         if state is None:
@@ -270,7 +264,7 @@ class IdleWatch:
             return
         self._lefts[before] += self._left.get(before, (-1, 0))[0] != self._looks
         self._left[before] = self._looks, slot
-        if self._looks - int(self._moved[slot]) >= _LONG:
+        if self._judge.stands(slot, LONG_FOR_A_LOOP):
             self._long_lefts[before] += self._long_left.get(before, (-1, 0))[0] != self._looks
             self._long_left[before] = self._looks, slot
 
@@ -280,7 +274,7 @@ class IdleWatch:
         each = self._sets.get(state)
         if cause is None or each is None or not cause.ends_ns:
             return False
-        if int(self._waits[slot]) != cause.wait:
+        if int(self._judge.waits[slot]) != cause.wait:
             return False
         if now_ns < cause.ends_ns:
             each.early += 1
@@ -329,7 +323,7 @@ class IdleWatch:
             slot
             for slot, (state, _) in self._at.items()
             if (each := self._sets.get(state)) and not each.is_crowd
-            if int(self._waits[slot]) & 0xFF in PARKED
+            if int(self._judge.waits[slot]) & 0xFF in PARKED
         ]
         slots = slots[:_MAX_INSPECTED]
         places = addresses[np.array(slots, np.int64)].tolist()
@@ -337,7 +331,7 @@ class IdleWatch:
         pending, self._pending = self._pending, {}
         for slot, place in zip(slots, places, strict=True):
             cause = found.get(place)
-            if cause is None or cause.wait != int(self._waits[slot]):
+            if cause is None or cause.wait != int(self._judge.waits[slot]):
                 continue
             each = self._sets[self._at[slot][0]]
             each.inspected += 1

@@ -11,38 +11,37 @@ of them.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.goroutines.heads import GOID_SHIFT, MAX_GOROUTINES, HeadReader
-from ebpfprof.goruntime.goroutines.quick_stacks import AT_ONCE, StackPlaces
-from ebpfprof.goruntime.goroutines.stack_starts import GONE, RUNNING, SYSCALL, CountedWaits
+from ebpfprof.goruntime.goroutines.fields import SEQUENCE_SHIFT
+from ebpfprof.goruntime.goroutines.parked import park_at
+from ebpfprof.goruntime.goroutines.stack_copies import AT_ONCE, StackPlaces
+from ebpfprof.goruntime.goroutines.states import RUNNING, SYSCALL, CountedWaits
+from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES, GoroutineTable
 from ebpfprof.goruntime.samples.idle_loops import IdleWatch
 from ebpfprof.goruntime.samples.state_reader import StateReader
 from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums, StateTotals
+from ebpfprof.goruntime.waits.standing import StandingJudge
 from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import Memory
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.goroutines.heads import Heads
-    from ebpfprof.goruntime.goroutines.quick_stacks import QuickHeads
-    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
+    from ebpfprof.goruntime.goroutines.stack_copies import Copies
+    from ebpfprof.goruntime.goroutines.table import Heads
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits.standing import Threshold
     from ebpfprof.profile.behaviour import IdleBehaviour
 
-LEAST_LOOKS: Final = 6
-"""How many must find a goroutine in the same wait for it to stand: g.trackingSeq has 8 bits."""
 # For so many looks after a goroutine moved, we read its stack together with its head.
 _STAYS_MOVER: Final = 4
 _NOTES_APART_NS: Final = 50_000_000  # looks of exact recordings are twice as far apart
-_GOID_SHIFT: Final = np.uint64(GOID_SHIFT)
-_IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
 
 
 class GoroutineSampler(Closing):
@@ -67,13 +66,15 @@ class GoroutineSampler(Closing):
             go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
         )
         """What read stacks and labels, with how many of them it could not read."""
-        self._heads = HeadReader(go, self._memory, most=most)
+        self._table = GoroutineTable(
+            self._memory, go.binary, go.load_bias, "sp", "pc", "bp", "hi", most=most
+        )
         self._counted = CountedWaits(go.binary.layout)
+        self._judge = StandingJudge(self._counted)
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
         self._causes = CauseReader(go, self._memory)
         self._watch = IdleWatch(self._causes)
-        self._looked_ns = deque[int](maxlen=LEAST_LOOKS)
         self._forget()
         self.beyond = 0
         """Goroutines that the last look did not read: there are too many."""
@@ -126,46 +127,46 @@ class GoroutineSampler(Closing):
         """Where in a stack an operation begins that Go's block profiler hooks; None without one.
 
         The stack is one from all_goroutines, of a goroutine that waits in the operation or was
-        woken and has not run yet: see GoroutineReader.look.
+        woken and has not run yet.
         """
-        return next((at for at, pc in enumerate(pcs[:3]) if pc in self._returns), None)
+        return park_at(pcs, self._returns)
 
-    def standing(
-        self, parked: list[ParkedGoroutine], *, least_ns: int, least_looks: int = LEAST_LOOKS
-    ) -> dict[int, int]:
-        """Which of these goroutines have not moved for `least_ns` until the last look, or longer.
+    def standing(self, parked: list[ParkedGoroutine], threshold: Threshold) -> dict[int, int]:
+        """Which of these goroutines stand still as of the last look.
 
-        So many looks at least found them in this wait: see LEAST_LOOKS. Returns by address of the
-        runtime.g when a look found it in this wait first (CLOCK_MONOTONIC, ns): a lower bound of
-        how long it waits.
+        Returns by address of the runtime.g when a look saw it in this wait first (CLOCK_MONOTONIC,
+        ns): a lower bound of how long it waits.
         """
         with self._lock:
-            index = {address: at for at, address in enumerate(self._addresses.tolist())}
-            latest_ns = self._latest_ns(max(least_ns, 1), least_looks)
-            found = {}
-            for each in parked:
-                at = index.get(each.address)
-                if at is None or int(self._since_ns[at]) > latest_ns:
-                    continue
-                wait = int(self._waits[at])
-                is_same = wait >> GOID_SHIFT == each.goid and wait >> 16 & 0xFF == each.sequence
-                if is_same and self._counted.has(wait, wait >> 8):
-                    found[each.address] = int(self._since_ns[at])
-            return found
+            standing = self._judge.standing(threshold)
+            found = {
+                address: (wait >> SEQUENCE_SHIFT, since_ns)
+                for address, wait, since_ns in zip(
+                    self._addresses[standing.slots].tolist(),
+                    standing.waits.tolist(),
+                    standing.since_ns.tolist(),
+                    strict=True,
+                )
+            }
+        return {
+            goroutine.address: found[goroutine.address][1]
+            for goroutine in parked
+            if goroutine.address in found
+            and found[goroutine.address][0] == goroutine.goid << 8 | goroutine.sequence
+        }
 
-    def standing_states(self, least_ns: int) -> dict[GoroutineState, tuple[int, int, int]]:
-        """What goroutines do that have not moved for `least_ns` until the last look, or longer.
+    def standing_states(self, threshold: Threshold) -> dict[GoroutineState, tuple[int, int, int]]:
+        """What goroutines do that stand still as of the last look.
 
         Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
         """
         found: dict[GoroutineState, tuple[int, int, int]] = {}
         with self._lock:
-            latest_ns = self._latest_ns(least_ns, LEAST_LOOKS)
-            stands = (self._waits != 0) & (self._since_ns <= latest_ns)
-            stands &= self._counted.of(self._waits, self._waits >> np.uint64(8))
-            for slot in np.flatnonzero(stands).tolist():
+            standing = self._judge.standing(threshold)
+            times = zip(standing.slots.tolist(), standing.since_ns.tolist(), strict=True)
+            for slot, since_ns in times:
                 if state := self._sums.state_of(slot):
-                    stood_ns = self._last_ns - int(self._since_ns[slot])
+                    stood_ns = self._judge.began_ns - since_ns
                     count, oldest_ns, newest_ns = found.get(state, (0, stood_ns, stood_ns))
                     ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
                     found[state] = count + 1, *ages_ns
@@ -176,24 +177,16 @@ class GoroutineSampler(Closing):
         with self._lock:
             self._memory.close()
 
-    def _latest_ns(self, least_ns: int, least_looks: int) -> int:
-        """When a wait was found at the latest that is so old, and that so many looks found."""
-        if len(self._looked_ns) < least_looks:
-            return -1
-        return min(self._last_ns - least_ns, self._looked_ns[-least_looks])
-
     def _forget(self) -> None:
         """The next look has none before it."""
-        self._looked_ns.clear()
+        self._judge = StandingJudge(self._counted)
         self._addresses = np.zeros(0, np.uint64)
-        self._waits = np.zeros(0, np.uint64)
         self._sps = np.zeros(0, np.uint64)  # of the last stack
         self._his = np.zeros(0, np.uint64)
-        self._since_ns = np.zeros(0, np.int64)
         self._moved_at = np.zeros(0, np.int64)
         self._movers = np.zeros(0, np.int64)
         self.states.plan(self._places(self._movers))
-        self._looks, self._last_ns = 0, 0
+        self._looks = 0
         self._noted = np.zeros(0, np.int64)
         self._is_unnoted = np.zeros(0, np.bool_)
         self._noted_ns = 0
@@ -203,24 +196,24 @@ class GoroutineSampler(Closing):
         quick = self.states.read_movers()  # first, before the program notices that we run
         now_ns = kernel_now_ns()
         movers = self._movers
-        heads = self._heads.read()
+        heads = self._table.read()
         ended_ns = kernel_now_ns()
         self._grow(heads)
-        waits, sps = heads.waits, heads.sps
+        waits, sps = heads.waits, heads["sp"]
         if len(movers):
-            columns = (waits, sps, heads.pcs, heads.bps, heads.his)
-            for first, later in zip(quick, columns, strict=False):
-                later[movers] = first
+            waits[movers] = quick.waits
+            for name in ("sp", "pc", "bp", "hi"):
+                heads[name][movers] = quick.g[name]
         statuses = heads.statuses
-        waits[_IS_GONE[statuses] | (waits >> _GOID_SHIFT == 0)] = 0
+        waits[~heads.is_there] = 0
         is_there = waits != 0
         has_stack = is_there & (statuses != RUNNING) & (sps != 0)
         # Of system calls nothing tells whether one is that of the last look.
-        has_moved = (waits != self._waits) | (has_stack & (sps != self._sps))
+        has_moved = self._judge.moved(waits) | (has_stack & (sps != self._sps))
         has_moved |= is_there & (statuses == SYSCALL)
         slots = np.flatnonzero(has_moved)
         np.copyto(self._sps, sps, where=has_stack)
-        np.copyto(self._his, heads.his, where=has_stack)
+        np.copyto(self._his, heads["hi"], where=has_stack)
         self._sums.add(now_ns, slots, self._states_of(slots, heads, quick))
         self._watch_idle(now_ns, waits, slots)
         self._note(begun_ns, ended_ns, waits, slots)
@@ -242,7 +235,7 @@ class GoroutineSampler(Closing):
         self._noted_ns = now_ns
 
     def _states_of(
-        self, slots: npt.NDArray[np.int64], heads: Heads, movers: QuickHeads
+        self, slots: npt.NDArray[np.int64], heads: Heads, movers: Copies
     ) -> npt.NDArray[np.int64]:
         """What these goroutines do at the first look at each, `heads`, by number."""
         states = np.full(len(heads.waits), ENDED)
@@ -261,23 +254,19 @@ class GoroutineSampler(Closing):
     def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> StackPlaces:
         """Where these goroutines are, and their stacks at the first look, or else last time."""
         none = np.zeros(len(slots), np.uint64)
-        pcs, bps = (heads.pcs[slots], heads.bps[slots]) if heads else (none, none)
+        pcs, bps = (heads["pc"][slots], heads["bp"][slots]) if heads else (none, none)
         return StackPlaces(self._addresses[slots], self._sps[slots], self._his[slots], pcs, bps)
 
     def _grow(self, heads: Heads) -> None:
         """Make room for goroutines that are new; runtime.allgs only grows."""
         count = len(heads.addresses)
         more = count - len(self._addresses)
-        if more < 0:
-            raise UnreadableMemory("The list of goroutines became shorter, which Go never does.")
         self._addresses = heads.addresses
         self.beyond = heads.beyond
         if more:
             none = np.zeros(more, np.uint64)
-            self._waits = np.concatenate((self._waits, none))
             self._sps = np.concatenate((self._sps, none))
             self._his = np.concatenate((self._his, none))
-            self._since_ns = np.concatenate((self._since_ns, np.zeros(more, np.int64)))
             self._moved_at = np.concatenate((self._moved_at, np.full(more, -_STAYS_MOVER)))
             self._noted = np.concatenate((self._noted, np.full(more, ENDED)))
             self._is_unnoted = np.concatenate((self._is_unnoted, np.zeros(more, np.bool_)))
@@ -289,17 +278,11 @@ class GoroutineSampler(Closing):
         waits: npt.NDArray[np.uint64],
         slots: npt.NDArray[np.int64],
     ) -> None:
-        """Keep what the next look needs.
-
-        What a look finds was so at some moment between its begin and its end.
-        """
-        self._since_ns[waits != self._waits] = ended_ns
+        """Keep what the next look needs."""
+        self._judge.add(waits, begun_ns, ended_ns)
         if self._looks:
             self._moved_at[slots] = self._looks
-        self._waits = waits
         self._looks += 1
-        self._looked_ns.append(ended_ns)
-        self._last_ns = begun_ns
         movers = np.flatnonzero(self._moved_at > self._looks - _STAYS_MOVER)
         if len(movers) > AT_ONCE:
             order = np.argsort(self._moved_at[movers], kind="stable")

@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, TargetGone
-from ebpfprof.goruntime.goroutines.heads import MAX_GOROUTINES
+from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import Turns
 from ebpfprof.goruntime.waits.idle_holders import LOCK_WORDS, lock_holders
+from ebpfprof.goruntime.waits.standing import LOCKED_OUT, OPEN_WAIT
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
@@ -21,7 +22,7 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     IdleStates = dict[GoroutineState, IdleBehaviour]
 
-_STANDS_NS: Final = 100_000_000  # for less, goroutines wait all the time
-_HANGS_NS: Final = 1_000_000_000  # a wait for a lock that lasts so long may be one for a loop
 _HOLDERS_S: Final = 5.0  # between two reads of the holders of locks
 _NONE_S: Final = 1.0  # the same while no goroutine waits long for a lock
 _HOLDERS_CPU: Final = 0.02  # of a processor, for these reads
@@ -157,15 +156,14 @@ class GoroutineLooks(Closing):
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
         """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
 
-        One look takes one of 256 goroutines that move for one that stands (g.trackingSeq), or one
-        of 20 that move regularly, and with very many goroutines, looks are seconds apart.
+        With very many goroutines, the looks of a recording are seconds apart.
         """
         with suppress(EbpfprofError):
             for _ in range(_LAST_LOOKS):
                 self.sampler.look()
                 pause_s = random.expovariate(1 / _LAST_LOOKS_APART_S)
                 time.sleep(pause_s)  # goroutines that are not stuck need time to move
-        return self.sampler.standing(list(parked), least_ns=_STANDS_NS)
+        return self.sampler.standing(list(parked), OPEN_WAIT)
 
     def close(self) -> None:
         """End the looks and close the target's memory; the sums stay."""
@@ -207,7 +205,7 @@ class GoroutineLooks(Closing):
 
     def _idle_now(self) -> IdleStates:
         found = self.sampler.idle()
-        standing = self.sampler.standing_states(_HANGS_NS) if found else {}
+        standing = self.sampler.standing_states(LOCKED_OUT) if found else {}
         if not any(state.word in LOCK_WORDS for state in standing):
             return {state: each for state, (each, _) in found.items()}
         holders = self._holders
@@ -220,7 +218,7 @@ class GoroutineLooks(Closing):
         now_s = time.monotonic()
         if now_s < self._holders_due_s:
             return
-        standing = self.sampler.standing_states(_HANGS_NS)
+        standing = self.sampler.standing_states(LOCKED_OUT)
         is_needed = any(state.word in LOCK_WORDS for state in standing)
         self._holders = lock_holders(self._go) if is_needed else None
         took_s = time.monotonic() - now_s

@@ -1,4 +1,4 @@
-"""What goroutines do at a look, and with which stack: those that moved since the look before."""
+"""What goroutines do in a sample, with which stack: those that moved since the sample before."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.labels import LabelReader
-from ebpfprof.goruntime.goroutines.quick_stacks import AT_ONCE, QuickStackReader
-from ebpfprof.goruntime.goroutines.seen_stacks import UNKNOWN, SeenStack, SeenStacks
-from ebpfprof.goruntime.goroutines.stack_starts import RUNNABLE, RUNNING, StateNames
+from ebpfprof.goruntime.goroutines.seen_stacks import UNKNOWN, SeenStacks
+from ebpfprof.goruntime.goroutines.stack_copies import AT_ONCE
+from ebpfprof.goruntime.goroutines.stack_reader import StackReader
+from ebpfprof.goruntime.goroutines.states import RUNNABLE, RUNNING, StateNames
 from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.goroutines.quick_stacks import QuickHeads, QuickStack, StackPlaces
+    from ebpfprof.goruntime.goroutines.stack_copies import Copies, StackPlaces
+    from ebpfprof.goruntime.goroutines.stack_reader import ReadStack
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.memory import Memory
     from ebpfprof.profile.model import Label
 
 _MAX_ALIKE: Final = 1 << 16
-_FEW: Final = 16  # for so few, numpy's calls take longer than walks
 _BYTE: Final = np.uint64(0xFF)
-_REASON: Final = np.uint64(8)  # Heads.waits
+_REASON: Final = np.uint64(8)  # fields.wait_of
 
 
 class Alike(NamedTuple):
@@ -46,7 +47,7 @@ class BelievedStacks:
         self.unknown = 0
         """Goroutines without a stack: they had moved on, to an unknown place."""
 
-    def of(self, alike: Alike, wait: int, wait_then: int, stack: QuickStack) -> tuple[int, ...]:
+    def of(self, alike: Alike, wait: int, wait_then: int, stack: ReadStack) -> tuple[int, ...]:
         """The stack of a goroutine that had `wait` at its first look, `wait_then` at this one."""
         walk = stack.walk
         if stack.is_exact and wait_then == wait:
@@ -95,13 +96,12 @@ class StateReader:
         has_semaphores: bool,
     ) -> None:
         """Tell states apart by labels and semaphores if asked for. Raises GoTableError."""
-        self._sums = sums
-        self._quick = QuickStackReader(go, memory)
-        self._stacks = QuickStackReader(go, memory)
+        self._sums, seen = sums, SeenStacks()
+        self._quick = StackReader(go, memory, seen=seen)
+        self._stacks = StackReader(go, memory, seen=seen)
         self._labels = LabelReader(memory, go.binary.layout) if has_labels else None
         self._names = StateNames(go.binary.layout)
         self._has_semaphores = has_semaphores
-        self._seen = SeenStacks()
         self._believed = BelievedStacks()
         self.unlabelled = 0
         """Goroutines whose labels could not be read."""
@@ -118,14 +118,15 @@ class StateReader:
 
     def plan(self, places: StackPlaces) -> None:
         """Prepare the next read_movers(): goroutines that are likely to move, AT_ONCE at most."""
-        self._quick.plan(places)
+        self._quick.copier.plan(places)
 
-    def read_movers(self) -> QuickHeads:
+    def read_movers(self) -> Copies:
         """Read the goroutines of the plan, with their stacks. Raises TargetGone."""
-        return self._quick.read()
+        self._quick.begin()
+        return self._quick.copier.read()
 
     def of_movers(
-        self, movers: QuickHeads, rows: npt.NDArray[np.int64]
+        self, movers: Copies, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Which of these rows of read_movers() have a state, and the numbers of these states.
 
@@ -133,7 +134,7 @@ class StateReader:
         """
         runs = movers.waits[rows] & _BYTE == RUNNING
         rows = rows[runs | movers.is_there[rows]]
-        depths = movers.his[rows] - movers.sps[rows]
+        depths = movers.g["hi"][rows] - movers.g["sp"][rows]
         states = self._states(self._quick, movers, rows, movers.waits[rows], depths, is_last=False)
         has_state = states != ENDED
         return rows[has_state], states[has_state]
@@ -143,8 +144,9 @@ class StateReader:
         states = [np.zeros(0, np.int64)]
         for begin in range(0, len(waits), AT_ONCE):
             part = slice(begin, begin + AT_ONCE)
-            self._stacks.plan(places.part(part))
-            read, asked = self._stacks.read(), waits[part]
+            self._stacks.begin()
+            self._stacks.copier.plan(places.part(part))
+            read, asked = self._stacks.copier.read(), waits[part]
             depths = places.his[part] - places.sps[part]
             rows = np.arange(len(asked))
             states.append(self._states(self._stacks, read, rows, asked, depths, is_last=True))
@@ -152,62 +154,57 @@ class StateReader:
 
     def _states(
         self,
-        reader: QuickStackReader,
-        read: QuickHeads,
+        reader: StackReader,
+        read: Copies,
         rows: npt.NDArray[np.int64],
         waits: npt.NDArray[np.uint64],
         depths: npt.NDArray[np.uint64],
         *,
         is_last: bool,
     ) -> npt.NDArray[np.int64]:
-        """The states of the goroutines in these rows, at the look with `waits` and `depths`.
+        """The states of the goroutines in these rows, which had `waits` and `depths` at first.
 
         ENDED for those without a stack unless this `is_last`.
         """
         is_exact = read.is_exact[rows] & (read.waits[rows] == waits)
-        numbers = np.full(len(rows), UNKNOWN)
-        are_many = len(rows) > _FEW
-        if are_many and len(exact := rows[is_exact]):
-            numbers[is_exact] = self._seen.find(read, exact, reader.words)
         alike = map(
             Alike,
             depths.tolist(),
             (waits >> _REASON & _BYTE).tolist(),
-            read.start_pcs[rows].tolist(),
+            read.g["start_pc"][rows].tolist(),
         )
         states: list[int] = []
-        walked: list[tuple[int, SeenStack]] = []
-        for row, wait, number, group, labels in zip(
-            *(rows.tolist(), waits.tolist(), numbers.tolist(), alike, read.labels[rows].tolist()),
+        for row, wait, wait_then, stack, group, labels in zip(
+            rows.tolist(),
+            waits.tolist(),
+            read.waits[rows].tolist(),
+            reader.stacks(read, rows, is_exact),
+            alike,
+            read.g["labels"][rows].tolist(),
             strict=True,
         ):
-            if number != UNKNOWN:
-                stack = self._seen.stacks[number]
-                self._believed.keep(group, stack.pcs)
+            seen = stack.seen
+            if seen:
+                pcs = seen.pcs
+                self._believed.keep(group, pcs)
+                if seen.kept == UNKNOWN:
+                    seen.kept = self._number(wait, pcs, group.start_pc)
             elif wait & 0xFF == RUNNING:
-                stack = SeenStack((), UNKNOWN, -1)
+                pcs = ()
+            elif not (stack.walk.pcs or is_last):
+                states.append(ENDED)
+                continue
             else:
-                found = reader.stack(row)
-                if not (found.walk.pcs or is_last):
-                    states.append(ENDED)
-                    continue
-                is_first = found.is_exact and int(read.waits[row]) == wait
-                pcs = self._believed.of(group, wait, int(read.waits[row]), found)
-                stack = SeenStack(pcs, UNKNOWN, found.sema_at)
-                if are_many and is_first and found.is_near and found.walk.is_whole:
-                    stack = stack._replace(state=self._number(wait, stack.pcs, group.start_pc))
-                    walked.append((row, stack))
+                pcs = self._believed.of(group, wait, wait_then, stack)
             sema = 0
             if stack.sema_at >= 0 and self._has_semaphores:
-                sema = int(reader.words[row, stack.sema_at])
-            is_plain = stack.state != UNKNOWN and not sema and not (labels and self._labels)
+                sema = int(reader.copier.words[row, stack.sema_at])
+            is_plain = seen is not None and not sema and not (labels and self._labels)
             states.append(
-                stack.state
-                if is_plain
-                else self._number(wait, stack.pcs, group.start_pc, self._labels_of(labels), sema)
+                seen.kept
+                if seen and is_plain
+                else self._number(wait, pcs, group.start_pc, self._labels_of(labels), sema)
             )
-        for row, stack in walked:  # not before: that may forget the others
-            self._seen.learn(read, row, reader.words, stack)
         return np.array(states, np.int64)
 
     def _number(

@@ -1,4 +1,4 @@
-"""A dump of a target's goroutines, from some looks at them."""
+"""A dump of a target's goroutines, from some samples of them."""
 
 from __future__ import annotations
 
@@ -8,43 +8,41 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT
 from ebpfprof.goruntime.goroutines.frames import StackFrames
-from ebpfprof.goruntime.waits.stuck_check import CloserLook
+from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
+from ebpfprof.goruntime.waits.standing import DUMPED, DUMPED_SLOWLY, StandingJudge, Threshold
+from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.goruntime.waits.waits_for import WaitReader
 from ebpfprof.profile.asleep import IO_WAIT
 from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
-from ebpfprof.profile.wait_times import wait_number
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
     from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, Goroutine
+    from ebpfprof.goruntime.goroutines.table import Heads
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.waits.waits_for import Moving
-    from ebpfprof.profile.wait_times import WaitTimes
 
-LOOKS: Final = 8
-"""How often a dump looks."""
-_SLOW_LOOKS: Final = 4
-_MOST_SAMPLES: Final = 4  # of who holds which lock
+_MOST_SAMPLES: Final = 4  # of which goroutine holds which lock
 _LONG_SAMPLE_NS: Final = 2_000_000_000
 _GROWS_S: Final = 1.0  # in less time no number of goroutines is called growing
 _LEAST_GROWN: Final = 10
 _LEAST_SHARE: Final = 0.1
-_SLOW_S: Final = 0.02  # if a look takes that long, there are _SLOW_LOOKS
+_SLOW_S: Final = 0.02  # if a sample takes that long, there are fewer
 
 
 class GoroutineDumper(Closing):
     """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
 
-    def __init__(self, go: GoTarget, *, most: int | None = None) -> None:
+    def __init__(self, go: GoTarget, *, most: int = MAX_GOROUTINES) -> None:
         """Open the target's memory; for `most` see GoroutineScanner.
 
         Raises TargetGone, PermissionDenied or GoTableError.
@@ -53,66 +51,62 @@ class GoroutineDumper(Closing):
         self._scanner = GoroutineScanner(go, most=most)
         self._frames = StackFrames(go)
         self._waits: WaitReader | None = None
-        self._closer: CloserLook | None = None
+        self._stuck: StuckCheck | None = None
 
-    def dump(self, *, apart_s: float, looks: int = LOOKS) -> GoroutineDump:
-        """Look at all goroutines at the beginning and the end of `apart_s` seconds, and between.
+    def dump(self, *, apart_s: float, samples: int = DUMPED.samples) -> GoroutineDump:
+        """Sample all goroutines at the beginning and the end of `apart_s` seconds, and between.
 
-        The last look is shown. A goroutine has not moved if all find it parked at the same place
-        and in the same wait: g.trackingSeq counts modulo 256 how often it stopped running. One that
-        moves all the time passes a look once in 256 times, or once in 20 if it moves regularly and
-        several times in each turn of its loop. So looks come at random moments. Of system calls
-        nothing tells whether one is the same.
+        The last sample is shown. A goroutine has not moved if all saw it in the same wait: see
+        standing. Of system calls nothing shows whether one is the same.
 
-        The last look is taken again, a few times at most, while it leaves open who holds a lock:
-        its goroutines went on before their stacks were read. Raises TargetGone, UnreadableMemory or
-        GoTableError.
+        The last sample is taken again, a few times at most, while it leaves open which goroutine
+        holds a lock: goroutines went on before their stacks were read. Raises TargetGone,
+        UnreadableMemory or GoTableError.
         """
-        if self._waits is None:  # it takes time: now, not after the last look
+        if self._waits is None:  # it takes time: now, not after the last sample
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
         began_s = time.monotonic()
-        stood = self._scanner.parked()
-        looked_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        judge = self.judge()
+        heads = self.sample(judge)
         if time.monotonic() - began_s > _SLOW_S:
-            looks = min(looks, _SLOW_LOOKS)
-        born = [self._scanner.born()] if apart_s >= _GROWS_S else []
+            samples = min(samples, DUMPED_SLOWLY.samples)
+        first_ns = judge.ended_ns
+        born = [_born(heads)] if apart_s >= _GROWS_S else []
         slept_s = 0.0
-        for due_s in sorted(random.uniform(0, apart_s) for _ in range(looks - 2)):
+        for due_s in sorted(random.uniform(0, apart_s) for _ in range(samples - 2)):
             time.sleep(due_s - slept_s)  # goroutines that are not stuck need time to move
             slept_s = due_s
-            found = self._scanner.parked()
+            heads = self.sample(judge)
             if len(born) == 1 and due_s >= apart_s / 2:
-                born.append(self._scanner.born())
-            stood = {goid: wait for goid, wait in stood.items() if found.get(goid) == wait}
-        time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last look
+                born.append(_born(heads))
+        time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last sample
+        since_ns = judge.standing(Threshold(samples - 1)).by_wait()
         for further in reversed(range(_MOST_SAMPLES)):
-            # Not the time after the look: goroutines may have gone on before it ended.
+            # Not the time after the sample: goroutines may have gone on before it ended.
             begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             last = self._scanner.scan()
             moving = self._waits.read_moving(last)
             self._look_up(last)
             waits = self._waits.read(last, moving)
             stood_ns = {
-                each.goid: begun_ns - looked_ns
+                each.goid: begun_ns - since_ns[each.wait]
                 for each in last.goroutines
-                if each.is_parked
-                and each.pcs
-                and stood.get(each.goid) == (each.sequence, each.pcs[0])
+                if each.is_parked and each.pcs and each.wait in since_ns
             }
-            made = self._made(last, waits, stood_ns, begun_ns - looked_ns, looks)
+            made = self._made(last, waits, stood_ns, begun_ns - first_ns, samples)
             made = self._confirmed(made, last, moving) if apart_s else made
             took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
             if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
                 break
         return replace(made, growing=self._growing(made, last, born))
 
-    def look(
-        self, waiting_since: WaitTimes | None = None, *, has_waits: bool = False
+    def dump_once(
+        self, since_ns: Mapping[int, int] | None = None, *, has_waits: bool = False
     ) -> GoroutineDump:
-        """Look once, only at stacks; with `has_waits` also for what goroutines wait.
+        """Take one sample, of stacks only; with `has_waits` also of what goroutines wait for.
 
-        Earlier looks tell for how long they have not moved: `waiting_since`. Raises what dump()
-        raises.
+        `since_ns` says since when goroutines stand still, by the numbers of their waits. Raises
+        what dump() raises.
         """
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
@@ -120,15 +114,22 @@ class GoroutineDumper(Closing):
         moving = self._waits.read_moving(found) if has_waits and self._waits else None
         self._look_up(found)
         waits = self._waits.read(found, moving) if moving and self._waits else {}
-        made = self._made(found, waits, _stood(found, waiting_since), 0, 1)
+        made = self._made(found, waits, _stood(found, since_ns or {}), 0, 1)
         return self._confirmed(made, found, moving) if moving else made
 
-    def parked(self) -> npt.NDArray[np.uint64]:
-        """The numbers of the waits of all parked goroutines now: see profile.wait_times.
+    def judge(self) -> StandingJudge:
+        """A new judge of the target's goroutines, for sample()."""
+        return StandingJudge(self._scanner.counted)
+
+    def sample(self, judge: StandingJudge) -> Heads:
+        """Read the table of goroutines, and show it to the judge.
 
         Raises TargetGone or UnreadableMemory.
         """
-        return self._scanner.parked_waits()
+        began_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        heads = self._scanner.read_table()
+        judge.add(heads.waits, began_ns, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        return heads
 
     def close(self) -> None:
         """Close the target's memory."""
@@ -137,9 +138,9 @@ class GoroutineDumper(Closing):
     def _confirmed(
         self, made: GoroutineDump, found: AllGoroutines, moving: Moving
     ) -> GoroutineDump:
-        if self._closer is None:
-            self._closer = CloserLook(self._go, self._scanner, self._frames)
-        return self._closer.confirm(made, found, moving.locks)
+        if self._stuck is None:
+            self._stuck = StuckCheck(self._go, self._scanner, self._frames)
+        return self._stuck.confirm(made, found, moving.locks)
 
     def _growing(
         self, made: GoroutineDump, last: AllGoroutines, born: Sequence[Mapping[int, int]]
@@ -180,7 +181,7 @@ class GoroutineDumper(Closing):
         waits: Mapping[int, WaitsFor],
         stood_ns: Mapping[int, int],
         apart_ns: int,
-        looks: int,
+        samples: int,
     ) -> GoroutineDump:
         shown = [
             self._shown(each, waits, stood_ns.get(each.goid, 0))
@@ -198,7 +199,7 @@ class GoroutineDumper(Closing):
             found.beyond,
             sum(each.labels is None for each in found.goroutines),
             found.read_ns,
-            looks=looks,
+            looks=samples,
         )
 
     def _shown(
@@ -218,20 +219,24 @@ class GoroutineDumper(Closing):
             each.channels,
             waits.get(each.goid, NOTHING),
             each.is_leaked,
-            each.sequence if each.is_parked else None,
+            each.wait if each.is_parked else None,
         )
 
 
-def _stood(found: AllGoroutines, times: WaitTimes | None) -> dict[int, int]:
-    """For how long goroutines have not moved until this look (ns), by their ids."""
-    if times is None:
-        return {}
-    since_ns = dict(zip(times.waits.tolist(), times.since_ns.tolist(), strict=True))
+def _stood(found: AllGoroutines, since_ns: Mapping[int, int]) -> dict[int, int]:
+    """For how long goroutines have not moved until this sample (ns), by their ids."""
     return {
-        each.goid: max(0, found.read_ns - since_ns[number])
+        each.goid: max(0, found.read_ns - since_ns[each.wait])
         for each in found.goroutines
-        if each.is_parked and (number := wait_number(each.goid, each.sequence)) in since_ns
+        if each.is_parked and each.wait in since_ns
     }
+
+
+def _born(heads: Heads) -> dict[int, int]:
+    """All goroutines: by id, the return address of the `go` statement that created each."""
+    is_there = heads.is_there
+    goids = heads.waits[is_there] >> np.uint64(GOID_SHIFT)
+    return dict(zip(goids.tolist(), heads["created_pc"][is_there].tolist(), strict=True))
 
 
 def _is_decided(made: GoroutineDump) -> bool:

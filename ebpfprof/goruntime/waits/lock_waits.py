@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from ebpfprof.goruntime.goroutines.fields import IDENTITY, g_record, waits_in
 from ebpfprof.goruntime.memory.records import record
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX, use_of
 from symbolizer.locks.names import Caller
@@ -35,7 +36,6 @@ _MAX_PARK_FRAMES: Final = 4  # runtime.gopark, goparkunlock, and what calls them
 _SLOT: Final = 16  # of a function's first argument, from its frame pointer
 _DEPTH: Final = 24  # of a stack, within which the lock's functions are
 _MAX_WAITERS: Final = 1 << 16  # of one sync.Cond that we follow
-_SEQUENCE: Final = (("goid", "goid", "<u8"), ("sequence", "trackingSeq", "u1"))
 _SUDOG: Final = (("g", "g", "<u8"), ("next", "next", "<u8"), ("elem", "elem", "<u8"))
 _WORD: Final = np.dtype("<u8")
 
@@ -247,11 +247,11 @@ def _have_not_moved(
     go: GoTarget, memory: Memory, chosen: Sequence[Goroutine]
 ) -> npt.NDArray[np.bool_]:
     addresses = np.array([each.address for each in chosen], np.uint64)
-    heads = memory.read_records(addresses, record(go.binary.layout, "g", _SEQUENCE))
-    goids = np.array([each.goid for each in chosen], np.uint64)
-    sequences = np.array([each.sequence for each in chosen], np.uint8)
-    found: npt.NDArray[np.bool_] = (heads["goid"] == goids) & (heads["sequence"] == sequences)
-    return found
+    records = memory.read_records(addresses, g_record(go.binary.layout, *IDENTITY))
+    same: npt.NDArray[np.bool_] = waits_in(records) == np.array(
+        [goroutine.wait for goroutine in chosen], np.uint64
+    )
+    return same
 
 
 def types_of(waits: Mapping[int, LockWait]) -> dict[int, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.goroutines.fields import IDENTITY, SEQUENCE_SHIFT, g_record, waits_in
 from ebpfprof.goruntime.memory.records import record
 from ebpfprof.process.system_calls import arguments_of, name_of
 from ebpfprof.profile.waiting_for import SystemCall, ThreadWait
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _STATES: Final = ("syscall", "running")
 _MAX_THREADS: Final = 1 << 14
 _M: Final = (("thread", "procid", "<u8"), ("goroutine", "curg", "<u8"))
-_G: Final = (("goid", "goid", "<u8"), ("sequence", "trackingSeq", "u1"), ("m", "m", "<u8"))
+_SEQUENCE_SHIFT: Final = np.uint64(SEQUENCE_SHIFT)
 _FD: Final = "fd"
 _FD_BITS: Final = 0xFFFFFFFF
 
@@ -44,8 +45,8 @@ def thread_calls(
 ) -> dict[int, ThreadWait]:
     """What the thread of each goroutine does, by the address of the runtime.g.
 
-    Only of goroutines that run or are in a system call, and had that thread before and after the
-    look at it (runtime/runtime2.go, g.m, m.curg, m.procid; Go 1.19 to 1.27). Raises TargetGone.
+    Only of goroutines that run or are in a system call, and had that thread before and after it
+    was read (runtime/runtime2.go, g.m, m.curg, m.procid; Go 1.19 to 1.27). Raises TargetGone.
     """
     chosen = [each for each in goroutines if each.state in _STATES and each.words.thread]
     chosen = chosen[:_MAX_THREADS]
@@ -93,10 +94,10 @@ def _still_there(
     memory: Memory, layout: RuntimeLayout, chosen: Sequence[Goroutine]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     addresses = np.array([each.address for each in chosen], np.uint64)
-    heads = memory.read_records(addresses, record(layout, "g", _G))
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        (heads["goid"] == np.array([each.goid for each in chosen], np.uint64))
-        & (heads["sequence"] == np.array([each.sequence for each in chosen], np.uint8))
-        & (heads["m"] == np.array([each.words.thread for each in chosen], np.uint64))
-    )
-    return found
+    records = memory.read_records(addresses, g_record(layout, *IDENTITY, "thread"))
+    waits = np.array([goroutine.wait for goroutine in chosen], np.uint64)
+    threads = np.array([goroutine.words.thread for goroutine in chosen], np.uint64)
+    same: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+        waits_in(records) >> _SEQUENCE_SHIFT == waits >> _SEQUENCE_SHIFT
+    ) & (records["thread"] == threads)
+    return same

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.goroutines.heads import wait_of
+from ebpfprof.goruntime.goroutines.fields import IDENTITY, g_record, waits_in
 from ebpfprof.goruntime.memory.records import record
 from ebpfprof.goruntime.waits.timers import Timer, TimerReader
 from ebpfprof.process.memory import UnreadableMemory
@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_CASES: Final = 64  # of a select
 _MAX_TYPES: Final = 4096
-_G: Final = (
-    ("status", "atomicstatus", "<u4"),
-    ("goid", "goid", "<u8"),
-    ("sequence", "trackingSeq", "u1"),
-    ("reason", "waitreason", "u1"),
-    ("waiting", "waiting", "<u8"),
-    ("timer", "timer", "<u8"),
-    ("sleep_when", "sleepWhen", "<i8"),
-)
+_G: Final = (*IDENTITY, "waiting", "timer", "sleep_when")
 _SUDOG: Final = (("g", "g", "<u8"), ("c", "c", "<u8"), ("next", "waitlink", "<u8"))
 _HCHAN: Final = (
     ("type", "elemtype", "<u8"),
@@ -54,7 +46,7 @@ _PACKAGE_OS: Final = b"\x02os"  # behind a byte of flags: the length, then the t
 
 
 class WaitCause(NamedTuple):
-    """What can wake a goroutine from one wait, the one with `wait` (see heads.Heads.waits).
+    """What can wake a goroutine from one wait, the one with `wait` (see fields.wait_of).
 
     `ends_ns` is when the first of its timers fires (CLOCK_MONOTONIC), 0 without one; `period_ns` is
     the period of that timer, 0 if it fires once. `others`: other goroutines can wake it, or that is
@@ -75,7 +67,7 @@ class CauseReader:
     def __init__(self, go: GoTarget, memory: Memory) -> None:
         layout = go.binary.layout
         self._memory, self._timers = memory, TimerReader(go, memory)
-        self._g = record(layout, "g", _G)
+        self._g = g_record(layout, *_G)
         self._sudog, self._hchan = record(layout, "sudog", _SUDOG), record(layout, "hchan", _HCHAN)
         self._sleep_ends = layout.has("g", "sleepWhen")
         if not self._sleep_ends:
@@ -98,11 +90,11 @@ class CauseReader:
         timers = self._timers.by_channel() if known else {}
         ends = self._ends_of_sleeps(before)
         after = self._memory.read_records(places, self._g)
+        waits = waits_in(before)
+        is_same = (waits == waits_in(after)) & (before["waiting"] == after["waiting"])
         found = {}
-        for row, address in enumerate(places.tolist()):
-            wait = _wait(before[row])
-            if wait != _wait(after[row]) or before[row]["waiting"] != after[row]["waiting"]:
-                continue
+        for row in np.flatnonzero(is_same).tolist():
+            address, wait = int(places[row]), int(waits[row])
             if before[row]["reason"] == self._sleeps:
                 end_ns = ends[row]
                 found[address] = WaitCause(wait, max(end_ns, 0), others=end_ns <= 0)
@@ -170,8 +162,3 @@ class CauseReader:
             return self._memory.read(int(found["package"]) + 1, 3) == _PACKAGE_OS
         except UnreadableMemory:
             return False
-
-
-def _wait(head: np.void) -> int:
-    fields = (int(head[name]) for name in ("status", "reason", "sequence", "goid"))
-    return wait_of(*fields)

@@ -1,15 +1,13 @@
 """Watches the goroutines of a target from outside: which hang, which leak.
 
-Quick looks, at the heads of all goroutines, tell which have not moved. A goroutine counts as
-standing after five of them: one that goes on between any two of them has another g.trackingSeq,
-but for one in 256. Full looks, at stacks, are rare: to find leaks, and to see who stands now.
+Quick samples, of the table of goroutines, show which have not moved (standing). Full samples, of
+stacks, are rare: to find leaks, and to see which goroutines stand still now.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -18,12 +16,12 @@ import numpy as np
 
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile.asleep import takes_signals
 from ebpfprof.profile.goroutines import GoroutineGroup
-from ebpfprof.profile.hanging import HANGS_NS, hanging
+from ebpfprof.profile.hanging import hanging
 from ebpfprof.profile.leaks import LeakWatch, Suspects
 from ebpfprof.profile.stuck import Stuck, stuck
-from ebpfprof.profile.wait_times import WaitTimes, wait_number
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
@@ -33,21 +31,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits.standing import Standing
     from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
     from ebpfprof.profile.hanging import Hanging
 
-_LEAST_LOOKS: Final = 5
 _SPREAD: Final = (0.7, 1.3)  # times the interval: a program may do something regularly
-_QUICK_SHARE: Final = 0.005  # of a processor; twice that for full looks
+_QUICK_SHARE: Final = 0.005  # of a processor; twice that for full samples
 _FULL_SHARE: Final = 0.01
 _SOON_S: Final = 5.0
 _MOST: Final = 16
-_MOST_READ: Final = 50_000  # a look at all their stacks takes some 200 MB for a second or two
+_MOST_READ: Final = 50_000  # a sample of all their stacks takes about 200 MB for a second or two
 
 
 @dataclass(frozen=True, slots=True)
 class HangingGroup:
-    """Goroutines that hang at one place, as of the last look.
+    """Goroutines that hang at one place, as of the last sample.
 
     `count` are still there, of which the first has not moved for `at_least_ns`, the last for
     `newest_ns`. `first` has their stack.
@@ -62,14 +60,14 @@ class HangingGroup:
 
 @dataclass(frozen=True, slots=True)
 class WatchedGoroutines:
-    """What is known of a target, of its `goroutines` at the last full look; `looks` were full.
+    """What is known of a target, of its `goroutines` at the last full sample; `samples` were full.
 
     The groups of `leaks` have one goroutine each, as an example; `leaking` are how many there are.
     At most 16 of each are listed, the largest first; `beyond` goroutines were not read.
     """
 
     goroutines: int
-    looks: int
+    samples: int
     hanging: tuple[HangingGroup, ...]
     stuck: tuple[Stuck, ...]
     leaks: tuple[tuple[Suspects, int], ...]
@@ -78,7 +76,7 @@ class WatchedGoroutines:
 
 @dataclass(slots=True)
 class _Hang:
-    """Goroutines that hung at a full look: the numbers of their waits, and since when they wait."""
+    """Goroutines that hung in a full sample: numbers of their waits, and since when they wait."""
 
     operation: str
     first: DumpedGoroutine
@@ -87,17 +85,16 @@ class _Hang:
 
 
 class GoroutineWatch(Closing):
-    """The looks at one target. Closes the target's memory. For one thread at a time."""
+    """The samples of one target. Closes the target's memory. For one thread at a time."""
 
     def __init__(self, go: GoTarget) -> None:
         """Open the target's memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._go = go
         with _for_user(go):
             self._dumper = GoroutineDumper(go, most=_MOST_READ)
-        self._times = WaitTimes()
+        self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
-        self._looked_ns = deque[int](maxlen=_LEAST_LOOKS)
-        self._judged: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._seen: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._full_due_ns = self._soonest_ns = 0
         self._hangs: list[_Hang] = []
         self._stuck: list[Stuck] = []
@@ -105,28 +102,26 @@ class GoroutineWatch(Closing):
 
     @property
     def found(self) -> WatchedGoroutines:
-        """What is known as of the last look."""
+        """What is known as of the last sample."""
         return self._found
 
-    def look(self, *, interval_s: float, full_every_s: float) -> float:
-        """Look now; returns after how many seconds to look again, so that it costs little.
+    def sample(self, *, interval_s: float, full_every_s: float) -> float:
+        """Take a sample; returns the seconds to the next one, so that it costs little.
 
-        `interval_s` is the mean time between looks, `full_every_s` between those at all stacks.
+        `interval_s` is the mean time between samples, `full_every_s` between those of all stacks.
         Raises TargetGone, UnreadableMemory or CorruptBinary.
         """
         began_s = time.thread_time()
         with _for_user(self._go):
-            waits = self._dumper.parked()
+            self._dumper.sample(self._judge)
         now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        self._times.add(waits, now_ns)
-        self._looked_ns.append(now_ns)
-        standing = self._standing(now_ns)
+        standing = self._judge.standing(HANGING)
         cost_s = time.thread_time() - began_s
-        is_new = len(np.setdiff1d(standing.waits, self._judged, assume_unique=True)) > 0
+        is_new = not np.isin(standing.waits, self._seen).all()
         if now_ns >= self._full_due_ns or (is_new and now_ns >= self._soonest_ns):
             with _for_user(self._go):
-                self._look_at_stacks(standing, now_ns, full_every_s)
-            self._judged = standing.waits
+                self._sample_stacks(standing, now_ns, full_every_s)
+            self._seen = standing.waits
         self._update(now_ns)
         return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
 
@@ -134,19 +129,14 @@ class GoroutineWatch(Closing):
         """Close the target's memory."""
         self._dumper.close()
 
-    def _standing(self, now_ns: int) -> WaitTimes:
-        """The waits of goroutines that have not moved for long, by enough looks."""
-        if len(self._looked_ns) < _LEAST_LOOKS:
-            return WaitTimes()
-        return self._times.since(min(self._looked_ns[0], now_ns - HANGS_NS))
-
-    def _look_at_stacks(self, standing: WaitTimes, now_ns: int, full_every_s: float) -> None:
+    def _sample_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
         began_s = time.thread_time()
-        dump = self._dumper.look(standing)
+        since_ns = standing.by_wait()
+        dump = self._dumper.dump_once(since_ns)
         groups = hanging(dump.goroutines)
         self._stuck = []
         if any(each.is_lock for each in groups) or _none_runs(dump):
-            self._stuck = stuck(self._dumper.look(standing, has_waits=True))[:_MOST]
+            self._stuck = stuck(self._dumper.dump_once(since_ns, has_waits=True))[:_MOST]
         self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
         leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
         if is_due:
@@ -159,14 +149,14 @@ class GoroutineWatch(Closing):
         self._found = replace(
             self._found,
             goroutines=len(dump.goroutines),
-            looks=self._found.looks + is_due,
+            samples=self._found.samples + is_due,
             leaks=leaks,
             beyond=dump.beyond,
         )
 
     def _update(self, now_ns: int) -> None:
-        """Leave out what went on since the last full look."""
-        waits = self._times.waits
+        """Leave out what went on since the last full sample."""
+        waits = self._judge.waits
         groups = [_still_there(each, waits, now_ns) for each in self._hangs]
         still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
         self._found = replace(
@@ -193,7 +183,7 @@ def _none_runs(dump: GoroutineDump) -> bool:
 
 
 def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:
-    return np.array([wait_number(each.goid, each.sequence) for each in members], np.uint64)
+    return np.array([each.wait or 0 for each in members], np.uint64)
 
 
 def _hang(found: Hanging, read_ns: int) -> _Hang:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.plugins import MAX_LOCK_CALLERS
+from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
@@ -33,7 +33,6 @@ _CERTAIN: Final = 1 << 32
 _MAX_STACKS: Final = 1 << 15
 _BIRTH_PAGES: Final = 1 << 10
 _UNFOLLOWED: Final = "births_full"
-_MAX_DEPTH: Final = 136  # as for waits: more than Go's 128 logical frames
 
 
 def chance(size_bytes: int, rate_bytes: int) -> float:
@@ -88,7 +87,7 @@ class GateProgram(BoundedProbes):
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * MAX_GATES,
                 "MAX_STACKS": 1,
-                "MAX_DEPTH": _MAX_DEPTH,
+                "MAX_DEPTH": MAX_DEPTH,
                 "LOCK_CALLERS": MAX_LOCK_CALLERS,
                 "BIRTH_PAGES": _BIRTH_PAGES,
             },

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
@@ -27,7 +28,7 @@ from ebpfprof.profilers.waits.wait_tables import COUNT_SHIFT, WaitTables
 from ebpfprof.system.priority import run_promptly
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
-    from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+    from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
 
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
@@ -41,8 +42,6 @@ _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes some 0.2 ms, at each reading a part of it
 _CLOSING_AT_ONCE: Final = 8  # windows
-_MAX_DEPTH = 136  # more than Go's 128 logical frames plus those that it drops at the leaf
-_MAX_LOCK_CALLERS = 16  # as goruntime.plugins has it, which is imported later
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
 )
@@ -90,8 +89,8 @@ class WaitsCollector(BoundedProbes):
                 "MAX_SITES": targets * SITES_PER_TARGET,
                 # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
                 **dict.fromkeys(_LARGE_MAPS, 1),
-                "MAX_DEPTH": _MAX_DEPTH,
-                "LOCK_CALLERS": _MAX_LOCK_CALLERS,
+                "MAX_DEPTH": MAX_DEPTH,
+                "LOCK_CALLERS": MAX_LOCK_CALLERS,
                 "COUNT_SHIFT": COUNT_SHIFT,
             },
             functions=(

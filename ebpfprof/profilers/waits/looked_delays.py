@@ -25,7 +25,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.goroutines.stack_starts import STATES
+from ebpfprof.goruntime.goroutines.states import STATES
+from ebpfprof.goruntime.limits import MAX_DEPTH
+from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile.evidence import LEAST_WINDOWS
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.locks import lock_use
@@ -41,9 +43,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
-_MAX_DEPTH: Final = 136  # as in the BPF programs
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
-_HANGS_NS: Final = 5_000_000_000
 _LONG: Final = 3  # times the mean time between looks
 _MISSED: Final = 2  # times as long by looks as by windows
 _NOT_WAITING: Final = frozenset(STATES.values())
@@ -124,7 +124,7 @@ class LookedDelays:
         """
         if not self._is_looking:
             return self._hanging
-        return self.looks.sampler.standing_states(_HANGS_NS)
+        return self.looks.sampler.standing_states(HANGING)
 
     @property
     def has_begun(self) -> bool:
@@ -199,7 +199,7 @@ class LookedDelays:
             at = sampler.park_at(state.pcs)
             if at is None:
                 continue
-            key = state.sema, state.pcs[at:][:_MAX_DEPTH], state.labels or ()
+            key = state.sema, state.pcs[at:][:MAX_DEPTH], state.labels or ()
             _add(found.setdefault(key, _Waited()), total, base.states.get(state))
         return found
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ebpfprof.goruntime.goroutines.call_sites import CallSites
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine, parked_goroutines
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, parked_goroutines
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.model import Label

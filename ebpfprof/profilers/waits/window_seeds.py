@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner, Wait
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, ParkedScanner, Wait
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.waits.collector import WaitsCollector

@@ -12,15 +12,15 @@ from unittest import mock
 
 from ebpfprof.export.tables import goroutines as goroutine_tables
 from ebpfprof.goruntime import plugins
-from ebpfprof.goruntime.goroutines import heads
 from ebpfprof.goruntime.goroutines import parked as parked_module
-from ebpfprof.goruntime.goroutines import reader as goroutines
+from ebpfprof.goruntime.goroutines import stack_reader, table
+from ebpfprof.goruntime.goroutines.fields import FIELDS
 from ebpfprof.goruntime.goroutines.labels import CUT, LabelReader
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.samples import state_reader
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits import stuck_check, watch
 from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
 from ebpfprof.process.memory import Memory, UnreadableMemory
 from ebpfprof.profile import hanging
 from ebpfprof.profile.model import Mapping
@@ -39,7 +39,7 @@ from ebpfprof.profilers.cpu.unwinder import (
 )
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from ebpfprof.server import findings
-from ebpfprof.tracing.steady import StateNumbers, SteadyStates
+from ebpfprof.tracing.state_numbers import StateNumbers
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
@@ -83,6 +83,12 @@ def parts_of(data: bytes) -> list[tuple[int, bytes]]:
     return parts
 
 
+def field_codes() -> dict[str, str]:
+    """How struct packs each field of runtime.g, by its name in Go."""
+    letters = {"<u8": "Q", "<i8": "q", "<u4": "I", "u1": "B"}
+    return {name: letters[code] for name, code in FIELDS.values()}
+
+
 @cache
 def goroutine_seeds() -> Sequence[bytes]:
     go = _go()
@@ -92,13 +98,12 @@ def goroutine_seeds() -> Sequence[bytes]:
     data = struct.pack("<3Q", _LIST, _COUNT, 8) + struct.pack(f"<{_COUNT}Q", *places).ljust(
         64, b"\0"
     )
-    codes = dict(goroutines._G_FIELDS)
+    codes = field_codes()
     (exercise,) = binary.functions_named("main.exercise")
     for index in range(_COUNT):
-        lo = _STACK + index * 4096 - 2048
-        sp = lo + 2048
+        sp = _STACK + index * 4096
         values = {
-            **{"stack.lo": lo, "stack.hi": sp + _STACK_BYTES, "sched.sp": sp},
+            **{"stack.hi": sp + _STACK_BYTES, "sched.sp": sp},
             **{"sched.pc": park.entry + 40, "sched.bp": sp + 16, "atomicstatus": 4},
             **{"goid": index + 1, "waitreason": 14},
         }
@@ -121,9 +126,10 @@ def goroutine_seeds() -> Sequence[bytes]:
 def _without_pauses() -> Iterator[None]:
     """Nothing moves, so nobody waits for it to stand still."""
     with (
-        mock.patch.multiple(goroutines, _PAUSE_S=0),
-        mock.patch.multiple(state_reader, _FEW=0),
-        mock.patch.multiple(watch, HANGS_NS=0, _SOON_S=0.0, _FULL_SHARE=1e9),
+        mock.patch.multiple(table, _PAUSE_S=0),
+        mock.patch.multiple(parked_module, _PAUSES_S=(0,) * 3),
+        mock.patch.multiple(stack_reader, _FEW=0),
+        mock.patch.multiple(watch, HANGING=Threshold(5), _SOON_S=0.0, _FULL_SHARE=1e9),
         mock.patch.multiple(hanging, HANGS_NS=0),
         mock.patch.multiple(stuck_check, APART_S=(0.0, 0.0)),
     ):
@@ -133,7 +139,7 @@ def _without_pauses() -> Iterator[None]:
 def ask_goroutines(data: bytes) -> None:
     go = made_up_process(_go(), parts_of(data))
     with _without_pauses():
-        found = goroutines.parked_goroutines(go, has_labels=True)
+        found = parked_module.parked_goroutines(go, has_labels=True)
         with parked_module.ParkedScanner(go, has_labels=True) as looked:
             parked = looked.parked()
             assert looked.parked().keys() == parked.keys()
@@ -141,16 +147,14 @@ def ask_goroutines(data: bytes) -> None:
                 assert looked.times_run() >= 0
         with GoroutineSampler(go, has_labels=True) as looks:
             looks.look()
-            assert looks.standing(found.goroutines, least_ns=0) == {}
+            assert looks.standing(found.goroutines, OPEN_WAIT) == {}
             looks.look()
-            standing = looks.standing(found.goroutines, least_ns=0, least_looks=2)
+            standing = looks.standing(found.goroutines, Threshold(2))
             assert standing.keys() <= {g.address for g in found.goroutines}
             totals = looks.totals()
         with suppress(UnreadableMemory):
-            memory, steady = Memory(go.target), SteadyStates()
-            read = heads.HeadReader(go, memory).read()
-            steady.add(StateNumbers(memory, go.binary.layout).of(read), 0)
-            assert len(steady.states) <= _COUNT
+            read = table.GoroutineTable(Memory(go.target), go.binary, _BIAS, "thread").read()
+            assert len(StateNumbers(Memory(go.target), go.binary.layout).of(read)) <= 8
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
         assert all(len(state.pcs) <= _STACK_BYTES // 8 for state in totals.states)
     translator = StackTranslator(go)
@@ -168,7 +172,7 @@ def ask_all_goroutines(data: bytes) -> None:
         found = dump(go, apart_s=0)
         with watch.GoroutineWatch(go) as watched:
             for _ in range(5):
-                watched.look(interval_s=0, full_every_s=3600)
+                watched.sample(interval_s=0, full_every_s=3600)
     assert watched.found.goroutines == len(found.goroutines)
     assert sum(each.count for each in watched.found.hanging) <= _COUNT
     for finding in findings.as_json(watched.found):
@@ -350,17 +354,20 @@ MEMORY = (
     Parser(
         "goroutines",
         (
-            "ebpfprof.goruntime.goroutines.reader",
+            "ebpfprof.goruntime.goroutines.fields",
             "ebpfprof.goruntime.goroutines.parked",
-            "ebpfprof.goruntime.goroutines.heads",
+            "ebpfprof.goruntime.goroutines.table",
             "ebpfprof.goruntime.samples.idle_loops",
-            "ebpfprof.goruntime.goroutines.quick_stacks",
+            "ebpfprof.goruntime.goroutines.stack_copies",
+            "ebpfprof.goruntime.goroutines.stack_reader",
             "ebpfprof.goruntime.samples.sampler",
             "ebpfprof.goruntime.goroutines.seen_stacks",
             "ebpfprof.goruntime.goroutines.stack_starts",
             "ebpfprof.goruntime.samples.state_reader",
             "ebpfprof.goruntime.samples.state_sums",
-            "ebpfprof.tracing.steady",
+            "ebpfprof.goruntime.goroutines.states",
+            "ebpfprof.goruntime.waits.standing",
+            "ebpfprof.tracing.state_numbers",
         ),
         ask_goroutines,
         goroutine_seeds,
@@ -383,7 +390,6 @@ MEMORY = (
             "ebpfprof.goruntime.waits.waits_for",
             "ebpfprof.goruntime.waits.watch",
             "ebpfprof.profile.leaks",
-            "ebpfprof.profile.wait_times",
         ),
         ask_all_goroutines,
         goroutine_seeds,

@@ -8,7 +8,7 @@ from functools import cache
 
 from ebpfprof.export import traceback_text
 from ebpfprof.export.goroutine_counts import counted, samples
-from ebpfprof.goruntime.goroutines import stack_starts, tracebacks
+from ebpfprof.goruntime.goroutines import tracebacks
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.tracebacks import TracebackStyle
 from ebpfprof.server import goroutine_text
@@ -40,10 +40,7 @@ def traceback_seeds() -> Sequence[bytes]:
     places = [memory._G + index * memory._G_BYTES for index in range(memory._COUNT)]
     data = struct.pack("<3Q", memory._LIST, memory._COUNT, 8)
     data += struct.pack(f"<{memory._COUNT}Q", *places).ljust(64, b"\0")
-    codes = {field: code.lstrip("<").replace("u1", "B") for _, field, code in stack_starts._FIELDS}
-    codes = {
-        field: {"u8": "Q", "i8": "q", "u4": "I"}.get(code, code) for field, code in codes.items()
-    }
+    codes = memory.field_codes()
     for index, status in enumerate((4, 3, 1, 0x1004, 10, 9)):
         sp = memory._STACK + index * 4096
         stack = bytearray(memory._STACK_BYTES)
@@ -130,7 +127,6 @@ TRACEBACKS = (
         (
             "ebpfprof.goruntime.goroutines.tracebacks",
             "ebpfprof.goruntime.goroutines.table_walk",
-            "ebpfprof.goruntime.goroutines.stack_copies",
             "ebpfprof.goruntime.goroutines.call_sites",
         ),
         ask_tracebacks,

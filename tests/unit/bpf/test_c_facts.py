@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime.goroutines import labels
-from ebpfprof.goruntime.goroutines import reader as goroutines
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines import labels, states
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.waits import lock_uses
 from ebpfprof.kernel import c_facts
@@ -71,6 +70,7 @@ def all_members(dtype: np.dtype[Any], path: str = "") -> Iterator[tuple[str, int
             yield member, int(offset) + further
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("program", STRUCTS)
 def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -> None:
     said, expected = [], []
@@ -85,6 +85,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
     assert [native.call("said", index) for index in range(len(said))] == expected
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("program", "path", "name"),
     [
@@ -137,8 +138,7 @@ def test_goruntime_reads_labels_by_the_numbers_of_the_c(name: str, value: int) -
 
 
 def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
-    assert goroutines._MAX_DEPTH == waits._MAX_DEPTH
-    assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == goroutines._SCAN
+    assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == states.SCAN
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -191,6 +191,7 @@ def go() -> Iterator[GoTarget]:
     target.close()
 
 
+@pytest.mark.machine
 def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None:
     told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
     collector._program = told  # type: ignore[assignment]
@@ -215,6 +216,7 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     assert {seed[name] for name in seed.names or ()} == {np.dtype("<u8")}
 
 
+@pytest.mark.machine
 def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget) -> None:
     told, sampling = Elements(), CpuProgram.__new__(CpuProgram)
     sampling._program = told  # type: ignore[assignment]

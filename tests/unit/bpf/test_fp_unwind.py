@@ -10,11 +10,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ebpfprof.goruntime.goroutines.reader import _G, GoroutineReader, _Frame, _OffStack, _Stack
+from ebpfprof.goruntime.goroutines.parked import park_at
+from ebpfprof.goruntime.goroutines.stack_walk import StackWalker
+from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.kernel import c_facts
-from ebpfprof.profilers.waits import collector
 from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from tests.unit.bpf.native import Native, PiecesMemory, build
+
+pytestmark = pytest.mark.machine
 
 PROGRAM = """
 #include "probes/fp_unwind.h"
@@ -51,9 +54,10 @@ MACROS = {
     "WITH_LABELS": 0,
     "MAX_TARGETS": 1,
     "MAX_SITES": 1,
-    "MAX_DEPTH": collector._MAX_DEPTH,
+    "MAX_DEPTH": MAX_DEPTH,
     "LOCK_CALLERS": 1,
 }
+MOST = MACROS["MAX_DEPTH"]
 TARGET = c_facts.struct("probes/target.h", "target", MACROS)
 SITE = c_facts.struct("probes/target.h", "site", MACROS)
 START = c_facts.struct("probes/goroutine_stack.h", "start", MACROS)
@@ -84,13 +88,6 @@ garbage = st.one_of(
     st.sampled_from([0, 1, LO + 8 * WORDS - 8, LO + 8 * WORDS]),
     st.integers(0, (1 << 64) - 1),
 )
-
-
-class Walker(GoroutineReader):
-    """The walk alone."""
-
-    def __init__(self, callback: CgoCallback | None) -> None:
-        self._callback, self._bias, self._returns = callback, 0, {PARK_PC}
 
 
 class Made:
@@ -130,7 +127,7 @@ def stacks(draw: st.DrawFn) -> tuple[CgoCallback | None, bytes]:
     made = Made(draw(st.none() | callbacks))
     callback = made._callback
     few = draw(st.lists(st.tuples(st.sampled_from([2, 3, 8, 40, 300]), pc), min_size=1, max_size=8))
-    for number in draw(st.binary(max_size=2 * collector._MAX_DEPTH)):
+    for number in draw(st.binary(max_size=2 * MAX_DEPTH)):
         made.push(*few[number % len(few)])
     made.frame(made.next, 0, 0x41_0005)
     wrong = st.tuples(st.integers(0, 300), st.sampled_from([0, 0, 1]), garbage)
@@ -155,8 +152,13 @@ def target_of(callback: CgoCallback | None) -> Any:  # noqa: ANN401 - a record o
     return target
 
 
-def parked(pc: int, bp: int) -> _G:
-    return _G(LO, LO + 8 * WORDS, LO, pc, bp, 4, 1, 0, 0, 0, 0)
+def walked(
+    data: bytes, pc: int, bp: int, callback: CgoCallback | None = None, most: int = MOST
+) -> tuple[tuple[int, ...], bool]:
+    """The addresses from `pc` on; and whether these are all, or as many as the C keeps."""
+    walker = StackWalker(PiecesMemory([(LO, data)]), callback, 0, most=most)
+    walk = walker.in_memory(LO + 8 * WORDS, pc, LO, bp)
+    return walk.pcs, walk.is_whole or len(walk.pcs) == most
 
 
 @given(made=stacks(), first_pc=plain_pc, is_inlined=st.booleans())
@@ -164,10 +166,9 @@ def test_both_walks_find_the_same_return_addresses(
     made: tuple[CgoCallback | None, bytes], first_pc: int, is_inlined: bool, native: Native
 ) -> None:
     callback, data = made
-    memory = PiecesMemory([(LO, data)])
-    stack = _Stack(memory, parked(0, LO))
-    bp, frame = (0, _Frame(LO, first_pc)) if is_inlined else (LO, stack.frame_at(LO))
-    pcs, is_whole = Walker(callback)._walk(bp, frame, stack)
+    pcs, is_whole = walked(data, first_pc, LO, callback, MOST + (not is_inlined))
+    bp, frame = (0, (LO, first_pc)) if is_inlined else (LO, struct.unpack_from("<QQ", data))
+    pcs = pcs if is_inlined else pcs[1:]
     # In a target without callbacks, to the C, a return address of 0 would be that of one.
     assume(callback or 0 not in pcs)
 
@@ -177,7 +178,8 @@ def test_both_walks_find_the_same_return_addresses(
     found, whole = np.zeros(MACROS["MAX_DEPTH"], np.uint64), np.zeros(1, np.uint64)
     native.set_memory([(LO, data)])
     depth = native.call("walk", target_of(callback), start, found, whole)
-    assert (tuple(found[:depth].tolist()), bool(whole[0])) == (pcs, is_whole)
+    assert tuple(found[:depth].tolist()) == pcs
+    assert depth == MOST or bool(whole[0]) == is_whole
 
 
 @given(made=stacks(), first_pc=plain_pc, deeper_bytes=st.sampled_from([0, 256, 1792, 3840]))
@@ -186,15 +188,15 @@ def test_a_walk_without_bounds_finds_the_same_return_addresses(
 ) -> None:
     """It asks for the bounds of the stack once it leads further than what was read at first."""
     callback, data = made
-    memory = PiecesMemory([(LO, data)])
-    pcs, is_whole = Walker(callback)._walk(0, _Frame(LO, first_pc), _Stack(memory, parked(0, LO)))
+    pcs, is_whole = walked(data, first_pc, LO, callback)
     assume(callback or 0 not in pcs)
 
     found, loss = np.zeros(MACROS["MAX_DEPTH"], np.uint64), np.zeros(1, np.int64)
     native.set_memory([(LO, data), (G, struct.pack("<QQ", LO, LO + len(data)))])
     site = site_of(first_pc, deeper_bytes)
     depth = native.call("walk_here", target_of(callback), G, LO, site, found, loss)
-    assert (tuple(found[:depth].tolist()), bool(loss[0] < 0)) == (pcs, is_whole)
+    assert tuple(found[:depth].tolist()) == pcs
+    assert depth == MOST or bool(loss[0] < 0) == is_whole
 
 
 def site_of(return_pc: int, deeper_bytes: int = 0) -> Any:  # noqa: ANN401 - a record of numpy
@@ -242,18 +244,17 @@ def test_both_walks_find_the_same_frame_of_the_operation(
     saved_pc: int, bp: int, words: list[int], native: Native
 ) -> None:
     data = struct.pack(f"<{WORDS}Q", *words, *[FILLER] * (WORDS - len(words)))
-    g = parked(saved_pc, bp)
-    try:
-        expected = Walker(None)._start(g, _Stack(PiecesMemory([(LO, data)]), g))
-    except _OffStack:
-        expected = None
+    first_bp = data[bp - LO : bp - LO + 8] if LO <= bp < LO + 8 * WORDS else b""
+    assume(int.from_bytes(first_bp, "little") == 0 or int.from_bytes(first_bp, "little") > bp)
+    pcs, _ = walked(data, saved_pc, bp, most=3)
+    expected = park_at(pcs, {PARK_PC}) if len(pcs) > 1 else None
     record = bytearray(G_SCHED_PC + 16)
-    struct.pack_into("<QQ", record, 0, g.lo, g.hi)
-    struct.pack_into("<QQ", record, G_SCHED_PC, g.pc, g.bp)
+    struct.pack_into("<QQ", record, 0, LO, LO + 8 * WORDS)
+    struct.pack_into("<QQ", record, G_SCHED_PC, saved_pc, bp)
     native.set_memory([(LO, data), (G, bytes(record))])
     start: Any = np.zeros(1, START)
     found = None
     if native.call("find_start", target_of(None), G, PARK_PC, start):
-        frame = start["frame"][0]
-        found = int(start["bp"][0]), _Frame(int(frame["bp"]), int(frame["return_pc"]))
+        assert start["frame"]["return_pc"][0] == PARK_PC
+        found = {0: 0, bp: 1}.get(int(start["bp"][0]), 2)
     assert found == expected

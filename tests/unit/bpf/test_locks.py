@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ebpfprof.profilers.waits import wait_tables
 from tests.unit.bpf.native import Native, build
 
+pytestmark = pytest.mark.machine
+
 PROGRAM = """
 #include "waits/locks.h"
 u64 charge_at(u64 queue, u64 charged, u64 now_ns) {

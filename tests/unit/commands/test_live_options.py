@@ -6,6 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from ebpfprof.commands.cli import cli
+from ebpfprof.commands.serve import shared_with_traces
+from ebpfprof.profilers.options import Options
+from ebpfprof.server.trace_child import TraceSettings
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,9 @@ def test_a_wrong_value_gets_a_sentence(given: list[str], reason: str) -> None:
 def test_serve_names_processes_as_the_other_verbs_do() -> None:
     said = [CliRunner().invoke(cli, [verb]).output for verb in ("serve", "attach")]
     assert all("Choose processes: PID, --name NAME" in text for text in said)
+
+
+@pytest.mark.parametrize(("last_s", "each"), [(None, 3.0), (5.0, 1.5)])
+def test_last_seconds_get_half_of_the_overhead(last_s: float | None, each: float) -> None:
+    options, traces = shared_with_traces(Options(max_overhead=3.0, allow_unknown_go=True), last_s)
+    assert (options.max_overhead, traces) == (each, TraceSettings(last_s, each, True))

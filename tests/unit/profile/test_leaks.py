@@ -14,8 +14,9 @@ LEAKY = Frame("main.leaky", "/src/leaky.go", 7)
 SECOND_NS = 1_000_000_000
 
 
-def goroutine(goid: int, sequence: int | None = 1, state: str = "chan receive") -> DumpedGoroutine:
-    return DumpedGoroutine(goid, state, (LEAKY,), True, 0, 0, False, None, 0, (), sequence=sequence)
+def goroutine(goid: int, wait: int | None = 1, state: str = "chan receive") -> DumpedGoroutine:
+    number = None if wait is None else (goid << 8 | wait) % (1 << 64)
+    return DumpedGoroutine(goid, state, (LEAKY,), True, 0, 0, False, None, 0, (), wait=number)
 
 
 def looks(*members: list[DumpedGoroutine]) -> list[Suspects]:

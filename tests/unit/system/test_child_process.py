@@ -1,18 +1,16 @@
-"""Child processes: which signals end them, the files they hold, and how they return results."""
+"""Child processes: which signals end them, and the files they hold."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from ebpfprof.errors import AttachFailed, KernelUnsupported
 from ebpfprof.system import child_process, signals
 
 
@@ -103,30 +101,3 @@ def test_a_child_ends_with_its_parent_on_request(kill_us: signal.Signals) -> Non
     assert ended(pid) == -kill_us
     for fd in (reads, begun, begins):
         os.close(fd)
-
-
-def raising(error: Exception) -> Callable[[], object]:
-    def work() -> object:
-        raise error
-
-    return work
-
-
-def passed_on(work: Callable[[], object]) -> child_process.Outcome:
-    found: child_process.Outcome = json.loads(json.dumps(child_process.outcome(work)))
-    return found
-
-
-def test_a_result_is_passed_on() -> None:
-    assert child_process.result_of(passed_on(lambda: [1, None]), "it") == [1, None]
-
-
-def test_errors_of_ebpfprof_are_raised_again_in_the_parent() -> None:
-    with pytest.raises(KernelUnsupported, match=r"^Too old\.$"):
-        child_process.result_of(passed_on(raising(KernelUnsupported("Too old."))), "it")
-
-
-@pytest.mark.parametrize("bug", [RuntimeError, AttachFailed])
-def test_a_bug_is_reported_with_the_name_of_the_process(bug: type[Exception]) -> None:
-    with pytest.raises(bug, match=r"^it failed: KeyError\('k'\)\.$"):
-        child_process.result_of(passed_on(raising(KeyError("k"))), "it", bug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.system.file_worker import FileWorker, NoAnswerError
+from ebpfprof.system.channel import ChildFailedError, Frame
+from ebpfprof.system.file_worker import Answer, FileWorker, NoAnswerError
 from tests.targets_run import SLOWNESS
 
 PATIENCE_S = 1.0 * SLOWNESS
@@ -25,7 +27,7 @@ class Task:
     def begin(self) -> None:
         pass
 
-    def answer(self, request: Any, fds: Sequence[int]) -> tuple[Any, list[int]]:  # noqa: ANN401
+    def answer(self, request: Any, fds: Sequence[int]) -> Frame:  # noqa: ANN401
         match request:
             case "wait for", path:
                 os.close(os.open(path, os.O_RDONLY))
@@ -38,10 +40,13 @@ class Task:
             case "fail":
                 raise ValueError(request)
             case "pid":
-                return os.getpid(), []
+                return Frame(os.getpid())
             case "name":
-                return os.readlink(f"/proc/self/fd/{fds[0]}"), [os.open("/dev/null", os.O_RDONLY)]
-        return request, []
+                name = os.readlink(f"/proc/self/fd/{fds[0]}")
+                return Frame(name, [os.open("/dev/null", os.O_RDONLY)])
+            case "refuse":
+                raise PermissionError(errno.EACCES, "It is not yours")
+        return Frame(request)
 
 
 @pytest.fixture
@@ -54,10 +59,15 @@ def over(tmp_path: Path) -> Path:
 @pytest.fixture
 def worker(over: Path) -> Iterator[FileWorker]:
     files = len(os.listdir("/proc/self/fd"))
-    with FileWorker(Task, PATIENCE_S) as made:
+    with FileWorker(Task, patience_s=PATIENCE_S) as made:
         yield made
         os.close(os.open(over, os.O_RDWR))
     assert len(os.listdir("/proc/self/fd")) == files
+
+
+def results(answers: Sequence[Answer]) -> list[Any]:
+    assert all(isinstance(answer, Frame) for answer in answers)
+    return [answer.message for answer in answers if isinstance(answer, Frame)]
 
 
 def await_end_of(pid: int) -> None:
@@ -70,14 +80,15 @@ def await_end_of(pid: int) -> None:
 def test_answers_come_in_order_from_one_child(worker: FileWorker) -> None:
     long = "x" * (1 << 20)
     answers = worker.ask_all(["pid", long, "\ud800", 7, "pid"])
-    assert [answer for answer, _ in answers[1:4]] == [long, "\ud800", 7]
-    assert answers[0] == answers[4] != (os.getpid(), [])
+    assert results(answers[1:4]) == [long, "\ud800", 7]
+    assert answers[0] == answers[4] != Frame(os.getpid(), [])
 
 
 def test_descriptors_are_passed_both_ways(worker: FileWorker, tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_PATH)
-    name, (given,) = worker.ask("name", [fd])
-    assert name == str(tmp_path)
+    answer = worker.ask("name", [fd])
+    (given,) = answer.fds
+    assert answer.message == str(tmp_path)
     assert os.readlink(f"/proc/self/fd/{given}") == "/dev/null"
     os.close(fd)
     os.close(given)
@@ -89,23 +100,24 @@ def test_a_child_that_does_not_answer_is_abandoned(
 ) -> None:
     silent = "end" if ends else ("wait for", str(over))
     requests = ["pid", silent, 2, silent, silent, 5]
-    answers = [answer for answer, _ in worker.ask_all(requests)]
+    answers = worker.ask_all(requests)
     assert [isinstance(each, NoAnswerError) for each in answers] == [
         each == silent for each in requests
     ]
-    assert answers[2::3] == [2, 5]
-    assert worker.ask("pid")[0] != answers[0]
+    assert results(answers[2::3]) == [2, 5]
+    assert [worker.ask("pid")] != answers[:1]
     with pytest.raises(NoAnswerError, match=f"did not answer within {PATIENCE_S:g} s"):
         worker.ask(silent)
 
 
 def test_a_busy_child_is_waited_for(worker: FileWorker) -> None:
-    assert worker.ask("compute") == ("compute", [])
+    assert worker.ask("compute").message == "compute"
 
 
+@pytest.mark.machine
 def test_a_child_that_waits_for_a_processor_is_waited_for(worker: FileWorker) -> None:
     """No process of the usual kind runs on this processor meanwhile but by the kernel's favour."""
-    pid, _ = worker.ask("pid")
+    pid = worker.ask("pid").message
     processor = {max(os.sched_getaffinity(0))}
     os.sched_setaffinity(pid, processor)
     os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
@@ -120,7 +132,7 @@ def test_a_child_that_waits_for_a_processor_is_waited_for(worker: FileWorker) ->
             pass
         os._exit(0)
     assert os.read(from_child, 1)
-    assert worker.ask("pid") == (pid, [])
+    assert worker.ask("pid").message == pid
     os.waitpid(ours, 0)
     for fd in (from_child, to_us):
         os.close(fd)
@@ -140,8 +152,18 @@ def test_a_late_answer_is_noticed(worker: FileWorker, over: Path) -> None:
 
 
 def test_a_bug_in_a_child_is_reported(worker: FileWorker) -> None:
-    with pytest.raises(RuntimeError, match="ValueError"):
-        worker.ask("fail")
+    with pytest.raises(ChildFailedError, match="ValueError"):
+        worker.ask_all(["fail", 1])
+    assert worker.ask(2).message == 2  # which is not the answer to the 1
+
+
+def test_an_error_of_the_system_is_the_answer(worker: FileWorker) -> None:
+    refused, answer = worker.ask_all(["refuse", 1])
+    assert isinstance(refused, PermissionError)
+    assert str(refused) == f"[Errno {errno.EACCES}] It is not yours"
+    assert results([answer]) == [1]
+    with pytest.raises(PermissionError, match="It is not yours"):
+        worker.ask("refuse")
 
 
 def test_the_number_of_abandoned_children_is_limited(
@@ -150,15 +172,15 @@ def test_the_number_of_abandoned_children_is_limited(
     monkeypatch.setattr("ebpfprof.system.file_worker._MAX_LEFT_BEHIND", 2)
     silent = "wait for", str(over)
     answers = worker.ask_all([silent, silent, "pid", "pid"])
-    assert all(isinstance(answer, NoAnswerError) for answer, _ in answers)
+    assert all(isinstance(answer, NoAnswerError) for answer in answers)
 
 
 def test_all_children_end_with_the_worker() -> None:
-    with FileWorker(Task, PATIENCE_S) as worker:
-        first = worker.ask("pid")[0]
+    with FileWorker(Task, patience_s=PATIENCE_S) as worker:
+        first = worker.ask("pid").message
         with pytest.raises(NoAnswerError):
             worker.ask("end")
-        second = worker.ask("pid")[0]
+        second = worker.ask("pid").message
         assert (Path("/proc") / str(second) / "comm").read_text() == "ebpfprof-files\n"
     for pid in (first, second):
         await_end_of(pid)
@@ -168,8 +190,8 @@ def test_children_end_if_their_parent_is_killed() -> None:
     from_child, to_us = os.pipe()
     ours = os.fork()
     if not ours:
-        worker = FileWorker(Task, PATIENCE_S)
-        os.write(to_us, str(worker.ask("pid")[0]).encode())
+        worker = FileWorker(Task, patience_s=PATIENCE_S)
+        os.write(to_us, str(worker.ask("pid").message).encode())
         signal.pause()
     pid = int(os.read(from_child, 32))
     os.kill(ours, signal.SIGKILL)
@@ -182,11 +204,11 @@ def test_children_end_if_their_parent_is_killed() -> None:
 def test_several_threads_may_ask_a_worker(worker: FileWorker) -> None:
     found: list[Any] = []
     threads = [
-        threading.Thread(target=lambda: found.append(worker.ask_all(list(range(200)))))
+        threading.Thread(target=lambda: found.append(results(worker.ask_all(list(range(200))))))
         for _ in range(4)
     ]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert found == [[(number, []) for number in range(200)]] * 4
+    assert found == [list(range(200))] * 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,8 +40,8 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def say_and_wait(said: bytes, writes: int, waits: int) -> None:
-    os.write(writes, said)
+def say_and_wait(said: str, writes: int, waits: int) -> None:
+    os.write(writes, said.encode())
     os.read(waits, 1)
 
 
@@ -51,8 +50,8 @@ def fail(writes: int) -> None:
     raise ValueError
 
 
-def set_code() -> None:
-    os.umask(CODE)
+def set_code(code: int) -> None:
+    os.umask(code)
 
 
 def say_umask(writes: int) -> None:
@@ -68,7 +67,7 @@ def test_the_starter_starts_it(starter: int) -> None:
     """With its descriptors and nothing else of ours, in a session of its own."""
     reads, writes = os.pipe()
     waits, goes_on = os.pipe()
-    child = lean_start.start("ebpfprof-test", partial(say_and_wait, b"here"), [writes, waits])
+    child = lean_start.start("ebpfprof-test", say_and_wait, [writes, waits], "here")
     assert said_by(writes, reads) == b"here"
     assert parent_of(child.pid) == starter
     assert os.getsid(child.pid) == child.pid
@@ -94,7 +93,7 @@ def test_one_that_fails_ends(starter: int) -> None:
 def test_without_a_starter_it_is_a_child_of_ours() -> None:
     reads, writes = os.pipe()
     waits, goes_on = os.pipe()
-    child = lean_start.start("ebpfprof-test", partial(say_and_wait, b"here"), [writes, waits])
+    child = lean_start.start("ebpfprof-test", say_and_wait, [writes, waits], "here")
     assert said_by(writes, reads) == b"here"
     assert parent_of(child.pid) == os.getpid()
     os.close(goes_on)
@@ -116,7 +115,7 @@ def test_a_killed_starter_is_no_obstacle() -> None:
         assert parent_of(child.pid) == os.getpid()
         child.wait()
         os.close(reads)
-        lean_start.do_everywhere(set_code)
+        lean_start.do_everywhere(set_code, CODE)
     assert os.umask(0o022) == CODE
 
 
@@ -128,7 +127,7 @@ def state_of(pid: int) -> str:
 def test_what_is_done_everywhere_holds_for_children() -> None:
     before = os.umask(0)
     os.umask(before)
-    lean_start.do_everywhere(set_code)
+    lean_start.do_everywhere(set_code, CODE)
     reads, writes = os.pipe()
     child = lean_start.start("ebpfprof-test", say_umask, [writes])
     assert said_by(writes, reads) == str(CODE).encode()
@@ -146,8 +145,7 @@ def test_children_end_with_the_program_that_asked_for_them_only_by_themselves() 
     if not asks:
         try:
             with lean_start.prepared():
-                work = partial(say_and_wait, b"here")
-                lean_start.start("ebpfprof-test", work, [writes, waits])
+                lean_start.start("ebpfprof-test", say_and_wait, [writes, waits], "here")
                 os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(1)

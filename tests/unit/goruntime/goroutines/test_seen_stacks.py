@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ebpfprof.goruntime.goroutines import seen_stacks
-from ebpfprof.goruntime.goroutines.quick_stacks import WINDOW_WORDS, QuickHeads
 from ebpfprof.goruntime.goroutines.seen_stacks import UNKNOWN, SeenStack, SeenStacks
+from ebpfprof.goruntime.goroutines.stack_copies import WINDOW_WORDS, Copies
 
 SP = 0xC000_1000_00
 ALL = np.array([0])
@@ -35,19 +35,22 @@ class Stack:
         self.pcs = (0x401000, *(pc for _, pc in frames))
         one = {
             "waits": wait,
-            "his": sp + 8 * 200,
-            "start_pcs": 0x402000,
-            "stack_pcs": self.pcs[0],
-            "stack_sps": sp,
-            "stack_bps": sp + 8 * places[0] if places else 0,
+            "pcs": self.pcs[0],
+            "sps": sp,
+            "bps": sp + 8 * places[0] if places else 0,
         }
-        values: dict[str, Any] = {  # two columns are of bool; nothing here reads them
-            name: np.array([one.get(name, 0)], np.uint64) for name in QuickHeads._fields
+        values: dict[str, Any] = {  # three columns are of bool; nothing here reads them
+            name: np.array([one.get(name, 0)], np.uint64) for name in Copies._fields
         }
-        self.heads = QuickHeads(**values)
+        kind = [("hi", np.uint64), ("start_pc", np.uint64)]
+        values["g"] = np.array([(sp + 8 * 200, 0x402000)], kind)
+        self.copies = Copies(**values)
+
+    def column(self, name: str) -> Any:  # noqa: ANN401 - a column of numpy
+        return self.copies.g[name] if name in ("hi", "start_pc") else getattr(self.copies, name)
 
     def found(self, seen: SeenStacks) -> int:
-        return int(seen.find(self.heads, ALL, self.words)[0])
+        return int(seen.find(self.copies, ALL, self.words)[0])
 
 
 FRAMES = [(2, 0x401100), (3, 0x401200), (9, 0x401300)]
@@ -55,7 +58,7 @@ WAIT = 14 << 8 | 4
 
 
 def learnt(seen: SeenStacks, stack: Stack, state: int) -> None:
-    seen.learn(stack.heads, 0, stack.words, SeenStack(stack.pcs, state, -1))
+    seen.learn(stack.copies, 0, stack.words, SeenStack(stack.pcs, -1, state))
 
 
 def test_the_same_stack_of_another_goroutine_is_found_with_its_state() -> None:
@@ -64,7 +67,8 @@ def test_the_same_stack_of_another_goroutine_is_found_with_its_state() -> None:
     assert first.found(seen) == UNKNOWN
     learnt(seen, first, 5)
     other = Stack(SP + 0x8000, 77 << 24 | WAIT, FRAMES, noise=8)
-    assert seen.stacks[other.found(seen)] == (first.pcs, 5, -1)
+    found = seen.stacks[other.found(seen)]
+    assert (found.pcs, found.kept, found.sema_at) == (first.pcs, 5, -1)
 
 
 def test_a_stack_that_differs_in_anything_that_a_walk_reads_is_not_found() -> None:
@@ -74,9 +78,9 @@ def test_a_stack_that_differs_in_anything_that_a_walk_reads_is_not_found() -> No
         changed = Stack(SP, WAIT, FRAMES)
         changed.words[0, at] += 8
         assert changed.found(seen) == UNKNOWN
-    for name in ("waits", "his", "start_pcs", "stack_pcs", "stack_bps"):
+    for name in ("waits", "hi", "start_pc", "pcs", "bps"):
         changed = Stack(SP, WAIT, FRAMES)
-        getattr(changed.heads, name)[0] += 8
+        changed.column(name)[0] += 8
         assert changed.found(seen) == UNKNOWN
     shorter = Stack(SP, WAIT, FRAMES[:2])
     assert shorter.found(seen) == UNKNOWN
@@ -93,13 +97,13 @@ def test_stacks_of_any_shape_keep_their_numbers_as_more_are_learnt() -> None:
         if number % 3 == 2:
             frames = [(apart, pc + 1) for apart, pc in stacks[-1][0]]
         stack = Stack(SP + 0x100 * number, number << 24 | WAIT, frames)
-        stack.heads.start_pcs[0] += 16 * (number - (number % 3 == 2))
+        stack.column("start_pc")[0] += 16 * (number - (number % 3 == 2))
         stacks.append((frames, stack))
         learnt(seen, stack, number)
         for state, (_, each) in enumerate(stacks):
             found = each.found(seen)
             assert found != UNKNOWN
-            assert seen.stacks[found] == (each.pcs, state, -1)
+            assert (seen.stacks[found].pcs, seen.stacks[found].kept) == (each.pcs, state)
 
 
 def test_a_stack_that_is_too_deep_is_not_kept() -> None:
@@ -116,5 +120,5 @@ def test_room_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(25):
         stack = Stack(SP, WAIT, [(2, 0x401000 + 16 * number)])
         learnt(seen, stack, number)
-        assert seen.stacks[stack.found(seen)].state == number
+        assert seen.stacks[stack.found(seen)].kept == number
         assert len(seen.stacks) <= 10

@@ -8,7 +8,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
-from ebpfprof.goruntime.goroutines.heads import wait_of
+from ebpfprof.goruntime.goroutines.fields import wait_of
 from ebpfprof.goruntime.samples import idle_loops
 from ebpfprof.goruntime.samples.idle_loops import IdleWatch
 from ebpfprof.goruntime.samples.state_sums import GoroutineState

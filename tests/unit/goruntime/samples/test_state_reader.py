@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ebpfprof.goruntime.goroutines.heads import wait_of
-from ebpfprof.goruntime.goroutines.quick_stacks import QuickStack
-from ebpfprof.goruntime.goroutines.stack_starts import PARKED
+from ebpfprof.goruntime.goroutines.fields import wait_of
+from ebpfprof.goruntime.goroutines.stack_reader import ReadStack
 from ebpfprof.goruntime.goroutines.stack_walk import Walk
+from ebpfprof.goruntime.goroutines.states import PARKED
 from ebpfprof.goruntime.samples.state_reader import Alike, BelievedStacks
 
 SELECT = 9
@@ -14,8 +14,8 @@ SLEEPING = (200, 130, 900)
 MIXED = (100, 110, 555, 130, 900)  # of both, and of a call that has returned
 
 
-def stack(pcs: tuple[int, ...], *, is_exact: bool) -> QuickStack:
-    return QuickStack(Walk(pcs, is_whole=True), is_exact=is_exact, is_there=True)
+def stack(pcs: tuple[int, ...], *, is_exact: bool) -> ReadStack:
+    return ReadStack(Walk(pcs, is_whole=True), is_exact=is_exact, is_there=True)
 
 
 def at(sequence: int) -> int:

@@ -1,4 +1,4 @@
-"""A dump's looks: a goroutine that moves regularly does not seem to stand."""
+"""The samples of a dump: a goroutine that moves regularly does not seem to stand."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
+from ebpfprof.goruntime.goroutines.fields import wait_of
+from ebpfprof.goruntime.goroutines.table import Heads
 from ebpfprof.goruntime.waits import dump as module
-from ebpfprof.goruntime.waits.dump import LOOKS, GoroutineDumper
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.standing import DUMPED, DUMPED_SLOWLY
 from ebpfprof.profile.goroutines import GoroutineDump
 
 DUMPS = 300
@@ -19,6 +23,7 @@ APART_S = 0.5
 PARKS = 16  # of each turn of a loop, so trackingSeq is the same after 16 turns
 TURN_S = 0.002, 0.003
 PC = 0x401000
+WAITING, REASON = 4, 14
 STANDS = 0  # the id of the goroutine that does not move
 
 
@@ -44,20 +49,25 @@ class MadeUpTime:
 class MadeUpProgram:
     """Its goroutines go round in loops of their own, most of the time parked at one place."""
 
-    def __init__(self, clock: MadeUpTime, look_s: float) -> None:
-        self._clock, self._look_s = clock, look_s
-        self._turns_s = [random.uniform(*TURN_S) for _ in range(GOROUTINES)]
-        self.looks = 0
+    counted = None
 
-    def parked(self) -> dict[int, tuple[int, int]]:
-        self.looks += 1
-        self._clock.now_s += self._look_s
-        return {goid: (self._sequence(goid), PC) for goid in range(GOROUTINES)}
+    def __init__(self, clock: MadeUpTime, sample_s: float) -> None:
+        self._clock, self._sample_s = clock, sample_s
+        self._turns_s = [random.uniform(*TURN_S) for _ in range(GOROUTINES)]
+        self.samples = 0
+
+    def read_table(self) -> Heads:
+        self.samples += 1
+        self._clock.now_s += self._sample_s
+        waits = [
+            wait_of(WAITING, REASON, self._sequence(goid), goid + 1) for goid in range(GOROUTINES)
+        ]
+        return Heads(np.zeros(GOROUTINES, np.uint64), np.array(waits, np.uint64), {}, 0)
 
     def scan(self) -> Any:  # noqa: ANN401 - what the dumper reads of it
         found = [
-            SimpleNamespace(goid=goid, is_parked=True, pcs=(pc,), sequence=sequence)
-            for goid, (sequence, pc) in self.parked().items()
+            SimpleNamespace(goid=goid, is_parked=True, pcs=(PC,), wait=wait)
+            for goid, wait in enumerate(self.read_table().waits.tolist())
         ]
         return SimpleNamespace(goroutines=found)
 
@@ -66,11 +76,11 @@ class MadeUpProgram:
         return turns * PARKS % 256
 
 
-def stood(look_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[set[int], int]:
-    """Which goroutines a dump says have not moved, and how often it looked."""
+def stood(sample_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[set[int], int]:
+    """Which goroutines a dump says have not moved, and its number of samples."""
     clock = MadeUpTime()
     monkeypatch.setattr(module, "time", clock)
-    made_up = MadeUpProgram(clock, look_s)
+    made_up = MadeUpProgram(clock, sample_s)
     dumper = GoroutineDumper.__new__(GoroutineDumper)
     monkeypatch.setattr(dumper, "_scanner", made_up, raising=False)
     monkeypatch.setattr(dumper, "_waits", mock.MagicMock(), raising=False)
@@ -78,26 +88,28 @@ def stood(look_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[set[int], int
     monkeypatch.setattr(dumper, "_confirmed", lambda made, *_: made)
     still: dict[int, int] = {}
 
-    def made(_: Any, __: Any, stood_ns: dict[int, int], apart_ns: int, looks: int) -> GoroutineDump:  # noqa: ANN401
+    def made(
+        _: object, __: object, stood_ns: dict[int, int], apart_ns: int, samples: int
+    ) -> GoroutineDump:
         still.update(stood_ns)
-        return GoroutineDump(1, "made-up", "go1.27", apart_ns, (), 0, 0, 0, 0, 0, looks=looks)
+        return GoroutineDump(1, "made-up", "go1.27", apart_ns, (), 0, 0, 0, 0, 0, looks=samples)
 
     monkeypatch.setattr(dumper, "_made", made)
     found = dumper.dump(apart_s=APART_S)
-    assert found.looks == made_up.looks
+    assert found.looks == made_up.samples
     assert set(still.values()) <= {found.apart_ns}
     assert found.apart_ns >= APART_S * 1e9
     return set(still), found.looks
 
 
 def test_regular_goroutines_do_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With four looks about as far apart from each other, some of these dumps had one."""
+    """With four samples about as far apart from each other, some of these dumps had one."""
     random.seed("dumps")
     for _ in range(DUMPS):
-        assert stood(0.0001, monkeypatch) == ({STANDS}, LOOKS)
+        assert stood(0.0001, monkeypatch) == ({STANDS}, DUMPED.samples)
 
 
-def test_where_looks_take_long_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, looks = stood(0.3, monkeypatch)
+def test_where_samples_take_long_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, samples = stood(0.3, monkeypatch)
     assert STANDS in found
-    assert looks == 4
+    assert samples == DUMPED_SLOWLY.samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebpfprof.goruntime.goroutines.reader import ParkedGoroutine
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
 from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE, OpenWait, ParkedAtEnd, open_waits
 from ebpfprof.profilers.waits.rows import LastWait
 

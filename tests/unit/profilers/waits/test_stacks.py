@@ -20,6 +20,8 @@ from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.park_sites import probe_sites
 from tests.toolchains import toolchain
 
+pytestmark = pytest.mark.machine
+
 BLOCKOPS: Final = Path(__file__).parents[3] / "targets" / "blockops"
 BIAS: Final = 0x1000_0000
 STACKS: Final = 600
