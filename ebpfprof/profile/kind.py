@@ -70,7 +70,7 @@ class Table:
     waker: tuple[str, ...] = ()
     rate: Literal["time", "processors"] = "time"
     at_a_time: str = "goroutines waiting"
-    """What so many nanoseconds in a nanosecond are: goroutines that wait, or CPUs in use."""
+    """What nanoseconds per nanosecond are: goroutines that wait, or CPUs in use."""
 
 
 @dataclass(frozen=True, slots=True)

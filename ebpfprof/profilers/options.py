@@ -94,7 +94,7 @@ class Options:
 
     @property
     def needs_all_samples(self) -> bool:
-        """Whether profiles are made of goroutine samples, rather than only told what is idle."""
+        """Whether profiles are made of goroutine samples, rather than only marked where idle."""
         return self.is_bounded or any(
             kind_named(name).loader.needs_all_samples for name in self.kinds
         )

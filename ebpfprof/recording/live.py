@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _ENDINGS_S = 0.5
-_ENDINGS_EACH_S = 0.01  # of many processes: each takes some 50 us
+_ENDINGS_EACH_S = 0.01  # of many processes: a check takes about 50 µs
 
 
 class LiveSession(Closing):
@@ -263,10 +263,10 @@ class LiveSession(Closing):
             recorded.ending = ending
 
     def _poll(self) -> None:
-        looked_s = time.monotonic()
+        checked_s = time.monotonic()
         while not self._closing.wait(self.profilers.tick_s):
             self.poll()
             apart_s = max(_ENDINGS_S, _ENDINGS_EACH_S * len(self._targets))
-            if time.monotonic() >= looked_s + apart_s:
-                looked_s = time.monotonic()
+            if time.monotonic() >= checked_s + apart_s:
+                checked_s = time.monotonic()
                 self.notice_endings()

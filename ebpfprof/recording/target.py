@@ -38,7 +38,7 @@ _TRACED_AT_THE_END = (
     "runtime. Remove such breakpoints before a recording ends."
 )
 
-# Where looks only tell which goroutines are idle.
+# Where goroutine samples only show which goroutines are idle.
 _SELDOM_HZ = 10
 _SELDOM_LATER_HZ = 3
 _SELDOM_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
@@ -285,7 +285,7 @@ def _all_there_is(kinds: Sequence[str]) -> str:
 def looks_at(
     recorded: RecordedTarget, options: Options, thread: LookThread, held: ExitStack
 ) -> GoroutineLooks | None:
-    """The looks at the goroutines of a process, for all profilers; None without a Go program.
+    """The goroutine samples of a process, for all its recordings; None without a Go program.
 
     `held` ends them.
     """

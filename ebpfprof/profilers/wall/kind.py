@@ -11,7 +11,7 @@ _TIME = ValueType("wall", "nanoseconds")
 
 
 def _sampling(values: Values) -> str:
-    return f"looks at all goroutines, {values['wall_hz']} a second at most"
+    return f"goroutine samples, at most {values['wall_hz']} a second"
 
 
 WALL = ProfileKind(
