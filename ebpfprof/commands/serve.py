@@ -252,12 +252,12 @@ def _with_kinds_without_probes(options: Options) -> Options:
     """
     from ebpfprof.profilers.registry import kind_named, kinds_to_choose
 
-    if not any(kind_named(name).needs_go for name in options.kinds):
+    if not any(kind_named(name).loader.needs_go for name in options.kinds):
         return options
     added = (
         kind.name
         for kind in kinds_to_choose()
-        if not kind.needs_bpf and kind.endpoint and not kind.endpoint.reader
+        if not kind.loader.needs_bpf and kind.endpoint and not kind.endpoint.reader
     )
     return options.replace(kinds=tuple(dict.fromkeys((*options.kinds, *added))))
 

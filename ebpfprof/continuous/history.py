@@ -109,7 +109,7 @@ def together(kind: str, profiles: Sequence[Profile]) -> Profile:
 
 
 def limit_size(histories: Sequence[History], max_samples: int) -> None:
-    """Drop the oldest windows of all until they use no more memory than so many samples."""
+    """Drop the oldest windows of all until they use no more memory than `max_samples` samples."""
     # A thread may append one meanwhile: hence a copy of each.
     size = sum(window.size for history in histories for window in list(history.windows))
     while size > max_samples:

@@ -61,7 +61,7 @@ class Leases:
             await self._background.complete(self._remove_user(process))
 
     def lease(self, process: RecordedProcess, length_s: float) -> None:
-        """Record a process for so many seconds from now, or FOREVER.
+        """Record a process for `length_s` seconds from now, or FOREVER.
 
         A lease never becomes shorter. Where recording can't begin, `problem` of the process says
         why, and the next call tries again.
@@ -109,7 +109,7 @@ class Leases:
             await self._add_user(process)
         except EbpfprofError as error:
             process.is_leased = False
-            if not isinstance(error, TargetGone):  # which `ending` tells
+            if not isinstance(error, TargetGone):  # see `ending`
                 self._tell(process, printable(in_one_line(str(error))))
             return
         except Exception as error:  # one program that nobody thought of must not hold up others
@@ -154,6 +154,6 @@ class Leases:
 
     def _tell(self, process: RecordedProcess, problem: str) -> None:
         process.problem = problem
-        if problem != process.told_problem:
+        if problem != process.reported_problem:
             self._tell_user(problem)
-        process.told_problem = problem
+        process.reported_problem = problem

@@ -26,7 +26,7 @@ class Lifecycle:
     async def start(self, process: RecordedProcess) -> None:
         """Attach the probes and samplers, and begin a window; open the process before if needed.
 
-        Raises ebpfprof.errors; TargetGone if the process ended, which `ending` tells then, too.
+        Raises ebpfprof.errors; TargetGone if the process ended: then `ending` says how, too.
         """
         try:
             await asyncio.to_thread(self._start, process)

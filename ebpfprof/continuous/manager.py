@@ -102,7 +102,7 @@ class Manager:
     async def wait(
         self, process: RecordedProcess, seconds: float, until: Awaitable[object] | None = None
     ) -> bool:
-        """Wait for so many seconds, or until the process ends, stop() is called or `until` is done.
+        """Wait for `seconds`, or until the process ends, stop() is called or `until` is done.
 
         Returns False if `until` was done; it is cancelled otherwise.
         """
@@ -175,7 +175,7 @@ class Manager:
     def _forget_ended(self) -> None:
         """Forget found processes that ended and have no history, or of which there are too many.
 
-        Processes that the user named stay, so that their ending can be told.
+        Processes that the user named stay, so that their ending can be shown.
         """
         found = [each for each in self._processes.values() if each.is_found]
         ended = [each for each in found if each.is_closed and each not in self.kept]

@@ -99,7 +99,7 @@ class RecordedProcess:
     """When that was noticed, Unix time."""
     problem: str | None = None
     """Why the last lease could not begin, until take_problem."""
-    told_problem: str = ""
+    reported_problem: str = ""
     """The problem that was last written to stderr."""
     last_read: dict[str, Profile] = field(default_factory=dict)
     """By kind, the sums at the last call of Readings.since_last."""

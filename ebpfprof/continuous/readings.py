@@ -108,7 +108,7 @@ class Readings:
     async def read_window(self, process: RecordedProcess, *, at_least_s: float) -> None:
         """Read what the present window has so far; it goes on.
 
-        Does nothing if it began or was read less than so many seconds ago, or if the process is not
+        Does nothing if it began or was read less than `at_least_s` ago, or if the process is not
         being recorded. What can't be read is reported.
         """
         async with process.lock:

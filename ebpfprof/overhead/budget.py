@@ -78,7 +78,7 @@ class Budget:
     around_ns: float = 0.0
     """For how long probes were attached around the last window."""
 
-    def look(self, spent_ns: float, used_ns: float, elapsed_ns: int) -> None:
+    def update(self, spent_ns: float, used_ns: float, elapsed_ns: int) -> None:
         """Set what was spent and used since the recording began."""
         self.spent_ns, self.used_ns, self.elapsed_ns = spent_ns, used_ns, elapsed_ns
 

@@ -36,7 +36,7 @@ class ProcessorTime:
         return ProcessorTime(self.all_s - earlier.all_s, self.idle_s - earlier.idle_s)
 
     def taken(self, used_s: float) -> float | None:
-        """The part of this time that so many seconds are; None if processors were idle meanwhile.
+        """The part of this time that `used_s` seconds are; None if processors were idle meanwhile.
 
         Then others did not lose it.
         """

@@ -1,6 +1,6 @@
 """How much more often goroutines wait outside of a window than in it.
 
-Work comes in bursts: the CPU time that the target used tells how much of it there was outside and
+Work comes in bursts: the CPU time that the target used shows how much of it there was outside and
 inside. And probes slow a program that waits and wakes all the time: for the same CPU time it waits
 less often in a window. Two things bound by how much. Go's scheduler counts how often goroutines
 leave the run queue, in windows and pauses; but it counts other reasons than waits, too, which the

@@ -70,7 +70,28 @@ class Table:
     waker: tuple[str, ...] = ()
     rate: Literal["time", "processors"] = "time"
     at_a_time: str = "goroutines waiting"
-    """What so many nanoseconds in a nanosecond are: goroutines that wait, or CPUs in use."""
+    """What nanoseconds per nanosecond are: goroutines that wait, or CPUs in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """What records one kind of profile or several: these are then recorded together.
+
+    `module` has two functions: open_profiler(targets, options) and rights(options), as
+    ebpfprof.profilers.recording says.
+    """
+
+    module: str
+    needs_go: bool = True
+    """Whether only Go programs have its kinds."""
+    needs_bpf: bool = True
+    """Whether a BPF program records them."""
+    needs_probes: bool = False
+    """Whether only probes in the program's code record them."""
+    is_windowed: bool = False
+    """Whether --max-overhead may record them in windows."""
+    needs_all_samples: bool = False
+    """Whether they are made of goroutine samples, as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +103,8 @@ class ProfileKind:
     with {process} and {length}; `events` is what it counts, in the plural; `nothing` says that
     there were no events; `headline` introduces the largest place: "82 % of waiting: ...".
 
-    `profiler` is the module that records it, with a function open_profiler(targets, options). Kinds
-    with the same module are recorded together. `key` selects the kind in `top`.
+    `loader` records it; kinds with the same one are recorded together. `key` selects the kind in
+    `top`.
     """
 
     name: str
@@ -96,7 +117,7 @@ class ProfileKind:
     headline: str
     sample_types: tuple[ValueType, ...]
     table: Table
-    profiler: str
+    loader: Loader
     key: str = ""
     endpoint: Endpoint | None = None
     metric: Metric | None = None
@@ -120,10 +141,6 @@ class ProfileKind:
     """A switch (Setting.name) that adds it to those that --profile selects; "" without one."""
     is_moment: bool = False
     """Whether it shows a moment, rather than sums over the recorded time."""
-    needs_go: bool = True
-    """Whether only Go programs have it."""
-    needs_probes: bool = False
-    """Whether only probes in the program's code record it."""
     of_moment: tuple[int, ...] = ()
     """Which of a sample's values are those of the moment in what was recorded since the last
     request (Endpoint.delta), too, by index: memory in use beside allocations."""
@@ -132,10 +149,6 @@ class ProfileKind:
     series: str = ""
     """What user interfaces of backends know it as (the first part of Pyroscope's and Parca's names
     of profiles); "" for `name`."""
-    is_windowed: bool = False
-    """Whether --max-overhead may record it in windows."""
-    needs_bpf: bool = True
-    """Whether a BPF program records it."""
     is_default: bool = True
     """Whether it is recorded without --profile."""
     coverage: str = ""

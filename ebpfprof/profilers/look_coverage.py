@@ -1,4 +1,4 @@
-"""What the comments of a profile say of an estimate from looks at goroutines."""
+"""What the comments of a profile say about an estimate from goroutine samples."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from ebpfprof.console.text import duration
 
-_LATE_NS = 200_000  # later than that, looks come when it suits the target
+_LATE_NS = 200_000  # later than that, samples come when it suits the target
 
 
 @dataclass(frozen=True, slots=True)
 class LookCoverage:
-    """How often we looked.
+    """How often goroutines were sampled.
 
     `torn` counts stacks that were read a moment too late, `unknown`
-    goroutines without a stack. `late_ns` is how late looks came on average.
+    goroutines without a stack. `late_ns` is how late samples came on average.
     """
 
     looks: int
@@ -49,17 +49,17 @@ class LookCoverage:
 
     @property
     def windows(self) -> int:
-        """The number of looks."""
+        """The number of samples."""
         return self.looks
 
     @property
     def share(self) -> float:
-        """1: looks leave out no time."""
+        """1: samples leave out no time."""
         return 1.0
 
     @property
     def is_scaled(self) -> bool:
-        """A look stands for the time around it."""
+        """A sample stands for the time around it."""
         return True
 
     @property
@@ -69,13 +69,13 @@ class LookCoverage:
 
     @property
     def knows_errors(self) -> bool:
-        """Whether there were looks enough."""
+        """Whether there were enough samples."""
         return self.looks > 1
 
     def error(self, kind: str) -> str:
         """In words, that errors are unknown; of all time together there is none to tell.
 
-        Each look finds all goroutines.
+        Each sample finds all goroutines.
         """
         if self.looks < 2:
             return "standard error not known, from a single sample"

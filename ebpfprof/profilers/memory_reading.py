@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -47,12 +47,12 @@ class MemoryRecording(ABC, Generic[Found]):
         """Read the process now. Raises any of ebpfprof.errors."""
 
     @abstractmethod
-    def last_sums(self) -> WholeSums:
-        """What a report needs of what was read last."""
+    def last_read(self) -> Any:  # noqa: ANN401 - its own
+        """What report_whole() needs of what was read last."""
 
     @abstractmethod
-    def report_whole(self, sums: WholeSums, builder: ReportBuilder) -> None:
-        """Add the profiles of what was read."""
+    def report_whole(self, read: Any, builder: ReportBuilder) -> None:  # noqa: ANN401 - its own
+        """Add the profiles of what last_read() returned."""
 
     def start(self) -> int:
         """Begin to read at times. Returns now (CLOCK_MONOTONIC, ns)."""
@@ -84,15 +84,19 @@ class MemoryRecording(ABC, Generic[Found]):
         took_s = time.monotonic() - began_s
         self._due_s = began_s + max(self.read_every_s, took_s / _MOST_CPU)
 
-    def sums(self) -> WholeSums | None:
+    def sums(self) -> WholeSums[Any] | None:
         """What there is now, or at the end of the recording; None before the first start."""
         if not self._is_started:
             return None
         if not self._is_over:
             self.read_again()
-        return self.last_sums()
+        from ebpfprof.profilers.report_builder import WholeSums
 
-    def report(self, sums: WholeSums, since: WholeSums | None, builder: ReportBuilder) -> None:
+        return WholeSums(self.last_read())
+
+    def report(
+        self, sums: WholeSums[Any], since: WholeSums[Any] | None, builder: ReportBuilder
+    ) -> None:
         """Add the profiles of the chosen kinds."""
         builder.add_since(self.report_whole, sums, since)
 

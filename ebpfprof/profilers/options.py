@@ -84,18 +84,25 @@ class Options:
     @property
     def takes_any_program(self) -> bool:
         """Whether a program that is no Go program can be recorded."""
-        needs_go = {kind_named(name).needs_go for name in self.kinds}
+        needs_go = {kind_named(name).loader.needs_go for name in self.kinds}
         return False in needs_go and not (self.kinds_given and True in needs_go)
 
     @property
     def needs_bpf(self) -> bool:
         """Whether a BPF program records one of the kinds."""
-        return any(kind_named(name).needs_bpf for name in self.kinds)
+        return any(kind_named(name).loader.needs_bpf for name in self.kinds)
+
+    @property
+    def needs_all_samples(self) -> bool:
+        """Whether profiles are made of goroutine samples, rather than only marked where idle."""
+        return self.is_bounded or any(
+            kind_named(name).loader.needs_all_samples for name in self.kinds
+        )
 
     @property
     def waiting(self) -> bool:
         """Whether it records a kind that may be recorded in windows."""
-        return any(kind_named(name).is_windowed for name in self.kinds)
+        return any(kind_named(name).loader.is_windowed for name in self.kinds)
 
     @property
     def is_bounded(self) -> bool:

@@ -50,7 +50,7 @@ def kinds_to_choose() -> tuple[ProfileKind, ...]:
 
 def kinds_of_any_program() -> tuple[ProfileKind, ...]:
     """The kinds that --profile offers and that need no Go program."""
-    return tuple(kind for kind in kinds_to_choose() if not kind.needs_go)
+    return tuple(kind for kind in kinds_to_choose() if not kind.loader.needs_go)
 
 
 def kind_named(name: str) -> ProfileKind:
@@ -73,9 +73,9 @@ def kind_of(
     types = [each.type for each in sample_types]
     fitting = [k for k in kinds() if [each.type for each in k.sample_types] == types]
     fitting.sort(key=lambda kind: kind.default_sample_type != default_sample_type)
-    told = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]
+    by_samples = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]
     rest = [kind for kind in fitting if not kind.is_of]
-    return next(iter((*told, *rest)), None)
+    return next(iter((*by_samples, *rest)), None)
 
 
 def kind_with_option(name: str) -> ProfileKind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import ebpfprof
 from ebpfprof.console.text import in_one_line, percent, printable
@@ -13,7 +13,7 @@ from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
-from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.kind import Loader, ProfileKind
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import Coverage, RecordingAccount
 from ebpfprof.profilers.options import Options
@@ -60,15 +60,17 @@ class RecordingFacts:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class WholeSums:
+_Read = TypeVar("_Read")
+
+
+@dataclass(eq=False, slots=True)
+class WholeSums(Generic[_Read]):
     """Sums since the first start: the time between two of them is a difference of profiles."""
 
-    profiles: tuple[Profile, ...] | None = None
-    """Their profiles, once somebody asked for them."""
-
-
-_Sums = TypeVar("_Sums", bound=WholeSums)
+    read: _Read | None
+    """What was read; None once there are profiles of it, so that only these take memory."""
+    profiles: tuple[Profile, ...] = ()
+    """The profiles, once somebody asked for them."""
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class ReportBuilder:
             common.append(f"{how} {recording.ending.text}")
         if recording.traced:
             common.append(recording.traced)
-        if recording.unprobed and kind.needs_go:
+        if recording.unprobed and kind.loader.needs_go:
             common.append(recording.unprobed)
         return RecordingAccount(
             kind=kind.name,
@@ -171,17 +173,23 @@ class ReportBuilder:
         self.report.profiles.append(profile.accounted(account))
 
     def add_since(
-        self, report: Callable[[_Sums, ReportBuilder], None], sums: _Sums, since: _Sums | None
+        self,
+        report: Callable[[_Read, ReportBuilder], None],
+        sums: WholeSums[_Read],
+        since: WholeSums[_Read] | None,
     ) -> None:
         """Add the profiles of the time from `since` to `sums`; None: from the first start.
 
         `report` adds those from the first start. It is called once for each sums.
         """
         if since is None or self._earlier is None:
+            if sums.read is None:
+                self.report.profiles += sums.profiles
+                return
             count = len(self.report.profiles)
-            report(sums, self)
+            report(sums.read, self)
             self._note_events()
-            sums.profiles = tuple(self.report.profiles[count:])
+            sums.read, sums.profiles = None, tuple(self.report.profiles[count:])
             return
         earlier = {each.kind: each for each in self._whole(report, since, self._earlier)}
         self.report.profiles += [
@@ -190,15 +198,18 @@ class ReportBuilder:
         ]
 
     def _whole(
-        self, report: Callable[[_Sums, ReportBuilder], None], sums: _Sums, facts: RecordingFacts
+        self,
+        report: Callable[[_Read, ReportBuilder], None],
+        sums: WholeSums[_Read],
+        facts: RecordingFacts,
     ) -> tuple[Profile, ...]:
-        if sums.profiles is None:
+        if sums.read is not None:
             builder = ReportBuilder(facts, self.options)
             builder.add_since(report, sums, None)
             whole = builder.finished()
             self.report.failure = self.report.failure or whole.failure
             self.report.hints += whole.hints
-        return sums.profiles or ()
+        return sums.profiles
 
     def fail(self, error: Exception) -> None:
         """Note why names are missing. The report goes on without them."""
@@ -222,13 +233,13 @@ class ReportBuilder:
 
     def _note_events(self) -> None:
         """Losses of several kinds are a part of the events of all, not of those of an empty one."""
-        most: dict[str, int] = {}
+        most: dict[Loader, int] = {}
         for name, account in self._accounts.items():
-            profiler = kind_named(name).profiler
-            most[profiler] = max(most.get(profiler, 0), account.events)
+            loader = kind_named(name).loader
+            most[loader] = max(most.get(loader, 0), account.events)
         for index, profile in enumerate(self.report.profiles):
             if profile.kind in self._accounts:  # else it is a difference, with its account
-                events = most[kind_named(profile.kind).profiler]
+                events = most[kind_named(profile.kind).loader]
                 account = replace(self._accounts[profile.kind], events=events)
                 self.report.profiles[index] = profile.accounted(account)
 

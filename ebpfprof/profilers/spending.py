@@ -14,8 +14,8 @@ from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.recording_end import RecordingEnd
 
 SHORTEST_TICK_S: Final = 0.002
-"""The least time between two looks at what was spent, in seconds."""
-# An alarm tells of a burst. To wake takes us a tenth of a millisecond, for each process.
+"""The least time between two updates of what was spent, in seconds."""
+# An alarm reports a burst. A wake-up takes us a tenth of a millisecond, for each process.
 _LONGEST_TICKS_S: Final = (0.1, 5.0)
 _OF_ELAPSED: Final = 0.05
 _USUAL_RUN_NS: Final = 500.0
@@ -47,7 +47,7 @@ class Spending:
         return self._process.cpu_ns() or 0
 
     def tick_s(self, begin_ns: int, spent_before_ns: float) -> float:
-        """The time until the next look: half of the time that the budget lasts, in seconds.
+        """The time until the next update: half of the time that the budget lasts, in seconds.
 
         The longer a recording lasts, the longer that may be. Every event is recorded since
         `begin_ns`, and `spent_before_ns` was spent before.
@@ -59,7 +59,7 @@ class Spending:
         return min(longest_s, max(SHORTEST_TICK_S, lasts_ns / 2e9))
 
     def wait(self, ending: RecordingEnd, seconds: float) -> bool:
-        """Wait so long, for the end, or until the budget may be used up; whether it is the end."""
+        """Wait, for the end, or until the budget may be used up; returns whether it is the end."""
         self._arm(self.budget.left_ns, ending.wake)
         return ending.wait(seconds)
 
@@ -69,7 +69,7 @@ class Spending:
             self._arm(self.budget.credit_ns, ending.wake)
             if ending.wait(left_ns / 1e9):
                 return
-            self.look()
+            self.update()
 
     def _arm(self, left_ns: float, wake: Callable[[], None]) -> None:
         """Call `wake` when hits of the probes may have cost `left_ns` more."""
@@ -78,12 +78,12 @@ class Spending:
         if alarms:
             alarms.arm(self._index, left_ns / each_ns, wake)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update the budget with what was spent and used so far. Raises TargetGone."""
         used_ns = self._process.cpu_ns()
         if used_ns is None:
             raise TargetGone(f"Process {self._process.pid} has ended.")
-        self.budget.look(
+        self.budget.update(
             self.spent_ns() - self._spent_before_ns,
             used_ns - self._used_before_ns,
             kernel_now_ns() - self.started_ns,

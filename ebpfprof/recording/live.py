@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _ENDINGS_S = 0.5
-_ENDINGS_EACH_S = 0.01  # of many processes: each takes some 50 us
+_ENDINGS_EACH_S = 0.01  # of many processes: a check takes about 50 µs
 
 
 class LiveSession(Closing):
@@ -202,8 +202,11 @@ class LiveSession(Closing):
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""
         with self._lock:
-            if any(each.is_recording for each in self._targets.values()):
+            recorded = [each for each in self._targets.values() if each.is_recording]
+            if recorded:
                 self.profilers.poll()
+            for each in recorded:
+                each.recordings.poll()
 
     def notice_endings(self) -> None:
         """Check which processes have ended, and stop recording them."""
@@ -260,10 +263,10 @@ class LiveSession(Closing):
             recorded.ending = ending
 
     def _poll(self) -> None:
-        looked_s = time.monotonic()
+        checked_s = time.monotonic()
         while not self._closing.wait(self.profilers.tick_s):
             self.poll()
             apart_s = max(_ENDINGS_S, _ENDINGS_EACH_S * len(self._targets))
-            if time.monotonic() >= looked_s + apart_s:
-                looked_s = time.monotonic()
+            if time.monotonic() >= checked_s + apart_s:
+                checked_s = time.monotonic()
                 self.notice_endings()

@@ -61,6 +61,11 @@ class ProcessRecordings:
         for each in self._in_order:
             each.note_end()
 
+    def poll(self) -> None:
+        """Do the regular work of the goroutine samples, while the process is recorded."""
+        if self._looks:
+            self._looks.poll()
+
     def end(self, at_ns: int) -> None:
         """End all recordings at a moment from now (CLOCK_MONOTONIC); returns at once."""
         for each in reversed(self._in_order):
@@ -199,5 +204,5 @@ def _modules(options: Options) -> dict[str, set[str]]:
     """The modules that record these options, each with the names of its selected kinds."""
     found: dict[str, set[str]] = {}
     for kind in options.recorded_kinds:
-        found.setdefault(kind.profiler, set()).add(kind.name)
+        found.setdefault(kind.loader.module, set()).add(kind.name)
     return found

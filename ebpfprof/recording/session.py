@@ -58,7 +58,7 @@ class Session(Closing):
         """The names of the profiles that finish() returns for a process, in order."""
         recorded = next(each for each in self._recorded() if each.target is target)
         added = [kind for kind in self._options.recorded_kinds if kind.enabled_by]
-        fitting = (kind.name for kind in added if recorded.go or not kind.needs_go)
+        fitting = (kind.name for kind in added if recorded.go or not kind.loader.needs_go)
         return (*recorded.kinds, *fitting)
 
     def start(self) -> None:

@@ -38,7 +38,7 @@ _TRACED_AT_THE_END = (
     "runtime. Remove such breakpoints before a recording ends."
 )
 
-# Where looks only tell which goroutines are idle.
+# Where goroutine samples only show which goroutines are idle.
 _SELDOM_HZ = 10
 _SELDOM_LATER_HZ = 3
 _SELDOM_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
@@ -123,7 +123,7 @@ class RecordedTarget:
         """Check whether it has new code without probes; return whether there is a new warning."""
         if self.go is None or self.ending:
             return False
-        if not any(kind_named(name).needs_go for name in self.kinds):
+        if not any(kind_named(name).loader.needs_go for name in self.kinds):
             return False
         from ebpfprof.goruntime.plugin_warning import plugin_warning
         from ebpfprof.goruntime.remapped_text import remapped_warning
@@ -248,13 +248,15 @@ def open_target(
     from ebpfprof.goruntime.remapped_text import remapped_warning
 
     target, go, no_go = held.enter_context(Target(pid, files)), None, ""
-    kinds = tuple(name for name in options.kinds if not kind_named(name).needs_go)
+    kinds = tuple(name for name in options.kinds if not kind_named(name).loader.needs_go)
     try:
         go = go_target(target, held.enter_context(programs.of(target)))
         kinds = options.kinds
-        if any(kind_named(name).needs_probes for name in kinds) and (why := remapped_warning(go)):
+        if any(kind_named(name).loader.needs_probes for name in kinds) and (
+            why := remapped_warning(go)
+        ):
             no_go = why.rstrip(".")
-            kinds = tuple(name for name in kinds if not kind_named(name).needs_probes)
+            kinds = tuple(name for name in kinds if not kind_named(name).loader.needs_probes)
             if not kinds:
                 raise UnsupportedTarget(why)
     except NotGoProgram as error:
@@ -283,7 +285,7 @@ def _all_there_is(kinds: Sequence[str]) -> str:
 def looks_at(
     recorded: RecordedTarget, options: Options, thread: LookThread, held: ExitStack
 ) -> GoroutineLooks | None:
-    """The looks at the goroutines of a process, for all profilers; None without a Go program.
+    """The goroutine samples of a process, for all its recordings; None without a Go program.
 
     `held` ends them.
     """
@@ -293,7 +295,7 @@ def looks_at(
     from ebpfprof.goruntime.samples.sampling_thread import LookRate
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 
-    only_idle = not options.is_bounded and "wall" not in options.kinds
+    only_idle = not options.needs_all_samples
     looks = GoroutineLooks(
         recorded.go,
         rate=(

@@ -86,4 +86,4 @@ class SliceBudget:
     def _look(self, now_ns: int) -> None:
         assert self._budget
         spent_ns = max(0.0, self._spent_ns() - self._free_ns)
-        self._budget.look(spent_ns, self._used_ns(), now_ns - self._began_ns)
+        self._budget.update(spent_ns, self._used_ns(), now_ns - self._began_ns)

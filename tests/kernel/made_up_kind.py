@@ -8,13 +8,12 @@ is `ebpfprof VERB ARGUMENT...` with that kind beside the others. Nothing else kn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ebpfprof.__main__ import main
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Cost
-from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.memory_reading import MemoryProfiler
@@ -35,7 +34,7 @@ KIND = ProfileKind(
     headline="of all widgets:",
     sample_types=(ValueType("widgets", "count"), ValueType("throwing", "nanoseconds")),
     table=Table("functions", "Throwing", "Widgets", ("Thrown by",)),
-    profiler="tests.kernel.made_up_kind",
+    loader=Loader("tests.kernel.made_up_kind", needs_go=False),
     key="g",
     endpoint=Endpoint("widgets", "Widgets that were thrown", delta="delta_widgets"),
     metric=Metric("ebpfprof_throwing_seconds", "Time that widgets were thrown."),
@@ -50,14 +49,8 @@ KIND = ProfileKind(
         ),
     ),
     sampling=lambda values: f"widgets of size {values['widget_size']}",
-    needs_go=False,
 )
 FRAMES = (Frame("main.throw", "/src/widgets.go", 12), Frame("main.main", "/src/widgets.go", 3))
-
-
-@dataclass(slots=True, kw_only=True)
-class WidgetSums(WholeSums):
-    widgets: int = 0
 
 
 class WidgetRecording:
@@ -90,16 +83,18 @@ class WidgetRecording:
     def finish(self) -> None:
         pass
 
-    def sums(self) -> WidgetSums | None:
-        return WidgetSums(widgets=self._thrown) if self._thrown else None
+    def sums(self) -> WholeSums[int] | None:
+        return WholeSums(self._thrown) if self._thrown else None
 
-    def report(self, sums: WidgetSums, since: WidgetSums | None, builder: ReportBuilder) -> None:
+    def report(
+        self, sums: WholeSums[int], since: WholeSums[int] | None, builder: ReportBuilder
+    ) -> None:
         builder.add_since(self._report_whole, sums, since)
 
-    def _report_whole(self, sums: WidgetSums, builder: ReportBuilder) -> None:
+    def _report_whole(self, widgets: int, builder: ReportBuilder) -> None:
         account = builder.account(KIND, "widget profile")
         stack = tuple(Location(0x1000 + at, None, (frame,)) for at, frame in enumerate(FRAMES))
-        values = (sums.widgets, sums.widgets * self._size_ns)
+        values = (widgets, widgets * self._size_ns)
         profile = Profile(
             kind=KIND.name,
             sample_types=KIND.sample_types,

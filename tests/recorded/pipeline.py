@@ -269,7 +269,7 @@ class _Replay:
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
-        found = wait_profiles.WaitSums(
+        found = wait_profiles.ReadWaits(
             kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
@@ -318,7 +318,7 @@ class _Known:
     """A recording, with what profilers have found of it."""
 
     recording: RecordingFacts
-    waits: wait_profiles.WaitSums | None = None
+    waits: wait_profiles.ReadWaits | None = None
     samples: tuple[Mapping[CpuStack, int], str] | None = None
     objects: MappedObjects | None = None
 

@@ -30,14 +30,14 @@ from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import cpu_program
 from ebpfprof.profilers.cpu.cpu_recording import CpuSums
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.report_builder import RecordingFacts, Report
+from ebpfprof.profilers.report_builder import RecordingFacts, Report, WholeSums
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
 from ebpfprof.profilers.waits.looked_delays import LookedDelays
 from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
-from ebpfprof.profilers.waits.wait_profiles import WaitSums
+from ebpfprof.profilers.waits.wait_profiles import ReadWaits
 from ebpfprof.recording import session as session_module
 from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.recording.session import Session
@@ -88,15 +88,15 @@ class _Kept:
         self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
         self.middle_ns = 0
         self.recording: RecordingFacts | None = None
-        self.waits: WaitSums | None = None
+        self.waits: ReadWaits | None = None
         self.samples: CpuSums | None = None
 
     def report(self, sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
         """Stands for ebpfprof.recording.reports.reported."""
         self.recording = sums.facts
         for each in sums.parts.values():
-            if isinstance(each, WaitSums):
-                self.waits = each
+            if isinstance(each, WholeSums) and isinstance(each.read, ReadWaits):
+                self.waits = each.read
             elif isinstance(each, CpuSums):
                 self.samples = each
         return reported(sums, since, options)

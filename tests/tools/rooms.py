@@ -60,7 +60,7 @@ def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[s
 def _imported(argument: ast.expr, module: str) -> Iterable[str]:
     """What an import by name imports: of "package.{name}", the package."""
     if module == BY_KIND:
-        return [kind.profiler for kind in kinds()]
+        return [kind.loader.module for kind in kinds()]
     if module == IN_CHILDREN:
         return []
     if module == READS:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 from ebpfprof.profilers import registry
 from ebpfprof.settings.setting import Setting
@@ -24,7 +24,7 @@ ALLOCS = ProfileKind(
     headline="of memory:",
     sample_types=(ValueType("alloc_objects", "count"), ValueType("alloc_space", "bytes")),
     table=Table("functions", "Memory", "Objects", ("Function",)),
-    profiler="tests.nowhere",
+    loader=Loader("tests.nowhere"),
     key="z",
     options=(
         Setting(
@@ -59,7 +59,7 @@ GOROUTINES = ProfileKind(
     headline="of goroutines:",
     sample_types=(ValueType("crowd", "count"),),
     table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
-    profiler="tests.nowhere",
+    loader=Loader("tests.nowhere"),
     key="g",
     is_moment=True,
 )
@@ -80,7 +80,7 @@ NAPS = ProfileKind(
         ValueType("pillows", "bytes"),
     ),
     table=Table("operations", "Rest", "Naps", ("Where",)),
-    profiler="tests.nowhere",
+    loader=Loader("tests.nowhere"),
     endpoint=Endpoint("nap", "Where goroutines <napped>", delta="delta_nap"),
     metric=Metric("ebpfprof_nap_seconds", "Time that goroutines slept."),
 )

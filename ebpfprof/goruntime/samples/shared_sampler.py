@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     IdleStates = dict[GoroutineState, IdleBehaviour]
 
-_HOLDERS_S: Final = 5.0  # so old may be what we know of locks
+_HOLDERS_S: Final = 5.0  # between two reads of the holders of locks
+_NONE_S: Final = 1.0  # the same while no goroutine waits long for a lock
+_HOLDERS_CPU: Final = 0.02  # of a processor, for these reads
 _LAST_LOOKS: Final = 6
 _LAST_LOOKS_APART_S: Final = 0.005  # on average
 
@@ -64,7 +66,8 @@ class GoroutineLooks(Closing):
         self._turns = Turns(rate, self._look, self._fail)
         self._is_looking = False
         self._idle: IdleStates = {}
-        self._holders: tuple[float, frozenset[int] | None] = -_HOLDERS_S, None
+        self._holders: frozenset[int] | None = None
+        self._holders_due_s = 0.0  # time.monotonic()
         self.failure: Exception | None = None
         """The error that ended the looks early; None without one."""
 
@@ -135,10 +138,17 @@ class GoroutineLooks(Closing):
         """The sums of the recorded time alone. Raises AssertionError before the first start()."""
         return self.sampler.counted()
 
+    def poll(self) -> None:
+        """Read which goroutines may hold a lock, if that is due: call it some times a second."""
+        with self._lock:
+            if self._is_looking:
+                self._read_holders()
+
     def idle(self) -> IdleStates:
         """The waits that are idle by behaviour; after the looks, those of their end.
 
-        A goroutine that may hold a lock that others wait for is not among them.
+        A goroutine that may hold a lock that others wait for is not among them, as far as the last
+        poll() knows.
         """
         with self._lock:
             return self._idle_now() if self._is_looking else self._idle
@@ -187,6 +197,9 @@ class GoroutineLooks(Closing):
         self._is_looking = False
         with suppress(EbpfprofError):
             self.sampler.look()
+        if self._holders is None:
+            self._holders_due_s = 0.0
+        self._read_holders()
         self._idle = self._idle_now()
         self.sampler.pause()
 
@@ -195,12 +208,22 @@ class GoroutineLooks(Closing):
         standing = self.sampler.standing_states(LOCKED_OUT) if found else {}
         if not any(state.word in LOCK_WORDS for state in standing):
             return {state: each for state, (each, _) in found.items()}
-        if time.monotonic() - self._holders[0] >= _HOLDERS_S:
-            self._holders = time.monotonic(), lock_holders(self._go)
-        holders = self._holders[1]
+        holders = self._holders
         if holders is None:  # then each may be one
             return {}
         return {state: each for state, (each, goids) in found.items() if not goids & holders}
+
+    def _read_holders(self) -> None:
+        """Read which goroutines may hold a lock, if others wait for one long, and that is due."""
+        now_s = time.monotonic()
+        if now_s < self._holders_due_s:
+            return
+        standing = self.sampler.standing_states(LOCKED_OUT)
+        is_needed = any(state.word in LOCK_WORDS for state in standing)
+        self._holders = lock_holders(self._go) if is_needed else None
+        took_s = time.monotonic() - now_s
+        apart_s = _HOLDERS_S if is_needed else _NONE_S
+        self._holders_due_s = now_s + max(apart_s, took_s / _HOLDERS_CPU)
 
     def _look(self) -> None:
         self.sampler.look()

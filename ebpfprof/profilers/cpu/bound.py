@@ -19,7 +19,7 @@ class SampleBound:
         """The kernel takes one sample in so many."""
         self._last: tuple[float, int] | None = None  # ours and the process's CPU time, ns
 
-    def look(self, runs: Callable[[], Runs], used_ns: int | None, share: float) -> bool:
+    def update(self, runs: Callable[[], Runs], used_ns: int | None, share: float) -> bool:
         """Check the cost of samples since the last check against the CPU time of the process.
 
         They may take this `share` of it, 0 to 1; else N grows. Returns whether it did. `used_ns` is

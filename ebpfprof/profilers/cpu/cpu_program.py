@@ -161,7 +161,7 @@ class CpuProgram(Closing):
             is_due = now_s >= self._looked_s + _LOOK_S
             if is_due:
                 self._looked_s = now_s
-                self.samples.look()
+                self.samples.make_room()
                 if self._config.labels:
                     self._absent_labels.bring(processes)
                 if now_s >= self._looked_around_s + max(_SELDOM_S, _SELDOM_EACH_S * len(processes)):

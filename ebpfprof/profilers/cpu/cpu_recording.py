@@ -130,7 +130,7 @@ class CpuRecording:
         share = self._lease.share
         if not (share and self.is_sampled):
             return
-        is_too_much = self._bound.look(
+        is_too_much = self._bound.update(
             lambda: self._program.runs(self.slot), self.process.cpu_ns(), share
         )
         if is_too_much and self._is_active:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue, SwitchValue
@@ -27,7 +27,7 @@ CPU = ProfileKind(
     sample_types=(ValueType("samples", "count"), _CPU_TIME),
     period_type=_CPU_TIME,
     table=Table("functions", "CPU", "Samples", ("Function",), rate="processors", at_a_time="CPUs"),
-    profiler="ebpfprof.profilers.cpu.loader",
+    loader=Loader("ebpfprof.profilers.cpu.loader", needs_go=False),
     key="x",
     endpoint=Endpoint(
         "profile",
@@ -54,6 +54,5 @@ CPU = ProfileKind(
         ),
     ),
     sampling=_sampling,
-    needs_go=False,
     series="process_cpu",
 )

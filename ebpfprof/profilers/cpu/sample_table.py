@@ -69,7 +69,7 @@ class SampleSums:
 def rows_for(hz: int, processors: int) -> int:
     """The number of rows of the table for `hz` samples a second on each processor.
 
-    look() runs several times a second; the other rows are for times when we wait for a processor.
+    make_room() runs several times a second; the other rows are for times when we wait for a CPU.
     """
     return min(_MOST_ROWS, max(_LEAST_ROWS, _ROOM_S * hz * processors))
 
@@ -104,7 +104,7 @@ class SampleTable:
         found = CpuStack(kernel_pcs, pcs, stack.ending, self._labels(labels))
         self._add(target, found, count)
 
-    def look(self) -> None:
+    def make_room(self) -> None:
         """Empty the table if it or the table of label sets may be full soon.
 
         Call it some times a second, with longer intervals than an interrupt may last: then no

@@ -199,7 +199,7 @@ class ProcessRules:
             try:
                 ranges = code.table.ranges(address - bias)
             except SymbolizerError:
-                ranges = ()  # a corrupt table tells nothing
+                ranges = ()  # a corrupt table has nothing
         low, high = address - _WINDOW_BYTES, address + _WINDOW_BYTES
         for each in ranges:
             start, end = max(each.start + bias, low), min(each.end + bias, high)

@@ -10,9 +10,9 @@ from ebpfprof.profilers.memory_reading import MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines
-    from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
+    from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks, ReadGoroutines
     from ebpfprof.profilers.recording import OpenedProcess
-    from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
+    from ebpfprof.profilers.report_builder import ReportBuilder
 
 _MOVED: Final = "goroutines without a stack: they moved at each attempt"
 _UNLABELLED: Final = "goroutines without labels: they could not be read"
@@ -57,21 +57,19 @@ class GoroutineRecording(MemoryRecording["AllGoroutines"]):
         """The goroutines now."""
         return self._scanner.scan()
 
-    def last_sums(self) -> WholeSums:
+    def last_read(self) -> ReadGoroutines:
         """The goroutines that were read last."""
-        from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineSums
+        from ebpfprof.profilers.goroutines.goroutine_stacks import ReadGoroutines
 
-        return GoroutineSums(goroutines=self.last)
+        return ReadGoroutines(goroutines=self.last)
 
-    def report_whole(self, sums: WholeSums, builder: ReportBuilder) -> None:
+    def report_whole(self, read: ReadGoroutines, builder: ReportBuilder) -> None:
         """Add the goroutine profile."""
         from ebpfprof.profilers.goroutines.goroutine_stacks import (
             GoroutineStacks,
-            GoroutineSums,
             report,
         )
 
-        assert isinstance(sums, GoroutineSums)
         if self._stacks is None:
             self._stacks = GoroutineStacks(self._go)
-        report(sums, self._stacks, builder)
+        report(read, self._stacks, builder)

@@ -12,7 +12,6 @@ from ebpfprof.goruntime.goroutines.frames import PhysicalFrame, StackFrames
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.labels import chosen
-from ebpfprof.profilers.report_builder import WholeSums
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines
@@ -90,20 +89,20 @@ class GoroutineStacks:
         return self._locations[key]
 
 
-@dataclass(slots=True, kw_only=True)
-class GoroutineSums(WholeSums):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadGoroutines:
     """The goroutines of a process at a moment; None if they could not be read."""
 
     goroutines: AllGoroutines | None
 
 
-def report(sums: GoroutineSums, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
+def report(read: ReadGoroutines, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
     """Add the goroutine profile."""
     account = builder.account(GOROUTINE, f"{GOROUTINE.title} profile")
     samples: list[Sample] = []
-    if sums.goroutines is not None:
+    if read.goroutines is not None:
         try:
-            samples = stacks.samples(sums.goroutines, builder.options.labels)
+            samples = stacks.samples(read.goroutines, builder.options.labels)
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
     profile = GOROUTINE.make_profile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.kind import Endpoint, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Loader, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 
 GOROUTINE = ProfileKind(
@@ -16,7 +16,7 @@ GOROUTINE = ProfileKind(
     headline="of all goroutines:",
     sample_types=(ValueType("goroutine", "count"),),
     table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
-    profiler="ebpfprof.profilers.goroutines.loader",
+    loader=Loader("ebpfprof.profilers.goroutines.loader", needs_bpf=False),
     key="o",
     endpoint=Endpoint(
         "goroutine",
@@ -26,6 +26,5 @@ GOROUTINE = ProfileKind(
     ),
     sampling=lambda _: "every goroutine",
     is_moment=True,
-    needs_bpf=False,
     is_default=False,
 )

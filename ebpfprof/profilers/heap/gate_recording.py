@@ -100,7 +100,7 @@ class GateRecording:
             return stack and self._shown(stack)
 
         with self._profiler.lock:
-            self._profiler.look()
+            self._profiler.drop_gone()
             following = None
             if self.followed is not None:
                 following = self.followed.found(told_rate, stack_of)
@@ -193,9 +193,9 @@ class GateProfiler(Closing):
     def poll(self) -> None:
         """Drop the objects that a collection has found gone."""
         with self.lock:
-            self.look()
+            self.drop_gone()
 
-    def look(self) -> None:
+    def drop_gone(self) -> None:
         """The same for a caller that holds the lock."""
         self.take_births()
         all_of = [each.followed for each in self._recordings.values() if each.followed is not None]

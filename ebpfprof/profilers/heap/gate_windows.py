@@ -231,7 +231,7 @@ class GateWindows:
         """Count without a pause while the budget lasts, else in windows, until the end."""
         tick_s = SHORTEST_TICK_S
         while not spending.wait(self._ending, tick_s):
-            spending.look()
+            spending.update()
             if spending.budget.is_overdrawn:
                 self._close(spending)
                 if not self._record_windows(spending):
@@ -247,7 +247,7 @@ class GateWindows:
             since_ns = self._closed_ns
             if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
-            spending.look()
+            spending.update()
             run_promptly()
             begin_ns = self._begin(since_ns, spending)
             if turn.window_ns is None:
@@ -271,7 +271,7 @@ class GateWindows:
             self._add(end_ns)
             self._paused_at = paused_at
             self._look_at_counters()
-        spending.look()
+        spending.update()
         spending.budget.note_window(
             spending.budget.spent_ns - window.spent_before_ns,
             end_ns - window.begin_ns,

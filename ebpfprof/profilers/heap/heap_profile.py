@@ -10,7 +10,6 @@ from ebpfprof.goruntime.plugin_warning import missing_allocations
 from ebpfprof.profilers.heap import allocation_samples, buckets
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
-from ebpfprof.profilers.report_builder import WholeSums
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 
-@dataclass(slots=True, kw_only=True)
-class HeapSums(WholeSums):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadHeap:
     """The buckets of a process at a moment, or what probes have counted; None without both."""
 
     counts: HeapCounts | AllocationCounts | None

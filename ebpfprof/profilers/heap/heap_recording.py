@@ -15,9 +15,10 @@ if TYPE_CHECKING:  # importing them takes time, and not every recording needs th
     from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
     from ebpfprof.profilers.heap.gate_recording import GateProfiler, GateRecording
+    from ebpfprof.profilers.heap.heap_profile import ReadHeap
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.recording import OpenedProcess
-    from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
+    from ebpfprof.profilers.report_builder import ReportBuilder
 
 _KINDS: Final = (HEAP, ALLOCS)
 _CORRUPT: Final = "buckets of the memory profile that are corrupt"
@@ -116,20 +117,19 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
         require_profile(self._process, self._buckets)
         return self._buckets.read()
 
-    def last_sums(self) -> WholeSums:
+    def last_read(self) -> ReadHeap:
         """What was read last."""
-        from ebpfprof.profilers.heap.heap_profile import HeapSums
+        from ebpfprof.profilers.heap.heap_profile import ReadHeap
 
-        return HeapSums(counts=self.last)
+        return ReadHeap(counts=self.last)
 
-    def report_whole(self, sums: WholeSums, builder: ReportBuilder) -> None:
+    def report_whole(self, read: ReadHeap, builder: ReportBuilder) -> None:
         """Add the profiles of the chosen kinds, which have the same samples."""
-        from ebpfprof.profilers.heap.heap_profile import HeapSums, report
+        from ebpfprof.profilers.heap.heap_profile import report
 
-        assert isinstance(sums, HeapSums)
         if isinstance(self.problem, UnsupportedTarget) and not self._is_asked:
             builder.report.hints.append(str(self.problem))
-        report(sums.counts, self._stacks, builder, fresh=self._is_fresh, why_not=self.problem)
+        report(read.counts, self._stacks, builder, fresh=self._is_fresh, why_not=self.problem)
 
     def close(self) -> None:
         """Delete its data in the maps of the program."""

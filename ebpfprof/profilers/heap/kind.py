@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ebpfprof.profile.heap_growth import in_use
-from ebpfprof.profile.kind import Endpoint, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Loader, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue, SwitchValue
@@ -18,7 +18,7 @@ _TYPES: Final = (
 )
 _SPACE: Final = ValueType("space", "bytes")
 _READER: Final = "ebpfprof.server.heap"
-_PROFILER: Final = "ebpfprof.profilers.heap.loader"
+_LOADER: Final = Loader("ebpfprof.profilers.heap.loader", needs_bpf=False)
 
 
 def _sampling(values: Values) -> str:
@@ -42,7 +42,7 @@ HEAP = ProfileKind(
     period_type=_SPACE,
     growth=in_use,
     table=Table("functions", "In use", "", ("Function",)),
-    profiler=_PROFILER,
+    loader=_LOADER,
     key="e",
     endpoint=Endpoint(
         "heap",
@@ -73,7 +73,6 @@ HEAP = ProfileKind(
     sampling=_sampling,
     is_moment=True,
     series="memory",
-    needs_bpf=False,
     is_default=False,
     coverage="ebpfprof.profilers.heap.allocation_samples:AllocationCoverage",
 )
@@ -91,14 +90,13 @@ ALLOCS = ProfileKind(
     default_sample_type="alloc_space",
     period_type=_SPACE,
     table=Table("functions", "Allocated", "", ("Function",)),
-    profiler=_PROFILER,
+    loader=_LOADER,
     key="a",
     endpoint=Endpoint("allocs", "A sampling of all past memory allocations", reader=_READER),
     sampling=_sampling,
     is_moment=True,
     is_total=True,
     series="memory",
-    needs_bpf=False,
     is_default=False,
     coverage="ebpfprof.profilers.heap.allocation_samples:AllocationCoverage",
 )

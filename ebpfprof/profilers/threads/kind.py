@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ebpfprof.profile.kind import Endpoint, ProfileKind, Table
+from ebpfprof.profile.kind import Endpoint, Loader, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 
-_PROFILER: Final = "ebpfprof.profilers.threads.loader"
+_LOADER: Final = Loader("ebpfprof.profilers.threads.loader", needs_bpf=False)
 _READER: Final = "ebpfprof.server.threads"
 
 THREADS = ProfileKind(
@@ -22,7 +22,7 @@ THREADS = ProfileKind(
     sample_types=(ValueType("new_threads", "count"), ValueType("threads", "count")),
     shown=(1, 1),
     table=Table("operations", "Threads", "", ("Called from", "From")),
-    profiler=_PROFILER,
+    loader=_LOADER,
     key="s",
     endpoint=Endpoint(
         "threads",
@@ -32,7 +32,6 @@ THREADS = ProfileKind(
     ),
     sampling=lambda _: "every thread",
     is_moment=True,
-    needs_bpf=False,
     is_default=False,
 )
 THREADCREATE = ProfileKind(
@@ -46,7 +45,7 @@ THREADCREATE = ProfileKind(
     headline="of all threads:",
     sample_types=(ValueType("threadcreate", "count"),),
     table=Table("operations", "Threads", "Threads", ("Called from", "From")),
-    profiler=_PROFILER,
+    loader=_LOADER,
     endpoint=Endpoint(
         "threadcreate",
         "Stack traces that led to the creation of new OS threads",
@@ -54,6 +53,5 @@ THREADCREATE = ProfileKind(
     ),
     sampling=lambda _: "every thread of Go's list",
     is_moment=True,
-    needs_bpf=False,
     is_default=False,
 )

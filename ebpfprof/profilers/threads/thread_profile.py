@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profile.model import Sample
-from ebpfprof.profilers.report_builder import WholeSums
 from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
 from ebpfprof.profilers.threads.thread_stacks import samples
 
@@ -22,27 +21,27 @@ GOS_OWN: Final = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
-class ThreadSums(WholeSums):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadThreads:
     """The threads of a process at a moment, None if they could not be read; and new threads."""
 
     threads: AllThreads | None
     charged: Counter[Key] = field(default_factory=Counter)
 
 
-def report(sums: ThreadSums, stacks: ThreadStacks, builder: ReportBuilder) -> None:
+def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> None:
     """Add a profile of each chosen kind; of threads that were not read it has no samples."""
     now: list[Sample] = []
     created: list[Sample] = []
-    if sums.threads is not None:
+    if read.threads is not None:
         try:
-            now = samples(stacks.counted(sums.threads), sums.charged)
-            made = stacks.created(each.creation for each in sums.threads.threads)
+            now = samples(stacks.counted(read.threads), read.charged)
+            made = stacks.created(each.creation for each in read.threads.threads)
             created = [Sample(stack, (count,)) for stack, count in made.items()]
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
     recording = builder.recording
-    new = sum(sums.charged.values())
+    new = sum(read.charged.values())
     remark = f"{new} new threads while it recorded, charged to what held threads then: new_threads"
     for kind, found, remarks in (
         (THREADS, now, [remark] if new else []),

@@ -16,7 +16,8 @@ from ebpfprof.profilers.memory_reading import MemoryRecording
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.goruntime.goroutines.threads import AllThreads
     from ebpfprof.profilers.recording import OpenedProcess
-    from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
+    from ebpfprof.profilers.report_builder import ReportBuilder
+    from ebpfprof.profilers.threads.thread_profile import ReadThreads
     from ebpfprof.profilers.threads.thread_stacks import Key
 
 _BESIDES_THREADS: Final = 2  # links of a folder: in its parent, and its own
@@ -72,18 +73,17 @@ class ThreadRecording(MemoryRecording["AllThreads"]):
         """The threads now."""
         return self._scanner.scan()
 
-    def last_sums(self) -> WholeSums:
+    def last_read(self) -> ReadThreads:
         """The threads that were read last."""
-        from ebpfprof.profilers.threads.thread_profile import ThreadSums
+        from ebpfprof.profilers.threads.thread_profile import ReadThreads
 
-        return ThreadSums(threads=self.last, charged=Counter(self._charged))
+        return ReadThreads(threads=self.last, charged=Counter(self._charged))
 
-    def report_whole(self, sums: WholeSums, builder: ReportBuilder) -> None:
+    def report_whole(self, read: ReadThreads, builder: ReportBuilder) -> None:
         """Add the profiles of the chosen kinds."""
-        from ebpfprof.profilers.threads.thread_profile import ThreadSums, report
+        from ebpfprof.profilers.threads.thread_profile import report
 
-        assert isinstance(sums, ThreadSums)
-        report(sums, self._stacks, builder)
+        report(read, self._stacks, builder)
 
     def _notice(self) -> None:
         """Charge new threads to those that hold threads now."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebpfprof.profile.evidence import is_unknown_release
-from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table, Values
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profile.wakers import are_pairs
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue, SwitchValue
 
-_PROFILER = "ebpfprof.profilers.waits.loader"
+_LOADER = Loader("ebpfprof.profilers.waits.loader", needs_probes=True, is_windowed=True)
 _COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
 _METRIC = Metric(
     "ebpfprof_delay_seconds",
@@ -60,8 +60,7 @@ BLOCK = ProfileKind(
     headline="of waiting:",
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Called from", "From")),
-    profiler=_PROFILER,
-    needs_probes=True,
+    loader=_LOADER,
     key="b",
     endpoint=Endpoint(
         "block",
@@ -91,7 +90,6 @@ BLOCK = ProfileKind(
         ),
     ),
     sampling=_block_sampling,
-    is_windowed=True,
     coverage=_COVERAGE,
 )
 MUTEX = ProfileKind(
@@ -105,8 +103,7 @@ MUTEX = ProfileKind(
     headline="of the waiting for locks: until",
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Released by", "By")),
-    profiler=_PROFILER,
-    needs_probes=True,
+    loader=_LOADER,
     key="u",
     endpoint=Endpoint(
         "mutex",
@@ -151,7 +148,6 @@ MUTEX = ProfileKind(
     ),
     sampling=_mutex_sampling,
     is_of=_are_releases,
-    is_windowed=True,
     coverage=_COVERAGE,
 )
 WAKERS = ProfileKind(
@@ -165,8 +161,7 @@ WAKERS = ProfileKind(
     headline="of waiting:",
     sample_types=_DELAYS,
     table=Table("operations", "Delay", "Count", ("Who waited", "Waited"), ("Woken by", "By")),
-    profiler=_PROFILER,
-    needs_probes=True,
+    loader=_LOADER,
     key="y",
     endpoint=Endpoint(
         "wakers",
@@ -186,7 +181,6 @@ WAKERS = ProfileKind(
     sampling=_block_sampling,
     added_by="wakers",
     is_of=are_pairs,
-    is_windowed=True,
     is_default=False,
 )
 OPEN = ProfileKind(
@@ -200,8 +194,7 @@ OPEN = ProfileKind(
     headline="of the time waited so far:",
     sample_types=(ValueType("goroutines", "count"), ValueType("waiting", "nanoseconds")),
     table=Table("operations", "Waiting", "Goroutines", ("Called from", "From")),
-    profiler=_PROFILER,
-    needs_probes=True,
+    loader=_LOADER,
     options=(
         Setting(
             "open_waits",

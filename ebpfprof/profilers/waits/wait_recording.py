@@ -19,12 +19,12 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.options import Options
-    from ebpfprof.profilers.report_builder import ReportBuilder
+    from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
     from ebpfprof.profilers.waits.idle_stacks import IdleStacks
     from ebpfprof.profilers.waits.looked_delays import LookedDelays
     from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
     from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
-    from ebpfprof.profilers.waits.wait_profiles import WaitSums
+    from ebpfprof.profilers.waits.wait_profiles import ReadWaits
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
     from ebpfprof.profilers.waits.windows import Windows
 
@@ -162,15 +162,16 @@ class WaitsRecording:
         """Whether its probes come and go for windows."""
         return self._windows is not None and self._windows.has_paused and not self._windows.is_open
 
-    def sums(self) -> WaitSums | None:
+    def sums(self) -> WholeSums[ReadWaits] | None:
         """The sums of the process since its first start; None before it."""
-        from ebpfprof.profilers.waits.wait_profiles import WaitSums
+        from ebpfprof.profilers.report_builder import WholeSums
+        from ebpfprof.profilers.waits.wait_profiles import ReadWaits
 
         if not self._is_started:
             return None
         # Open waits exist only at the end.
         chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX, WAKERS)]
-        found = WaitSums(
+        found = ReadWaits(
             kinds=(*chosen, OPEN) if self._open and self._final else tuple(chosen),
             last_waits=self._final.last_waits if self._final else {},
             idle=self._idle.found() if self._idle else {},
@@ -186,9 +187,9 @@ class WaitsRecording:
             tables = self._waits.tables
             found.totals = final.totals if final else tables.snapshot().get(self.slot, [])
             found.holds = final.holds if final else tables.holds().get(self.slot, {})
-        return found
+        return WholeSums(found)
 
-    def _add_estimates(self, found: WaitSums, windows: Windows, delays: LookedDelays) -> None:
+    def _add_estimates(self, found: ReadWaits, windows: Windows, delays: LookedDelays) -> None:
         found.hanging = delays.hanging()
         found.holds = windows.holds()
         found.totals, found.coverage = windows.totals(), windows.coverage()
@@ -201,22 +202,27 @@ class WaitsRecording:
             )
         found.totals = delays.grown(found.totals)
 
-    def report(self, sums: WaitSums, since: WaitSums | None, builder: ReportBuilder) -> None:
+    def report(
+        self,
+        sums: WholeSums[ReadWaits],
+        since: WholeSums[ReadWaits] | None,
+        builder: ReportBuilder,
+    ) -> None:
         """Add the block and mutex profiles, the locks and the open waits."""
         builder.add_since(self._report_whole, sums, since)
 
-    def _report_whole(self, sums: WaitSums, builder: ReportBuilder) -> None:
+    def _report_whole(self, read: ReadWaits, builder: ReportBuilder) -> None:
         from ebpfprof.profilers.waits.wait_profiles import report
 
         wanted = builder.recording.kinds
-        sums.kinds = tuple(k for k in sums.kinds if k.name in wanted or k.enabled_by)
-        report(sums, self._go, self._translator, builder)
-        if sums.hanging:
+        read.kinds = tuple(k for k in read.kinds if k.name in wanted or k.enabled_by)
+        report(read, self._go, self._translator, builder)
+        if read.hanging:
             from ebpfprof.profilers.waits import hanging
 
             with suppress(SymbolizerError):
                 builder.report.hints += hanging.sentences(
-                    sums.hanging, self._looks, self._translator, self._go.target.pid
+                    read.hanging, self._looks, self._translator, self._go.target.pid
                 )
 
     def cost(self) -> Cost:

@@ -291,14 +291,6 @@ class WindowSums:
                 found.append(self._total(stack, count, delay_ns))
         return found
 
-    def settled(self) -> list[StackTotal]:
-        """The sums by stack of the time that coverage() tells, without extrapolation."""
-        return [
-            self._total(stack, sums.count, sums.delay_ns)
-            for stack, sums in self._estimate.sums.items()
-            if isinstance(stack, KnownStack) and (sums.count > 0 or sums.delay_ns >= 1)
-        ]
-
     def _total(self, stack: KnownStack, count: float, delay_ns: float) -> StackTotal:
         return StackTotal(
             *(stack.kind, stack.sema, stack.return_pcs, count, round(delay_ns), stack.labels),

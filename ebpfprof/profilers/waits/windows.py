@@ -192,7 +192,7 @@ class Windows:
         is_on, tick_s = True, SHORTEST_TICK_S
         while is_on:
             is_stopped = self._spending.wait(self._ending, tick_s)
-            self._spending.look()
+            self._spending.update()
             if is_stopped or self._spending.budget.is_overdrawn:
                 self._close(ends_exact=not is_stopped and not self.has_paused)
                 is_on = not is_stopped and self._record_windows()
@@ -205,9 +205,9 @@ class Windows:
             turn = self._spending.budget.next_turn(self._least_turn_ns())
             if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
-            self._spending.look()
+            self._spending.update()
             if not self._prepare(turn.window_ns):
-                self._spending.look()  # the attempt cost something
+                self._spending.update()  # the attempt cost something
                 continue
             if turn.window_ns is None:
                 with self._lock:
@@ -285,7 +285,7 @@ class Windows:
             self._sums.settle(self._seeds.scanner.waiting)
             self._past_holds = self._holds()
             self.is_open = False
-        self._spending.look()
+        self._spending.update()
         spent_ns = self._spending.budget.spent_ns - self._window.spent_before_ns
         self._spending.budget.note_window(spent_ns, end_ns - begin_ns, self._window.around_ns)
 

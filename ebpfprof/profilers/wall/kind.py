@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table, Values
+from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table, Values
 from ebpfprof.profile.model import ValueType
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue
@@ -11,7 +11,7 @@ _TIME = ValueType("wall", "nanoseconds")
 
 
 def _sampling(values: Values) -> str:
-    return f"looks at all goroutines, {values['wall_hz']} a second at most"
+    return f"goroutine samples, at most {values['wall_hz']} a second"
 
 
 WALL = ProfileKind(
@@ -26,7 +26,7 @@ WALL = ProfileKind(
     sample_types=(ValueType("samples", "count"), _TIME),
     period_type=_TIME,
     table=Table("operations", "Time", "", ("Called from", "From"), at_a_time="goroutines"),
-    profiler="ebpfprof.profilers.wall.loader",
+    loader=Loader("ebpfprof.profilers.wall.loader", needs_bpf=False, needs_all_samples=True),
     key="t",
     endpoint=Endpoint(
         "wall",
@@ -47,7 +47,6 @@ WALL = ProfileKind(
         ),
     ),
     sampling=_sampling,
-    needs_bpf=False,
     is_default=False,
     coverage="ebpfprof.profilers.look_coverage:LookCoverage",
 )

@@ -13,7 +13,6 @@ from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.look_coverage import LookCoverage
-from ebpfprof.profilers.report_builder import WholeSums
 from ebpfprof.profilers.wall.kind import WALL
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class WallSums(WholeSums):
+class ReadWall:
     """The sums of the samples of a process, and facts about them: see GoroutineSampler."""
 
     totals: StateTotals
@@ -44,7 +43,7 @@ class _Sum:
     behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
-def report(found: WallSums, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
+def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
     """Add the wall profile, without the runtime's own goroutines."""
     sums: dict[_Key, _Sum] = {}
     try:
@@ -79,7 +78,7 @@ def report(found: WallSums, stacks: GoroutineStacks, builder: ReportBuilder) -> 
 
 
 def _sums(
-    found: WallSums, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
+    found: ReadWall, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
 ) -> dict[_Key, _Sum]:
     states = found.totals.states
     stacks.look_up(pc for state in states for pc in (*state.pcs, state.start_pc) if pc)

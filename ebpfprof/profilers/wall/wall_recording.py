@@ -14,8 +14,8 @@ from ebpfprof.overhead.cost import Cost
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
     from ebpfprof.profilers.recording import OpenedProcess
-    from ebpfprof.profilers.report_builder import ReportBuilder
-    from ebpfprof.profilers.wall.wall_profile import WallSums
+    from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
+    from ebpfprof.profilers.wall.wall_profile import ReadWall
 
 _BEYOND: Final = "goroutines that were not read: there are too many"
 _UNLABELLED: Final = "goroutines without labels: they could not be read"
@@ -62,23 +62,31 @@ class WallRecording:
     def poll(self) -> None:
         """Nothing to do: samples are taken by a thread of their own."""
 
-    def sums(self) -> WallSums | None:
+    def sums(self) -> WholeSums[ReadWall] | None:
         """The sums of the process since its first start."""
-        from ebpfprof.profilers.wall.wall_profile import WallSums
+        from ebpfprof.profilers.report_builder import WholeSums
+        from ebpfprof.profilers.wall.wall_profile import ReadWall
 
         looks = self._looks
         if not looks.has_begun:
             return None
         sampler, idle = looks.sampler, looks.idle()
-        return WallSums(
-            totals=looks.counted(),
-            idle=idle,
-            torn=sampler.states.torn,
-            unknown=sampler.states.unknown,
-            late_ns=looks.late_ns,
+        return WholeSums(
+            ReadWall(
+                totals=looks.counted(),
+                idle=idle,
+                torn=sampler.states.torn,
+                unknown=sampler.states.unknown,
+                late_ns=looks.late_ns,
+            )
         )
 
-    def report(self, sums: WallSums, since: WallSums | None, builder: ReportBuilder) -> None:
+    def report(
+        self,
+        sums: WholeSums[ReadWall],
+        since: WholeSums[ReadWall] | None,
+        builder: ReportBuilder,
+    ) -> None:
         """Add the wall profile."""
         builder.add_since(self._report_whole, sums, since)
 
@@ -104,10 +112,10 @@ class WallRecording:
     def close(self) -> None:
         """The process's own stack of contexts closes its memory."""
 
-    def _report_whole(self, sums: WallSums, builder: ReportBuilder) -> None:
+    def _report_whole(self, read: ReadWall, builder: ReportBuilder) -> None:
         from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
         from ebpfprof.profilers.wall.wall_profile import report
 
         if self._stacks is None:
             self._stacks = GoroutineStacks(self._go)
-        report(sums, self._stacks, builder)
+        report(read, self._stacks, builder)

@@ -14,6 +14,7 @@ from ebpfprof.commands import list as list_verb
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.list import Load, render
 from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey
+from ebpfprof.profile.kind import Loader
 from ebpfprof.profilers import registry
 from ebpfprof.recording import drop_privileges
 from ebpfprof.system import pid_namespace
@@ -107,7 +108,9 @@ def test_programs_that_are_not_go_need_the_option_all(listing: Listing) -> None:
 def test_other_programs_have_every_kind_that_needs_no_go(
     listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry._kinds, "mallocs", replace(ALLOCS, needs_go=False))
+    monkeypatch.setitem(
+        registry._kinds, "mallocs", replace(ALLOCS, loader=Loader("tests.nowhere", needs_go=False))
+    )
     shown = listing("--all", there=(NATIVE,)).stdout
     assert " cpu,mallocs  [nginx]\n" in shown
     assert "Other programs can only have the CPU and allocation profiles: " in shown

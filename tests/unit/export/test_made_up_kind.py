@@ -12,7 +12,7 @@ import pytest
 from ebpfprof.commands.diff import of_one_kind
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
-from ebpfprof.profile.kind import ProfileKind, Table
+from ebpfprof.profile.kind import Loader, ProfileKind, Table
 from ebpfprof.profile.model import Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from tests.unit.export.profiles import SLEEPER
@@ -32,7 +32,7 @@ WIDGETS = ProfileKind(
     headline="of widgets:",
     sample_types=(ValueType("widgets", "count"), ValueType("size", "bytes")),
     table=Table("functions", "Weight", "Pieces", ("Made in",)),
-    profiler="no.such.module",
+    loader=Loader("no.such.module"),
 )
 OPERATIONS = replace(WIDGETS, table=replace(WIDGETS.table, rows="operations"), is_moment=True)
 SAMPLES = (

@@ -26,7 +26,7 @@ S = 1_000_000_000
 
 def budget(*, spent_ns: float, used_share: float, elapsed_ns: int = 10 * S) -> Budget:
     account = Budget(0.01)
-    account.look(spent_ns, used_share * elapsed_ns, elapsed_ns)
+    account.update(spent_ns, used_share * elapsed_ns, elapsed_ns)
     return account
 
 
@@ -73,7 +73,7 @@ def test_a_recording_of_two_seconds_costs_little_more_than_the_bound(used_share:
         nonlocal now_ns, spent_ns
         now_ns += length_ns
         spent_ns += rate * length_ns if is_on else 0.0
-        account.look(spent_ns, used_share * now_ns, int(now_ns))
+        account.update(spent_ns, used_share * now_ns, int(now_ns))
 
     while now_ns == 0 or not account.is_overdrawn:
         pass_ns(step_ns, is_on=True)
@@ -132,7 +132,7 @@ def test_windows_cost_the_bound_in_the_long_run(rate: float, around_ns: int) -> 
     account.note_window(rate * (S + around_ns), S, around_ns)
     now_ns, spent_ns = 0.0, 0.0
     for _ in range(200):
-        account.look(spent_ns, now_ns, int(now_ns))
+        account.update(spent_ns, now_ns, int(now_ns))
         turn = account.next_turn()
         assert turn.window_ns is not None
         assert turn.window_ns >= SHORTEST_NS

@@ -73,7 +73,7 @@ def test_each_kind_says_which_events_are_recorded() -> None:
         "mutex": "one release in 5, scaled",
         "wakers": "sampled at a rate of 1000 ns",
         "cpu": "50 samples per second of CPU time",
-        "wall": "looks at all goroutines, 100 a second at most",
+        "wall": "goroutine samples, at most 100 a second",
         "goroutine": "every goroutine",
         "heap": f"{sampled} the latest garbage collection",
         "allocs": f"{sampled} the latest garbage collection",

@@ -25,5 +25,5 @@ def test_a_quiet_process_is_looked_at_more_seldom_the_longer_it_is_recorded(
     probes.hit_ns, go.target.cpu_ns.return_value = 0.0, 1
     lease = ProcessBudget(1.0).lease(Cost)
     spending = Spending(cast("BoundedProbes", probes), 0, cast("GoTarget", go), lease)
-    spending.budget.look(0.0, 0.0, elapsed_s * S)
+    spending.budget.update(0.0, 0.0, elapsed_s * S)
     assert spending.tick_s(1, 0.0) == pytest.approx(tick_s)

@@ -16,10 +16,10 @@ def test_the_cost_is_asked_for_only_when_the_target_has_used_enough() -> None:
         return Runs(1, ns)
 
     bound = SampleBound()
-    assert not bound.look(lambda: spent(0), 0, 0.01)
-    assert not bound.look(lambda: spent(1), 99 * MS, 0.01)
-    assert not bound.look(lambda: spent(2), None, 0.01)
+    assert not bound.update(lambda: spent(0), 0, 0.01)
+    assert not bound.update(lambda: spent(1), 99 * MS, 0.01)
+    assert not bound.update(lambda: spent(2), None, 0.01)
     assert asked == [0]
-    assert bound.look(lambda: spent(10 * MS), 100 * MS, 0.01)
+    assert bound.update(lambda: spent(10 * MS), 100 * MS, 0.01)
     assert asked == [0, 10 * MS]
     assert bound.one_in == 10
