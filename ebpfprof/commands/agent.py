@@ -173,7 +173,7 @@ def _check(settings: Settings) -> None:
     for sentence in answers(pods):
         say(sentence)
     pods.close()
-    say(_table(table) if table else "No Go process is running here.")
+    say(_table(table) if table else "No Go process is running here.\n", end="")
     if survey.unanswered:
         say(f"ebpfprof: {printable(not_answered(survey.unanswered))}", err=True)
     if survey.unseen:
@@ -181,9 +181,10 @@ def _check(settings: Settings) -> None:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns that are as wide as they need to be; the last one is of any length."""
-    heading = ("PID", "Process", "Service", "Namespace", "Version", "Recorded")
-    lines = [heading, *rows]
-    used = [i for i in range(len(heading)) if any(row[i] for row in rows)]
-    widths = {i: max(len(line[i]) for line in lines) for i in used}
-    return "\n".join("  ".join(line[i].ljust(widths[i]) for i in used).rstrip() for line in lines)
+    """Columns that are as wide as they need to be, without those that are empty."""
+    from ebpfprof.console.columns import Line, TextColumn, aligned
+
+    headings = ("PID", "Process", "Service", "Namespace", "Version", "Recorded")
+    used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    cells = [[[Line(row[number])] for number in used] for row in rows]
+    return aligned([TextColumn(headings[number]) for number in used], cells, color=False)

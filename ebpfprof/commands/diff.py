@@ -20,12 +20,11 @@ from ebpfprof.commands.shared_options import (
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import duration
 from ebpfprof.errors import InvalidProfile
+from ebpfprof.export.formats import DIFFERENCES
 
 if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
 
-# From ebpfprof.export.formats, which takes long to import.
-FORMATS = ("text", "html", "folded", "json", "pprof")
 _SAME_LENGTH = 0.05
 
 
@@ -33,7 +32,7 @@ _SAME_LENGTH = 0.05
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, allow_dash=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, allow_dash=True))
 @format_option(
-    FORMATS,
+    DIFFERENCES,
     default="text",
     help="text: the largest changes. html: a flame graph of B, coloured by change. folded: lines "
     "`stack A B`, like difffolded.pl. pprof: B minus A, like `go tool pprof -diff_base=A B`.",
@@ -86,7 +85,7 @@ def command(
     from ebpfprof.export.tables import diff
     from ebpfprof.profile.delta import normalized, of_same_length
 
-    format_name = format_for(format_name, output, default="text", formats=FORMATS)
+    format_name = format_for(format_name, output, default="text", formats=DIFFERENCES)
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
     if before == after == STDIN:
         raise click.UsageError("Only one of the profiles can come from standard input.")

@@ -13,6 +13,7 @@ import click
 from ebpfprof.commands.shared_options import ALLOW_UNKNOWN_GO_OPTION, apart_option, json_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
+from ebpfprof.console.columns import GAP, Line, TextColumn, aligned
 from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _APART_S = 3.0
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
 _WIDEST = 100
 _MIN_ROOM = 20
-_STATE = 9
+_STATE = len("missing")
 
 
 @click.command("doctor", cls=Verb)
@@ -91,25 +92,21 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
 
 
 def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
-    """The checks; below each that is not "ok", what it means and how to fix it.
-
-    Does not use rich, which may be what is missing.
-    """
+    """The checks; below each that is not "ok", what it means and how to fix it."""
     names = max(len(check.name) for check in checks)
-    indent = " " * (_STATE + names + 2)
-    lines = []
+    room = max((width or _WIDEST) - _STATE - GAP - names - GAP, _MIN_ROOM)
+    rows = []
     for check in checks:
-        state = check.level.ljust(_STATE)
-        state = click.style(state, fg=_COLORS[check.level]) if color else state
-        lines.append(f"{state}{check.name.ljust(names)}  {printable(check.found)}")
-        if check.remedy:
-            # A BPF verifier's or a compiler's words may take lines.
-            said = [check.meaning, *check.remedy.splitlines()]
-            room = max((width or _WIDEST) - len(indent), _MIN_ROOM)
-            for text in map(printable, said):
-                wrapped = wrap(text, room, break_long_words=False, break_on_hyphens=False)
-                lines += [indent + line for line in wrapped]
-    return "".join(f"{line}\n" for line in lines)
+        # A BPF verifier's or a compiler's words may take lines.
+        more = [check.meaning, *check.remedy.splitlines()] if check.remedy else []
+        lines = [printable(check.found)]
+        for text in map(printable, more):
+            lines += wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        state = Line(check.level, _COLORS[check.level])
+        rows.append([[state], [Line(check.name)], list(map(Line, lines))])
+    return aligned(
+        [TextColumn("", least=_STATE), TextColumn(""), TextColumn("")], rows, color=color
+    )
 
 
 def _verdict(checks: Sequence[Check]) -> str:

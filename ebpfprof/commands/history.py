@@ -13,7 +13,6 @@ import click
 from ebpfprof.commands.parameter_types import PID, duration, list_of, one_of
 from ebpfprof.commands.shared_options import (
     FORCE_OPTION,
-    FORMATS,
     IDLE_OPTION,
     config_option,
     format_for,
@@ -26,12 +25,12 @@ from ebpfprof.commands.target_options import name_option
 from ebpfprof.commands.times import Span, span_of, time_of
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
+from ebpfprof.export.formats import DIFFERENCES, PROFILES
 
 if TYPE_CHECKING:
     from ebpfprof.commands.history_selection import Selection
     from ebpfprof.ring.reader import RingArchive
 
-_DIFFERENCES = ("text", "html", "folded", "json", "pprof")  # ebpfprof.export.formats
 _FOLDER = "/var/lib/ebpfprof"  # ebpfprof.ring.folder
 _DEFAULT_S = 3600.0
 _AROUND_S = 300.0
@@ -89,7 +88,7 @@ def _pattern_option(name: str, field: str, what: str) -> Callable[..., Any]:
     multiple=True,
     help="Profiles to show.  [default: all]",
 )
-@format_option(FORMATS, default="tables on the terminal", help="Write the merged profiles.")
+@format_option(PROFILES, default="tables on the terminal", help="Write the merged profiles.")
 @output_option(default="SERVICE-DATE-TIME.KIND.SUFFIX")
 @FORCE_OPTION
 @IDLE_OPTION
@@ -163,7 +162,7 @@ def command(
         raise click.UsageError("--json prints the list: omit -o, -f and the comparison.")
     if chosen.is_all and (writes or is_compared):
         raise click.UsageError("Choose a service: --name NAME.")
-    formats = _DIFFERENCES if is_compared else FORMATS
+    formats = DIFFERENCES if is_compared else PROFILES
     made = format_for(format_name, output, default="pprof", formats=formats) if writes else ""
     if made not in ("", *formats):
         raise click.UsageError(f"A comparison can't be written as {made}.")

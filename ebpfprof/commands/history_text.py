@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.commands.history_selection import name_of
 from ebpfprof.commands.times import of_day, span_shown
+from ebpfprof.console import columns
 from ebpfprof.console.text import counted, duration, percent, printable, quantity
-from ebpfprof.export.tables import columns
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.ring.coverage import (
     LEAST_GAP_NS,

@@ -16,6 +16,7 @@ import click
 from ebpfprof.commands.shared_options import json_option
 from ebpfprof.commands.target_options import keep_libraries_to_one_thread, name_option
 from ebpfprof.commands.verb import Verb
+from ebpfprof.console.columns import GAP, Line, TextColumn, aligned, beginning, cells_of
 from ebpfprof.console.text import listed, printable, quantity
 
 if TYPE_CHECKING:
@@ -27,13 +28,11 @@ _MIN_COMMAND = 16
 _MAX_NAME = 24
 _MAX_USER = 16
 _MAX_CONTAINER = 20
-_GAP = 2
 _NUMBERS = ("PID", "CPU", "Memory", "Goroutines")
 _MOST_READING_S = 3.0  # for all processes together
 _ALL, _NONE = "all", "none"
 _COLORS = {_ALL: "green", _NONE: "red"}
 _COLOR_OF_SOME = "yellow"
-_WIDEST = 4096
 
 
 @click.command("list", cls=Verb)
@@ -158,14 +157,8 @@ def render(
     If that leaves too little room for commands, columns are omitted, and then the commands; never
     the pids and the names.
     """
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    from ebpfprof.export.tables.columns import rendered
-
     loads = [(load or {}).get(process.pid, UNKNOWN_LOAD) for process in processes]
-    columns = {
+    texts = {
         "PID": [str(process.pid) for process in processes],
         "Name": [_cut(printable(process.name), _MAX_NAME) for process in processes],
         "CPU": list(map(_cpu, loads)),
@@ -177,45 +170,32 @@ def render(
         "Container": [_container(process) for process in processes],
         "Profiles": [_supported(process) for process in processes],
     }
-    columns = {
-        name: [printable(cell) for cell in cells] for name, cells in columns.items() if any(cells)
-    }
+    texts = {name: list(map(printable, cells)) for name, cells in texts.items() if any(cells)}
     room = _MAX_COMMAND
     for name in ("", "Container", "Build", "User", "Go", "Memory", "Goroutines", "CPU"):
-        columns.pop(name, None)
+        texts.pop(name, None)
         if width is not None:
-            taken = (max(map(cell_len, (name, *cells))) for name, cells in columns.items())
-            room = min(_MAX_COMMAND, width - sum(taken) - _GAP * len(columns))
+            taken = (max(map(cells_of, (name, *cells))) for name, cells in texts.items())
+            room = min(_MAX_COMMAND, width - sum(taken) - GAP * len(texts))
         if room >= _MIN_COMMAND:
             break
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-    has_commands = room >= _MIN_COMMAND
-    if has_commands:
-        table.add_column("Command", no_wrap=True)
-    for cells, process in zip(zip(*columns.values(), strict=True), processes, strict=True):
-        command = printable(process.command or f"[{process.name}]")
-        # As Text: in a str, rich would take [...] for markup.
-        row = [
-            Text(cell, style=_COLORS.get(cell, _COLOR_OF_SOME) if name == "Profiles" else "")
-            for name, cell in zip(columns, cells, strict=True)
+    if room >= _MIN_COMMAND:
+        commands = (printable(process.command or f"[{process.name}]") for process in processes)
+        texts["Command"] = [_cut(command, room) for command in commands]
+    columns = [TextColumn(name, name in _NUMBERS) for name in texts]
+    rows = [
+        [
+            [Line(text, _COLORS.get(text, _COLOR_OF_SOME) if name == "Profiles" else "")]
+            for name, text in zip(texts, row, strict=True)
         ]
-        table.add_row(*row, *([Text(_cut(command, room))] if has_commands else []))
-    return rendered(table, width=width or _WIDEST, color=color)
+        for row in zip(*texts.values(), strict=True)
+    ]
+    return aligned(columns, rows, color=color)
 
 
 def _cut(text: str, room: int) -> str:
     """The beginning of `text`, in `room` columns of a terminal."""
-    from rich.cells import cell_len
-
-    text = text[:_MAX_COMMAND]
-    if cell_len(text) <= room:
-        return text
-    end = min(len(text), room)
-    while end > 0 and cell_len(text[:end]) > room - 3:
-        end -= 1
-    return text[:end] + "..."
+    return beginning(text[:_MAX_COMMAND], room)
 
 
 def _cpu(load: Load) -> str:

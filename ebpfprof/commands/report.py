@@ -9,7 +9,6 @@ import click
 
 from ebpfprof.commands.shared_options import (
     FORCE_OPTION,
-    FORMATS,
     IDLE_OPTION,
     format_for,
     format_option,
@@ -17,12 +16,13 @@ from ebpfprof.commands.shared_options import (
 )
 from ebpfprof.commands.source_option import opened_sources, require_html_for, source_option
 from ebpfprof.commands.verb import Verb
+from ebpfprof.export.formats import PROFILES
 
 
 @click.command("report", cls=Verb)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @format_option(
-    FORMATS,
+    PROFILES,
     default="text",
     help="Output format. html is a flame graph in a self-contained file.",
 )

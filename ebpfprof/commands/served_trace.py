@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from ebpfprof.system.channel import Channel
+    from ebpfprof.system.channel import MessageChannel
 
 NAME: Final = "served-trace"
 _STDIN: Final = 0
@@ -26,12 +26,15 @@ _KEPT_BYTES: Final = 32 << 20
 def command() -> None:
     """Record a trace for the parent."""
     from ebpfprof.system import signals
-    from ebpfprof.system.channel import Channel, ChannelError, failure
+    from ebpfprof.system.channel import ChannelError, MessageChannel, failure
     from ebpfprof.system.heap import give_back_large_blocks
 
     signals.ignore()  # the end of its parent, or what that sends, ends it
     give_back_large_blocks()
-    with Channel.to_parent(_STDIN) as channel, suppress(ChannelError):  # its parent has ended
+    with (
+        MessageChannel.to_parent(_STDIN) as channel,
+        suppress(ChannelError),
+    ):  # its parent has ended
         try:
             _record(channel, **channel.receive().message)
         except ChannelError:
@@ -41,7 +44,7 @@ def command() -> None:
 
 
 def _record(
-    channel: Channel,
+    channel: MessageChannel,
     *,
     pid: int,
     max_overhead: float,
@@ -52,7 +55,7 @@ def _record(
 ) -> None:
     """With `last_s`, keep the last seconds; else record the next ones, and send the trace."""
     from ebpfprof.commands.tracing import warnings_of
-    from ebpfprof.export.timelines.formats import FORMATS
+    from ebpfprof.export.formats import FORMATS, TIMELINES
     from ebpfprof.goruntime.process import inspect
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.process.process import Target
@@ -71,7 +74,7 @@ def _record(
         held.callback(go.binary.elf.close)
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()
-        encoders = {name: one.encode for name, one in FORMATS.items()}
+        encoders = {name: FORMATS[name].encode_timeline for name in TIMELINES}
         if last_s is None:
             send_next(recorder, duration_s, encoders[format_name], warnings_of(go), channel)
         else:

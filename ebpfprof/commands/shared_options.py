@@ -12,9 +12,9 @@ import click
 
 from ebpfprof.commands.parameter_types import Decorator, OneOf, duration, with_setting
 from ebpfprof.console.text import printable
+from ebpfprof.export.formats import FORMATS, PROFILES, of_name
 from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO
 
-FORMATS = ("pprof", "folded", "speedscope", "html", "json", "text")  # ebpfprof.export.formats
 _ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9_-]*")  # not the ".2" of shop-1.2
 _HOUR_S: Final = 3600.0
 _MIN_EVERY_S: Final = 0.1
@@ -139,7 +139,7 @@ def format_option(formats: Sequence[str], *, default: str, help: str) -> Decorat
 
 
 def format_for(
-    given: str | None, output: Path | None, *, default: str, formats: Sequence[str] = FORMATS
+    given: str | None, output: Path | None, *, default: str, formats: Sequence[str] = PROFILES
 ) -> str:
     """The format to write: the given one, else that of the ending of `output`.
 
@@ -148,22 +148,17 @@ def format_for(
     """
     if given or output is None:
         return given or default
-    from ebpfprof.export.formats import FORMATS as KNOWN
-    from ebpfprof.export.formats import of_name
-
-    name = of_name(output.name)
-    if name is None or name not in formats:
-        require_no_ending(output, [(name, KNOWN[name].suffix) for name in formats])
-    return name if name and name in formats else default
+    named = of_name(output.name)
+    if named and named in formats:
+        return named
+    _require_no_ending(output, formats)
+    return default
 
 
-def require_no_ending(output: Path, endings: Sequence[tuple[str, str]]) -> None:
-    """Raise click.UsageError if a file name has an ending, which no format has.
-
-    `endings` has the formats and the endings of their files.
-    """
+def _require_no_ending(output: Path, formats: Sequence[str]) -> None:
+    """Raise click.UsageError if a file name has an ending, which none of the formats has."""
     if _ENDING.fullmatch(output.suffix):
-        known = ", ".join(f"{ending} ({name})" for name, ending in endings)
+        known = ", ".join(f"{FORMATS[name].suffix} ({name})" for name in formats)
         raise click.UsageError(
             f"{printable(output.name)}: no format has this ending. Use {known}, or choose the "
             "format with -f."
@@ -214,7 +209,7 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _WRITING_OPTIONS = (
     output_option(default="COMMAND-PID-DATE-TIME.KIND.SUFFIX"),
     FORCE_OPTION,
-    format_option(FORMATS, default="pprof", help="Output format."),
+    format_option(PROFILES, default="pprof", help="Output format."),
     IDLE_OPTION,
     QUIET_OPTION,
     click.option(

@@ -22,10 +22,10 @@ from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.until_wait import LEAST_S, UNTIL_WAIT, UntilWait
 from ebpfprof.commands.verb import Verb
 from ebpfprof.errors import Aborted
+from ebpfprof.export.formats import TIMELINES
 from ebpfprof.settings.recording import MAX_OVERHEAD
 from ebpfprof.settings.values import NumberValue
 
-_FORMATS = ("go", "perfetto", "html")  # ebpfprof.export.timelines.formats
 _USUAL_S = 5.0
 _LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
 _BUFFER_MB = 64
@@ -53,7 +53,7 @@ _FEW_WAITS, _MANY_WAITS = 1, 10
     "-f",
     "--format",
     "format_name",
-    type=OneOf(_FORMATS),
+    type=OneOf(TIMELINES),
     help="Output format: go for `go tool trace`, perfetto for ui.perfetto.dev, html for a "
     "self-contained page.  [default: from FILE's ending, else go]",
 )

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.commands.shared_options import require_no_ending
+from ebpfprof.commands.shared_options import format_for
 from ebpfprof.commands.trace_tables import Asked, TraceTables
 from ebpfprof.commands.until_wait import wait_conditions
 from ebpfprof.console.output_file import IfTaken, OutputFile, default_name
@@ -18,7 +18,7 @@ from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.terminal import erase_progress, has_color, progress, say, width, working
 from ebpfprof.console.text import duration, percent, printable
 from ebpfprof.errors import to_type
-from ebpfprof.export.timelines.formats import FORMATS, of_name
+from ebpfprof.export.formats import FORMATS, TIMELINES
 from ebpfprof.goruntime.plugin_warning import plugin_warning
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
@@ -84,10 +84,7 @@ class Tracing:
 
         Raises any of ebpfprof.errors, or click.UsageError.
         """
-        name = self._format_name or (output and of_name(output.name))
-        if name is None and output is not None:
-            require_no_ending(output, [(one.name, one.suffix) for one in FORMATS.values()])
-        name = name or _DEFAULT
+        name = format_for(self._format_name, output, default=_DEFAULT, formats=TIMELINES)
         self._format = FORMATS[name]
         self._to_stdout = output is not None and str(output) == "-"
         with working("Reading the program ...", is_shown=not self._is_quiet):
@@ -104,7 +101,9 @@ class Tracing:
         if output is not None:
             if_taken = "replace" if force else "refuse"
         when = time.localtime()
-        path = output or Path(default_name(target.name, pid, self._format.ending, when, ""))
+        path = output or Path(
+            default_name(target.name, pid, self._format.timeline_ending, when, "")
+        )
         self._output = output
         self._file = held.enter_context(
             OutputFile.prepare(
@@ -119,7 +118,7 @@ class Tracing:
             Trigger(go, waits=waits, goroutines=self._until_goroutines)
         )
         self._writer = held.enter_context(
-            TraceWriter(self._recorder, self._format.encode, suffix=self._format.suffix)
+            TraceWriter(self._recorder, self._format.encode_timeline, suffix=self._format.suffix)
         )
 
     def record(self, duration_s: float, signals: Signals) -> None:
@@ -172,7 +171,9 @@ class Tracing:
             say("ebpfprof: signals write no file if the trace goes to stdout (-o -)", err=True)
             return
         suffix, target = self._format.suffix, self._recorder.go.target
-        name = default_name(target.name, target.pid, self._format.ending, time.localtime(), "")
+        name = default_name(
+            target.name, target.pid, self._format.timeline_ending, time.localtime(), ""
+        )
         self._writer.write(stamped(self._output, suffix) if self._output else Path(name))
 
     def _report_written(self, written: WrittenTrace | None) -> None:
@@ -194,7 +195,7 @@ class Tracing:
         with working("Looking up names ...", is_shown=not self._is_quiet):
             recorded = self._recorder.recorded()
             timeline = interruptible(lambda: timeline_of(recorded))
-            data = interruptible(lambda: self._format.encode(timeline))
+            data = interruptible(lambda: self._format.encode_timeline(timeline))
         self._file.commit(data)
         for comment in timeline.comments:
             more = ""
@@ -211,7 +212,7 @@ class Tracing:
         if not self._is_quiet:
             if not self._to_stdout:
                 name = printable(shlex.quote(self._file.name))
-                say(f"Next: {self._format.opened_by.format(name)}")
+                say(f"Next: {self._format.opens_timeline.format(name)}")
             self._show_cost()
         if self._recorder.failure:
             raise self._recorder.failure

@@ -217,7 +217,7 @@ class _DescribeTask:
         """A GoProcess as a dict. Raises OSError if there is no such process, or we may not."""
         pid, _started = request
         described = asdict(_described(pid, self._executables.of(pid)))
-        del described["started_ns"]  # the table knows it
+        del described["started_ns"]  # the table has it
         return Frame(described)
 
 

@@ -1,74 +1,94 @@
-"""The formats of profiles, by their names in -f/--format."""
+"""The registry of formats: what profiles, differences of profiles, and timelines are written as.
+
+Commands read it for their options, so that it imports no more than they need: a writer imports its
+module when it is called.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export import flamegraph, folded, json_profile, pprof, speedscope
-from ebpfprof.export.kinds import default_index
-from ebpfprof.export.tables import diff, report
-from ebpfprof.export.tables.idle import hidden_line
-from ebpfprof.profile.delta import compared, require_same_types
-from ebpfprof.profile.idle import split
-from ebpfprof.profile.model import Lock, Profile
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.model import Lock, Profile
+    from ebpfprof.timeline.model import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileView:
+    """What of a profile to write: the sample type `index`; None: the format's own choice.
+
+    With `hide_idle` without idle waits. `sources` and `locks` are for HTML (flamegraph.encode).
+    """
+
+    index: int | None = None
+    hide_idle: bool = False
+    sources: Mapping[str, Any] | None = None
+    locks: Sequence[Lock] = ()
+
+
+ProfileWriter = Callable[["Profile", ProfileView], bytes]
+DifferenceWriter = Callable[["Profile", "Profile", ProfileView], bytes]
+TimelineWriter = Callable[["Timeline"], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the suffix of its files, and whether a terminal can show it.
+    """A format: how names of its files end, and what writes a profile, difference or timeline.
 
-    Files that end in one of `other_suffixes` are of the format, too. If it `hides_idle`, people
-    read it, so that idle waits are hidden unless they ask for them.
+    None for a writer: the format does not take that. A difference is from the second profile to the
+    first one. Names that we choose for timelines end in `timeline_ending`. A file is of the format
+    if its name ends in `suffix` or in one of `other_suffixes`.
     """
 
     name: str
     suffix: str
-    is_text: bool
+    is_text: bool = True
+    """Whether a terminal can show it."""
     hides_idle: bool = False
+    """Whether people read it, so that idle waits are hidden by default."""
+    is_complete: bool = False
+    """Whether a file always has all samples and sample types."""
     other_suffixes: tuple[str, ...] = ()
+    timeline_ending: str = ""
+    opens_timeline: str = ""
+    """What opens a timeline; {} is the name of the file."""
+    profile: ProfileWriter | None = None
+    difference: DifferenceWriter | None = None
+    timeline: TimelineWriter | None = None
 
     @property
     def endings(self) -> tuple[str, ...]:
         """What the names of its files end in, its own suffix first."""
         return (self.suffix, *self.other_suffixes)
 
-
-FORMATS = {
-    each.name: each
-    for each in (
-        Format("pprof", ".pb.gz", is_text=False, other_suffixes=(".pprof", ".prof")),
-        Format("folded", ".folded", is_text=True),
-        Format("speedscope", ".speedscope.json", is_text=True),
-        Format("html", ".html", is_text=True, hides_idle=True),
-        Format("json", ".json", is_text=True),
-        Format("text", ".txt", is_text=True, hides_idle=True),
-    )
-}
+    def encode_timeline(self, timeline: Timeline) -> bytes:
+        """The timeline in this format. Raises ValueError if it can't be."""
+        if self.timeline is None:
+            raise ValueError(f"A timeline cannot be written as {self.name}.")
+        return self.timeline(timeline)
 
 
 def of_name(path: str) -> str | None:
     """The format with the longest suffix that matches the file name; None if none matches."""
-    found = {
-        ending: each.name
-        for each in FORMATS.values()
-        for ending in each.endings
+    matching = {
+        ending: made.name
+        for made in FORMATS.values()
+        for ending in made.endings
         if path.lower().endswith(ending)
     }
-    return found[max(found, key=len)] if found else None
+    return matching[max(matching, key=len)] if matching else None
 
 
 def hides_idle(format_name: str, chosen: bool | None) -> bool:
-    """Whether a file of a format leaves out idle waits: as was chosen, else if people read it.
-
-    A pprof file is always complete.
-    """
-    if format_name == "pprof":
+    """Whether a file of a format leaves out idle waits: as was chosen, else if people read it."""
+    made = FORMATS[format_name]
+    if made.is_complete:
         return False
-    return FORMATS[format_name].hides_idle if chosen is None else chosen
-
-
-DIFFERENCE_FORMATS = ("text", "html", "folded", "json", "pprof")
+    return made.hides_idle if chosen is None else chosen
 
 
 def encode(
@@ -87,23 +107,13 @@ def encode(
     sample type to write, or to show first if the format holds all of them; by default the last one.
     An HTML file also holds `sources` and `locks` (flamegraph.encode).
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
-    for a pprof file with `hide_idle` or `sample_type`.
+    if the format takes no profiles, or always holds everything.
     """
-    if name == "pprof":
-        if hide_idle or sample_type:
-            raise ValueError("A pprof file always holds everything.")
-        return pprof.encode(profile)
-    index = None if sample_type is None else index_of(profile, sample_type)
-    if name == "text":
-        return report.encode(profile, index=index, hide_idle=hide_idle)
-    shown = default_index(profile) if index is None else index
-    if name == "html":
-        return flamegraph.encode(
-            profile, index=shown, hide_idle=hide_idle, sources=sources, locks=locks
-        )
-    if hide_idle:
-        profile = without_idle(profile)
-    return _ENCODERS[name](profile, shown)
+    made = FORMATS[name]
+    if made.profile is None:
+        raise ValueError(f"A profile cannot be written as {name}.")
+    view = ProfileView(_index(made, profile, sample_type, hide_idle), hide_idle, sources, locks)
+    return made.profile(profile, view)
 
 
 def encode_difference(
@@ -114,28 +124,19 @@ def encode_difference(
     hide_idle: bool = False,
     sample_type: str | None = None,
 ) -> bytes:
-    """The change from `base` to `profile`, in one of DIFFERENCE_FORMATS.
+    """The change from `base` to `profile`, in one of DIFFERENCES.
 
     For `hide_idle` and `sample_type` see encode(). Raises InvalidProfile if the profiles have
     different sample types, or if the format can't hold the change.
     """
-    if name == "pprof" and (hide_idle or sample_type):
-        raise ValueError("A pprof file always holds everything.")
+    from ebpfprof.profile.delta import require_same_types
+
+    made = FORMATS[name]
+    if made.difference is None:
+        raise ValueError(f"A difference cannot be written as {name}.")
     require_same_types(profile, base)
-    if name == "pprof":
-        return pprof.encode(compared(profile, base))
-    index = default_index(profile) if sample_type is None else index_of(profile, sample_type)
-    if name == "html":
-        return flamegraph.encode(profile, index=index, base=base, hide_idle=hide_idle)
-    if name == "text":
-        return diff.encode(profile, base, index=index, hide_idle=hide_idle)
-    if hide_idle:
-        profile, base = without_idle(profile), without_idle(base)
-    if name == "folded":
-        return folded.encode_difference(profile, base, index=index)
-    if name == "json":
-        return json_profile.encode_difference(profile, base, index=index)
-    raise ValueError(f"A difference cannot be written as {name}.")
+    index = _index(made, profile, sample_type, hide_idle)
+    return made.difference(profile, base, ProfileView(index, hide_idle))
 
 
 def index_of(profile: Profile, sample_type: str) -> int:
@@ -150,13 +151,176 @@ def index_of(profile: Profile, sample_type: str) -> int:
 
 def without_idle(profile: Profile) -> Profile:
     """The profile without idle waits, with a comment about their number and delay."""
+    from ebpfprof.export.tables.idle import hidden_line
+    from ebpfprof.profile.idle import split
+
     kept, hidden = split(profile)
     comment = hidden_line(profile, hidden).strip()
     return replace(kept, comments=(*kept.comments, comment)) if comment else kept
 
 
-_ENCODERS: dict[str, Callable[[Profile, int], bytes]] = {
-    "folded": lambda profile, index: folded.encode(profile, index=index),
-    "speedscope": lambda profile, index: speedscope.encode(profile, index=index),
-    "json": lambda profile, index: json_profile.encode(profile, default=index),
+def _index(made: Format, profile: Profile, sample_type: str | None, hide_idle: bool) -> int | None:
+    if made.is_complete and (hide_idle or sample_type):
+        raise ValueError(f"A {made.name} file always holds everything.")
+    return None if sample_type is None else index_of(profile, sample_type)
+
+
+def _shown(profile: Profile, view: ProfileView) -> int:
+    """The sample type to write, or to show first."""
+    from ebpfprof.export.kinds import default_index
+
+    return default_index(profile) if view.index is None else view.index
+
+
+def _without_hidden(profile: Profile, view: ProfileView) -> Profile:
+    return without_idle(profile) if view.hide_idle else profile
+
+
+def _pprof(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import pprof
+
+    return pprof.encode(profile)
+
+
+def _pprof_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import pprof
+    from ebpfprof.profile.delta import compared
+
+    return pprof.encode(compared(profile, base))
+
+
+def _folded(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import folded
+
+    return folded.encode(_without_hidden(profile, view), index=_shown(profile, view))
+
+
+def _folded_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import folded
+
+    index = _shown(profile, view)
+    profile, base = _without_hidden(profile, view), _without_hidden(base, view)
+    return folded.encode_difference(profile, base, index=index)
+
+
+def _speedscope(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import speedscope
+
+    return speedscope.encode(_without_hidden(profile, view), index=_shown(profile, view))
+
+
+def _html(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import flamegraph
+
+    return flamegraph.encode(
+        profile,
+        index=_shown(profile, view),
+        hide_idle=view.hide_idle,
+        sources=view.sources,
+        locks=view.locks,
+    )
+
+
+def _html_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import flamegraph
+
+    index = _shown(profile, view)
+    return flamegraph.encode(profile, index=index, base=base, hide_idle=view.hide_idle)
+
+
+def _html_timeline(timeline: Timeline) -> bytes:
+    from ebpfprof.export.timelines import page
+
+    return page.encode(timeline)
+
+
+def _json(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import json_profile
+
+    return json_profile.encode(_without_hidden(profile, view), default=_shown(profile, view))
+
+
+def _json_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import json_profile
+
+    index = _shown(profile, view)
+    profile, base = _without_hidden(profile, view), _without_hidden(base, view)
+    return json_profile.encode_difference(profile, base, index=index)
+
+
+def _text(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export.tables import report
+
+    return report.encode(profile, index=view.index, hide_idle=view.hide_idle)
+
+
+def _text_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export.tables import diff
+
+    return diff.encode(profile, base, index=_shown(profile, view), hide_idle=view.hide_idle)
+
+
+def _go_trace(timeline: Timeline) -> bytes:
+    from ebpfprof.export.timelines import go_trace
+
+    return go_trace.encode(timeline)
+
+
+def _perfetto(timeline: Timeline) -> bytes:
+    from ebpfprof.export.timelines import perfetto
+
+    return perfetto.encode(timeline)
+
+
+FORMATS: Final = {
+    made.name: made
+    for made in (
+        Format(
+            "pprof",
+            ".pb.gz",
+            is_text=False,
+            is_complete=True,
+            other_suffixes=(".pprof", ".prof"),
+            profile=_pprof,
+            difference=_pprof_difference,
+        ),
+        Format("folded", ".folded", profile=_folded, difference=_folded_difference),
+        Format("speedscope", ".speedscope.json", profile=_speedscope),
+        Format(
+            "go",
+            ".trace",
+            is_text=False,
+            other_suffixes=(".out",),
+            timeline_ending="trace",
+            opens_timeline="go tool trace {}",
+            timeline=_go_trace,
+        ),
+        Format(
+            "perfetto",
+            ".perfetto-trace",
+            is_text=False,
+            other_suffixes=(".pftrace", ".perfetto"),
+            timeline_ending="perfetto-trace",
+            opens_timeline="https://ui.perfetto.dev, which opens {} and keeps it in the browser",
+            timeline=_perfetto,
+        ),
+        Format(
+            "html",
+            ".html",
+            hides_idle=True,
+            timeline_ending="trace.html",
+            opens_timeline="a browser, with {}",
+            profile=_html,
+            difference=_html_difference,
+            timeline=_html_timeline,
+        ),
+        Format("json", ".json", profile=_json, difference=_json_difference),
+        Format("text", ".txt", hides_idle=True, profile=_text, difference=_text_difference),
+    )
 }
+PROFILES: Final = tuple(name for name, made in FORMATS.items() if made.profile)
+"""The names of the formats of profiles."""
+DIFFERENCES: Final = tuple(name for name, made in FORMATS.items() if made.difference)
+"""Those of differences."""
+TIMELINES: Final = tuple(name for name, made in FORMATS.items() if made.timeline)
+"""Those of timelines."""

@@ -26,7 +26,7 @@ from ebpfprof.kernel import features, program_cache
 from ebpfprof.kernel.sources import bpf_folder, program_text
 from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES
 from ebpfprof.system import child_process
-from ebpfprof.system.channel import Channel, ChannelError, Frame
+from ebpfprof.system.channel import ChannelError, Frame, MessageChannel
 
 NAME: Final = "ebpfprof-bcc"
 _HEADERS = "BCC_KERNEL_SOURCE"
@@ -78,12 +78,12 @@ class Compilation:
         """Begin to compile `functions` of bpf/`name`, with `constants` as preprocessor macros."""
         self._name = name
         self._pid = 0
-        self._channel: Channel | None = None
+        self._channel: MessageChannel | None = None
         self._key = _cache_key(name, constants, functions)
         self._compiled = _from_cache(self._key)
         if self._compiled:
             return
-        self._channel, theirs = Channel.pair(NAME)
+        self._channel, theirs = MessageChannel.pair(NAME)
         work = partial(_compile_for_parent, name, constants, functions)
         with theirs:
             self._pid = child_process.start(NAME, work, [theirs.fileno()], ends_with_us=True)
@@ -163,7 +163,7 @@ def _compile_for_parent(
     name: str, constants: Mapping[str, int | str], functions: Sequence[str], fd: int
 ) -> None:
     """What the process does: compile, and send the result."""
-    channel = Channel.to_parent(fd)
+    channel = MessageChannel.to_parent(fd)
     try:
         made = _compile(name, constants, functions)
     except Exception as error:

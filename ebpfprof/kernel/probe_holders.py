@@ -28,7 +28,7 @@ from typing import Final, NoReturn
 
 from ebpfprof.errors import AttachFailed, EbpfprofError
 from ebpfprof.system import child_process
-from ebpfprof.system.channel import Channel, ChannelError, ChildFailedError, Frame
+from ebpfprof.system.channel import ChannelError, ChildFailedError, Frame, MessageChannel
 from ebpfprof.system.open_files import too_many
 
 NAME: Final = "ebpfprof-holder"
@@ -57,7 +57,7 @@ class Holder:
         It ends when the pipe `until` has no writer left, and closes `stays_open` once its probes
         are removed. If it `is_to_last`, it soon takes little memory. Raises AttachFailed.
         """
-        self._channel, theirs = Channel.pair("A process that puts probes in")
+        self._channel, theirs = MessageChannel.pair("A process that puts probes in")
         hold = partial(_hold, open_probes, 0 if is_to_last else _LONG_MS, [*fds])
         # The first is closed last, after all probes.
         kept = [stays_open, until, theirs.fileno(), *fds]
@@ -130,7 +130,7 @@ def _hold(
     """What a holder does. `own_fds` are its numbers of the starter's `fds`."""
     numbers = dict(zip(fds, own_fds, strict=True))
     try:
-        with Channel.to_parent(channel_fd) as channel:
+        with MessageChannel.to_parent(channel_fd) as channel:
             try:
                 open_probes(numbers)
             except Exception as error:

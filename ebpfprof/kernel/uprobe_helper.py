@@ -20,7 +20,7 @@ from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
 from ebpfprof.system import lean_start
-from ebpfprof.system.channel import Channel, ChannelError, ChildFailedError, Handler
+from ebpfprof.system.channel import ChannelError, ChildFailedError, Handler, MessageChannel
 from ebpfprof.system.fair_lock import FairLock
 from ebpfprof.system.lean_start import Child
 from ebpfprof.system.open_files import too_many
@@ -60,7 +60,7 @@ class UprobeHelper:
         self._lock = FairLock()  # each target in windows asks for it several times a second
         self._leaving: dict[bool, deque[_Leaving]] = {True: deque(), False: deque()}
         """Who waits for its probes to be detached, by whether that is for a while."""
-        self._channel, theirs = Channel.pair("A process that puts probes in")
+        self._channel, theirs = MessageChannel.pair("A process that puts probes in")
         kept = [theirs.fileno()]
         if uses_links:
             kept.append(syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=True)))
@@ -168,10 +168,10 @@ def _help(channel_fd: int, noop_program: int = NO_PROGRAM) -> None:
     until, _until_writer = os.pipe()
     kernel_log = KernelLog(probe_holders.NAME)
     context = ProbeContext(noop_program != NO_PROGRAM, noop_program, until, kernel_log)
-    _answer_all(Channel.to_parent(channel_fd), context)
+    _answer_all(MessageChannel.to_parent(channel_fd), context)
 
 
-def _answer_all(channel: Channel, context: ProbeContext) -> None:
+def _answer_all(channel: MessageChannel, context: ProbeContext) -> None:
     """Do what is asked until the other end is closed, or its process has ended."""
     targets = _Targets(context)
     handlers: dict[str, Handler] = {"attach": targets.attach, "detach": targets.detach}

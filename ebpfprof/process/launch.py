@@ -37,7 +37,7 @@ from ebpfprof.errors import (
     to_type,
 )
 from ebpfprof.system import child_process, signals
-from ebpfprof.system.channel import Channel, ChannelError
+from ebpfprof.system.channel import ChannelError, MessageChannel
 from ebpfprof.system.closing import Closing
 
 # include/uapi/linux/ptrace.h
@@ -116,10 +116,10 @@ class LaunchedProgram(Closing):
         self._is_left = False
         self._refusal: EbpfprofError | None = None
         self._status: int | None = None
-        channel, theirs = Channel.pair(command[0])
+        channel, theirs = MessageChannel.pair(command[0])
         with theirs:
             self.pid = child_process.fork(
-                lambda: _become(command, user, channel, Channel.to_parent(theirs.fileno()))
+                lambda: _become(command, user, channel, MessageChannel.to_parent(theirs.fileno()))
             )
             self._pidfd = os.pidfd_open(self.pid)
         self._tracer = threading.Thread(target=self._trace, args=(channel,), daemon=True)
@@ -204,7 +204,7 @@ class LaunchedProgram(Closing):
             self._status = code if code >= 0 else 128 - code
         return self._status
 
-    def _trace(self, channel: Channel) -> None:
+    def _trace(self, channel: MessageChannel) -> None:
         """Trace the child, which only this thread can, until it ends or run() ends the tracing."""
         if _ptrace(_SEIZE, self.pid, _O_TRACEEXEC | _O_EXITKILL):
             with suppress(ChannelError):  # it was killed
@@ -301,7 +301,7 @@ def _ptrace(request: int, pid: int, data: int = 0) -> bool:
 
 
 def _become(
-    command: Sequence[str], user: User | None, parents: Channel, channel: Channel
+    command: Sequence[str], user: User | None, parents: MessageChannel, channel: MessageChannel
 ) -> NoReturn:
     """In the child: wait until it is traced, then become the command, or send why it can't be.
 
@@ -334,7 +334,7 @@ def _not_traced(code: int) -> EbpfprofError:
     )
 
 
-def _not_run(command: str, channel: Channel) -> EbpfprofError:
+def _not_run(command: str, channel: MessageChannel) -> EbpfprofError:
     """Why the command could not be executed, as its child says."""
     shown = printable(command)
     code = 0

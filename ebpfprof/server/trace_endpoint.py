@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ebpfprof.console import quantities
 from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import printable
-from ebpfprof.export.timelines.formats import FORMATS
+from ebpfprof.export.formats import FORMATS, TIMELINES
 from ebpfprof.server.pprof_answers import BadParameterError, attachment, hang_up, parameter
 from ebpfprof.server.trace_child import TraceChild, TraceFile, not_recorded, trace_file
 
@@ -163,12 +163,12 @@ def _answered(file: TraceFile | None, headers: dict[str, str]) -> Response:
 def _format_of(request: Request) -> str:
     """The format that is asked for. Raises BadParameterError."""
     name = parameter(request, "format") or _GO
-    if name not in FORMATS:
+    if name not in TIMELINES:
         shown = printable(name[:_MOST_CHARACTERS])
-        raise BadParameterError(f"The format '{shown}' is none of {', '.join(FORMATS)}.")
+        raise BadParameterError(f"The format '{shown}' is none of {', '.join(TIMELINES)}.")
     return name
 
 
 def _file_name(process: RecordedProcess, form: str, end_s: float) -> str:
-    ending = FORMATS[form].ending
+    ending = FORMATS[form].timeline_ending
     return default_name(process.name, process.pid, ending, time.localtime(end_s), "")

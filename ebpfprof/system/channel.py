@@ -64,7 +64,7 @@ Returns the result as a frame, None for no result.
 """
 
 
-class Channel(Closing):
+class MessageChannel(Closing):
     """One end of a connection between two processes.
 
     One thread at a time may send, and one may receive.
@@ -76,13 +76,13 @@ class Channel(Closing):
         self._other = other
 
     @classmethod
-    def pair(cls, other: str) -> tuple[Channel, socket.socket]:
+    def pair(cls, other: str) -> tuple[MessageChannel, socket.socket]:
         """A new connection: our end, and the one for the process called `other`."""
         ours, theirs = socket.socketpair()
         return cls(ours, other), theirs
 
     @classmethod
-    def to_parent(cls, fd: int) -> Channel:
+    def to_parent(cls, fd: int) -> MessageChannel:
         """The end of a child, which it got as the file descriptor `fd`."""
         return cls(socket.socket(fileno=fd), "ebpfprof")
 
@@ -141,12 +141,13 @@ class Channel(Closing):
         except ChannelError:
             return False
         request, arguments = frame.message["request"], frame.message["arguments"]
-        try:
-            done = handlers[request](frame.fds, **arguments) or Frame()
-        except Exception as error:
-            self.send_failure(error)
-        else:
-            self.send_result(done)
+        with suppress(ChannelError):  # the next call says that the other has ended
+            try:
+                done = handlers[request](frame.fds, **arguments) or Frame()
+            except Exception as error:
+                self.send_failure(error)
+            else:
+                self.send_result(done)
         return True
 
     def result(self) -> Frame:
@@ -163,14 +164,12 @@ class Channel(Closing):
             raise
 
     def send_result(self, result: Frame) -> None:
-        """Send the result of work. If the other process has ended, the next receive() says so."""
-        with suppress(ChannelError):
-            self.send({"result": result.message}, result.fds, result.data)
+        """Send the result of work, as result() of the other process expects it; see send()."""
+        self.send({"result": result.message}, result.fds, result.data)
 
     def send_failure(self, error: Exception) -> None:
         """Send why work failed; see send_result()."""
-        with suppress(ChannelError):
-            self.send(failure(error))
+        self.send(failure(error))
 
     def _exactly(self, size: int) -> bytes:
         received = bytearray()

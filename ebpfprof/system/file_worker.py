@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, Final, NoReturn, Protocol
 
 from ebpfprof.system import lean_start
-from ebpfprof.system.channel import Channel, ChannelError, Frame
+from ebpfprof.system.channel import ChannelError, Frame, MessageChannel
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.lean_start import Child, name_of, named
 
@@ -74,7 +74,7 @@ class FileWorker(Closing):
         self._patience_s = patience_s
         self._child: _Child | None = None
         self._left: list[tuple[_Child, Any]] = []
-        self._starter, theirs = Channel.pair(NAME)
+        self._starter, theirs = MessageChannel.pair(NAME)
         task = [name_of(make), *arguments]
         with theirs:
             self._process: Child | None = lean_start.start(
@@ -82,7 +82,7 @@ class FileWorker(Closing):
             )
 
     def ask(self, request: Any, fds: Sequence[int] = ()) -> Frame:  # noqa: ANN401 - JSON
-        """Return the answer. Raises NoAnswerError, or what the child raised (Channel.result)."""
+        """Return the answer. Raises NoAnswerError, or what the child raised."""
         (answer,) = self.ask_all([request], fds)
         if isinstance(answer, Exception):
             raise answer
@@ -134,7 +134,7 @@ class FileWorker(Closing):
         """A new child; None if too many are stuck already, or the starter has ended."""
         if len(self._left) >= _MAX_LEFT_BEHIND:
             return None
-        ours, theirs = Channel.pair(NAME)
+        ours, theirs = MessageChannel.pair(NAME)
         try:
             with theirs:
                 pid = self._starter.ask("start", [theirs.fileno()]).message
@@ -147,7 +147,7 @@ class FileWorker(Closing):
 class _Child:
     """Our end of a child."""
 
-    def __init__(self, channel: Channel, pid: int) -> None:
+    def __init__(self, channel: MessageChannel, pid: int) -> None:
         self._channel = channel
         self._pid = pid
 
@@ -211,7 +211,7 @@ class _Child:
 
 def _start_children(task: Sequence[Any], fd: int) -> None:
     """What the starter does, until the other end is closed, or its process has ended."""
-    channel = Channel.to_parent(fd)
+    channel = MessageChannel.to_parent(fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which leaves no zombies
 
     def start(fds: Sequence[int]) -> Frame:
@@ -220,7 +220,7 @@ def _start_children(task: Sequence[Any], fd: int) -> None:
             pid = os.fork()
             if not pid:
                 channel.close()
-                _answer_all(Channel.to_parent(child_fd), task)
+                _answer_all(MessageChannel.to_parent(child_fd), task)
         finally:
             os.close(child_fd)
         return Frame(pid)
@@ -229,7 +229,7 @@ def _start_children(task: Sequence[Any], fd: int) -> None:
         pass
 
 
-def _answer_all(channel: Channel, task: Sequence[Any]) -> NoReturn:
+def _answer_all(channel: MessageChannel, task: Sequence[Any]) -> NoReturn:
     """What a child does, from the fork to its end."""
     try:
         make, *arguments = task

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ebpfprof.system import child_process
-from ebpfprof.system.channel import Channel, ChannelError, Frame, Handler
+from ebpfprof.system.channel import ChannelError, Frame, Handler, MessageChannel
 
 NAME: Final = "ebpfprof-start"
 
@@ -48,12 +48,12 @@ class _Starter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._channel, theirs = Channel.pair(NAME)
+        self._channel, theirs = MessageChannel.pair(NAME)
         with theirs:
             self._pid = child_process.start(NAME, _start_all, [theirs.fileno()], new_session=True)
 
     def ask(self, request: str, fds: Sequence[int] = (), **arguments: object) -> Frame:
-        """See Channel.ask()."""
+        """See MessageChannel.ask()."""
         with self._lock:
             return self._channel.ask(request, fds, **arguments)
 
@@ -122,7 +122,7 @@ def named(name: str) -> Callable[..., Any]:
 
 def _start_all(fd: int) -> None:
     """What the starter does, until the other end is closed, or its process has ended."""
-    channel = Channel.to_parent(fd)
+    channel = MessageChannel.to_parent(fd)
     running: dict[int, int] = {}
     handlers: dict[str, Handler] = {"start": partial(_start, running), "do": _do}
     while True:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
+from ebpfprof.console.columns import cells_of, fit
 from ebpfprof.console.text import duration
-from ebpfprof.export.tables.columns import fit
 from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.top.lines import first_fitting
@@ -111,7 +110,7 @@ def _column(
     sort: Sort | None = None,
 ) -> Column:
     """One that is wide enough for its heading."""
-    return Column(heading, max(width, cell_len(heading)), keep, text, sort)
+    return Column(heading, max(width, cells_of(heading)), keep, text, sort)
 
 
 def _share(row: TopRow, all_rates: float) -> str:
@@ -166,16 +165,16 @@ class Layout:
         self._view = view_named(view.view)
         self._safe = safe
         columns = columns_of(self._view, is_estimate=any(row.error > 0 for row in rows))
-        operations = [cell_len(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
+        operations = [cells_of(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
         self._operation = max(operations, default=0)
         if self._operation:
             self._operation = max(self._operation, len("Operation"))
         self._pid = 7 if len(view.moment.targets) > 1 else 0
-        names = max((cell_len(safe(row.key.name)) for row in rows), default=0)
-        places = max((cell_len(safe(row.key.place)) for row in rows), default=0)
+        names = max((cells_of(safe(row.key.name)) for row in rows), default=0)
+        places = max((cells_of(safe(row.key.place)) for row in rows), default=0)
         self._columns = columns
         self._place = min(places, _MAX_PLACE)
-        named = max(names, cell_len(self._view.place[0]))
+        named = max(names, cells_of(self._view.place[0]))
         if width is None:
             self._name = named
             return
@@ -244,15 +243,15 @@ class Layout:
         if self._pid:
             texts.append(str(row.key.pid).rjust(self._pid))
         if self._operation:
-            operation = fit(safe(row.key.operation), self._operation, cell_len)
+            operation = fit(safe(row.key.operation), self._operation)
             texts.append(_padded(operation, self._operation))
-        texts.append(_padded(fit(safe(row.key.name), self._name, cell_len), self._name))
+        texts.append(_padded(fit(safe(row.key.name), self._name), self._name))
         is_quiet = row.key.idle is not None or not (row.count or row.callees)
         found = [Text(text, "dim" if is_quiet else "") for text in texts]
         if self._place:
-            found.append(Text(fit(safe(row.key.place), self._place, cell_len), "dim"))
+            found.append(Text(fit(safe(row.key.place), self._place), "dim"))
         return found
 
 
 def _padded(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))
+    return text + " " * (width - cells_of(text))

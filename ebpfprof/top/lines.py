@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 from rich.text import Text
+
+from ebpfprof.console.columns import cells_of
 
 _BETWEEN: Final = "  "
 _DOTS: Final = "..."
@@ -43,7 +45,7 @@ def cut(text: str, room: int | None) -> str:
     kept = set_cell_size(text, max(room - len(_DOTS), 0)).rstrip()
     if not text[len(kept) :].startswith(" "):
         kept = kept.rpartition(" ")[0].rstrip(" ,;:(") or kept  # a single long word has no end
-    return kept + _DOTS[: max(room - cell_len(kept), 0)]
+    return kept + _DOTS[: max(room - cells_of(kept), 0)]
 
 
 def wrapped(text: str, room: int | None, style: str = "", most: int | None = None) -> list[Text]:
@@ -69,4 +71,4 @@ def wrapped(text: str, room: int | None, style: str = "", most: int | None = Non
 
 def is_room(text: str, room: int | None) -> bool:
     """Whether the text fits."""
-    return room is None or cell_len(text) <= room
+    return room is None or cells_of(text) <= room

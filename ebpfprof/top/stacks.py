@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
-from ebpfprof.export.tables.columns import fit
+from ebpfprof.console.columns import cells_of, fit
 from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Frame, Label
@@ -85,11 +84,11 @@ def _frames(stack: TopStack, width: int, safe: Callable[[str], str]) -> Iterator
 
 def _frame(frame: Frame, inlined: str, width: int, safe: Callable[[str], str]) -> Text:
     room = max(width - 4, 1)
-    name = fit(safe(frame.function) + inlined, room, cell_len)
+    name = fit(safe(frame.function) + inlined, room)
     line = Text(f"    {name}")
-    left = room - cell_len(name) - 2
+    left = room - cells_of(name) - 2
     if frame.file and left >= _MIN_PLACE:
-        line.append(f"  {fit(safe(f'{frame.file}:{frame.line}'), left, cell_len)}", "dim")
+        line.append(f"  {fit(safe(f'{frame.file}:{frame.line}'), left)}", "dim")
     return line
 
 

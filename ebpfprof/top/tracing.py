@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import duration, printable
 from ebpfprof.errors import NotGoProgram
-from ebpfprof.export.timelines.formats import FORMATS
+from ebpfprof.export.formats import FORMATS
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.recorder import TraceRecorder
 from ebpfprof.tracing.writer import TraceWriter, write_trace
@@ -125,7 +125,7 @@ class TopTrace(Closing):
 
     def _keep(self, recorder: TraceRecorder) -> None:
         """Record until the end, and write when asked; also afterwards, what came before."""
-        with TraceWriter(recorder, _GO.encode, suffix=_GO.suffix) as writer:
+        with TraceWriter(recorder, _GO.encode_timeline, suffix=_GO.suffix) as writer:
 
             def must_end(_: float) -> bool:
                 self._attend(writer)
@@ -163,7 +163,9 @@ class TopTrace(Closing):
             recorder.stop()
             if not self._closing:
                 self.tell("Writing the trace...")
-                self.tell(_sentence(write_trace(recorder, _GO.encode, self._path(), _GO.suffix)))
+                self.tell(
+                    _sentence(write_trace(recorder, _GO.encode_timeline, self._path(), _GO.suffix))
+                )
         except Exception as error:  # whatever it is: the table goes on
             self.tell(f"No trace was recorded: {error}")
         finally:
@@ -181,7 +183,9 @@ class TopTrace(Closing):
 
     def _path(self) -> Path:
         target = self._targets[0]
-        return Path(default_name(target.name, target.pid, _GO.ending, time.localtime(), ""))
+        return Path(
+            default_name(target.name, target.pid, _GO.timeline_ending, time.localtime(), "")
+        )
 
 
 def _sentence(written: WrittenTrace) -> str:
@@ -189,6 +193,6 @@ def _sentence(written: WrittenTrace) -> str:
     if written.failure:
         return f"Not written: {written.failure}"
     name = printable(written.name)
-    opened_by = _GO.opened_by.format(printable(shlex.quote(written.name)))
+    opened_by = _GO.opens_timeline.format(printable(shlex.quote(written.name)))
     missing = "".join(f" ({comment})" for comment in written.comments)
     return f"Written: {name}, {duration(written.length_ns)}. Next: {opened_by}{missing}"

@@ -23,7 +23,7 @@ from ebpfprof.tracing.timelines import timeline_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ebpfprof.system.channel import Channel
+    from ebpfprof.system.channel import MessageChannel
     from ebpfprof.timeline.model import Timeline
     from ebpfprof.tracing.recorder import TraceRecorder
 
@@ -37,7 +37,7 @@ class FlightRecorder:
         self,
         recorder: TraceRecorder,
         encoders: Mapping[str, Callable[[Timeline], bytes]],
-        channel: Channel,
+        channel: MessageChannel,
     ) -> None:
         """`encoders` by the names of formats; who asks is at the other end of the `channel`."""
         self._recorder, self._encoders, self._channel = recorder, encoders, channel
@@ -110,7 +110,7 @@ def send_next(
     duration_s: float,
     encode: Callable[[Timeline], bytes],
     warnings: Sequence[str],
-    channel: Channel,
+    channel: MessageChannel,
 ) -> None:
     """Record for that long, or until any message comes, and send the trace as an answer.
 

@@ -95,11 +95,11 @@ def main(arguments: Sequence[str]) -> None:
     data = pprof.encode(profile)
     print(f"{stacks} stacks, {frames / stacks:.1f} frames each\n")
     print("| | s | MB |\n|---|---|---|")
-    for name in formats.FORMATS:
+    for name in formats.PROFILES:
         size = len(formats.encode(profile, name))
         taken_s = best_s(lambda name=name: formats.encode(profile, name))  # type: ignore[misc]
         print(f"| {name} | {taken_s:.2f} | {size / 1e6:.2f} |", flush=True)
-    for name in formats.DIFFERENCE_FORMATS:
+    for name in formats.DIFFERENCES:
         size = len(formats.encode_difference(later, profile, name))
         taken_s = best_s(
             lambda name=name: formats.encode_difference(later, profile, name)  # type: ignore[misc]

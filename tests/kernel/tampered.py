@@ -32,7 +32,7 @@ from ebpfprof.profilers.waits import wait_stacks
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.windows import Windows
 from ebpfprof.recording.session import Session
-from ebpfprof.system.channel import Channel, Frame
+from ebpfprof.system.channel import Frame, MessageChannel
 from symbolizer import allowance
 from symbolizer.locks import names
 
@@ -135,16 +135,16 @@ def leave_breakpoints() -> None:
 
 def die_while_the_helper_works(request: str) -> None:
     """Be killed as soon as the helper has been asked for something; says which helper it is."""
-    original = Channel.ask
+    original = MessageChannel.ask
 
-    def ask(channel: Channel, asked: str, *args: Any, **kwargs: Any) -> Frame:  # noqa: ANN401
+    def ask(channel: MessageChannel, asked: str, *args: Any, **kwargs: Any) -> Frame:  # noqa: ANN401
         if asked == request:
             (child,) = (c for c in psutil.Process().children() if c.name() == uprobe_helper.NAME)
             print("helper", child.pid, file=sys.stderr, flush=True)
-            tamper(Channel, "result", lambda channel: os.kill(os.getpid(), signal.SIGKILL))
+            tamper(MessageChannel, "result", lambda channel: os.kill(os.getpid(), signal.SIGKILL))
         return original(channel, asked, *args, **kwargs)
 
-    tamper(Channel, "ask", ask)
+    tamper(MessageChannel, "ask", ask)
 
 
 def stop_while_writing() -> None:

@@ -190,7 +190,7 @@ def test_a_profile_comes_through_a_pipe() -> None:
     assert "RWMutex.Lock" in output("report", "-", stdin=gzip.decompress(data))
 
 
-@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("name", formats.PROFILES)
 def test_a_closed_pipe_is_no_error(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     with subprocess.Popen(
@@ -210,8 +210,8 @@ def test_a_closed_pipe_is_no_error(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "name"),
     [
-        *(("report", name) for name in formats.FORMATS),
-        *(("diff", name) for name in formats.DIFFERENCE_FORMATS),
+        *(("report", name) for name in formats.PROFILES),
+        *(("diff", name) for name in formats.DIFFERENCES),
     ],
 )
 def test_a_full_disk_is_reported(verb: str, name: str, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_full_disk_is_reported(verb: str, name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("name", formats.PROFILES)
 def test_machine_readable_output_does_not_depend_on_the_locale(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", nasty())
     done = subprocess.run(

@@ -20,7 +20,7 @@ from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.kernel.uprobes import NO_PROGRAM
 from ebpfprof.process.process import Target as Opened
-from ebpfprof.system.channel import Channel
+from ebpfprof.system.channel import MessageChannel
 from tests.kernel.kernel_state import has_probes, helpers, holders, probed
 from tests.kernel.programs import program
 from tests.kernel.unharmed import await_true
@@ -61,14 +61,14 @@ def test_threads_that_wait_have_their_probes_detached_together(
     asked: list[list[int]] = []
     begun, may_go_on = threading.Event(), threading.Event()
 
-    def ask(channel: Channel, request: str, fds: Any, **arguments: Any) -> None:  # noqa: ANN401
+    def ask(channel: MessageChannel, request: str, fds: Any, **arguments: Any) -> None:  # noqa: ANN401
         assert request == "detach"
         asked.append(arguments["groups"])
         begun.set()
         may_go_on.wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(Channel, "ask", ask)
+        patched.setattr(MessageChannel, "ask", ask)
         threads = [threading.Thread(target=helper.detach, args=([group],)) for group in range(6)]
         threads[0].start()
         begun.wait()
@@ -159,7 +159,7 @@ def test_a_profiler_that_ends_before_its_answer_leaves_no_probe(*, is_answered: 
             "uses_links": uses_links,
             "probes": [(*wake, 0, 0)],
         }
-        profiler, asked = Channel.pair("the helper")
+        profiler, asked = MessageChannel.pair("the helper")
         request = {"request": "attach", "arguments": arguments}
         profiler.send(request, [target.exe_fd, nothing])
         if not is_answered:
@@ -170,14 +170,14 @@ def test_a_profiler_that_ends_before_its_answer_leaves_no_probe(*, is_answered: 
         ends = threading.Thread(target=_close_once_answered, args=(profiler,))
         ends.start()
         with asked:
-            uprobe_helper._answer_all(Channel(asked, "the profiler"), context)
+            uprobe_helper._answer_all(MessageChannel(asked, "the profiler"), context)
         ends.join()
         assert not has_probes(running.pid)
     for fd in (until, until_writer, nothing):
         os.close(fd)
 
 
-def _close_once_answered(profiler: Channel) -> None:
+def _close_once_answered(profiler: MessageChannel) -> None:
     """Close the channel once there is an answer, unread; nothing happens if it is closed."""
     if profiler.fileno() >= 0:
         answer = select.poll()

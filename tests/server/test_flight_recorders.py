@@ -26,9 +26,9 @@ from tests.continuous.loops import run, until
 BEGINS = """
 import os, sys
 sys.path[:0] = {path!r}
-from ebpfprof.system.channel import Channel, ChannelError, failure
+from ebpfprof.system.channel import MessageChannel, ChannelError, failure
 from ebpfprof.errors import *
-channel = Channel.to_parent(0)
+channel = MessageChannel.to_parent(0)
 asked = channel.receive().message
 try:
     {rest}

@@ -9,14 +9,12 @@ from google.protobuf.message import DecodeError
 
 import ebpfprof
 from ebpfprof.agent.sinks.http_client import Answer
-from ebpfprof.agent.sinks.remote import PushRequest, WindowPart
+from ebpfprof.agent.sinks.remote import WindowPart
 from ebpfprof.agent.sinks.series import part_id, series_name
 from ebpfprof.agent.sinks.sink import Refused
 from ebpfprof.export import otlp
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.profile.service import ServiceWindow
-
-_HEADERS: Final = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 
 
 class OtlpBackend:
@@ -29,12 +27,8 @@ class OtlpBackend:
     path = "/v1development/profiles"
     most_samples = 1 << 20
     most_bytes = 16 << 20  # the Collector takes 20 MiB by default
+    headers: Final = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
     retries_500 = False  # the specification forbids it
-
-    def request(self, part: WindowPart) -> PushRequest:
-        """The request, compressed."""
-        body = self.message(part)
-        return PushRequest(gzip.compress(body, compresslevel=1, mtime=0), _HEADERS, len(body))
 
     def message(self, part: WindowPart) -> bytes:
         """The ExportProfilesServiceRequest."""
@@ -46,6 +40,10 @@ class OtlpBackend:
             id=part_id(window, part.kind, part.number),
         )
         return otlp.encode(part.profile, source)
+
+    def body(self, part: WindowPart, message: bytes) -> bytes:
+        """The message, compressed."""
+        return gzip.compress(message, compresslevel=1, mtime=0)
 
     def judge(self, answer: Answer) -> None:
         """Refused for a partial success: rejected profiles must not be sent again."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from base64 import b64encode
 from dataclasses import replace
 from typing import Final
 
 from ebpfprof.agent.sinks.http_client import Answer
-from ebpfprof.agent.sinks.remote import PushRequest, WindowPart, require_object
+from ebpfprof.agent.sinks.remote import WindowPart, require_object
 from ebpfprof.agent.sinks.series import part_id, series_labels, series_name
 from ebpfprof.export import pprof
 from ebpfprof.profile.delta import merged
 from ebpfprof.profile.lock_labels import ADDRESS
 from ebpfprof.profile.model import Profile
 
-_HEADERS: Final = {"Content-Type": "application/json"}
 _MAX_VALUE: Final = 2048
 
 
@@ -30,23 +28,26 @@ class PyroscopeBackend:
     path = "/push.v1.PusherService/Push"
     most_samples = 16_000
     most_bytes = 4 << 20  # of the uncompressed profile
+    headers: Final = {"Content-Type": "application/json"}
     retries_500 = True
 
-    def request(self, part: WindowPart) -> PushRequest:
-        """The request, without lock addresses: each set of sample labels becomes a series."""
-        data = pprof.encode(_without_addresses(part.profile))
+    def message(self, part: WindowPart) -> bytes:
+        """A profile.proto without lock addresses: each set of sample labels becomes a series."""
+        return pprof.message(_without_addresses(part.profile))
+
+    def body(self, part: WindowPart, message: bytes) -> bytes:
+        """A PushRequest in JSON."""
         labels = {"__name__": series_name(part.kind), **series_labels(part.window)}
         series = {
             "labels": [{"name": name, "value": _cut(value)} for name, value in labels.items()],
             "samples": [
                 {
                     "ID": part_id(part.window, part.kind, part.number),
-                    "rawProfile": b64encode(data).decode(),
+                    "rawProfile": b64encode(pprof.compressed(message)).decode(),
                 }
             ],
         }
-        body = json.dumps({"series": [series]}).encode()
-        return PushRequest(body, _HEADERS, len(gzip.decompress(data)))
+        return json.dumps({"series": [series]}).encode()
 
     def judge(self, answer: Answer) -> None:
         """Refused for a response that is not Pyroscope's, such as that of a proxy."""

@@ -36,15 +36,6 @@ class WindowPart:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PushRequest:
-    """A body with its headers. `size` is the number of bytes that the backend limits."""
-
-    body: bytes
-    headers: Mapping[str, str]
-    size: int
-
-
 class Backend(Protocol):
     """What differs between backends."""
 
@@ -58,14 +49,21 @@ class Backend(Protocol):
 
     @property
     def most_bytes(self) -> int:
-        """The maximum size of a request."""
+        """The maximum size of a message(), which is what backends limit."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of all requests."""
 
     @property
     def retries_500(self) -> bool:
         """Whether to repeat a request after the status 500, a few times."""
 
-    def request(self, part: WindowPart) -> PushRequest:
-        """The request for a part. Raises InvalidProfile for a part that it must never get."""
+    def message(self, part: WindowPart) -> bytes:
+        """A part, not compressed. Raises InvalidProfile for a part that it must never get."""
+
+    def body(self, part: WindowPart, message: bytes) -> bytes:
+        """The body of the request for a part, with its message()."""
 
     def judge(self, answer: Answer) -> None:
         """Check a response with a status of 2xx. Raises Refused if it did not accept everything."""
@@ -131,12 +129,13 @@ class RemoteDelivery:
         if len(part.profile.samples) > self._backend.most_samples and not is_one:
             return _halves(part)
         try:
-            request = self._backend.request(part)
+            message = self._backend.message(part)
+            if len(message) > self._backend.most_bytes and not is_one:
+                return _halves(part)
+            body = self._backend.body(part, message)
         except Exception as error:
             raise _invalid(part.kind, error) from error
-        if request.size > self._backend.most_bytes and not is_one:
-            return _halves(part)
-        self._judge(self._client.post(request.body, request.headers))
+        self._judge(self._client.post(body, self._backend.headers))
         return ()
 
     def _judge(self, answer: Answer) -> None:

@@ -2,6 +2,6 @@
 
 from ebpfprof.export.pprof.reader import decode
 from ebpfprof.export.pprof.wire import MAX_DECODED_BYTES
-from ebpfprof.export.pprof.writer import encode
+from ebpfprof.export.pprof.writer import compressed, encode, message
 
-__all__ = ["MAX_DECODED_BYTES", "decode", "encode"]
+__all__ = ["MAX_DECODED_BYTES", "compressed", "decode", "encode", "message"]

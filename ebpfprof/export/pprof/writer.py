@@ -26,8 +26,16 @@ def encode(profile: Profile) -> bytes:
     has_functions. Unlike Go, it writes comments, and the duration
     for every kind of profile.
     """
-    message = _Encoder().encode(profile)
-    # gzip level 1 is Go's BestSpeed.
+    return compressed(message(profile))
+
+
+def message(profile: Profile) -> bytes:
+    """The profile as a profile.proto; encode() compresses it."""
+    return _Encoder().encode(profile)
+
+
+def compressed(message: bytes) -> bytes:
+    """A profile.proto in gzip. Level 1 is Go's BestSpeed."""
     return gzip.compress(message, compresslevel=1, mtime=0)
 
 

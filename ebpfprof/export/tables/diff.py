@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import counted, duration, printable
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.kinds import (
@@ -15,7 +16,6 @@ from ebpfprof.export.kinds import (
     place_heading,
     title,
 )
-from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.idle import hidden_line
 from ebpfprof.export.tables.quantities import amount, heading
 from ebpfprof.profile.delta import of_same_length

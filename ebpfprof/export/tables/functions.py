@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import counted
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.kinds import default_index
-from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import (
     amount,
     error_cell,

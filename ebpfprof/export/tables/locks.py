@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import counted, duration
-from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.operations import operation_sums
 from ebpfprof.export.tables.quantities import share
 from ebpfprof.profile.evidence import are_releases_known

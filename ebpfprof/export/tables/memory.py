@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import counted, duration, percent, printable, quantity
-from ebpfprof.export.tables import columns
 
 if TYPE_CHECKING:
     from ebpfprof.profile.memory import MemoryParts, SizeClass

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import printable
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.evidence import few_releases, is_ranked, unranked_line
 from ebpfprof.profile.kind import Table

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import printable
-from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.operations import CalledOperation, operation_sums
 from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
 from ebpfprof.profile.evidence import unranked_line

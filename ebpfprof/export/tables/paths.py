@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import duration, percent
-from ebpfprof.export.tables import chain_words, columns
+from ebpfprof.export.tables import chain_words
 from ebpfprof.export.tables.quantities import share
 
 if TYPE_CHECKING:

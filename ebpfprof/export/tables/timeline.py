@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import counted, duration
-from ebpfprof.export.tables import columns
 from ebpfprof.export.tables.quantities import share
 from ebpfprof.timeline.groups import groups
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, SYSCALL

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.console import columns
 from ebpfprof.console.text import duration, listed, percent, printable, wrapped
-from ebpfprof.export.tables import chain_words, columns
+from ebpfprof.export.tables import chain_words
 from ebpfprof.export.tables.quantities import share
 from ebpfprof.timeline.knots import Knot, knots
 from ebpfprof.timeline.links import GoroutineClass

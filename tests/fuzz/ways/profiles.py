@@ -33,7 +33,7 @@ from tests.unit.export.small_profile import GOLDEN, MAIN, SMALL
 
 _COVERS = (
     *("flamegraph", "folded", "formats", "frames", "json_profile", "kinds", "speedscope"),
-    *("pprof.reader", "pprof.wire", "pprof.writer", "tables.columns", "tables.functions"),
+    *("pprof.reader", "pprof.wire", "pprof.writer", "tables.functions"),
     *("tables.largest", "tables.operations", "tables.quantities", "tables.report"),
 )
 

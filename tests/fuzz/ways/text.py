@@ -273,7 +273,7 @@ TEXT = (
         (
             "ebpfprof.commands.list",
             "ebpfprof.discovery.processes",
-            "ebpfprof.export.tables.columns",
+            "ebpfprof.console.columns",
         ),
         ask_list,
         lambda: processes_named(NAMES),

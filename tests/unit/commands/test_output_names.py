@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 import pytest
 
-from ebpfprof.commands.diff import FORMATS as DIFFERENCES
-from ebpfprof.commands.shared_options import FORMATS, format_for, require_one_for_stdout
+from ebpfprof.commands.shared_options import format_for, require_one_for_stdout
 from ebpfprof.console.output_file import named_for
 from ebpfprof.export import formats
-from ebpfprof.export.timelines import formats as timelines
+from ebpfprof.export.formats import DIFFERENCES, PROFILES, TIMELINES
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_an_unknown_ending_is_refused_with_those_that_there_are(name: str) -> No
         format_for(None, Path(name), default="text")
     said = refused.value.message
     assert said.startswith(f"{Path(name).name}: no format has this ending")
-    assert all(one.suffix in said for one in formats.FORMATS.values())
+    assert all(formats.FORMATS[name].suffix in said for name in PROFILES)
     assert "-f" in said
     assert format_for("folded", Path(name), default="text") == "folded"
 
@@ -73,7 +72,7 @@ def test_standard_output_holds_one_profile() -> None:
         require_one_for_stdout(Path("-"), 3)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", PROFILES)
 def test_idle_waits_are_hidden_where_people_read(name: str) -> None:
     assert formats.hides_idle(name, None) is (name in ("text", "html"))
     assert formats.hides_idle(name, False) is False
@@ -82,7 +81,13 @@ def test_idle_waits_are_hidden_where_people_read(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("x.trace", "go"), ("trace.out", "go"), ("x.pftrace", "perfetto"), ("x.svg", None)],
+    [("x.trace", "go"), ("trace.out", "go"), ("x.pftrace", "perfetto"), ("x.html", "html")],
 )
-def test_the_ending_chooses_the_format_of_a_trace(name: str, found: str | None) -> None:
-    assert timelines.of_name(name) == found
+def test_the_ending_chooses_the_format_of_a_trace(name: str, found: str) -> None:
+    assert format_for(None, Path(name), default="go", formats=TIMELINES) == found
+
+
+@pytest.mark.parametrize("name", ["x.svg", "x.folded", "x.pb.gz"])
+def test_a_trace_is_not_written_as_a_profile(name: str) -> None:
+    with pytest.raises(click.UsageError, match=r"Use \.trace \(go\), \.perfetto-trace"):
+        format_for(None, Path(name), default="go", formats=TIMELINES)

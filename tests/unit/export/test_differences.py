@@ -86,7 +86,7 @@ def test_a_pprof_difference_is_as_diff_base_writes_it() -> None:
     assert sorted(sample.values for sample in found.samples) == [(-1, -4500), (1, 4500), (2, 300)]
 
 
-@pytest.mark.parametrize("name", formats.DIFFERENCE_FORMATS)
+@pytest.mark.parametrize("name", formats.DIFFERENCES)
 def test_profiles_of_other_types_have_no_difference(name: str) -> None:
     with pytest.raises(InvalidProfile, match="only profiles of the same kind"):
         formats.encode_difference(SMALL, CPU, name)

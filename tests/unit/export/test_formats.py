@@ -8,7 +8,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ebpfprof.commands import diff, shared_options
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import folded, formats
 from ebpfprof.profile.model import Frame, Location, Profile, Sample
@@ -24,19 +23,25 @@ def lines(profile: Profile, name: str, **options: Any) -> list[str]:  # noqa: AN
 # The table
 
 
-def test_options_name_exactly_the_formats() -> None:
-    assert tuple(formats.FORMATS) == shared_options.FORMATS
-    assert formats.DIFFERENCE_FORMATS == diff.FORMATS
-    assert set(formats.DIFFERENCE_FORMATS) < set(formats.FORMATS)
+def test_what_a_format_takes_has_a_writer() -> None:
+    assert set(formats.DIFFERENCES) < set(formats.PROFILES)
+    assert {*formats.PROFILES, *formats.TIMELINES} == set(formats.FORMATS)
+    with pytest.raises(ValueError, match="A profile cannot be written as go"):
+        formats.encode(SMALL, "go")
+    with pytest.raises(ValueError, match="A difference cannot be written as speedscope"):
+        formats.encode_difference(SMALL, SMALL, "speedscope")
 
 
-def test_only_a_pprof_file_is_binary() -> None:
-    assert [each.name for each in formats.FORMATS.values() if not each.is_text] == ["pprof"]
+def test_the_name_of_a_file_has_one_format() -> None:
+    assert [name for name in formats.PROFILES if not formats.FORMATS[name].is_text] == ["pprof"]
     assert formats.FORMATS["pprof"].suffix == ".pb.gz"
-    assert len({each.suffix for each in formats.FORMATS.values()}) == len(formats.FORMATS)
+    endings = [ending for made in formats.FORMATS.values() for ending in made.endings]
+    assert len(set(endings)) == len(endings)
+    for made in formats.FORMATS.values():
+        assert {formats.of_name(f"shop{ending}") for ending in made.endings} == {made.name}
 
 
-@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("name", formats.PROFILES)
 @pytest.mark.parametrize("profile", [SMALL, CPU, HEAP, replace(SMALL, samples=())])
 def test_the_same_profile_gives_the_same_bytes(profile: Profile, name: str) -> None:
     assert formats.encode(profile, name) == formats.encode(profile, name)
@@ -52,7 +57,7 @@ def test_options_that_omit_samples_are_refused_for_pprof(
         formats.encode_difference(SMALL, SMALL, "pprof", **option)
 
 
-@pytest.mark.parametrize("name", [name for name in formats.FORMATS if name != "pprof"])
+@pytest.mark.parametrize("name", [name for name in formats.PROFILES if name != "pprof"])
 def test_an_unknown_sample_type_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidProfile, match="no sample type 'cpu'; it has contentions, delay"):
         formats.encode(SMALL, name, sample_type="cpu")

@@ -160,7 +160,7 @@ def test_a_difference_lists_places_of_the_kind(kind: ProfileKind) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", formats.DIFFERENCE_FORMATS)
+@pytest.mark.parametrize("name", formats.DIFFERENCES)
 def test_every_difference_format_writes_the_kind(kind: ProfileKind, name: str) -> None:
     later, base = profile_of(kind, *SAMPLES), profile_of(kind, *SAMPLES[:1])
     assert formats.encode_difference(later, base, name)

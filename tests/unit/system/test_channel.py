@@ -17,11 +17,11 @@ from ebpfprof.errors import AttachFailed, EbpfprofError, KernelUnsupported, TooM
 from ebpfprof.system.channel import (
     HEAD,
     MAX_MESSAGE_BYTES,
-    Channel,
     ChannelError,
     ChildFailedError,
     Frame,
     Handler,
+    MessageChannel,
     failure,
     result_of,
 )
@@ -30,8 +30,8 @@ LARGE = "ü" * (1 << 20)
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, socket.socket]]:
-    channel, theirs = Channel.pair("the other")
+def ends() -> Iterator[tuple[MessageChannel, socket.socket]]:
+    channel, theirs = MessageChannel.pair("the other")
     with channel, theirs:
         yield channel, theirs
 
@@ -60,10 +60,10 @@ def name_of(fds: Any) -> Frame:  # noqa: ANN401
 
 
 @pytest.fixture
-def answered(ends: tuple[Channel, socket.socket]) -> Iterator[Channel]:
+def answered(ends: tuple[MessageChannel, socket.socket]) -> Iterator[MessageChannel]:
     """The end of who asks; the requests are answered in a thread."""
     channel, theirs = ends
-    other = Channel(theirs, "ebpfprof")
+    other = MessageChannel(theirs, "ebpfprof")
     handlers: dict[str, Handler] = {"double": double, "fail": fail, "name": name_of}
 
     def answer_all() -> None:
@@ -79,8 +79,8 @@ def answered(ends: tuple[Channel, socket.socket]) -> Iterator[Channel]:
 
 @pytest.mark.parametrize("message", [None, 7, "\ud800", [1, {"a": LARGE}]])
 def test_a_message_arrives_as_it_was(message: object) -> None:
-    ours, theirs = Channel.pair("the other")
-    with ours, Channel(theirs, "ours") as other:
+    ours, theirs = MessageChannel.pair("the other")
+    with ours, MessageChannel(theirs, "ours") as other:
         sender = threading.Thread(target=ours.send, args=(message,))
         sender.start()
         assert other.receive() == Frame(message, [])
@@ -88,14 +88,14 @@ def test_a_message_arrives_as_it_was(message: object) -> None:
         assert not other.has_frame()
 
 
-def test_open_files_cross_and_end_at_exec(ends: tuple[Channel, socket.socket]) -> None:
+def test_open_files_cross_and_end_at_exec(ends: tuple[MessageChannel, socket.socket]) -> None:
     channel, theirs = ends
     reads, writes = os.pipe()
     channel.send("first", [reads, writes])
     channel.send("second")
     os.close(reads)
     os.close(writes)
-    other = Channel(theirs, "ours")
+    other = MessageChannel(theirs, "ours")
     first, second = other.receive(), other.receive()
     assert (first.message, second) == ("first", Frame("second", []))
     assert not any(os.get_inheritable(fd) for fd in first.fds)
@@ -105,13 +105,13 @@ def test_open_files_cross_and_end_at_exec(ends: tuple[Channel, socket.socket]) -
         os.close(fd)
 
 
-def test_results_come_back(answered: Channel) -> None:
+def test_results_come_back(answered: MessageChannel) -> None:
     assert answered.ask("double", number=4) == Frame(8, [])
     with open("/dev/null", "rb") as file:
         assert answered.ask("name", [file.fileno()]).message == "/dev/null"
 
 
-def test_an_error_is_raised_where_the_work_was_asked_for(answered: Channel) -> None:
+def test_an_error_is_raised_where_the_work_was_asked_for(answered: MessageChannel) -> None:
     with pytest.raises(KernelUnsupported, match=r"^Too old\.$"):
         answered.ask("fail", kind="ours")
     with pytest.raises(FileNotFoundError, match="No such file"):
@@ -165,7 +165,7 @@ def test_a_message_that_is_no_result_is_refused(message: object) -> None:
     ],
 )
 def test_what_is_no_frame_is_refused(sent: bytes) -> None:
-    ours, theirs = Channel.pair("the other")
+    ours, theirs = MessageChannel.pair("the other")
 
     def send() -> None:
         with theirs, suppress(ConnectionError):
@@ -179,7 +179,7 @@ def test_what_is_no_frame_is_refused(sent: bytes) -> None:
     sender.join()
 
 
-def test_files_of_a_refused_frame_are_closed(ends: tuple[Channel, socket.socket]) -> None:
+def test_files_of_a_refused_frame_are_closed(ends: tuple[MessageChannel, socket.socket]) -> None:
     channel, theirs = ends
     before = len(os.listdir("/proc/self/fd"))
     socket.send_fds(theirs, [HEAD.pack(1, 0) + b"x"], [0, 1, 2])
@@ -193,7 +193,7 @@ def test_files_of_a_refused_frame_are_closed(ends: tuple[Channel, socket.socket]
 
 
 def test_the_end_of_the_other_process_is_noticed() -> None:
-    ours, theirs = Channel.pair("the other")
+    ours, theirs = MessageChannel.pair("the other")
     with ours:
         theirs.close()
         assert ours.has_frame()

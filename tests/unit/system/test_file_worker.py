@@ -31,6 +31,9 @@ class Task:
         match request:
             case "wait for", path:
                 os.close(os.open(path, os.O_RDONLY))
+            case "touch", path:
+                if path.endswith(f"-{os.getpid()}"):
+                    Path(path).touch()
             case "compute":
                 end_s = process_time() + 1.1 * PATIENCE_S
                 while process_time() < end_s:
@@ -108,6 +111,16 @@ def test_a_child_that_does_not_answer_is_abandoned(
     assert [worker.ask("pid")] != answers[:1]
     with pytest.raises(NoAnswerError, match=f"did not answer within {PATIENCE_S:g} s"):
         worker.ask(silent)
+
+
+def test_an_abandoned_child_ends_with_its_next_answer(worker: FileWorker, over: Path) -> None:
+    """It does none of the other requests once nobody waits for its answers."""
+    pid = worker.ask("pid").message
+    worker.ask_all([("wait for", str(over)), ("touch", f"{over}-{pid}")])
+    worker.close()
+    os.close(os.open(over, os.O_RDWR))
+    await_end_of(pid)
+    assert not Path(f"{over}-{pid}").exists()
 
 
 def test_a_busy_child_is_waited_for(worker: FileWorker) -> None:
