@@ -18,7 +18,7 @@ from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 
@@ -41,7 +41,7 @@ class OpenedProcess:
     go: GoTarget | None
     held: ExitStack
     budget: ProcessBudget
-    looks: GoroutineLooks | None = None
+    looks: SharedSampler | None = None
 
 
 class Recording(Protocol):

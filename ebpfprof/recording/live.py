@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.samples.sampling_thread import LookThread
+from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
 from ebpfprof.kernel.losses import Loss, losses_in_all, losses_together
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.overhead.process_budget import ProcessBudget
@@ -24,7 +24,7 @@ from ebpfprof.recording.loaded_profilers import (
     end_together,
 )
 from ebpfprof.recording.reports import ProcessSums, live_report
-from ebpfprof.recording.target import LiveTarget, looks_at, open_target, programs_for
+from ebpfprof.recording.target import LiveTarget, open_target, programs_for, sampler_of
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
@@ -53,7 +53,7 @@ class LiveSession(Closing):
         self._options = options
         self._capacity = capacity
         self._programs = programs_for(options)
-        self._look_thread = LookThread()
+        self._sampling_thread = SamplingThread()
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
         # Reuse the number that has been free longest: a late event may still carry it.
@@ -95,7 +95,7 @@ class LiveSession(Closing):
                         "processes already. Record it with another ebpfprof."
                     )
                 number = self._free_numbers[0]
-                looks = looks_at(recorded, self._options, self._look_thread, held)
+                looks = sampler_of(recorded, self._options, self._sampling_thread, held)
                 recordings = ProcessRecordings(looks)
                 budget = ProcessBudget(self._options.max_overhead)
                 held.callback(budget.close)

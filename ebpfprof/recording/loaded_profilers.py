@@ -16,7 +16,7 @@ from ebpfprof.profilers.recording import LoadedProfiler, OpenedProcess, Recordin
 from ebpfprof.system.priority import run_as_others, run_promptly
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
     from ebpfprof.profilers.options import Options
 
 _TICK_S = 0.1
@@ -33,7 +33,7 @@ def rights_for(options: Options) -> Rights:
 class ProcessRecordings:
     """The recordings of one process by all profilers."""
 
-    def __init__(self, looks: GoroutineLooks | None) -> None:
+    def __init__(self, looks: SharedSampler | None) -> None:
         """`looks` are the goroutine samples that they share."""
         self._looks = looks
         self._kinds: dict[Recording, set[str]] = {}

@@ -21,8 +21,8 @@ from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.samples.sampling_thread import LookThread
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
     from ebpfprof.profilers.report_builder import RecordingFacts
     from ebpfprof.recording.loaded_profilers import ProcessRecordings
 
@@ -282,26 +282,26 @@ def _all_there_is(kinds: Sequence[str]) -> str:
     return f"only its {listed([kind_named(name).title for name in kinds])} {profiles} recorded"
 
 
-def looks_at(
-    recorded: RecordedTarget, options: Options, thread: LookThread, held: ExitStack
-) -> GoroutineLooks | None:
-    """The goroutine samples of a process, for all its recordings; None without a Go program.
+def sampler_of(
+    recorded: RecordedTarget, options: Options, thread: SamplingThread, held: ExitStack
+) -> SharedSampler | None:
+    """What samples the goroutines of a process, for all its recordings; None without a Go program.
 
     `held` ends them.
     """
     if recorded.go is None:
         return None
     from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
-    from ebpfprof.goruntime.samples.sampling_thread import LookRate
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.sampling_thread import SamplingRate
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 
     only_idle = not options.needs_all_samples
-    looks = GoroutineLooks(
+    looks = SharedSampler(
         recorded.go,
         rate=(
-            LookRate(_SELDOM_HZ, _SELDOM_LATER_HZ)
+            SamplingRate(_SELDOM_HZ, _SELDOM_LATER_HZ)
             if only_idle
-            else LookRate(options["wall_hz"], options["wall_hz"])
+            else SamplingRate(options["wall_hz"], options["wall_hz"])
         ),
         has_labels=options.labels != () and not only_idle,
         has_semaphores=bool(options["by_lock"] or options["lock_labels"]) and not only_idle,

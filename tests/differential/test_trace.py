@@ -11,8 +11,8 @@ from time import sleep
 import pytest
 
 from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
-from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
+from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 from ebpfprof.goruntime.samples.state_sums import StateTotals
 from ebpfprof.process.process import Target as Process
 from tests.builds import in_full
@@ -73,8 +73,8 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
     ):
         go = inspect(process)
         target.ask(f"trace {written} {work}", "begun")
-        with GoroutineLooks(
-            go, rate=LookRate(HZ, HZ), has_labels=False, thread=LookThread(0.3)
+        with SharedSampler(
+            go, rate=SamplingRate(HZ, HZ), has_labels=False, thread=SamplingThread(0.3)
         ) as looks:
             begin_ns = looks.start()
             sleep(SECONDS)

@@ -54,7 +54,7 @@ def sampled(go: GoTarget) -> StateTotals:
     """What goroutines do, at some samples."""
     with GoroutineSampler(go, has_labels=True, has_semaphores=True) as sampler:
         for _ in range(LOOKS):
-            sampler.look()
+            sampler.sample()
         sampler.idle()
         return sampler.totals()
 

@@ -50,7 +50,7 @@ def test_a_dump_does_not_say_that_they_did_not_move(go: GoTarget) -> None:
 def test_looks_at_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
     with GoroutineSampler(go, has_labels=False) as sampler:
         for _ in range(LOOKS):
-            sampler.look()
+            sampler.sample()
         words = {state.word for state in sampler.standing_states(Threshold(6))}
         seen = {total.word for total in sampler.totals().states}
     assert COROUTINE in seen

@@ -68,12 +68,12 @@ def test_what_reading_many_goroutines_takes_is_not_recorded(
     crowd: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine, or with a million goroutines, the last sample takes seconds."""
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
     from ebpfprof.recording.session import Session
 
-    stop, stopped_ns = GoroutineLooks.stop, []
+    stop, stopped_ns = SharedSampler.stop, []
 
-    def slowly(looks: GoroutineLooks) -> None:
+    def slowly(looks: SharedSampler) -> None:
         until_ns = kernel_now_ns() + 700_000_000
         while kernel_now_ns() < until_ns:
             pass
@@ -85,7 +85,7 @@ def test_what_reading_many_goroutines_takes_is_not_recorded(
         before_ns = kernel_now_ns()
         session.start()
         session.wait(0.3, lambda _: False)
-        monkeypatch.setattr(GoroutineLooks, "stop", slowly)
+        monkeypatch.setattr(SharedSampler, "stop", slowly)
         (report,) = session.finish()
     assert stopped_ns
     for profile in report.profiles:

@@ -124,7 +124,7 @@ class Round:
     def _standing(self, threshold: Threshold) -> dict[int, int]:
         """For how long goroutines stood until a look now, at least: ns, by id."""
         now_ns = kernel_now_ns()
-        self._sampler.look()
+        self._sampler.sample()
         parked = parked_goroutines(self._go).goroutines
         since = self._sampler.standing(parked, threshold)
         return {each.goid: now_ns - since[each.address] for each in parked if each.address in since}

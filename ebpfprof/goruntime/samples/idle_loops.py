@@ -1,6 +1,6 @@
 """Which goroutines are idle by what they do: a fixed set of them waits in a loop for a timer.
 
-It uses the looks of a GoroutineSampler. Now and then it also reads what can wake the goroutines
+It uses the samples of a GoroutineSampler. Now and then it also reads what can wake the goroutines
 that wait for channels or sleep. In doubt a wait is not idle:
 
 - The goroutines of its stack are few, all of them live for nine tenths of the time or for a minute,
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 _MAX_STATES: Final = 4096
 _MAX_MEMBERS: Final = 64  # of a set of goroutines
 _MAX_INSPECTED: Final = 512  # goroutines at once
-_LEAST_LOOKS: Final = 10
+_LEAST_SAMPLES: Final = 10
 _LEAST_NS: Final = 500_000_000
 _LEAST_SHARE: Final = 0.95
 _AGES_NS: Final = 60_000_000_000  # then what was seen counts half
 _LONG_LIVED_NS: Final = 60_000_000_000
-_MOST_OF: Final = 0.9  # of the time of the looks is a long life, too
+_MOST_OF: Final = 0.9  # of the time of the samples is a long life, too
 _SOON_NS: Final = 100_000_000  # between the first inspections
 _LATER_NS: Final = 500_000_000
 _FIRST: Final = 10
 _LATE_NS: Final = 20_000_000  # a goroutine may run so much later than its timer fires
 _MAX_EARLY: Final = 0.1  # of the waits that ended
 _MAX_MOVES: Final = 2.0  # times the ticks of a periodic timer
-_SELDOM: Final = 12  # looks from one round to the next
+_SELDOM: Final = 12  # samples from one round to the next
 _RARELY: Final = 50  # a wait that ends with one in so many rounds of a loop ends by chance
 _WATCHED: Final = frozenset({"chan receive", "select", "sleep"})
 # The end of these says nothing of other goroutines.
@@ -92,8 +92,8 @@ class _Set:
         self.long_followers = _halved(self.long_followers)
 
 
-class IdleWatch:
-    """Watches the goroutines of one target from look to look; the sampler calls it."""
+class IdleLoops:
+    """Watches the goroutines of one target from sample to sample; the sampler calls it."""
 
     def __init__(self, causes: CauseReader) -> None:
         self._causes = causes
@@ -101,21 +101,21 @@ class IdleWatch:
         self._sets: dict[GoroutineState, _Set] = {}
         # Since when goroutines of sets wait, by their number.
         self._at: dict[int, tuple[GoroutineState, float]] = {}
-        # By number of the goroutine, and how many looks there had been when it was read.
+        # By number of the goroutine, and how many samples there had been when it was read.
         self._pending: dict[int, tuple[WaitCause, int]] = {}
         self._goids = np.zeros(0, np.uint64)
         self._born_ns = np.zeros(0, np.int64)
-        self._looks = 0
+        self._samples = 0
         self._begin_ns = self._last_ns = self._inspected_ns = self._aged_ns = 0
         self._inspections = 0
-        # The last look at which some wait had ended, and its goroutine; the number of such looks.
+        # The last sample by which some wait had ended, and its goroutine; how many such there are.
         self._left: dict[GoroutineState, tuple[int, int]] = {}
         self._lefts: Counter[GoroutineState] = Counter()
         # The same of long waits.
         self._long_left: dict[GoroutineState, tuple[int, int]] = {}
         self._long_lefts: Counter[GoroutineState] = Counter()
         self._trips: dict[int, tuple[GoroutineState, int]] = {}  # that go on, with their begin
-        self._over: list[tuple[int, GoroutineState, int]] = []  # that ended at the last look
+        self._over: list[tuple[int, GoroutineState, int]] = []  # that ended at the last sample
 
     def note(
         self,
@@ -126,13 +126,13 @@ class IdleWatch:
         before: Sequence[GoroutineState | None],
         states: Sequence[GoroutineState | None],
     ) -> None:
-        """Note a look (CLOCK_MONOTONIC): see Heads for `addresses` and `waits`.
+        """Note a sample (CLOCK_MONOTONIC): see Heads for `addresses` and `waits`.
 
         `states` are those of the goroutines with the numbers `slots`, which may have moved, and
-        `before` those at the look before; all others are as they were. Raises TargetGone.
+        `before` those at the sample before; all others are as they were. Raises TargetGone.
         """
         self._note_lives(now_ns, waits)
-        middle_ns = (self._last_ns + now_ns) / 2 if self._looks else now_ns
+        middle_ns = (self._last_ns + now_ns) / 2 if self._samples else now_ns
         over, self._over = self._over, []
         has_moved = self._judge.moved(waits)
         for slot, known, state in zip(slots, before, states, strict=True):
@@ -144,7 +144,7 @@ class IdleWatch:
         for trip in over:
             self._judge_trip(*trip)
         self._judge.add(waits, now_ns, now_ns)
-        self._looks += 1
+        self._samples += 1
         self._last_ns = now_ns
         self._begin_ns = self._begin_ns or now_ns
         self._aged_ns = self._aged_ns or now_ns
@@ -159,8 +159,8 @@ class IdleWatch:
         return frozenset(self._sets[state].goids)
 
     def behaviours(self) -> dict[GoroutineState, IdleBehaviour]:
-        """The waits that are idle by all looks so far."""
-        if self._looks < _LEAST_LOOKS or self._last_ns - self._begin_ns < _LEAST_NS:
+        """The waits that are idle by all samples so far."""
+        if self._samples < _LEAST_SAMPLES or self._last_ns - self._begin_ns < _LEAST_NS:
             return {}
         open_ns: Counter[GoroutineState] = Counter()
         for state, since_ns in self._at.values():
@@ -201,8 +201,8 @@ class IdleWatch:
     ) -> bool:
         """Whether waits of others end mostly when its goroutines run.
 
-        Where these run at nearly each look, that holds for all waits: then looks can't tell. Where
-        they run seldom, only long waits count.
+        Where these run in nearly each sample, that holds for all waits: then samples show nothing.
+        Where they run seldom, only long waits count.
         """
         each = self._sets[state]
         return any(
@@ -220,7 +220,7 @@ class IdleWatch:
             self._goids = np.concatenate((self._goids, np.zeros(more, np.uint64)))
             self._born_ns = np.concatenate((self._born_ns, np.zeros(more, np.int64)))
         goids = waits >> _GOID_SHIFT
-        self._born_ns[goids != self._goids] = now_ns if self._looks else 0
+        self._born_ns[goids != self._goids] = now_ns if self._samples else 0
         self._goids = goids
 
     def _enter(self, slot: int, state: GoroutineState, goid: int, since_ns: float) -> None:
@@ -255,22 +255,22 @@ class IdleWatch:
             each.ns += middle_ns - since_ns
             each.moves += (wait >> 16) - (int(self._judge.waits[slot]) >> 16) & 0xFF
             if not each.is_crowd:
-                self._trips.setdefault(slot, (before, self._looks))
+                self._trips.setdefault(slot, (before, self._samples))
         if state is None:
             self._trips.pop(slot, None)
         if before.word in _ENDS_ALONE or ended_by_timer:
             return
         if before not in self._left and len(self._left) >= _MAX_STATES:
             return
-        self._lefts[before] += self._left.get(before, (-1, 0))[0] != self._looks
-        self._left[before] = self._looks, slot
+        self._lefts[before] += self._left.get(before, (-1, 0))[0] != self._samples
+        self._left[before] = self._samples, slot
         if self._judge.stands(slot, LONG_FOR_A_LOOP):
-            self._long_lefts[before] += self._long_left.get(before, (-1, 0))[0] != self._looks
-            self._long_left[before] = self._looks, slot
+            self._long_lefts[before] += self._long_left.get(before, (-1, 0))[0] != self._samples
+            self._long_left[before] = self._samples, slot
 
     def _judge_end(self, slot: int, state: GoroutineState, now_ns: int) -> bool:
         """Note whether a wait ended with its timer, if that is known; return whether it did."""
-        cause, looks = self._pending.pop(slot, (None, 0))
+        cause, samples = self._pending.pop(slot, (None, 0))
         each = self._sets.get(state)
         if cause is None or each is None or not cause.ends_ns:
             return False
@@ -281,8 +281,8 @@ class IdleWatch:
             return False
         if cause.ends_ns < self._last_ns - _LATE_NS:
             return False  # the timer was stopped
-        # At the first look after the inspection it may have ended early, unseen.
-        each.by_timer += self._looks > looks
+        # At the first sample after the inspection it may have ended early, unseen.
+        each.by_timer += self._samples > samples
         return True
 
     def _age(self, now_ns: int) -> None:
@@ -310,8 +310,8 @@ class IdleWatch:
         ended = self._long_left if is_seldom else self._left
         found.update(
             other
-            for other, (look, of) in ended.items()
-            if look >= begin and of != slot and other != state
+            for other, (sample, of) in ended.items()
+            if sample >= begin and of != slot and other != state
         )
         if len(found) > _MAX_STATES:
             each.is_crowd = True
@@ -343,7 +343,7 @@ class IdleWatch:
             each.period_ns = min(filter(None, (each.period_ns, cause.period_ns)), default=0)
             known = pending.get(slot)
             is_same = known is not None and known[0] == cause
-            self._pending[slot] = known if known and is_same else (cause, self._looks)
+            self._pending[slot] = known if known and is_same else (cause, self._samples)
 
 
 def _halved(counts: Counter[GoroutineState]) -> Counter[GoroutineState]:

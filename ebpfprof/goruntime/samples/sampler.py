@@ -1,11 +1,11 @@
-"""Looks at all goroutines of a target at random times: what they do, and where.
+"""Samples of all goroutines of a target: what they do, and where.
 
-No probe, no stop: a look reads the heads of all runtime.g from the target's memory, and the stacks
-of those that moved since the last look. How long goroutines are in a state is then how often looks
-find them there (Little's law), whatever the length of a wait. The first look at a goroutine decides
+No probe, no stop: a sample is the table of goroutines in the target's memory, and the stacks
+of those that moved since the last one. How long goroutines are in a state is then how often samples
+see them there (Little's law), whatever the length of a wait. The first read of a goroutine decides
 what it does; we read its stack right after it. If it has moved on by then, what is left on the
-stack tells who called. To leave such goroutines out would be a bias: the shorter a wait, the more
-of them.
+stack still has the callers. To leave such goroutines out would be a bias: the shorter a wait, the
+more of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ebpfprof.goruntime.goroutines.parked import park_at
 from ebpfprof.goruntime.goroutines.stack_copies import AT_ONCE, StackPlaces
 from ebpfprof.goruntime.goroutines.states import RUNNING, SYSCALL, CountedWaits
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES, GoroutineTable
-from ebpfprof.goruntime.samples.idle_loops import IdleWatch
+from ebpfprof.goruntime.samples.idle_loops import IdleLoops
 from ebpfprof.goruntime.samples.state_reader import StateReader
 from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums, StateTotals
 from ebpfprof.goruntime.waits.standing import StandingJudge
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.waits.standing import Threshold
     from ebpfprof.profile.behaviour import IdleBehaviour
 
-# For so many looks after a goroutine moved, we read its stack together with its head.
+# For this number of samples after a goroutine moved, we read its stack together with its head.
 _STAYS_MOVER: Final = 4
-_NOTES_APART_NS: Final = 50_000_000  # looks of exact recordings are twice as far apart
+_NOTES_APART_NS: Final = 50_000_000  # samples of exact recordings are twice as far apart
 
 
 class GoroutineSampler(Closing):
-    """The looks at one target. Any thread may use it. Closes the target's memory."""
+    """The samples at one target. Any thread may use it. Closes the target's memory."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class GoroutineSampler(Closing):
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
         self._lock = threading.Lock()
         self._causes = CauseReader(go, self._memory)
-        self._watch = IdleWatch(self._causes)
+        self._watch = IdleLoops(self._causes)
         self._forget()
         self.beyond = 0
-        """Goroutines that the last look did not read: there are too many."""
+        """Goroutines that the last sample did not read: there are too many."""
 
-    def look(self) -> None:
-        """Look now, unless the end has come. Raises TargetGone or UnreadableMemory."""
+    def sample(self) -> None:
+        """Take a sample, unless the end has come. Raises TargetGone or UnreadableMemory."""
         with self._lock:
             if not self._sums.has_reached_end:
-                self._look()
+                self._sample()
 
     def count_from(self, at_ns: int) -> None:
-        """Leave what looks found before `at_ns` (CLOCK_MONOTONIC) out of counted()."""
+        """Leave what samples found before `at_ns` (CLOCK_MONOTONIC) out of counted()."""
         with self._lock:
             self._sums.count_from(at_ns)
 
@@ -96,14 +96,14 @@ class GoroutineSampler(Closing):
             self._sums.end_at(at_ns)
 
     def pause(self) -> None:
-        """The looks end for now: what goes on has neither begun nor ended to the next one."""
+        """The samples end for now: what goes on has neither begun nor ended to the next one."""
         with self._lock:
             self._sums.pause()
-            self._watch = IdleWatch(self._causes)
+            self._watch = IdleLoops(self._causes)
             self._forget()
 
     def totals(self) -> StateTotals:
-        """The sums of all looks so far."""
+        """The sums of all samples so far."""
         with self._lock:
             return self._sums.totals()
 
@@ -115,7 +115,7 @@ class GoroutineSampler(Closing):
     def idle(self) -> dict[GoroutineState, tuple[IdleBehaviour, frozenset[int]]]:
         """The waits that are idle by behaviour, with the ids of their goroutines: see idle_loops.
 
-        None of them before the looks begin, after a pause(), and where not all goroutines are read.
+        None of them before samples begin, after a pause(), and where not all goroutines are read.
         """
         with self._lock:
             if self.beyond:
@@ -132,10 +132,10 @@ class GoroutineSampler(Closing):
         return park_at(pcs, self._returns)
 
     def standing(self, parked: list[ParkedGoroutine], threshold: Threshold) -> dict[int, int]:
-        """Which of these goroutines stand still as of the last look.
+        """Which of these goroutines stand still as of the last sample.
 
-        Returns by address of the runtime.g when a look saw it in this wait first (CLOCK_MONOTONIC,
-        ns): a lower bound of how long it waits.
+        Returns by address of the runtime.g when a sample saw it in this wait first
+        (CLOCK_MONOTONIC, ns): a lower bound of how long it waits.
         """
         with self._lock:
             standing = self._judge.standing(threshold)
@@ -156,7 +156,7 @@ class GoroutineSampler(Closing):
         }
 
     def standing_states(self, threshold: Threshold) -> dict[GoroutineState, tuple[int, int, int]]:
-        """What goroutines do that stand still as of the last look.
+        """What goroutines do that stand still as of the last sample.
 
         Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
         """
@@ -178,7 +178,7 @@ class GoroutineSampler(Closing):
             self._memory.close()
 
     def _forget(self) -> None:
-        """The next look has none before it."""
+        """The next sample has none before it."""
         self._judge = StandingJudge(self._counted)
         self._addresses = np.zeros(0, np.uint64)
         self._sps = np.zeros(0, np.uint64)  # of the last stack
@@ -186,12 +186,12 @@ class GoroutineSampler(Closing):
         self._moved_at = np.zeros(0, np.int64)
         self._movers = np.zeros(0, np.int64)
         self.states.plan(self._places(self._movers))
-        self._looks = 0
+        self._samples = 0
         self._noted = np.zeros(0, np.int64)
         self._is_unnoted = np.zeros(0, np.bool_)
         self._noted_ns = 0
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         begun_ns = kernel_now_ns()
         quick = self.states.read_movers()  # first, before the program notices that we run
         now_ns = kernel_now_ns()
@@ -208,7 +208,7 @@ class GoroutineSampler(Closing):
         waits[~heads.is_there] = 0
         is_there = waits != 0
         has_stack = is_there & (statuses != RUNNING) & (sps != 0)
-        # Of system calls nothing tells whether one is that of the last look.
+        # Of system calls nothing shows whether one is that of the last sample.
         has_moved = self._judge.moved(waits) | (has_stack & (sps != self._sps))
         has_moved |= is_there & (statuses == SYSCALL)
         slots = np.flatnonzero(has_moved)
@@ -237,7 +237,7 @@ class GoroutineSampler(Closing):
     def _states_of(
         self, slots: npt.NDArray[np.int64], heads: Heads, movers: Copies
     ) -> npt.NDArray[np.int64]:
-        """What these goroutines do at the first look at each, `heads`, by number."""
+        """What these goroutines do at the first read of each, `heads`, by number."""
         states = np.full(len(heads.waits), ENDED)
         is_left = np.zeros(len(heads.waits), np.bool_)
         is_left[slots] = heads.waits[slots] != 0
@@ -252,7 +252,7 @@ class GoroutineSampler(Closing):
         return states[slots]
 
     def _places(self, slots: npt.NDArray[np.int64], heads: Heads | None = None) -> StackPlaces:
-        """Where these goroutines are, and their stacks at the first look, or else last time."""
+        """Where these goroutines are, and their stacks at the first read, or else last time."""
         none = np.zeros(len(slots), np.uint64)
         pcs, bps = (heads["pc"][slots], heads["bp"][slots]) if heads else (none, none)
         return StackPlaces(self._addresses[slots], self._sps[slots], self._his[slots], pcs, bps)
@@ -278,12 +278,12 @@ class GoroutineSampler(Closing):
         waits: npt.NDArray[np.uint64],
         slots: npt.NDArray[np.int64],
     ) -> None:
-        """Keep what the next look needs."""
+        """Keep what the next sample needs."""
         self._judge.add(waits, begun_ns, ended_ns)
-        if self._looks:
-            self._moved_at[slots] = self._looks
-        self._looks += 1
-        movers = np.flatnonzero(self._moved_at > self._looks - _STAYS_MOVER)
+        if self._samples:
+            self._moved_at[slots] = self._samples
+        self._samples += 1
+        movers = np.flatnonzero(self._moved_at > self._samples - _STAYS_MOVER)
         if len(movers) > AT_ONCE:
             order = np.argsort(self._moved_at[movers], kind="stable")
             movers = np.sort(movers[order[-AT_ONCE:]])

@@ -1,12 +1,11 @@
-"""One thread that looks at the goroutines of all targets of a session, at random times.
+"""One thread that samples the goroutines of all targets of a session, at random times.
 
-A look must not come when it suits the target. A thread that waits for a processor runs just when a
+A sample must not come when it suits the target. A thread that waits for a processor runs when a
 thread of the target stops, and finds more goroutines waiting than there are on average. So this
 thread asks the kernel for real-time priority, and while all processors are busy it takes another
-one each time. If the kernel refuses that, waits shorter than its delay may look longer.
+one each time. If the kernel refuses that, waits shorter than its delay may seem longer.
 
-To wake a thread costs as much as a look. So targets that are nearly
-due are looked at together.
+To wake a thread costs as much as a sample. So targets that are nearly due are sampled together.
 """
 
 from __future__ import annotations
@@ -22,105 +21,105 @@ from typing import Final
 
 from ebpfprof.system.priority import run_promptly
 
-FIRST_LOOKS: Final = 50
-"""So many looks come at the first rate, so that short recordings have enough of them."""
+FIRST_SAMPLES: Final = 50
+"""Samples at the first rate, so that short recordings have enough of them."""
 _SPREAD: Final = (0.5, 1.5)  # times the mean interval
-_SMOOTHED: Final = 0.1  # the weight of the last look in a mean cost
+_SMOOTHED: Final = 0.1  # the weight of the last sample in a mean cost
 _NEARLY: Final = 0.5  # of the mean interval
 _LONG_S: Final = 0.05  # a sleep that must be interruptible
 _PROCESSORS: Final = os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
-class LookRate:
-    """How many looks a second there are to be: first `hz`, after FIRST_LOOKS looks `later_hz`."""
+class SamplingRate:
+    """Samples a second: first `hz`, after FIRST_SAMPLES of them `later_hz`."""
 
     hz: float
     later_hz: float
 
-    def interval_s(self, looks: int, cost_s: float, share: float) -> float:
-        """The mean time to the next look after `looks` of them.
+    def interval_s(self, samples: int, cost_s: float, share: float) -> float:
+        """The mean time to the next sample after `samples` of them.
 
-        It is longer if a look takes more of a processor, `cost_s`, than the `share` allows.
+        It is longer if a sample takes more of a processor, `cost_s`, than the `share` allows.
         """
-        hz = self.hz if looks < FIRST_LOOKS else self.later_hz
+        hz = self.hz if samples < FIRST_SAMPLES else self.later_hz
         return max(1 / hz, cost_s / share)
 
 
 @dataclass(eq=False, slots=True)
-class Turns:
-    """The looks at one target: `look` is called for each, and `fail` if one raised an error."""
+class SampledTarget:
+    """A target, its rate and its costs: `sample` takes a sample, `fail` gets its error."""
 
-    rate: LookRate
-    look: Callable[[], None]
+    rate: SamplingRate
+    sample: Callable[[], None]
     fail: Callable[[Exception], None]
     due_s: float = 0.0
-    """When the next look is due, CLOCK_MONOTONIC."""
+    """When the next sample is due, CLOCK_MONOTONIC."""
     mean_s: float = 0.0
-    """The mean interval between the last look and the one that is due."""
+    """The mean interval between the last sample and the one that is due."""
     cost_s: float = 0.0
-    """What a look takes, of CPU time, on average."""
+    """What a sample takes, of CPU time, on average."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held during a look."""
+    """Held during a sample."""
     _late_s: float = 0.0
-    _looks: int = 0
+    _samples: int = 0
 
     @property
     def late_ns(self) -> float:
-        """How much later than planned looks came, on average."""
-        return 1e9 * self._late_s / max(self._looks, 1)
+        """How much later than planned samples came, on average."""
+        return 1e9 * self._late_s / max(self._samples, 1)
 
     def note(self, took_s: float, late_s: float) -> None:
-        """Note what a look took, of CPU time, and how late it came."""
-        self._looks += 1
+        """Note what a sample took, of CPU time, and how late it came."""
+        self._samples += 1
         self._late_s += late_s
-        self.cost_s += max(_SMOOTHED, 1 / self._looks) * (took_s - self.cost_s)
+        self.cost_s += max(_SMOOTHED, 1 / self._samples) * (took_s - self.cost_s)
 
     def plan(self, waking_s: float, share: float) -> None:
-        """Plan the next look; to wake for it takes `waking_s`, and all may take this `share`."""
-        self.mean_s = self.rate.interval_s(self._looks, self.cost_s + waking_s, share)
+        """Plan the next sample; to wake for it takes `waking_s`, and all may take this `share`."""
+        self.mean_s = self.rate.interval_s(self._samples, self.cost_s + waking_s, share)
         due_s = self.due_s + self.mean_s * random.uniform(*_SPREAD)
         self.due_s = max(due_s, time.monotonic())
 
 
-class LookThread:
-    """Looks at all targets that joined; together that takes a `share` of a processor at most.
+class SamplingThread:
+    """Samples all targets that joined; together that takes a `share` of a processor at most.
 
     The thread runs while there are any. Any other thread may use it.
     """
 
     def __init__(self, share: float = 0.02) -> None:
         self._share = share
-        self._turns: list[Turns] = []
+        self._turns: list[SampledTarget] = []
         self._lock = threading.Lock()  # of the list
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._waking_s = 0.0  # what it takes to wake, for each of those that are looked at then
+        self._waking_s = 0.0  # what it takes to wake, for each of those that are sampled then
 
     @property
     def share(self) -> float:
-        """What the looks at one target may take, of a processor's time."""
+        """What the samples of one target may take, of a processor's time."""
         return self._share / max(len(self._turns), 1)
 
-    def join(self, turns: Turns) -> None:
-        """Look at one more target from now on."""
+    def join(self, turns: SampledTarget) -> None:
+        """Sample one more target from now on."""
         with self._lock:
             turns.due_s = time.monotonic()
             self._turns.append(turns)
             turns.plan(self._waking_s, self.share)
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, name="ebpfprof-looks", daemon=True
+                    target=self._run, name="ebpfprof-samples", daemon=True
                 )
                 self._thread.start()
         self._changed.set()
 
-    def leave(self, turns: Turns) -> None:
-        """Look at this target no longer; no look at it goes on any more."""
-        with self._lock, suppress(ValueError):  # an error may have ended its looks
+    def leave(self, turns: SampledTarget) -> None:
+        """Sample this target no longer; when it returns, no sample is being taken."""
+        with self._lock, suppress(ValueError):  # an error may have ended its samples
             self._turns.remove(turns)
         self._changed.set()
-        with turns.lock:  # a look at it may be going on
+        with turns.lock:  # a sample may be going on
             pass
 
     def _run(self) -> None:
@@ -129,10 +128,10 @@ class LookThread:
         while (due_s := self._next_s()) is not None:
             be_punctual.prepare()
             if self._sleep_until(due_s):
-                used_s = self._look(due_s, used_s)
+                used_s = self._sample_due(due_s, used_s)
 
     def _next_s(self) -> float | None:
-        """When the next look is due; None, and no thread any more, without targets."""
+        """When the next sample is due; None, and no thread any more, without targets."""
         self._changed.clear()
         with self._lock:
             if self._turns:
@@ -145,33 +144,33 @@ class LookThread:
         left_s = due_s - time.monotonic()
         if left_s > _LONG_S and self._changed.wait(left_s - _LONG_S / 2):
             return False
-        # The next look is due at a random time; an Event would take longer to wake.
+        # The next sample is due at a random time; an Event would take longer to wake.
         time.sleep(max(0.0, due_s - time.monotonic()))
         return True
 
-    def _look(self, due_s: float, used_s: float) -> float:
-        """Look at those who are due, or nearly; after the last looks we had used `used_s`.
+    def _sample_due(self, due_s: float, used_s: float) -> float:
+        """Sample those that are due, or nearly; after the last samples we had used `used_s`.
 
         Returns what we have used now, of CPU time.
         """
         now_s = time.monotonic()
         with self._lock:
             found = [each for each in self._turns if each.due_s < now_s + _NEARLY * each.mean_s]
-        costs_s = [self._look_at(each, max(0.0, now_s - due_s)) for each in found]
+        costs_s = [self._sample(each, max(0.0, now_s - due_s)) for each in found]
         now_used_s = time.thread_time()
         waking_s = (now_used_s - used_s - sum(costs_s)) / max(len(found), 1)
         self._waking_s += _SMOOTHED * (waking_s - self._waking_s)
         return now_used_s
 
-    def _look_at(self, turns: Turns, late_s: float) -> float:
-        """Look at one, and plan its next look; returns what it took, of CPU time."""
+    def _sample(self, turns: SampledTarget, late_s: float) -> float:
+        """Sample one, and plan its next sample; returns what it took, of CPU time."""
         with turns.lock:
             if turns not in self._turns:
                 return 0.0
             began_s = time.thread_time()
             try:
-                turns.look()
-            except Exception as error:  # any error: the recording goes on without looks
+                turns.sample()
+            except Exception as error:  # any error: the recording goes on without samples
                 turns.fail(error)
                 with self._lock:
                     self._turns.remove(turns)
@@ -191,7 +190,7 @@ class _Punctual:
         run_promptly()
 
     def prepare(self) -> None:
-        """Choose a processor for the next look: any, or while all are busy one at random."""
+        """Choose a processor for the next sample: any, or while all are busy one at random."""
         is_busy = _runnable_threads() > _PROCESSORS  # this one is among them
         with suppress(OSError):
             if is_busy:

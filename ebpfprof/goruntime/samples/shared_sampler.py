@@ -1,4 +1,4 @@
-"""Looks at all goroutines of a target at random times: see sampler and sampling_thread."""
+"""Samples of all goroutines of a target at random times, for several users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebpfprof.errors import EbpfprofError, TargetGone
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
-from ebpfprof.goruntime.samples.sampling_thread import Turns
+from ebpfprof.goruntime.samples.sampling_thread import SampledTarget
 from ebpfprof.goruntime.waits.idle_holders import LOCK_WORDS, lock_holders
 from ebpfprof.goruntime.waits.standing import LOCKED_OUT, OPEN_WAIT
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
+    from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals
     from ebpfprof.profile.behaviour import IdleBehaviour
 
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 _HOLDERS_S: Final = 5.0  # between two reads of the holders of locks
 _NONE_S: Final = 1.0  # the same while no goroutine waits long for a lock
 _HOLDERS_CPU: Final = 0.02  # of a processor, for these reads
-_LAST_LOOKS: Final = 6
-_LAST_LOOKS_APART_S: Final = 0.005  # on average
+_LAST_SAMPLES: Final = 6
+_LAST_SAMPLES_APART_S: Final = 0.005  # on average
 
 
-class GoroutineLooks(Closing):
-    """Looks at one target, for as long as there are users. Any thread may use it.
+class SharedSampler(Closing):
+    """Samples one target, for as long as there are users. Any thread may use it.
 
-    A context manager: leaving it ends the looks and closes the target's memory; sums stay.
+    A context manager: leaving it ends the samples and closes the target's memory; sums stay.
     """
 
     def __init__(
         self,
         go: GoTarget,
         *,
-        rate: LookRate,
+        rate: SamplingRate,
         has_labels: bool,
         has_semaphores: bool = False,
-        thread: LookThread,
+        thread: SamplingThread,
         most: int = MAX_GOROUTINES,
     ) -> None:
-        """Have the `thread` look as often as the `rate` says, or less often if that costs much.
+        """Have the `thread` take samples at this `rate`, or fewer if that costs much.
 
         Keep `most` goroutines and states at most.
         """
@@ -63,16 +63,16 @@ class GoroutineLooks(Closing):
         self._lock = threading.Lock()
         self._users = 0
         self._sampler: GoroutineSampler | None = None
-        self._turns = Turns(rate, self._look, self._fail)
-        self._is_looking = False
+        self._turns = SampledTarget(rate, self._sample, self._fail)
+        self._is_sampling = False
         self._idle: IdleStates = {}
         self._holders: frozenset[int] | None = None
         self._holders_due_s = 0.0  # time.monotonic()
         self.failure: Exception | None = None
-        """The error that ended the looks early; None without one."""
+        """The error that ended the samples early; None without one."""
 
     def start(self) -> int:
-        """Begin to look, for one more user. Returns when the looks began (CLOCK_MONOTONIC, ns).
+        """Begin, for one more user. Returns when the samples began (CLOCK_MONOTONIC, ns).
 
         Raises TargetGone, PermissionDenied, UnreadableMemory, or what for_user makes of a
         GoTableError: there is no list of goroutines.
@@ -86,52 +86,52 @@ class GoroutineLooks(Closing):
     def count_from(self, at_ns: int) -> None:
         """The recording begins at `at_ns` (CLOCK_MONOTONIC): see counted()."""
         with self._lock:
-            if self._is_looking:
+            if self._is_sampling:
                 self.sampler.count_from(at_ns)
 
     def refresh(self) -> None:
-        """Look now: with very many goroutines, looks are seconds apart."""
-        if self._is_looking:
+        """Take a sample now: with very many goroutines, samples are seconds apart."""
+        if self._is_sampling:
             with suppress(EbpfprofError):
-                self.sampler.look()
+                self.sampler.sample()
 
     def end_at(self, at_ns: int) -> None:
         """The recording ends at `at_ns` (CLOCK_MONOTONIC): no later time counts.
 
-        Returns at once; stop() takes the last look.
+        Returns at once; stop() takes the last sample.
         """
         with self._lock:
-            if self._is_looking:
+            if self._is_sampling:
                 self.sampler.end_at(at_ns)
 
     def stop(self) -> None:
-        """End the looks of one user, with a last look; the sums stay."""
+        """End the samples of one user, with a last sample; the sums stay."""
         with self._lock:
             self._users = max(0, self._users - 1)
             if self._users == 0:
                 self._end()
             elif self._sampler:
                 with suppress(EbpfprofError):
-                    self._sampler.look()
+                    self._sampler.sample()
 
     @property
     def has_begun(self) -> bool:
-        """Whether there were looks."""
+        """Whether there were samples."""
         return self._sampler is not None
 
     @property
     def sampler(self) -> GoroutineSampler:
-        """What the looks found. Raises AssertionError before the first start()."""
+        """What took the samples. Raises AssertionError before the first start()."""
         assert self._sampler is not None
         return self._sampler
 
     @property
     def late_ns(self) -> float:
-        """How much later than planned looks came, on average."""
+        """How much later than planned samples came, on average."""
         return self._turns.late_ns
 
     def totals(self) -> StateTotals:
-        """The sums of all looks so far. Raises AssertionError before the first start()."""
+        """The sums of all samples so far. Raises AssertionError before the first start()."""
         return self.sampler.totals()
 
     def counted(self) -> StateTotals:
@@ -141,32 +141,32 @@ class GoroutineLooks(Closing):
     def poll(self) -> None:
         """Read which goroutines may hold a lock, if that is due: call it some times a second."""
         with self._lock:
-            if self._is_looking:
+            if self._is_sampling:
                 self._read_holders()
 
     def idle(self) -> IdleStates:
-        """The waits that are idle by behaviour; after the looks, those of their end.
+        """The waits that are idle by behaviour; after the samples, those of their end.
 
         A goroutine that may hold a lock that others wait for is not among them, as far as the last
         poll() knows.
         """
         with self._lock:
-            return self._idle_now() if self._is_looking else self._idle
+            return self._idle_now() if self._is_sampling else self._idle
 
     def standing(self, parked: Iterable[ParkedGoroutine]) -> dict[int, int]:
-        """Look some times more, and return what GoroutineSampler.standing returns of `parked`.
+        """Take some more samples, and return what GoroutineSampler.standing returns of `parked`.
 
-        With very many goroutines, the looks of a recording are seconds apart.
+        With very many goroutines, the samples of a recording are seconds apart.
         """
         with suppress(EbpfprofError):
-            for _ in range(_LAST_LOOKS):
-                self.sampler.look()
-                pause_s = random.expovariate(1 / _LAST_LOOKS_APART_S)
+            for _ in range(_LAST_SAMPLES):
+                self.sampler.sample()
+                pause_s = random.expovariate(1 / _LAST_SAMPLES_APART_S)
                 time.sleep(pause_s)  # goroutines that are not stuck need time to move
         return self.sampler.standing(list(parked), OPEN_WAIT)
 
     def close(self) -> None:
-        """End the looks and close the target's memory; the sums stay."""
+        """End the samples and close the target's memory; the sums stay."""
         with self._lock:
             self._users = 0
             self._end()
@@ -184,19 +184,19 @@ class GoroutineLooks(Closing):
                 )
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
-        self._sampler.look()  # of no typical cost: every goroutine is new
+        self._sampler.sample()  # of no typical cost: every goroutine is new
         self.failure = None
-        self._turns = Turns(self._rate, self._look, self._fail)
+        self._turns = SampledTarget(self._rate, self._sample, self._fail)
         self._thread.join(self._turns)
-        self._is_looking = True
+        self._is_sampling = True
 
     def _end(self) -> None:
-        if not self._is_looking:
+        if not self._is_sampling:
             return
         self._thread.leave(self._turns)
-        self._is_looking = False
+        self._is_sampling = False
         with suppress(EbpfprofError):
-            self.sampler.look()
+            self.sampler.sample()
         if self._holders is None:
             self._holders_due_s = 0.0
         self._read_holders()
@@ -225,8 +225,8 @@ class GoroutineLooks(Closing):
         apart_s = _HOLDERS_S if is_needed else _NONE_S
         self._holders_due_s = now_s + max(apart_s, took_s / _HOLDERS_CPU)
 
-    def _look(self) -> None:
-        self.sampler.look()
+    def _sample(self) -> None:
+        self.sampler.sample()
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, TargetGone):  # then it has no goroutines any more

@@ -48,7 +48,7 @@ class BelievedStacks:
         """Goroutines without a stack: they had moved on, to an unknown place."""
 
     def of(self, alike: Alike, wait: int, wait_then: int, stack: ReadStack) -> tuple[int, ...]:
-        """The stack of a goroutine that had `wait` at its first look, `wait_then` at this one."""
+        """The stack of a goroutine that had `wait` at its first read, `wait_then` at this one."""
         walk = stack.walk
         if stack.is_exact and wait_then == wait:
             pcs = self._shared(walk.pcs)

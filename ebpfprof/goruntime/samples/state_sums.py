@@ -1,13 +1,13 @@
-"""Adds up looks at goroutines: how long they were in which state, with which stack.
+"""Adds up samples of goroutines: how long they were in which state, with which stack.
 
-A look stands for the time from the middle between it and the look before to the middle between it
-and the next. What a goroutine does in two looks that follow each other it is taken to do between
+A sample stands for the time from the middle between it and the one before to the middle between it
+and the next. What a goroutine does in two samples that follow each other it is taken to do between
 them, too, unless g.trackingSeq shows that it ran.
 
-The variance comes from how much each look differs from the one before. Looks at random times find a
-number of goroutines n(i) in a state. Where the numbers don't depend on each other, the differences
-have twice their variance; where a state lasts for many looks, only its ends are uncertain. The
-variances of states that differ in their labels alone add up to that of the stack.
+The variance comes from how much each sample differs from the one before. Samples at random times
+see a number of goroutines n(i) in a state. Where the numbers don't depend on each other, the
+differences have twice their variance; where a state lasts for many samples, only its ends are
+uncertain. The variances of states that differ in their labels alone add up to that of the stack.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class GoroutineState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateTotal:
-    """How long goroutines were in a state, all together, in how many looks at one.
+    """How long goroutines were in a state, all together, in how many samples of one.
 
-    `ended_ns` and `ended` are the time and the number of those that began and ended while we
-    looked; a wait that no look hit is not among them. `variance` is that of `ns`, in ns².
+    `ended_ns` and `ended` are the time and the number of those that began and ended between
+    samples; a wait that no sample hit is not among them. `variance` is that of `ns`, in ns².
     """
 
     ns: int
@@ -58,29 +58,29 @@ class StateTotal:
 
 @dataclass(frozen=True, slots=True)
 class StateTotals:
-    """The sums of all looks so far. `mean_ns` is the mean time between looks."""
+    """The sums of all samples so far. `mean_ns` is the mean time between samples."""
 
     states: dict[GoroutineState, StateTotal]
-    looks: int
+    samples: int
     length_ns: int
 
     @property
     def mean_ns(self) -> float:
-        """The mean time between two looks; 0 before there were two."""
-        return self.length_ns / (self.looks - 1) if self.looks > 1 else 0.0
+        """The mean time between two samples; 0 before there were two."""
+        return self.length_ns / (self.samples - 1) if self.samples > 1 else 0.0
 
 
 # The columns of the sums. Of what goes on, those from _OPEN on have sums of the begins.
-_NS, _HITS, _ENDED_NS, _ENDED, _OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_LOOK, _VARIANCE = range(8)
-# The columns of a goroutine. Where _IS_NEW is 0, its state may have begun before there was a look.
-_SINCE_NS, _SINCE_LOOK, _IS_NEW = range(3)
+_NS, _HITS, _ENDED_NS, _ENDED, _OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_SAMPLE, _VARIANCE = range(8)
+# The columns of a goroutine. Where _IS_NEW is 0, its state may have begun before any sample.
+_SINCE_NS, _SINCE_SAMPLE, _IS_NEW = range(3)
 
 
 class _Moment(NamedTuple):
     """The sums at a moment. `values` has the columns of StateTotal as rows, a column each state."""
 
     values: npt.NDArray[np.float64]
-    looks: int
+    samples: int
     length_ns: int
 
     def plus(self, other: _Moment) -> _Moment:
@@ -96,7 +96,7 @@ class _Moment(NamedTuple):
         values[:, : self.values.shape[1]] = self.values
         values[:, : other.values.shape[1]] += sign * other.values
         return _Moment(
-            values, self.looks + sign * other.looks, self.length_ns + sign * other.length_ns
+            values, self.samples + sign * other.samples, self.length_ns + sign * other.length_ns
         )
 
 
@@ -113,7 +113,7 @@ class StateSums:
         self._stacks = np.zeros(64, np.int64)  # of each row of the sums: the number of its stack
         self._numbers_now = np.zeros(0, np.int64)
         self._spans = np.zeros((0, 3))
-        self._looks, self._length_ns, self._last_ns = 0, 0, 0
+        self._samples, self._length_ns, self._last_ns = 0, 0, 0
         self._goes_on = False
         self._until_ns: int | None = None
         self._at_pause = _Moment(np.zeros((5, 0)), 0, 0)
@@ -141,10 +141,10 @@ class StateSums:
     def add(
         self, now_ns: int, goroutines: npt.NDArray[np.int64], states: npt.NDArray[np.int64]
     ) -> None:
-        """Add a look at `now_ns` (CLOCK_MONOTONIC): what the goroutines do that moved since.
+        """Add a sample at `now_ns` (CLOCK_MONOTONIC): what the goroutines do that moved since.
 
-        Goroutines have numbers from 0 on, each at most once in a look; states those of number_of,
-        or ENDED. A look after the time of end_at() counts as one at that time, later looks not at
+        Goroutines have numbers from 0 on, each at most once in a sample; states those of number_of,
+        or ENDED. A sample after the time of end_at() counts as one at that time, later ones not at
         all.
         """
         if self.has_reached_end:
@@ -155,21 +155,21 @@ class StateSums:
         if len(goroutines):
             self._change(now_ns - apart_ns / 2, apart_ns, goroutines, states)
         self._length_ns += apart_ns
-        self._looks += 1
+        self._samples += 1
         self._last_ns, self._goes_on = now_ns, True
 
     def count_from(self, at_ns: int) -> None:
         """Leave out of counted() the time from the last pause, or from the beginning, to `at_ns`.
 
-        What the last look found holds until then, and counts as a look at that time.
+        What the last sample found holds until then, and counts as a sample at that time.
         """
         self._hold_until(at_ns)
-        early_ns = max(0, self._last_ns - at_ns)  # the last look may have come before this call
+        early_ns = max(0, self._last_ns - at_ns)  # the last sample may have come before this call
         going_on = self._sums[: len(self._states), _OPEN]
-        values, looks, length_ns = self._moment()
+        values, samples, length_ns = self._moment()
         values[_NS] -= early_ns * going_on
         values[_HITS] -= going_on
-        before = _Moment(values, max(0, looks - 1), length_ns - early_ns)
+        before = _Moment(values, max(0, samples - 1), length_ns - early_ns)
         self._uncounted = self._uncounted.plus(before).minus(self._at_pause)
 
     def end_at(self, at_ns: int) -> None:
@@ -178,13 +178,13 @@ class StateSums:
 
     @property
     def has_reached_end(self) -> bool:
-        """Whether there was a look at the time of end_at() or later."""
+        """Whether there was a sample at the time of end_at() or later."""
         return self._goes_on and self._until_ns is not None and self._last_ns >= self._until_ns
 
     def pause(self) -> None:
-        """End all that goes on at the last look: the next look begins again.
+        """End all that goes on at the last sample: the next sample begins again.
 
-        After end_at(), what the last look found holds until that time.
+        After end_at(), what the last sample found holds until that time.
         """
         if self._until_ns is not None:
             self._hold_until(self._until_ns)
@@ -197,7 +197,7 @@ class StateSums:
         self._at_pause = self._moment()
 
     def state_of(self, goroutine: int) -> GoroutineState | None:
-        """What a goroutine did at the last look; None if it was not there."""
+        """What a goroutine did at the last sample; None if it was not there."""
         now = self._numbers_now
         return self.state(int(now[goroutine]) if goroutine < len(now) else ENDED)
 
@@ -206,12 +206,12 @@ class StateSums:
         return self._states[number] if number >= 0 else None
 
     def numbers_now(self, goroutines: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The numbers of what goroutines did at the last look; each has been in a look."""
+        """The numbers of what goroutines did at the last sample; each has been in a sample."""
         numbers: npt.NDArray[np.int64] = self._numbers_now[goroutines]
         return numbers
 
     def totals(self) -> StateTotals:
-        """The sums until the last look."""
+        """The sums until the last sample."""
         return self._named(self._moment())
 
     def counted(self) -> StateTotals:
@@ -221,19 +221,19 @@ class StateSums:
     def _moment(self) -> _Moment:
         sums = self._sums[: len(self._states)].T
         ns = sums[_NS] + (sums[_OPEN] * self._last_ns - sums[_OPEN_SINCE_NS])
-        hits = sums[_HITS] + sums[_OPEN] * self._looks - sums[_OPEN_SINCE_LOOK]
+        hits = sums[_HITS] + sums[_OPEN] * self._samples - sums[_OPEN_SINCE_SAMPLE]
         values = np.array((ns, hits, sums[_ENDED_NS], sums[_ENDED], sums[_VARIANCE]))
-        return _Moment(values, self._looks, self._length_ns)
+        return _Moment(values, self._samples, self._length_ns)
 
     def _named(self, moment: _Moment) -> StateTotals:
         *times, variances = moment.values
         whole = np.rint(times).astype(np.int64).tolist()
         totals = map(StateTotal, *whole, variances.tolist())
         states = dict(zip(self._states, totals, strict=True))
-        return StateTotals(states, moment.looks, moment.length_ns)
+        return StateTotals(states, moment.samples, moment.length_ns)
 
     def _hold_until(self, at_ns: int) -> None:
-        """Let what the last look found hold until `at_ns`."""
+        """Let what the last sample found hold until `at_ns`."""
         if self._goes_on and at_ns > self._last_ns:
             self._length_ns += at_ns - self._last_ns
             self._last_ns = at_ns
@@ -245,7 +245,7 @@ class StateSums:
         goroutines: npt.NDArray[np.int64],
         states: npt.NDArray[np.int64],
     ) -> None:
-        """End the states of these goroutines, and begin others; the last look was `apart_ns` ago.
+        """End the states of these goroutines, and begin others; the last sample was `apart_ns` ago.
 
         Few calls of numpy, since after a pause each takes some microseconds.
         """
@@ -254,17 +254,17 @@ class StateSums:
             self._numbers_now = np.concatenate((self._numbers_now, np.full(more, ENDED)))
             self._spans = np.concatenate((self._spans, np.zeros((more, 3))))
         count, spans = len(goroutines), self._spans[goroutines]
-        begins = since_ns, self._looks, float(apart_ns > 0)
+        begins = since_ns, self._samples, float(apart_ns > 0)
         lengths = since_ns - spans[:, _SINCE_NS]
         changes = np.zeros((2 * count, 8))
         ends = changes[:count]
         ends[:, _NS] = lengths
-        ends[:, _HITS] = self._looks - spans[:, _SINCE_LOOK]
+        ends[:, _HITS] = self._samples - spans[:, _SINCE_SAMPLE]
         ends[:, _ENDED_NS] = lengths * spans[:, _IS_NEW]
         ends[:, _ENDED] = spans[:, _IS_NEW]
         ends[:, _OPEN] = -1
-        ends[:, _OPEN_SINCE_NS : _OPEN_SINCE_LOOK + 1] = -spans[:, : _SINCE_LOOK + 1]
-        changes[count:, _OPEN : _OPEN_SINCE_LOOK + 1] = 1, *begins[:2]
+        ends[:, _OPEN_SINCE_NS : _OPEN_SINCE_SAMPLE + 1] = -spans[:, : _SINCE_SAMPLE + 1]
+        changes[count:, _OPEN : _OPEN_SINCE_SAMPLE + 1] = 1, *begins[:2]
         were_open = self._sums[:, _OPEN].copy()
         numbers = np.concatenate((self._numbers_now[goroutines], states))
         np.add.at(self._sums, numbers, changes)
@@ -273,7 +273,7 @@ class StateSums:
         self._spans[goroutines] = begins
 
     def _vary(self, change: npt.NDArray[np.float64], apart_ns: int) -> None:
-        """Add the variance of a look that found so many more goroutines in each state.
+        """Add the variance of a sample that found so many more goroutines in each state.
 
         Goroutines with the same stack may have begun together: then their errors are the same, and
         the variance of their sum is that of one number, whatever labels tell them apart.

@@ -11,7 +11,7 @@ from ebpfprof.profile.hanging import NEVER_IDLE
 from ebpfprof.profile.operations import caller, operation
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
     from ebpfprof.goruntime.samples.state_sums import GoroutineState
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
@@ -20,7 +20,7 @@ _MOST: Final = 3
 
 def sentences(
     hanging: Mapping[GoroutineState, tuple[int, int, int]],
-    looks: GoroutineLooks,
+    looks: SharedSampler,
     translator: StackTranslator,
     pid: int,
 ) -> list[str]:

@@ -12,7 +12,7 @@ from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 
 _NOT_WAITING: Final = frozenset(STATES.values())
 
@@ -20,7 +20,7 @@ _NOT_WAITING: Final = frozenset(STATES.values())
 class IdleStacks:
     """What looks at one target say. A recording of every event looks for nothing else."""
 
-    def __init__(self, looks: GoroutineLooks) -> None:
+    def __init__(self, looks: SharedSampler) -> None:
         self._looks = looks
         self._is_due = self._is_looking = False
 

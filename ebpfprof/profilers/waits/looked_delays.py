@@ -39,7 +39,7 @@ from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
@@ -67,7 +67,7 @@ class _Waited:
 class LookedDelays:
     """The delays of one target, from the time on when it is not recorded all the time."""
 
-    looks: GoroutineLooks
+    looks: SharedSampler
     has_wakers: bool = False
     """Whether there are sums by waker, too."""
     has_releases: bool = True
@@ -79,7 +79,7 @@ class LookedDelays:
     _past: dict[_Key, _Waited] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Begin to look. Raises what GoroutineLooks.start raises."""
+        """Begin to look. Raises what SharedSampler.start raises."""
         self.looks.start()
         self._is_looking = True
 
@@ -99,7 +99,7 @@ class LookedDelays:
         Look once: what ended before is not of looks, though none has seen that yet.
         """
         with suppress(EbpfprofError):
-            self.looks.sampler.look()
+            self.looks.sampler.sample()
         self._base = self.looks.totals()  # not counted(), which may begin to leave out time
 
     def grown(self, totals: Sequence[StackTotal]) -> list[StackTotal]:
@@ -181,7 +181,7 @@ class LookedDelays:
         }
         if pairs:  # they make up the block profile
             deviations["wakers"] = deviations["block"]
-        looks = self.looks.totals().looks
+        looks = self.looks.totals().samples
         return [*block, *mutex, *pairs], replace(
             coverage, deviations=deviations, uncharged_ns=unknown_ns, looks=looks
         )

@@ -11,7 +11,7 @@ from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, StandingGoroutines,
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+    from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 
 
 class OpenWaitsRecorder:
@@ -27,7 +27,7 @@ class OpenWaitsRecorder:
         self.unread: Exception | None = None
         """Why they could not be read."""
 
-    def note_end(self, looks: GoroutineLooks | None) -> None:
+    def note_end(self, looks: SharedSampler | None) -> None:
         """Read which goroutines wait now."""
         try:
             self.parked = read_parked(self._go, kernel_now_ns(), has_labels=self._has_labels)

@@ -46,7 +46,7 @@ class ParkedAtEnd:
 
 @dataclass(frozen=True, slots=True)
 class StandingGoroutines:
-    """What looks say of the goroutines parked at the end: see GoroutineLooks.
+    """What looks say of the goroutines parked at the end: see SharedSampler.
 
     `since_ns` has by runtime.g when a look found it in its wait first (CLOCK_MONOTONIC).
     """

@@ -55,7 +55,7 @@ def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> 
         for (stack, labels), each in sums.items()
     ]
     coverage = LookCoverage(
-        found.totals.looks,
+        found.totals.samples,
         found.totals.length_ns,
         found.torn,
         found.unknown,

@@ -22,7 +22,7 @@ _UNLABELLED: Final = "goroutines without labels: they could not be read"
 
 
 class WallRecording:
-    """Reads the sums of GoroutineLooks."""
+    """Reads the sums of SharedSampler."""
 
     has_probes = False
 
@@ -37,7 +37,7 @@ class WallRecording:
     def start(self) -> int:
         """Begin to take samples. Returns when that was (CLOCK_MONOTONIC, ns).
 
-        Raises what GoroutineLooks.start raises.
+        Raises what SharedSampler.start raises.
         """
         began_ns = self._looks.start()
         self._is_started = True
@@ -47,7 +47,7 @@ class WallRecording:
         """Nothing to read."""
 
     def end(self, at_ns: int) -> None:
-        """Nothing to do: GoroutineLooks.end_at() is called for all recordings."""
+        """Nothing to do: SharedSampler.end_at() is called for all recordings."""
 
     def stop(self) -> None:
         """Take no more samples; the sums stay."""

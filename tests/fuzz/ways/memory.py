@@ -146,9 +146,9 @@ def ask_goroutines(data: bytes) -> None:
             with suppress(UnreadableMemory):
                 assert looked.times_run() >= 0
         with GoroutineSampler(go, has_labels=True) as looks:
-            looks.look()
+            looks.sample()
             assert looks.standing(found.goroutines, OPEN_WAIT) == {}
-            looks.look()
+            looks.sample()
             standing = looks.standing(found.goroutines, Threshold(2))
             assert standing.keys() <= {g.address for g in found.goroutines}
             totals = looks.totals()

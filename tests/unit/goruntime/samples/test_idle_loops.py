@@ -10,7 +10,7 @@ import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import wait_of
 from ebpfprof.goruntime.samples import idle_loops
-from ebpfprof.goruntime.samples.idle_loops import IdleWatch
+from ebpfprof.goruntime.samples.idle_loops import IdleLoops
 from ebpfprof.goruntime.samples.state_sums import GoroutineState
 from ebpfprof.goruntime.waits.wait_causes import WaitCause
 
@@ -41,12 +41,12 @@ class Program:
     sequences: list[int] = field(default_factory=list)
     causes: dict[int, WaitCause] = field(default_factory=dict)
     now_ns: int = 1_000 * MS
-    watch: IdleWatch = field(init=False)
+    watch: IdleLoops = field(init=False)
     _before: list[tuple[GoroutineState | None, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         reader: Any = self
-        self.watch = IdleWatch(reader)
+        self.watch = IdleLoops(reader)
 
     def read(self, addresses: Iterable[int]) -> dict[int, WaitCause]:
         """As CauseReader does; addresses are numbers here."""

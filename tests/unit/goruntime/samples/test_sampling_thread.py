@@ -8,33 +8,38 @@ from collections.abc import Callable
 
 import pytest
 
-from ebpfprof.goruntime.samples.sampling_thread import FIRST_LOOKS, LookRate, LookThread, Turns
+from ebpfprof.goruntime.samples.sampling_thread import (
+    FIRST_SAMPLES,
+    SampledTarget,
+    SamplingRate,
+    SamplingThread,
+)
 from tests.targets_run import DEADLINE_S
 
-OFTEN = LookRate(1000, 1000)
+OFTEN = SamplingRate(1000, 1000)
 
 
 @pytest.mark.parametrize(
     ("looks", "cost_s", "interval_s"),
     [
         pytest.param(0, 0.0, 0.1, id="at first"),
-        pytest.param(FIRST_LOOKS - 1, 0.001, 0.1, id="the last of the first ones"),
-        pytest.param(FIRST_LOOKS, 0.001, 0.5, id="later"),
+        pytest.param(FIRST_SAMPLES - 1, 0.001, 0.1, id="the last of the first ones"),
+        pytest.param(FIRST_SAMPLES, 0.001, 0.5, id="later"),
         pytest.param(0, 0.004, 0.2, id="at first, for more than the share"),
-        pytest.param(FIRST_LOOKS, 0.02, 1.0, id="later, for more than the share"),
+        pytest.param(FIRST_SAMPLES, 0.02, 1.0, id="later, for more than the share"),
     ],
 )
 def test_looks_become_rarer_after_the_first_and_keep_to_their_share(
     looks: int, cost_s: float, interval_s: float
 ) -> None:
-    assert LookRate(10, 2).interval_s(looks, cost_s, share=0.02) == pytest.approx(interval_s)
+    assert SamplingRate(10, 2).interval_s(looks, cost_s, share=0.02) == pytest.approx(interval_s)
 
 
 class Looked:
     """A target that counts the looks at it, and may stop or fail at one of them."""
 
     def __init__(self, at: int = 1, do: Callable[[], None] = lambda: None) -> None:
-        self.turns = Turns(OFTEN, self.look, self.fail)
+        self.turns = SampledTarget(OFTEN, self.look, self.fail)
         self.looks = 0
         self.errors: list[Exception] = []
         self.reached = threading.Event()
@@ -51,11 +56,11 @@ class Looked:
 
 
 def looking() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "ebpfprof-looks"]
+    return [each for each in threading.enumerate() if each.name == "ebpfprof-samples"]
 
 
 def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
-    thread, several = LookThread(share=1.0), [Looked(at=20) for _ in range(5)]
+    thread, several = SamplingThread(share=1.0), [Looked(at=20) for _ in range(5)]
     for each in several:
         thread.join(each.turns)
     assert len(looking()) == 1
@@ -75,7 +80,7 @@ def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
 def test_who_left_is_not_looked_at_any_more() -> None:
     """To leave waits for a look that goes on."""
     may_end, has_left = threading.Event(), threading.Event()
-    thread, other = LookThread(share=1.0), Looked(at=1 << 30)
+    thread, other = SamplingThread(share=1.0), Looked(at=1 << 30)
     leaving = Looked(do=lambda: (may_end.wait(DEADLINE_S), None)[1])
     thread.join(leaving.turns)
     assert leaving.reached.wait(DEADLINE_S)
@@ -100,7 +105,7 @@ def test_an_error_ends_the_looks_at_one_target_only() -> None:
     def fail() -> None:
         raise ValueError("unreadable")
 
-    thread, failing, other = LookThread(share=1.0), Looked(at=3, do=fail), Looked(at=50)
+    thread, failing, other = SamplingThread(share=1.0), Looked(at=3, do=fail), Looked(at=50)
     for each in (failing, other):
         thread.join(each.turns)
     assert other.reached.wait(DEADLINE_S)
@@ -118,9 +123,9 @@ def test_those_that_are_nearly_due_are_looked_at_together() -> None:
         Looked(at=1, do=lambda number=number: moments[number].append(time.monotonic()))  # type: ignore[misc]  # bound now
         for number in (0, 1)
     ]
-    thread = LookThread(share=1.0)
+    thread = SamplingThread(share=1.0)
     for each in both:
-        each.turns.rate = LookRate(50, 50)
+        each.turns.rate = SamplingRate(50, 50)
         thread.join(each.turns)
     while min(map(len, moments.values())) < 20:
         time.sleep(0.01)  # until there were enough looks

@@ -28,7 +28,7 @@ def test_a_look_stands_for_the_time_around_it() -> None:
     add(added, 1300, (1, RUNS))
     add(added, 1400, (2, None))
     found = added.totals()
-    assert (found.looks, found.length_ns) == (4, 400)
+    assert (found.samples, found.length_ns) == (4, 400)
     waits, runs = found.states[WAITS], found.states[RUNS]
     assert (waits.ns, waits.hits) == (200, 2)  # until the middle between 1100 and 1300
     assert (runs.ns, runs.hits) == ((1350 - 1000) + (1400 - 1200), 3 + 2)
@@ -133,7 +133,7 @@ def test_times_of_a_recording_are_those_between_its_begin_and_its_end() -> None:
     found = added.counted()
     assert times(added) == {"select": 100 + 500 + 150, "running": 250}
     assert sum(times(added).values()) == 2 * (2000 - 1500)
-    assert (found.looks, found.length_ns) == (3, 2000 - 1500)
+    assert (found.samples, found.length_ns) == (3, 2000 - 1500)
     waits, runs = found.states[WAITS], found.states[RUNS]
     assert (waits.hits, runs.hits) == (2 + 1 + 2, 1)
 
@@ -157,7 +157,7 @@ def test_the_time_between_two_recordings_does_not_count() -> None:
         added.end_at(begun_ns + 400)
         added.pause()
     assert times(added) == {"select": 600, "running": 600}
-    assert added.counted().looks == 2 * 2
+    assert added.counted().samples == 2 * 2
 
 
 def test_a_recording_begins_when_it_began_though_a_look_came_since() -> None:

@@ -11,8 +11,8 @@ from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.goruntime.samples import sampler
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
-from ebpfprof.goruntime.samples.sampling_thread import LookRate, LookThread
-from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
+from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
+from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
 from ebpfprof.kernel.clock import kernel_now_ns
 from tests.builds import NEWEST, builds, versions
@@ -28,10 +28,10 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
     with running(version, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         (moving,) = run.reports["turnLeft"]["goids"]
         before_ns = kernel_now_ns()
-        looks.look()
+        looks.sample()
         first_ns = kernel_now_ns()
         run.target.ask("turn", "turned")
-        looks.look()
+        looks.sample()
         parked = parked_goroutines(run.go).goroutines
         (moved,) = [each for each in parked if each.goid == moving]
         others = {each.address for each in parked} - {moved.address}
@@ -40,7 +40,7 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
         assert standing.keys() == others
         assert all(before_ns <= since_ns <= first_ns for since_ns in standing.values())
 
-        looks.look()
+        looks.sample()
         standing = looks.standing(parked, TWICE)
         assert standing.keys() == {*others, moved.address}
         assert standing[moved.address] > first_ns
@@ -53,17 +53,17 @@ def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
     with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
         parked = parked_goroutines(run.go).goroutines
         for _ in range(ENOUGH.samples - 1):
-            looks.look()
+            looks.sample()
             assert looks.standing(parked, ENOUGH) == {}
             assert looks.standing_states(ENOUGH) == {}
-        looks.look()
+        looks.sample()
         assert looks.standing(parked, ENOUGH).keys() == {each.address for each in parked}
         found = looks.standing_states(ENOUGH)
         assert sum(count for count, _, _ in found.values()) >= len(parked)  # sleepers, too
         (moving,) = run.reports["turnLeft"]["goids"]
         run.target.ask("turn", "turned")
         for _ in range(ENOUGH.samples - 1):
-            looks.look()
+            looks.sample()
         parked = parked_goroutines(run.go).goroutines
         standing = looks.standing(parked, ENOUGH)
         assert standing.keys() == {each.address for each in parked if each.goid != moving}
@@ -77,9 +77,9 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
     ticks = itertools.count()
     monkeypatch.setattr(sampler, "kernel_now_ns", lambda: next(ticks))
     with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
-        looks.look()
+        looks.sample()
         first_ns = next(ticks)
-        looks.look()
+        looks.sample()
         parked = parked_goroutines(run.go).goroutines
         stood = set(looks.standing(parked, TWICE).values())
         least = [bool(looks.standing(parked, Threshold(2, each))) for each in (2, 3)]
@@ -95,7 +95,7 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
             scanned = scanner.scan().goroutines
         with GoroutineSampler(run.go, has_labels=True) as looks:
             for _ in range(LOOKS):
-                looks.look()
+                looks.sample()
             totals = looks.totals()
         run.target.kill()
     expected = Counter((each.state, each.pcs, each.start_pc, each.labels) for each in scanned)
@@ -120,14 +120,14 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
 
 def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
     with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
-        looks.look()
+        looks.sample()
         run.target.ask("turn", "turned")  # its second wait begins
         times = []
         for _ in range(3):
-            looks.look()
+            looks.sample()
             times.append(looks.totals().length_ns)
         run.target.ask("turn", "turned")  # and ends
-        looks.look()
+        looks.sample()
         times.append(looks.totals().length_ns)
         states = looks.totals().states.items()
         # The goroutine that answers is in system calls meanwhile.
@@ -142,16 +142,16 @@ def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
 def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
     with (
         running(NEWEST, "plain") as run,
-        GoroutineLooks(
-            run.go, rate=LookRate(500, 500), has_labels=False, thread=LookThread(1.0)
+        SharedSampler(
+            run.go, rate=SamplingRate(500, 500), has_labels=False, thread=SamplingThread(1.0)
         ) as looks,
     ):
         assert not looks.has_begun
         looks.start()
         looks.start()
         looks.stop()
-        before = looks.totals().looks
-        while looks.totals().looks < before + 3:
+        before = looks.totals().samples
+        while looks.totals().samples < before + 3:
             pass
         looks.stop()
         ended = looks.totals()
@@ -160,7 +160,7 @@ def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
         looks.start()
         looks.stop()
         again = looks.totals()
-        assert again.looks >= ended.looks + 2
+        assert again.samples >= ended.samples + 2
         assert again.length_ns > ended.length_ns
         assert looks.failure is None
         run.target.kill()
@@ -170,14 +170,14 @@ def test_there_is_a_last_look_for_each_user() -> None:
     """What has just ended is in the sums of the one that stops, though others go on."""
     with (
         running(NEWEST, "plain") as run,
-        GoroutineLooks(
-            run.go, rate=LookRate(0.001, 0.001), has_labels=False, thread=LookThread(1.0)
+        SharedSampler(
+            run.go, rate=SamplingRate(0.001, 0.001), has_labels=False, thread=SamplingThread(1.0)
         ) as looks,
     ):
         looks.start()
         looks.start()
         run.target.ask("turn", "turned")  # its second wait begins
-        looks.sampler.look()
+        looks.sampler.sample()
         run.target.ask("turn", "turned")  # and ends
         looks.stop()
         ended = [total.ended for total in looks.totals().states.values() if total.ended]

@@ -1,6 +1,6 @@
 """What a look at all goroutines takes, by how many there are and how many move between two looks.
 
-    python -m tests.bench.bench_looks [--seconds 3]
+    python -m tests.bench.bench_samples [--seconds 3]
 
 As root, on a quiet machine. A look comes as in a recording, after a pause in which the caches went
 cold. "us" is the CPU time of a look, the median; "looks/s" how many fit into the budget of a
@@ -20,7 +20,7 @@ from typing import Final
 
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
-from ebpfprof.goruntime.samples.sampling_thread import LookThread
+from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
 from ebpfprof.process.process import Target as Process
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -43,7 +43,7 @@ class Measured:
     @property
     def hz(self) -> float:
         """How many looks a second the budget allows."""
-        return 1e6 * LookThread().share / self.cost_us
+        return 1e6 * SamplingThread().share / self.cost_us
 
 
 def measure(standing: int, moving: int, seconds: float) -> Measured:
@@ -58,7 +58,7 @@ def measure(standing: int, moving: int, seconds: float) -> Measured:
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s or len(costs_us) <= WARM_UP:
             began_s = time.thread_time()
-            sampler.look()
+            sampler.sample()
             costs_us.append((time.thread_time() - began_s) * 1e6)
             # Looks at equal distances could meet what the target does at equal distances.
             time.sleep(random.uniform(0.5, 1.5) / PROMISED_HZ)
