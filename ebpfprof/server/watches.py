@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
 
 READ_S: Final = 30.0
-"""For how long after a request looks are frequent."""
+"""For how long after a request samples are frequent."""
 LEASE_S: Final = 600.0
-"""For how long after a request there are looks at all, so that a leak is not forgotten."""
+"""For how long after a request samples are taken at all, so that a leak is not forgotten."""
 CHECK_S: Final = 0.25
-"""How often it is checked which looks are due."""
-_QUICK: Final = (1.25, 30.0)  # the seconds between two looks, and between two at all stacks
+"""How often it is checked which samples are due."""
+_QUICK: Final = (1.25, 30.0)  # seconds between two samples, and between two of all stacks
 _SLOW: Final = (10.0, 60.0)
-_FIRST_LOOKS: Final = 12  # so many are frequent: what hangs is found after some looks
+_FIRST_LOOKS: Final = 12  # these are frequent: a hang is found after several samples
 _RETRY_S: Final = 30.0
 _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
@@ -54,8 +54,8 @@ class GoroutineWatches:
     """The watches of the processes of a manager. Belongs to its event loop.
 
     A process is watched after a request for it, and all the time if the manager records all the
-    time. Looks come one after the other: together they take a few hundredths of a processor at
-    most. Nothing of a process that is not watched takes memory or time.
+    time. Samples are taken one after the other: together they take a few hundredths of a processor
+    at most. A process that is not watched takes no memory or time.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GoroutineWatches:
         self._watched: dict[RecordedProcess, _Watched] = {}
 
     def read(self, process: RecordedProcess) -> tuple[WatchedGoroutines, float, str]:
-        """What is known of a process now, when it was looked at (Unix time), and why it can't be.
+        """What is known of a process now, when it was sampled (Unix time), and why it can't be.
 
         The process is watched for some time from now on.
         """
@@ -85,9 +85,9 @@ class GoroutineWatches:
         return found, watched.looked_s, watched.problem
 
     def glance(self, process: RecordedProcess) -> WatchedGoroutines | None:
-        """What is known of a process now; it is watched for some time, with looks now and then.
+        """What is known of a process now; it is watched for some time, with a sample now and then.
 
-        None before the first look, or if it can't be read.
+        None before the first sample, or if it can't be read.
         """
         self._watched.setdefault(process, _Watched()).wanted_s = time.monotonic()
         return self.known(process)
@@ -99,7 +99,7 @@ class GoroutineWatches:
         return watched.watch.found if is_known and watched and watched.watch else None
 
     async def run(self) -> None:
-        """Look when looks are due, until the manager stops; then close all."""
+        """Take samples when they are due, until the manager stops; then close all."""
         stopping = self._manager.stopping
         while not stopping.is_set():
             await self._look_at_all()
