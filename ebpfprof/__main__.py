@@ -1,4 +1,4 @@
-"""The command `ebpfprof`: where it starts, and where exceptions become exit codes."""
+"""The entry point of `ebpfprof`, and the only place where exceptions become exit codes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 _DEBUG = "EBPFPROF_DEBUG"
 _NO_MEMORY = (
-    "There is not enough memory for this: the memory limit (ulimit, a control group) is too low, "
-    "or the input is too large. Raise the limit, or read a smaller file."
+    "Out of memory: the memory limit (ulimit, control group) is too low, or the input is too "
+    "large. Raise the limit, or read a smaller file."
 )
 _OBJECTS_PER_COLLECTION = 50_000
 
 
 def main() -> NoReturn:
     """Run the command."""
-    # Before anything else: until then, SIGINT ends the process with a traceback.
+    # First of all: before it, SIGINT ends the process with a traceback.
     from ebpfprof.system import signals
 
     signals.install()
@@ -35,9 +35,9 @@ def main() -> NoReturn:
 
 
 def collect_less_often() -> None:
-    """Make Python's collector of reference cycles run less often.
+    """Make Python's garbage collector run less often.
 
-    Stacks are many small, long-lived objects. With the default thresholds the collector visits
+    Stacks are many small, long-lived objects. With the default thresholds, the collector visits
     them so often that a snapshot of 20,000 stacks takes 1.5 times as long.
     """
     gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 20)
@@ -76,7 +76,7 @@ def _run() -> int:
 
 
 def _report(error: Exception) -> int:
-    """Print what is wrong to stderr; return the exit code."""
+    """Print the error to stderr; return its exit code."""
     import traceback
 
     from ebpfprof.console.terminal import say
@@ -86,7 +86,7 @@ def _report(error: Exception) -> int:
 
     error = too_many(error) or error
     if isinstance(error, EbpfprofError):
-        # Names of targets and files may hold escape sequences: the terminal must not get them.
+        # Names of targets and files may have escape sequences, which the terminal must not get.
         lines = map(printable, str(error).splitlines())
         say("ebpfprof: " + "\n".join(lines), err=True)
         return int(error.exit_code)
@@ -99,14 +99,14 @@ def _report(error: Exception) -> int:
     where = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     say(
         f"ebpfprof: This is a bug: {type(error).__name__}{where}: {printable(str(error))}. Please "
-        f"report it, with what the same command prints when {_DEBUG}=1 is in its environment.",
+        f"report it, with the output of the same command with {_DEBUG}=1 in its environment.",
         err=True,
     )
     return ExitCode.FAILURE
 
 
 def _open_standard_files() -> None:
-    """Open stdin, stdout and stderr if they are closed, so that no other file gets their numbers.
+    """Open closed stdin, stdout and stderr, so that no other file gets their numbers.
 
     Writing to them still fails.
     """
@@ -118,7 +118,7 @@ def _open_standard_files() -> None:
 
 
 def _forget_current_folder() -> None:
-    """Remove the folder that `python -m` put on the import path, unless ebpfprof itself is in it.
+    """Remove the folder that `python -m` adds to the import path, unless ebpfprof is in it.
 
     So root imports nothing from the current folder.
     """

@@ -48,14 +48,28 @@ def builds(*chosen: tuple[str, str]) -> Sequence[ParameterSet]:
     The gate has one of the newest version, the plain one if it is there.
     """
     chosen = chosen or BUILDS
-    kept = max(chosen, key=lambda build: (MINORS.index(build[0]), build[1] == "plain"))
+    kept = _newest(chosen)
     return [_parameter(*build, in_gate=build == kept) for build in chosen]
+
+
+def pairs(*chosen: tuple[str, str]) -> Sequence[ParameterSet]:
+    """The same for a single parameter, a pair of version and mode."""
+    chosen = chosen or BUILDS
+    kept = _newest(chosen)
+    return [
+        pytest.param(build, id="-".join(build), marks=() if build == kept else pytest.mark.full)
+        for build in chosen
+    ]
 
 
 def versions(*chosen: str) -> Sequence[ParameterSet]:
     """Each Go version, by default of VERSIONS. The gate has the last one."""
     chosen = chosen or VERSIONS
     return [_parameter(version, in_gate=version == chosen[-1]) for version in chosen]
+
+
+def _newest(chosen: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    return max(chosen, key=lambda build: (MINORS.index(build[0]), build[1] == "plain"))
 
 
 def in_full(*cases: object) -> Sequence[ParameterSet]:

@@ -28,14 +28,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 FAST = ("unit", "images", "recorded", "fuzz")
-"""The folders of tests that need no root, BPF, Go or Debian package."""
+"""The folders of the fast tests."""
+NOT_FAST = ("machine", "full")
+"""Markers of tests in these folders that are not fast: see pyproject.toml."""
+
+
+def _folder(path: Path) -> str:
+    """The folder of tests/ that a path is in, "" for what is in none."""
+    tests = Path(__file__).parent
+    parts = path.relative_to(tests).parts if path.is_relative_to(tests) else ()
+    return parts[0] if parts else ""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the other folders where only fast tests run: their modules may need Go."""
+    if config.getoption("markexpr") == "fast" and _folder(collection_path) not in ("", *FAST):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests in these folders `fast`, but for those of the full run alone."""
+    """Mark the fast tests."""
     for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in FAST and not item.get_closest_marker("full"):
+        marked = any(item.get_closest_marker(name) for name in NOT_FAST)
+        if _folder(item.path) in FAST and not marked:
             item.add_marker("fast")
 
 

@@ -1,4 +1,4 @@
-"""`ebpfprof diff`: what has changed from one saved profile to another."""
+"""`ebpfprof diff`: the changes from one saved profile to another."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ def command(
 
 
 def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:
-    """Both profiles as of one kind. Raises InvalidProfile if they are of two kinds.
+    """Both profiles, with the same kind. Raises InvalidProfile if they have different kinds.
 
-    Kinds with the same sample types can't be told apart without samples: an empty profile is of the
+    Kinds with the same sample types can only be distinguished by samples: an empty profile gets the
     kind of the other one.
     """
     from ebpfprof.profile.delta import require_same_types
@@ -132,15 +132,15 @@ def of_one_kind(base: Profile, profile: Profile) -> tuple[Profile, Profile]:
     require_same_types(base, profile)
     if base.kind != profile.kind and base.samples and profile.samples:
         raise InvalidProfile(
-            f"A is a {base.kind} profile and B a {profile.kind} profile: only profiles of the same "
-            "kind can be compared."
+            f"A is a {base.kind} profile and B is a {profile.kind} profile: only profiles of the "
+            "same kind can be compared."
         )
     kind = profile.kind if profile.samples else base.kind
     return replace(base, kind=kind), replace(profile, kind=kind)
 
 
 def length_hint(base: Profile, profile: Profile, *, scales: bool) -> str:
-    """What to say if one profile was recorded for much longer than the other; else "".
+    """A hint if one profile was recorded for much longer than the other; else "".
 
     `scales`: the format compares sums per second anyway.
     """
@@ -152,7 +152,7 @@ def length_hint(base: Profile, profile: Profile, *, scales: bool) -> str:
         rates = ": "
     elif scales:
         rates = ": rates are compared; "
-    return f"{_lengths(base, profile)}{rates}--normalize compares them as parts of a whole."
+    return f"{_lengths(base, profile)}{rates}--normalize compares shares of the total."
 
 
 def _lengths(base: Profile, profile: Profile) -> str:
@@ -167,9 +167,8 @@ def _is_moment(profile: Profile) -> bool:
 
 
 def _refuse_moments(profile: Profile) -> None:
-    """Raise click.UsageError for a profile that shows a moment, which has no rate."""
+    """Raise click.UsageError for a profile of a moment, which has no rate."""
     if _is_moment(profile):
         raise click.UsageError(
-            f"A {profile.kind} profile shows a moment, whatever the length of the recording: leave "
-            "out --per-second."
+            f"A {profile.kind} profile shows a moment and has no rate: omit --per-second."
         )

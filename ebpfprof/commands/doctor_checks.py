@@ -1,7 +1,7 @@
-"""Whether profiles can be recorded here: what that needs, and how to fix what is missing.
+"""Checks whether profiles can be recorded here, and how to fix what is missing.
 
-The checks try out what can be tried out (kernel.features), and do not guess what a missing right
-hides. Packages that may not be installed are imported where they are needed.
+The checks try kernel features (kernel.features), and do not guess what a missing right hides.
+Packages that may not be installed are imported where they are needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NUMBERS = re.compile(r"[0-9]+")
 _REQUIREMENT = re.compile(r"([\w.-]+) *(?:>= *([0-9.]+))?")
 _NOT_TRIED = "not tried: the rights above are missing"
 
-# What is hardest to fix comes first.
+# The hardest to fix comes first.
 _GRAVITY = (
     ExitCode.KERNEL_UNSUPPORTED,
     ExitCode.BCC_MISSING,
@@ -54,10 +54,10 @@ _GRAVITY = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was examined: what was `found`, and what it matters for (`meaning`).
+    """The result of a check: what was `found`, and why it matters (`meaning`).
 
-    `remedy` says what to do unless it is "ok". `code` is the exit code that recording would end
-    with if it is "missing". ebpfprof can do without a thing that is "warn".
+    `remedy` is what to do unless the level is "ok". `code` is the exit code of a recording if the
+    level is "missing". What has the level "warn" is optional.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    """Examine everything, in the order in which to fix it. Raises no EbpfprofError."""
+    """All checks, in the order in which to fix problems. Raises no EbpfprofError."""
     missing = missing_capabilities()
     may_try = not missing and in_first_user_namespace()
     yield _kernel()
@@ -93,41 +93,41 @@ def examine() -> Iterator[Check]:
 
 
 def exit_code(checks: Sequence[Check]) -> ExitCode:
-    """OK if nothing is missing, else the code of what is hardest to fix."""
+    """OK if nothing is missing, else the code of the problem that is hardest to fix."""
     codes = [check.code for check in checks if check.level == "missing"]
     return min(codes, key=_GRAVITY.index, default=ExitCode.OK)
 
 
 def _tried(name: str, trial: Callable[[], str | None], meaning: str) -> Check:
-    """Try it. An EbpfprofError says itself what to do."""
+    """Try a feature. The message of an EbpfprofError has the remedy."""
     try:
         return Check(name, "ok", trial() or "works", meaning)
     except EbpfprofError as error:
         code = error.exit_code if error.exit_code in _GRAVITY else ExitCode.FAILURE
         return Check(name, "missing", "refused", meaning, str(error), ExitCode(code))
     except (OSError, ImportError, features.Untried) as error:
-        return Check(name, "warn", "could not be tried", meaning, f"It failed: {error}.")
+        return Check(name, "warn", "not tried", meaning, f"It failed: {error}.")
 
 
 def _btf() -> str:
     btf.field_offset("task_struct", "mm")
-    return "there"
+    return "available"
 
 
 _FEATURES: tuple[tuple[str, Callable[[], str | None], str], ...] = (
-    ("BPF programs", features.require_programs, "All recording is done by BPF programs."),
+    ("BPF programs", features.require_programs, "BPF programs do all recording."),
     ("BPF attach cookies", features.require_cookies, "One program serves any number of targets."),
-    ("BPF batches", features.require_batches, "What was recorded is read in batches."),
+    ("BPF batches", features.require_batches, "Recorded data is read in batches."),
     (
         "BPF ring buffer",
         features.require_ring_buffers,
-        "The CPU profile learns how to unwind from it.",
+        "The CPU profile gets its unwinding rules with it.",
     ),
-    ("uprobes", features.require_uprobes, "Block and mutex profiles are taken by probes."),
+    ("uprobes", features.require_uprobes, "Block and mutex profiles use probes."),
     (
         "CPU sampling",
         features.sampling_event,
-        "A counter of the processor (ref-cycles) or a timer (cpu-clock) takes the samples.",
+        "A processor counter (ref-cycles) or a timer (cpu-clock) triggers samples.",
     ),
 )
 
@@ -135,7 +135,7 @@ _FEATURES: tuple[tuple[str, Callable[[], str | None], str], ...] = (
 def _kernel() -> Check:
     release = os.uname().release
     numbers = tuple(int(number) for number in _NUMBERS.findall(release)[:2])
-    meaning = "Attach cookies for perf events came with Linux 5.15."
+    meaning = "Linux 5.15 added attach cookies for perf events."
     if numbers >= _OLDEST_KERNEL:
         return Check("kernel", "ok", f"Linux {release}", meaning)
     return Check(
@@ -143,13 +143,13 @@ def _kernel() -> Check:
         "warn",
         f"Linux {release}",
         meaning,
-        "A newer kernel is needed, unless its maker put attach cookies into this one (see below).",
+        "Use a newer kernel, unless the vendor backported attach cookies (see below).",
     )
 
 
 def _machine() -> Check:
     machine = os.uname().machine
-    meaning = "Programs for x86-64 can be profiled, no others."
+    meaning = "Only x86-64 programs can be profiled."
     if machine == "x86_64":
         return Check("processor", "ok", machine, meaning)
     remedy = "Run ebpfprof on a 64-bit x86 machine."
@@ -163,13 +163,13 @@ def _rights(missing: Sequence[str]) -> Check:
         found = f"without {', '.join(missing)}"
         return Check("rights", "missing", found, meaning, way_out(), code)
     if not in_first_user_namespace():
-        remedy = "Run ebpfprof as root of the machine, outside of the container."
+        remedy = "Run ebpfprof as root of the machine, outside the container."
         return Check("rights", "missing", "root of a user namespace", meaning, remedy, code)
-    return Check("rights", "ok", "all that are needed", meaning)
+    return Check("rights", "ok", "all needed rights", meaning)
 
 
 def _lockdown() -> Check:
-    meaning = "A kernel that is locked down for confidentiality refuses all tracing."
+    meaning = "A kernel locked down for confidentiality refuses all tracing."
     try:
         text = _LOCKDOWN.read_text()
     except FileNotFoundError:
@@ -181,29 +181,29 @@ def _lockdown() -> Check:
     if found != "confidentiality":
         return Check("kernel lockdown", "ok", found, meaning)
     remedy = (
-        "Boot without lockdown=confidentiality on the kernel's command line (lockdown=integrity "
-        "does no harm)."
+        "Remove lockdown=confidentiality from the kernel's command line and reboot "
+        "(lockdown=integrity is fine)."
     )
     code = ExitCode.KERNEL_UNSUPPORTED
     return Check("kernel lockdown", "missing", found, meaning, remedy, code)
 
 
 def _container() -> Check:
-    meaning = "A container has only its own processes in sight."
+    meaning = "In a container, only its own processes are visible."
     try:
         own = container_of(Path("/proc/self/cgroup").read_text(errors="replace"))
     except OSError:
         own = None
     where = f"container {own.id[:12]}" if own else "container"
     if sees_whole_machine():
-        return Check("processes in sight", "ok", "all of the machine", meaning)
+        return Check("visible processes", "ok", "all of the machine", meaning)
     return Check(
-        "processes in sight",
+        "visible processes",
         "warn",
         f"those of this {where}",
         meaning,
-        "To profile others, run ebpfprof outside, or give the container the host's pids (docker "
-        "run --pid=host; hostPID: true in Kubernetes).",
+        "To profile others, run ebpfprof on the host, or share the host's pids with the container "
+        "(docker run --pid=host; hostPID: true in Kubernetes).",
     )
 
 
@@ -213,18 +213,18 @@ def _bcc() -> Check:
         version = bcc_versions().bcc
     except BccMissing as error:
         return Check("BCC", "missing", "none", meaning, str(error), ExitCode.BCC_MISSING)
-    return Check("BCC", "ok", version or "of unknown version", meaning)
+    return Check("BCC", "ok", version or "unknown version", meaning)
 
 
 def _llvm() -> Check:
-    meaning = f"Our BPF programs use atomic operations, which need LLVM {_OLDEST_LLVM}."
+    meaning = f"The BPF programs use atomic operations, which need LLVM {_OLDEST_LLVM}."
     try:
         version = bcc_versions().llvm
     except BccMissing:
-        return Check("LLVM of BCC", "warn", "not known without BCC", meaning)
+        return Check("LLVM of BCC", "warn", "unknown without BCC", meaning)
     numbers = _NUMBERS.findall(version)
     if not numbers:
-        return Check("LLVM of BCC", "ok", "does not tell its version", meaning)
+        return Check("LLVM of BCC", "ok", "unknown version", meaning)
     if int(numbers[0]) >= _OLDEST_LLVM:
         return Check("LLVM of BCC", "ok", version, meaning)
     remedy = "Install a newer BCC (Debian 12 and Ubuntu 22.04 have one)."
@@ -232,15 +232,15 @@ def _llvm() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    """One check of all of them, against what the installed package asks for."""
+    """One check for all packages, against the requirements of the installed ebpfprof."""
     meaning = "Libraries that ebpfprof uses."
     try:
         wanted = metadata.requires("ebpfprof") or []
     except metadata.PackageNotFoundError:
-        remedy = "Install ebpfprof (pip install .), and what it needs is installed with it."
+        remedy = "Install ebpfprof (pip install .), which also installs its requirements."
         yield Check("Python packages", "warn", "ebpfprof is not installed", meaning, remedy)
         return
-    lacking = [each for each in map(_lacking, wanted) if each]
+    lacking = list(filter(None, map(_lacking, wanted)))
     if lacking:
         typed = shlex.join([sys.executable, "-m", "pip", "install", *lacking])
         found = f"without {', '.join(lacking)}"
@@ -251,16 +251,16 @@ def _packages() -> Iterator[Check]:
 
 
 def _lacking(requirement: str) -> str:
-    """The requirement if it is not met, else nothing; environment markers are ignored."""
+    """The requirement if it is not met, else ""; requirements with a marker are ignored."""
     match = _REQUIREMENT.match(requirement)
     if match is None or ";" in requirement:
         return ""
     name, least = match.groups()
     try:
-        there = _version(metadata.version(name))
+        installed = _version(metadata.version(name))
     except metadata.PackageNotFoundError:
         return match[0]
-    return match[0] if least and there < _version(least) else ""
+    return match[0] if least and installed < _version(least) else ""
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -274,18 +274,18 @@ def _paranoid(may_try: bool) -> Check:
     except OSError as error:
         return _unreadable("perf_event_paranoid", _PARANOID, error, meaning)
     if may_try:
-        return Check("perf_event_paranoid", "ok", f"{found}, which does not limit root", meaning)
-    return Check("perf_event_paranoid", "warn", found, meaning, "It does not matter as root.")
+        return Check("perf_event_paranoid", "ok", f"{found}, no limit for root", meaning)
+    return Check("perf_event_paranoid", "warn", found, meaning, "As root, it has no effect.")
 
 
 def _kernel_names() -> Check:
     from ebpfprof.kernel.kallsyms import KernelSymbols
 
-    meaning = "The CPU profile shows the kernel's functions by name."
+    meaning = "The CPU profile shows kernel functions by name."
     try:
         symbols = KernelSymbols.read()
     except ImportError as error:
-        return Check("kernel names", "warn", "not known", meaning, f"It failed: {error}.")
+        return Check("kernel names", "warn", "unknown", meaning, f"It failed: {error}.")
     if symbols.hidden:
         return Check("kernel names", "warn", "hidden", meaning, symbols.hidden_text)
     return Check("kernel names", "ok", "shown (kptr_restrict)", meaning)
@@ -302,51 +302,51 @@ def _ptrace_scope() -> Check:
     if scope != "3":
         return Check("Yama ptrace_scope", "ok", scope, meaning)
     remedy = (
-        "Set kernel.yama.ptrace_scope to 2 in /etc/sysctl.d and reboot: it can't be lowered while "
-        "the machine runs. Everything but --open works."
+        "Set kernel.yama.ptrace_scope to 2 in /etc/sysctl.d and reboot: a running kernel does not "
+        "lower it. Everything but --open works."
     )
     return Check("Yama ptrace_scope", "warn", scope, meaning, remedy)
 
 
 def _open_files() -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    meaning = "Each probe takes two open files, a process some fifty."
+    meaning = "Each probe needs two open files, a process about fifty."
     if hard == resource.RLIM_INFINITY or hard >= 16 * _FILES_OF_A_TARGET:
         found = "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}"
         return Check("open files", "ok", found, meaning)
-    remedy = "For many processes at once raise the hard limit: ulimit -Hn 65536"
+    remedy = "For many processes at once, raise the hard limit: ulimit -Hn 65536"
     return Check("open files", "warn", f"up to {hard}", meaning, remedy)
 
 
 def _locked_memory() -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
-    meaning = "From Linux 5.11 on BPF's maps don't count against it."
+    meaning = "Since Linux 5.11, BPF maps don't count against it."
     return Check("locked memory", "ok", found, meaning)
 
 
 def _tracefs() -> Check:
     found = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
-    return Check("tracefs", "ok", found, "It is not needed: probes are links or perf events.")
+    return Check("tracefs", "ok", found, "Not needed: probes are links or perf events.")
 
 
 def _disk() -> Check:
-    meaning = "Profiles are written into the current folder, unless -o says where."
+    meaning = "By default, profiles are written into the current folder."
     try:
         space = os.statvfs(".")
     except OSError as error:
         return Check(
-            "disk space", "warn", f"not known ({error.strerror})", meaning, "Go elsewhere."
+            "disk space", "warn", f"unknown ({error.strerror})", meaning, "Use another folder."
         )
     free_bytes = space.f_bavail * space.f_frsize
     found = f"{free_bytes >> 20} MiB"
     if not os.access(".", os.W_OK):
-        return Check("disk space", "warn", "not writable", meaning, "Go elsewhere, or use -o.")
+        return Check("disk space", "warn", "not writable", meaning, "Use another folder, or -o.")
     if free_bytes < _LITTLE_SPACE_BYTES:
-        remedy = "Make room, or write elsewhere with -o."
+        remedy = "Free some space, or use -o."
         return Check("disk space", "warn", found, meaning, remedy)
     return Check("disk space", "ok", found, meaning)
 
 
 def _unreadable(name: str, path: Path, error: OSError, meaning: str) -> Check:
-    return Check(name, "warn", "not known", meaning, f"{path} can't be read: {error.strerror}.")
+    return Check(name, "warn", "unknown", meaning, f"{path} can't be read: {error.strerror}.")

@@ -1,4 +1,4 @@
-"""How `ebpfprof doctor` examines processes: by looks at their goroutines."""
+"""`ebpfprof doctor` with processes: samples of their goroutines, and what is stuck."""
 
 from __future__ import annotations
 
@@ -29,40 +29,39 @@ def examine_processes(
 ) -> int:
     """Examine processes one after the other, and print what is wrong; returns the exit code.
 
-    Of several, a line for each comes first. Progress is printed to stderr.
-
-    The first error decides it, else whether anything is stuck. Raises OutputError.
+    With several processes, a summary comes first, a line for each. Progress goes to stderr. The
+    exit code is that of the first error, else whether anything is stuck. Raises OutputError.
     """
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     texts: list[str] = []
     summaries: list[str] = []
     is_stuck = False
     with WorkerFileOpener() as files:
         targets = ReadableTargets(files, allow_unknown_go=allow_unknown_go)
         for number, pid in enumerate(pids, 1):
-            found: list[Diagnosis] = []
+            diagnoses: list[Diagnosis] = []
             if not as_json:
                 of = f" ({number} of {len(pids)})" if len(pids) > 1 else ""
                 say(f"Sampling process {pid} for {duration(apart_s * 1e9)}{of} ...", err=True)
-            with targets.told(pid), ExitStack() as held:
+            with targets.reported(pid), ExitStack() as held:
                 _, dumper = targets.open(pid, held)
-                found.append(diagnosis(dumper.dump(apart_s=apart_s, samples=_SAMPLES)))
-            for each in found:
-                is_stuck = is_stuck or bool(each.stuck)
-                told.append(table.as_json(each))
-                texts.append(table.render(each, width(sys.stdout), color=has_color(sys.stdout)))
-                summaries.append(table.summary(each))
-            if not found:
-                told.append(failure_as_json(pid, targets.failures[-1]))
-                summaries.append(f"{pid}: it can't be examined (see the error above)")
+                diagnoses.append(diagnosis(dumper.dump(apart_s=apart_s, samples=_SAMPLES)))
+            for one in diagnoses:
+                is_stuck = is_stuck or bool(one.stuck)
+                rows.append(table.as_json(one))
+                texts.append(table.render(one, width(sys.stdout), color=has_color(sys.stdout)))
+                summaries.append(table.summary(one))
+            if not diagnoses:
+                rows.append(failure_as_json(pid, targets.failures[-1]))
+                summaries.append(f"{pid}: not examined (see the error above)")
     if not as_json:
         if len(pids) > 1:
-            lines = (part for each in summaries for part in wrapped(each, width(sys.stdout)))
+            lines = (part for line in summaries for part in wrapped(line, width(sys.stdout)))
             texts.insert(0, "".join(f"{line}\n" for line in lines))
         say("\n".join(texts), end="")
     code: int = DeadlockFound.exit_code if is_stuck else ExitCode.OK
     if targets.failures:
         code = targets.failures[0].exit_code
     if as_json:
-        say(json.dumps({"exit_code": int(code), "processes": told}, indent=1))
+        say(json.dumps({"exit_code": int(code), "processes": rows}, indent=1))
     return int(code)

@@ -1,4 +1,4 @@
-"""How `ebpfprof dump` reads processes, once or again and again, and shows what it finds."""
+"""How `ebpfprof dump` reads processes, once or repeatedly, and shows the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ebpfprof.commands.readable_targets import ReadableTargets, failure_as_json
-from ebpfprof.commands.watching import look_again
+from ebpfprof.commands.watching import sample_repeatedly
 from ebpfprof.console.terminal import has_color, say, width
 from ebpfprof.export.tables import goroutines, leaks
 from ebpfprof.profile.leaks import LeakWatch
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What the options of the command line ask for."""
+    """Options of the command line."""
 
     as_json: bool
-    each_alone: bool
+    show_all: bool
     apart_s: float
     allow_unknown_go: bool
 
 
 @dataclass
 class _Watched:
-    """A process that is looked at again and again."""
+    """A process that is sampled repeatedly."""
 
     target: Target
     dumper: GoroutineDumper
     leaks: LeakWatch = field(default_factory=LeakWatch)
     first_ns: int = 0
-    looks: int = 0
+    samples: int = 0
 
 
 class Dumping:
-    """Dumps processes. One that fails is told of, and does not end the work on the others."""
+    """Dumps processes. A failure is reported, and does not affect others."""
 
     def __init__(self, files: FileOpener, options: DumpOptions) -> None:
         self._options = options
@@ -54,7 +54,7 @@ class Dumping:
 
     @property
     def failures(self) -> list[EbpfprofError]:
-        """In their order."""
+        """In the order of the processes."""
         return self._targets.failures
 
     def dump(self, pids: Sequence[int], show: Callable[[str], None]) -> None:
@@ -62,15 +62,15 @@ class Dumping:
         options = self._options
         for number, pid in enumerate(pids):
             text = ""
-            with self._targets.told(pid), ExitStack() as held:
+            with self._targets.reported(pid), ExitStack() as held:
                 _, dumper = self._targets.open(pid, held)
-                found = dumper.dump(apart_s=options.apart_s)
+                dump = dumper.dump(apart_s=options.apart_s)
                 if options.as_json:
-                    text = goroutines.encode(found) + "\n"
+                    text = goroutines.encode(dump) + "\n"
                 else:
                     text = ("\n" if number else "") + goroutines.render(
-                        found,
-                        each_alone=options.each_alone,
+                        dump,
+                        each_alone=options.show_all,
                         width=width(sys.stdout),
                         color=has_color(sys.stdout),
                     )
@@ -79,35 +79,38 @@ class Dumping:
             show(text)
 
     def watch(self, pids: Sequence[int], *, every_s: float, duration_s: float | None) -> None:
-        """Look at the processes every `every_s` seconds until a signal, or for `duration_s`.
+        """Sample the processes every `every_s` seconds until a signal, or for `duration_s`.
 
-        It also ends when all of them have ended. Raises OutputError or KeyboardInterrupt.
+        It also ends when all processes have ended. Raises OutputError or KeyboardInterrupt.
         """
         with ExitStack() as held:
             signals = held.enter_context(Signals())
             watched = interruptible(lambda: self._watched(pids, held))
             signals.end_recording_only()
-            look_again(watched, self._look, signals, every_s=every_s, duration_s=duration_s)
+            sample_repeatedly(
+                watched, self._sample, signals, every_s=every_s, duration_s=duration_s
+            )
 
     def _watched(self, pids: Sequence[int], held: ExitStack) -> list[_Watched]:
-        found = []
+        watched = []
         for pid in pids:
-            with self._targets.told(pid):
+            with self._targets.reported(pid):
                 go, dumper = self._targets.open(pid, held)
-                found.append(_Watched(go.target, dumper))
-        return found
+                watched.append(_Watched(go.target, dumper))
+        return watched
 
-    def _look(self, each: _Watched) -> bool:
-        """Look at a process and show what is found; False if it can't be looked at any more."""
+    def _sample(self, watched: _Watched) -> bool:
+        """Take a sample of a process and show the result; False if it can't be read any more."""
         failed_before = len(self.failures)
-        with self._targets.told(each.target.pid):
-            found = each.dumper.dump_once()
-            each.looks += 1
-            each.first_ns = each.first_ns or found.read_ns
-            suspects, gone_ns = each.leaks.add(found), found.read_ns - each.first_ns
+        with self._targets.reported(watched.target.pid):
+            dump = watched.dumper.dump_once()
+            watched.samples += 1
+            watched.first_ns = watched.first_ns or dump.read_ns
+            suspects = watched.leaks.add(dump)
+            passed_ns = dump.read_ns - watched.first_ns
             if self._options.as_json:
-                say(leaks.encode(found, suspects, each.looks, gone_ns))
+                say(leaks.encode(dump, suspects, watched.samples, passed_ns))
             else:
                 columns = width(sys.stdout)
-                say(leaks.render(found, suspects, each.looks, gone_ns, columns))
+                say(leaks.render(dump, suspects, watched.samples, passed_ns, columns))
         return len(self.failures) == failed_before

@@ -1,4 +1,4 @@
-"""Looks at the memory of one process for what only grows: by stack, or by type and size."""
+"""Finds memory of a process that only grows: by stack, or by type and size."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
 from ebpfprof.profile.growth import Growing, Growth
 from ebpfprof.profile.heap_growth import in_use
 from ebpfprof.profilers.heap import buckets
+from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from ebpfprof.profilers.heap.kind import HEAP
-from ebpfprof.profilers.heap.stacks import HeapStacks
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from symbolizer import GoBinary
 
 
-class _Looks:
-    """What was seen so far: `in_use` bytes in all, and what of it only grows."""
+class _GrowthReader:
+    """The result of the samples so far: `in_use` bytes in total, and the places that only grow."""
 
     def __init__(self) -> None:
         self._growth = Growth[MemoryPlace]()
@@ -34,26 +34,28 @@ class _Looks:
         self.in_use = 0
 
     @property
-    def looks(self) -> int:
-        """How many collections were looked at."""
+    def samples(self) -> int:
+        """How many garbage collections were sampled."""
         return self._growth.looks
 
     def is_new(self, collections: int) -> bool:
-        """Whether there was a collection since the last look that found one."""
+        """Whether there was a garbage collection since the last call."""
         is_new = collections not in (0, self._collections)
         self._collections = collections
         return is_new
 
-    def add(self, found: Mapping[MemoryPlace, tuple[int, float]], in_use: int, now_ns: int) -> None:
-        """Add what a look after another collection has found."""
-        self.in_use, self.growing = in_use, self._growth.add(found, now_ns)
+    def add(
+        self, bytes_of: Mapping[MemoryPlace, tuple[int, float]], in_use: int, now_ns: int
+    ) -> None:
+        """Add a sample that was taken after another collection."""
+        self.in_use, self.growing = in_use, self._growth.add(bytes_of, now_ns)
 
 
-class StackGrowth(_Looks):
-    """By the stacks that a program's own memory profile has."""
+class StackGrowth(_GrowthReader):
+    """By the stacks in the program's own memory profile."""
 
     def __init__(self, target: Target, binary: GoBinary, memory: Memory) -> None:
-        """Raises TargetGone, UnsupportedTarget (there is no such profile) or GoTableError."""
+        """Raises TargetGone, UnsupportedTarget (without such a profile) or GoTableError."""
         super().__init__()
         bias = target.load_bias(binary.elf.entry)
         self._buckets = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
@@ -61,8 +63,8 @@ class StackGrowth(_Looks):
         mappings = target.executable_mappings(binary.elf.build_id)
         self._stacks = HeapStacks(binary, bias, mappings)
 
-    def look(self, now_ns: int) -> None:
-        """Look now. Raises TargetGone, UnreadableMemory or GoTableError."""
+    def sample(self, now_ns: int) -> None:
+        """Take a sample. Raises TargetGone, UnreadableMemory or GoTableError."""
         counts = self._buckets.read()
         if not self.is_new(counts.cycle if counts.is_collected else 0):
             return
@@ -70,12 +72,12 @@ class StackGrowth(_Looks):
         profile = HEAP.make_profile(
             samples, (), period=counts.rate, time_ns=time.time_ns(), duration_ns=0
         )
-        found = {MemoryPlace(stack): number for stack, number in in_use(profile).items()}
-        self.add(found, sum(sample.values[-1] for sample in samples), now_ns)
+        places = {MemoryPlace(stack): number for stack, number in in_use(profile).items()}
+        self.add(places, sum(sample.values[-1] for sample in samples), now_ns)
 
 
-class TypeGrowth(_Looks):
-    """By type and size of objects, of any program; exact."""
+class TypeGrowth(_GrowthReader):
+    """By type and size of objects, for any program; exact."""
 
     def __init__(self, target: Target, binary: GoBinary, memory: Memory) -> None:
         """Raises TargetGone, UnreadableMemory or GoTableError."""
@@ -83,13 +85,15 @@ class TypeGrowth(_Looks):
         bias = target.load_bias(binary.elf.entry)
         self._live = LiveMemoryReader(memory, binary, memory_globals(binary), bias)
 
-    def look(self, now_ns: int) -> None:
-        """Look now. Raises TargetGone or UnreadableMemory."""
+    def sample(self, now_ns: int) -> None:
+        """Take a sample. Raises TargetGone or UnreadableMemory."""
         if not self.is_new(self._live.collections()):
             return
         live = self._live.read()
-        found = {MemoryPlace((), printable(name)): (used, 0.0) for name, used in live.types.items()}
+        places = {
+            MemoryPlace((), printable(name)): (used, 0.0) for name, used in live.types.items()
+        }
         for size, used in live.sizes.items():
             name = f"objects of {size} bytes, of any type" if size else "large objects, of any type"
-            found[MemoryPlace((), name)] = (used, 0.0)
-        self.add(found, live.in_use, now_ns)
+            places[MemoryPlace((), name)] = (used, 0.0)
+        self.add(places, live.in_use, now_ns)

@@ -177,12 +177,12 @@ def command(
             return
         is_shown = made == "text" and output is None
         showing = Showing("" if is_shown else made, output, force, hide_idle)
-        found = find(reader, span, chosen, kinds)
-        require_one_for_stdout(output, len(found.kinds))
+        selected = find(reader, span, chosen, kinds)
+        require_one_for_stdout(output, len(selected.kinds))
         if base is None:
-            show(reader, found, showing)
+            show(reader, selected, showing)
         else:
-            compare(reader, find(reader, base, chosen, kinds), found, showing)
+            compare(reader, find(reader, base, chosen, kinds), selected, showing)
 
 
 def _folder(config: str | None, path: Path | None) -> Path:
@@ -239,10 +239,10 @@ def _list(
     from ebpfprof.console.terminal import has_color, say, width
 
     if as_json:
-        found = reader.between(*span)
-        processes = in_time(found, chosen)
-        names = [n for n in kinds_in(found, processes) if not wanted or n in wanted]
-        say(json_of(found, processes, names, str(reader.path)))
+        recorded = reader.between(*span)
+        processes = in_time(recorded, chosen)
+        names = [n for n in kinds_in(recorded, processes) if not wanted or n in wanted]
+        say(json_of(recorded, processes, names, str(reader.path)))
         return
     listed = find(reader, span, chosen, wanted)
     out = sys.stdout

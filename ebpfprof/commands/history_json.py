@@ -1,4 +1,4 @@
-"""What `history --json` prints."""
+"""The output of `history --json`."""
 
 from __future__ import annotations
 
@@ -20,60 +20,63 @@ if TYPE_CHECKING:
 def as_json(
     time: RecordedTime, processes: Sequence[IndexedProcess], names: Sequence[str], folder: str
 ) -> str:
-    """The processes of a time with their totals and files, and what was not watched."""
-    found = coverage(time, processes)
+    """The processes of a time with their totals and files, and times that were not recorded."""
+    watched_time = coverage(time, processes)
     shown = {
         "format": 1,
         "from": iso(time.begun_ns),
         "to": iso(time.until_ns),
         "folder": folder,
-        "watched_seconds": found.watched_ns / 1e9,
-        "not_watched": [_gap(each) for each in (found.gaps if processes else agent_gaps(time))],
-        "not_running": [
-            {"from": iso(begun_ns), "to": iso(until_ns)} for begun_ns, until_ns in found.absent
+        "watched_seconds": watched_time.watched_ns / 1e9,
+        "not_watched": [
+            _gap(gap) for gap in (watched_time.gaps if processes else agent_gaps(time))
         ],
-        "processes": [_process(time, each, names) for each in processes],
+        "not_running": [
+            {"from": iso(begun_ns), "to": iso(until_ns)}
+            for begun_ns, until_ns in watched_time.absent
+        ],
+        "processes": [_process(time, process, names) for process in processes],
     }
     return json.dumps(_well_formed(shown), indent=2, ensure_ascii=False)
 
 
-def _process(time: RecordedTime, found: IndexedProcess, names: Sequence[str]) -> dict[str, Any]:
-    process = found.process
-    files = [each for each in time.files if each.process == found.number]
-    watched = coverage_of_one(time, found)
+def _process(time: RecordedTime, indexed: IndexedProcess, names: Sequence[str]) -> dict[str, Any]:
+    process = indexed.process
+    files = [file for file in time.files if file.process == indexed.number]
+    watched = coverage_of_one(time, indexed)
     return {
         **to_plain(process.identity),
         "pid": process.pid,
         "command": process.command,
         "go_version": process.go_version,
         "began": iso(process.began_ns) if process.began_ns else None,
-        "ended": None if found.ended_ns is None else iso(found.ended_ns),
+        "ended": None if indexed.ended_ns is None else iso(indexed.ended_ns),
         "watched_seconds": watched.watched_ns / 1e9,
-        "not_watched": [_gap(each) for each in watched.gaps],
+        "not_watched": [_gap(gap) for gap in watched.gaps],
         "profiles": {
-            kind: _profile(kind, [each for each in files if each.kind == kind])
+            kind: _profile(kind, of_kind)
             for kind in names
-            if any(each.kind == kind for each in files)
+            if (of_kind := [file for file in files if file.kind == kind])
         },
     }
 
 
 def _profile(kind: str, files: Sequence[IndexedFile]) -> dict[str, Any]:
-    found = find_kind(kind)
-    types = found.sample_types if found else ()
-    counted = files[-1:] if found and found.is_moment else files
+    known = find_kind(kind)
+    types = known.sample_types if known else ()
+    counted = files[-1:] if known and known.is_moment else files
     return {
-        "is_moment": bool(found and found.is_moment),
-        "is_estimate": any(each.is_estimate for each in counted),
+        "is_moment": bool(known and known.is_moment),
+        "is_estimate": any(file.is_estimate for file in counted),
         "totals": [
             {
-                "type": each.type,
-                "unit": each.unit,
-                "value": sum(file.totals[at] for file in counted if len(file.totals) > at),
+                "type": value_type.type,
+                "unit": value_type.unit,
+                "value": sum(file.totals[index] for file in counted if len(file.totals) > index),
             }
-            for at, each in enumerate(types)
+            for index, value_type in enumerate(types)
         ],
-        "files": [each.path for each in files],
+        "files": [file.path for file in files],
     }
 
 
@@ -85,5 +88,5 @@ def _well_formed(value: Any) -> Any:  # noqa: ANN401 - JSON has any type
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, dict):
-        return {well_formed(key): _well_formed(each) for key, each in value.items()}
-    return [_well_formed(each) for each in value] if isinstance(value, list) else value
+        return {well_formed(key): _well_formed(inner) for key, inner in value.items()}
+    return [_well_formed(inner) for inner in value] if isinstance(value, list) else value

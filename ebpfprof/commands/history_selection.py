@@ -1,4 +1,4 @@
-"""Which processes of the ring `history` is about."""
+"""Selects processes of the ring for `history`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the user asked for: names and shell patterns; what is empty selects all.
+    """Names and shell patterns that select processes; an empty field selects all.
 
-    `names` are those of services, or of commands.
+    `names` are names of services or commands.
     """
 
     names: Sequence[str] = ()
@@ -34,9 +34,9 @@ class Selection:
         """Whether it selects all."""
         return not (self.names or self.pids or self.namespaces or self.pods or self.containers)
 
-    def has(self, found: IndexedProcess) -> bool:
+    def has(self, indexed: IndexedProcess) -> bool:
         """Whether a process is selected."""
-        process = found.process
+        process = indexed.process
         identity = process.identity
         return (
             _fits((identity.service, process.command), self.names)
@@ -63,24 +63,24 @@ class Selection:
 
 
 def in_time(time: RecordedTime, selection: Selection) -> list[IndexedProcess]:
-    """The selected processes of which the ring has something in that time, by service and begin."""
-    numbers = {each.process for each in time.files}
-    numbers |= {each.process for each in time.unrecorded}
-    found = [
-        each for each in time.processes.values() if each.number in numbers and selection.has(each)
+    """The selected processes in the ring in that time, by service and start."""
+    numbers = {file.process for file in time.files}
+    numbers |= {gap.process for gap in time.unrecorded}
+    chosen = [
+        one for one in time.processes.values() if one.number in numbers and selection.has(one)
     ]
-    return sorted(found, key=lambda each: (name_of(each), each.process.began_ns, each.number))
+    return sorted(chosen, key=lambda one: (name_of(one), one.process.began_ns, one.number))
 
 
-def name_of(found: IndexedProcess) -> str:
-    """The name of its service, with its namespace; not fit for a terminal before printable()."""
-    identity = found.process.identity
+def name_of(indexed: IndexedProcess) -> str:
+    """The name of its service, with its namespace; not yet printable."""
+    identity = indexed.process.identity
     return f"{identity.namespace}/{identity.service}" if identity.namespace else identity.service
 
 
 def named(processes: Sequence[IndexedProcess]) -> str:
     """The services of some processes in words, printable."""
-    names = sorted({name_of(each) for each in processes})
+    names = sorted({name_of(process) for process in processes})
     if len(names) > _MOST_NAMED:
         return f"{len(names)} services"
     return listed(list(map(printable, names)))

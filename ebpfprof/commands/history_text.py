@@ -1,4 +1,4 @@
-"""What `history` prints: the processes of a time, and what was not watched of it."""
+"""The text of `history`: the processes of a time, and the times that were not recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ebpfprof.console.text import counted, duration, percent, printable, quantit
 from ebpfprof.profilers.registry import find_kind, kinds
 from ebpfprof.ring.coverage import (
     LEAST_GAP_NS,
-    TimeWatched,
     agent_gaps,
     coverage,
     coverage_of_one,
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 _MOST_GAPS: Final = 6
 _MOST_PROCESSES: Final = 6
-_LEAST_NAME: Final = 24  # as tables have it
+_LEAST_NAME: Final = 24  # as in tables
 
 
 def kinds_in(time: RecordedTime, processes: Sequence[IndexedProcess]) -> list[str]:
-    """The kinds of which there are files, in the order in which we show them."""
-    numbers = {each.number for each in processes}
-    found = {each.kind for each in time.files if each.process in numbers}
-    return [kind.name for kind in kinds() if kind.name in found]
+    """The kinds that have files, in the order of display."""
+    numbers = {process.number for process in processes}
+    names = {file.kind for file in time.files if file.process in numbers}
+    return [kind.name for kind in kinds() if kind.name in names]
 
 
 def list_text(
@@ -45,13 +44,13 @@ def list_text(
     width: int | None,
     color: bool,
 ) -> str:
-    """The processes of a time, a row each, with their totals of these kinds."""
+    """The processes of a time, one row per process, with their totals of these kinds."""
     span = time.begun_ns, time.until_ns
     lines = [
         span_shown(span),
         *gap_lines([(g.begun_ns, g.until_ns, g.reason) for g in agent_gaps(time)], span),
     ]
-    rows = [_row(time, each, names) for each in processes]
+    rows = [_row(time, process, names) for process in processes]
     shown = list(names)
     longest = min(_LEAST_NAME, max(len(row.name + row.after) for row in rows))
     while width and len(shown) > 1 and _taken(shown, rows) + longest > width:
@@ -66,28 +65,28 @@ def list_text(
     )
     notes = []
     if any("~" in cell for row in rows for cell in row.cells):
-        notes.append("~ estimated: --name NAME shows the errors.")
+        notes.append("~ estimated; --name NAME shows the errors.")
     if left := names[len(shown) :]:
         notes.append(f"Also recorded: {', '.join(left)}: choose with --profile.")
-    return "\n".join([*lines, "", table + "".join(f"{each}\n" for each in notes)])
+    return "\n".join([*lines, "", table + "".join(f"{note}\n" for note in notes)])
 
 
 def coverage_lines(time: RecordedTime, processes: Sequence[IndexedProcess]) -> list[str]:
-    """How much of a time these processes were watched, and what is missing."""
+    """How much of a time these processes were recorded, and what is missing."""
     span = time.begun_ns, time.until_ns
-    found = coverage(time, processes)
-    keys = {each.process.key for each in processes}
-    told = ", ".join(_ending(each, time) for each in processes[:_MOST_PROCESSES])
+    watched = coverage(time, processes)
+    keys = {process.process.key for process in processes}
+    pids = ", ".join(_ending(process, time) for process in processes[:_MOST_PROCESSES])
     more = "" if len(processes) <= _MOST_PROCESSES else " and others"
     noun = "process" if len(keys) == 1 else "processes"
-    part = " of when it may have run" if found.absent else ""
+    part = " of the time it may have run" if watched.absent else ""
     lines = [
-        f"Watched: {duration(found.watched_ns)} of {duration(span[1] - span[0])} "
-        f"({percent(found.share)}{part}); {len(keys)} {noun}: "
-        f"{told}{more}."
+        f"Watched: {duration(watched.watched_ns)} of {duration(span[1] - span[0])} "
+        f"({percent(watched.share)}{part}); {len(keys)} {noun}: "
+        f"{pids}{more}."
     ]
-    lines += gap_lines([(g.begun_ns, g.until_ns, g.reason) for g in found.gaps], span)
-    absent = [(*each, "the agent saw no process of it") for each in found.absent]
+    lines += gap_lines([(g.begun_ns, g.until_ns, g.reason) for g in watched.gaps], span)
+    absent = [(*interval, "the agent saw no such process") for interval in watched.absent]
     lines += gap_lines(absent, span, "Did not run")
     if edges := _edges(time, processes):
         lines.append(edges)
@@ -97,110 +96,107 @@ def coverage_lines(time: RecordedTime, processes: Sequence[IndexedProcess]) -> l
 def gap_lines(
     gaps: Sequence[tuple[int, int, str]], span: Interval, what: str = "Not watched"
 ) -> list[str]:
-    """Times with a reason, a line each."""
+    """A line for each time, with a reason."""
     lines = [
         f"{what}: {of_day(begun_ns, span)} to {of_day(until_ns, span)}: {printable(reason)}."
         for begun_ns, until_ns, reason in gaps[:_MOST_GAPS]
     ]
     if rest := gaps[_MOST_GAPS:]:
         length = duration(length_ns((begun_ns, until_ns) for begun_ns, until_ns, _ in rest))
-        lines.append(f"{what}: {counted(len(rest), 'more time')}, {length} together.")
+        lines.append(f"{what}: {counted(len(rest), 'more time')}, {length} in total.")
     return lines
 
 
-def why_nothing(time: RecordedTime, found: TimeWatched) -> str:
-    """Why there is nothing of what was asked for, a clause."""
+def why_nothing(time: RecordedTime) -> str:
+    """Why there is nothing, as a clause."""
     span = time.begun_ns, time.until_ns
     agent = agent_gaps(time)
     if not agent:
-        return "the agent ran all that time, and no such process did"
+        return "the agent ran all that time, but no such process"
     down_ns = length_ns((gap.begun_ns, gap.until_ns) for gap in agent)
     if down_ns >= span[1] - span[0] - LEAST_GAP_NS:
         return agent[0].reason
     length = duration(down_ns)
-    return f"no such process ran while the agent did; for {length} of that time, {agent[0].reason}"
+    return f"no such process ran while the agent ran; for {length} of that time, {agent[0].reason}"
 
 
 def total(files: Sequence[IndexedFile], kind: str) -> tuple[float, bool] | None:
-    """What tables show of a kind in all of a process' files, and whether it is an estimate.
+    """The total that tables show of a kind, over the files of a process; if it is an estimate.
 
-    Of a kind that shows a moment it is that of the last one. None without files.
+    For a kind that shows a moment, it is that of the last file. None without files.
     """
-    found = find_kind(kind)
-    of_kind = [each for each in files if each.kind == kind]
-    if not of_kind or found is None:
+    known = find_kind(kind)
+    of_kind = [file for file in files if file.kind == kind]
+    if not of_kind or known is None:
         return None
-    if found.is_moment:
+    if known.is_moment:
         of_kind = of_kind[-1:]
-    index = found.shown[1] % len(found.sample_types)
-    values = [each.totals[index] for each in of_kind if len(each.totals) > index]
-    return float(sum(values)), any(each.is_estimate for each in of_kind)
+    index = known.shown[1] % len(known.sample_types)
+    values = [file.totals[index] for file in of_kind if len(file.totals) > index]
+    return float(sum(values)), any(file.is_estimate for file in of_kind)
 
 
-def _row(time: RecordedTime, found: IndexedProcess, names: Sequence[str]) -> columns.Row:
+def _row(time: RecordedTime, indexed: IndexedProcess, names: Sequence[str]) -> columns.Row:
     span = time.begun_ns, time.until_ns
-    files = [each for each in time.files if each.process == found.number]
-    watched = coverage_of_one(time, found)
-    began_ns, last_ns = life(time, found)
+    files = [file for file in time.files if file.process == indexed.number]
+    watched = coverage_of_one(time, indexed)
+    began_ns, last_ns = life(time, indexed)
     begin, end = max(began_ns, span[0]), min(last_ns, span[1])
     cells = [
-        str(found.process.pid),
+        str(indexed.process.pid),
         f"{of_day(begin, span)[:-3]}-{of_day(end, span)[:-3]}",
         percent(watched.share),
         *(_cell(files, kind) for kind in names),
     ]
-    process = found.process
+    process = indexed.process
     same = process.command == process.identity.service
     command = "" if same else f" ({process.command})"
-    ended = "" if found.ended_ns is None or found.ended_ns > span[1] else ", ended"
-    return columns.Row(cells, name_of(found) + command, after=ended)
+    ended = "" if indexed.ended_ns is None or indexed.ended_ns > span[1] else ", ended"
+    return columns.Row(cells, name_of(indexed) + command, after=ended)
 
 
 def _cell(files: Sequence[IndexedFile], kind: str) -> str:
-    found = total(files, kind)
+    shown = total(files, kind)
     known = find_kind(kind)
-    if found is None or known is None:
+    if shown is None or known is None:
         return "-"
-    value, is_estimate = found
+    value, is_estimate = shown
     return ("~" if is_estimate else "") + quantity(value, known.unit, 2 if is_estimate else 3)
 
 
 def _taken(shown: Sequence[str], rows: Sequence[columns.Row]) -> int:
     headings = ["PID", "Time", "Watched", *map(_title, shown)]
     return sum(
-        2 + max(len(heading), *(len(row.cells[at]) for row in rows), 0)
-        for at, heading in enumerate(headings)
+        2 + max(len(heading), *(len(row.cells[index]) for row in rows), 0)
+        for index, heading in enumerate(headings)
     )
 
 
 def _title(kind: str) -> str:
-    found = find_kind(kind)
-    title = found.title if found else kind
+    known = find_kind(kind)
+    title = known.title if known else kind
     return title[:1].upper() + title[1:]
 
 
-def _ending(found: IndexedProcess, time: RecordedTime) -> str:
-    pid = str(found.process.pid)
+def _ending(indexed: IndexedProcess, time: RecordedTime) -> str:
+    pid = str(indexed.process.pid)
     span = time.begun_ns, time.until_ns
-    if found.ended_ns is not None and found.ended_ns <= span[1]:
-        return f"{pid} (ended {of_day(found.ended_ns, span)})"
-    if found.process.began_ns > span[0]:
-        return f"{pid} (began {of_day(found.process.began_ns, span)})"
+    if indexed.ended_ns is not None and indexed.ended_ns <= span[1]:
+        return f"{pid} (ended {of_day(indexed.ended_ns, span)})"
+    if indexed.process.began_ns > span[0]:
+        return f"{pid} (began {of_day(indexed.process.began_ns, span)})"
     return pid
 
 
 def _edges(time: RecordedTime, processes: Sequence[IndexedProcess]) -> str:
-    """That windows begin before the time or end after it, a sentence; "" if they don't."""
-    numbers = {each.number for each in processes}
-    files = [each for each in time.files if each.process in numbers]
+    """A sentence if windows begin before the time or end after it; else ""."""
+    numbers = {process.number for process in processes}
+    files = [file for file in time.files if file.process in numbers]
     if not files:
         return ""
-    first = min(each.start_ns for each in files)
-    last = max(each.end_ns for each in files)
+    first = min(file.start_ns for file in files)
+    last = max(file.end_ns for file in files)
     if first > time.begun_ns - LEAST_GAP_NS and last < time.until_ns + LEAST_GAP_NS:
         return ""
     span = min(first, time.begun_ns), max(last, time.until_ns)
-    return (
-        f"Its windows reach from {of_day(first, span)} to {of_day(last, span)}; each counts as a "
-        "whole."
-    )
+    return f"Its windows are complete and span {of_day(first, span)} to {of_day(last, span)}."

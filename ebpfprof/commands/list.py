@@ -1,4 +1,4 @@
-"""`ebpfprof list`: the Go processes here, and whether they can be profiled."""
+"""`ebpfprof list`: the running Go processes, and whether they can be profiled."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     from ebpfprof.recording.drop_privileges import give_up_before_looking
     from ebpfprof.system.pid_namespace import sees_whole_machine
 
-    missing = missing_capabilities()  # before we give up what listing does not need
+    missing = missing_capabilities()  # before dropping what listing does not need
     give_up_before_looking()
     with ProcessTable() as processes:
         survey = processes.survey()
@@ -102,9 +102,9 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a process uses, None where that is not known.
+    """The resources of a process, None if unknown.
 
-    `cpu` is a part of one processor, `memory_bytes` what is resident, `goroutines` their number.
+    `cpu` is a share of one processor, `memory_bytes` the resident set, `goroutines` their number.
     """
 
     cpu: float | None = None
@@ -116,7 +116,7 @@ UNKNOWN_LOAD: Final = Load()
 
 
 def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
-    """What processes use now, by pid, without those that have ended."""
+    """The resources that processes use now, by pid, without those that have ended."""
     from ebpfprof.discovery.usage import UsageMeter
 
     if not processes:
@@ -130,22 +130,19 @@ def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
 
 
 def goroutine_counts(processes: Sequence[GoProcess]) -> dict[int, int]:
-    """The number of goroutines by pid, where it can be read.
-
-    Those whose turn does not come within _MOST_READING_S are left out.
-    """
+    """The number of goroutines by pid, if it can be read within _MOST_READING_S in total."""
     from ebpfprof.errors import EbpfprofError
     from ebpfprof.server.goroutines import count
     from symbolizer import SymbolizerError
 
-    found = {}
+    counts = {}
     until_s = time.monotonic() + _MOST_READING_S
     for process in processes:
         if not process.supported or time.monotonic() > until_s:
             continue
         with suppress(EbpfprofError, SymbolizerError):  # without rights, or it has ended
-            found[process.pid] = count(process.pid)
-    return found
+            counts[process.pid] = count(process.pid)
+    return counts
 
 
 def render(
@@ -155,9 +152,9 @@ def render(
     color: bool,
     load: Mapping[int, Load] | None = None,
 ) -> str:
-    """The table, cut to `width` columns; as wide as it takes if that is None. `load` is by pid.
+    """The table, cut to `width` columns; None: without a limit. `load` is by pid.
 
-    Where that leaves too little of the commands, columns are left out, and then the commands; never
+    If that leaves too little room for commands, columns are omitted, and then the commands; never
     the pids and the names.
     """
     loads = [(load or {}).get(process.pid, UNKNOWN_LOAD) for process in processes]
@@ -229,7 +226,7 @@ def _container(process: GoProcess) -> str:
 
 
 def _supported(process: GoProcess) -> str:
-    """The profiles that it can have."""
+    """The profiles that a process can have."""
     if process.supported:
         return _ALL
     is_any = not process.is_go or process.is_unknown_version
@@ -244,7 +241,7 @@ def _kinds_of_any_program() -> tuple[ProfileKind, ...]:
 
 
 def _notes(processes: Sequence[GoProcess]) -> list[str]:
-    """Why some can't have all profiles, each reason once, in sentences."""
+    """Sentences why some processes can't have all profiles, each reason once."""
     pids: dict[str, list[int]] = {}
     for process in processes:
         if process.is_go and not process.supported:
@@ -253,14 +250,14 @@ def _notes(processes: Sequence[GoProcess]) -> list[str]:
     if any(process.is_go and process.is_unknown_version for process in processes):
         names = ",".join(kind.name for kind in _kinds_of_any_program())
         notes.append(
-            f"A program of any version can be recorded with --profile {names}; --allow-unknown-go "
-            "reads a version that is newer than the known ones as the newest of them."
+            f"--profile {names} records a program of any version; --allow-unknown-go reads a newer "
+            "version than the known ones like the newest known one."
         )
     if any(not process.is_go for process in processes):
         titles = [kind.title for kind in _kinds_of_any_program()]
         profiles = f"{listed(titles)} {'profile' if len(titles) == 1 else 'profiles'}"
         notes.append(
-            f"Other programs can only have the {profiles}: choose them by --pid or --name."
+            f"Other programs can only have the {profiles}: select them with --pid or --name."
         )
     return ["", *notes] if notes else []
 

@@ -1,4 +1,4 @@
-"""How `ebpfprof memory` reads processes and shows what it finds."""
+"""How `ebpfprof memory` reads processes and shows the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MemoryReports:
-    """Shows processes. One that fails is told of, and does not end the work on the others."""
+    """Shows the memory of processes. A failure is reported, and does not affect others."""
 
     def __init__(
         self, files: FileOpener, *, as_json: bool, show_all: bool, allow_unknown_go: bool
@@ -31,10 +31,10 @@ class MemoryReports:
         self._files, self._as_json, self._show_all = files, as_json, show_all
         self._allow_unknown_go = allow_unknown_go
         self.failures: list[EbpfprofError] = []
-        """In their order."""
+        """In the order of the processes."""
 
     def show(self, pids: Sequence[int]) -> None:
-        """Show the processes one after the other. Raises OutputError."""
+        """Show processes one after the other. Raises OutputError."""
         for number, pid in enumerate(pids):
             try:
                 text = self._text(pid)
@@ -51,14 +51,14 @@ class MemoryReports:
             try:
                 with target.allowance, target.open_elf() as elf:
                     binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
-                    found, now_s = read_memory(target, binary), time.time()
+                    memory_use, now_s = read_memory(target, binary), time.time()
             except (SymbolizerError, struct.error) as error:
                 raise for_user(target, error) from error
             version = printable(binary.version.text)
             if self._as_json:
-                return memory_json.encode(found, pid, target.name, version, now_s)
+                return memory_json.encode(memory_use, pid, target.name, version, now_s)
             return memory.render(
-                found,
+                memory_use,
                 f"process {pid} ({printable(target.name)}, {version})",
                 now_s,
                 show_all=self._show_all,

@@ -1,4 +1,4 @@
-"""`ebpfprof memory --watch`: what holds more and more memory."""
+"""`ebpfprof memory --watch`: stacks or types that hold more and more memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ebpfprof.commands.growth_readers import StackGrowth, TypeGrowth
-from ebpfprof.commands.watching import look_again
+from ebpfprof.commands.watching import sample_repeatedly
 from ebpfprof.console.terminal import say, width
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, UnsupportedTarget, to_type
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Watched:
-    """A process that is looked at again and again."""
+    """A process that is sampled repeatedly."""
 
     target: Target
     reader: StackGrowth | TypeGrowth
@@ -37,25 +37,27 @@ class _Watched:
 
 
 class MemoryWatch:
-    """Watches processes. One that fails is told of, and does not end the work on the others."""
+    """Watches processes. A failure is reported, and does not affect others."""
 
     def __init__(self, files: FileOpener, *, as_json: bool, allow_unknown_go: bool) -> None:
         self._files, self._as_json, self._allow_unknown_go = files, as_json, allow_unknown_go
         self.failures: list[EbpfprofError] = []
-        """In their order."""
+        """In the order of the processes."""
 
     def watch(self, pids: Sequence[int], *, every_s: float, duration_s: float | None) -> None:
-        """Look at the processes every `every_s` seconds until a signal, or for `duration_s`.
+        """Sample the processes every `every_s` seconds until a signal, or for `duration_s`.
 
-        It also ends when all of them have ended. Raises OutputError or KeyboardInterrupt.
+        It also ends when all processes have ended. Raises OutputError or KeyboardInterrupt.
         """
         with ExitStack() as held:
             signals = held.enter_context(Signals())
             watched: list[_Watched] = []
             for pid in pids:
-                self._told(partial(self._open_into, watched, pid, held))
+                self._reported(partial(self._open_into, watched, pid, held))
             signals.end_recording_only()
-            look_again(watched, self._look, signals, every_s=every_s, duration_s=duration_s)
+            sample_repeatedly(
+                watched, self._sample, signals, every_s=every_s, duration_s=duration_s
+            )
 
     def _open_into(self, watched: list[_Watched], pid: int, held: ExitStack) -> None:
         watched.append(interruptible(lambda: self._opened(pid, held)))
@@ -68,10 +70,10 @@ class MemoryWatch:
             memory = held.enter_context(Memory(target))
             try:
                 return _Watched(target, StackGrowth(target, binary, memory))
-            except UnsupportedTarget:  # it samples no stacks: what it tells of any heap is left
+            except UnsupportedTarget:  # without a memory profile: types and sizes remain
                 say(
                     f"ebpfprof: Process {pid} ({printable(target.name)}) keeps no memory profile, "
-                    "so it has no stacks: types and sizes of objects are shown. To find the stacks "
+                    "so types and sizes of objects are shown instead of stacks. To find the stacks "
                     "with probes:"
                     + to_type(f"ebpfprof serve --pid {pid} --continuous --profile heap"),
                     err=True,
@@ -80,29 +82,29 @@ class MemoryWatch:
         except (SymbolizerError, struct.error) as error:
             raise for_user(target, error) from error
 
-    def _look(self, each: _Watched) -> bool:
-        """Look at a process and show what is found; False if it can't be looked at any more."""
-        return self._told(lambda: self._show(each))
+    def _sample(self, watched: _Watched) -> bool:
+        """Take a sample of a process and show the result; False if it can't be read any more."""
+        return self._reported(lambda: self._show(watched))
 
-    def _show(self, each: _Watched) -> None:
+    def _show(self, watched: _Watched) -> None:
         now_ns = kernel_now_ns()
-        each.first_ns = each.first_ns or now_ns
+        watched.first_ns = watched.first_ns or now_ns
         try:
-            each.reader.look(now_ns)
+            watched.reader.sample(now_ns)
         except SymbolizerError as error:
-            raise for_user(each.target, error) from error
+            raise for_user(watched.target, error) from error
         seen = heap_growth.Seen(
-            each.target.pid,
-            each.target.name,
-            (now_ns - each.first_ns) / 1e9,
-            each.reader.looks,
-            each.reader.in_use,
-            each.reader.growing,
+            watched.target.pid,
+            watched.target.name,
+            (now_ns - watched.first_ns) / 1e9,
+            watched.reader.samples,
+            watched.reader.in_use,
+            watched.reader.growing,
         )
         say(seen.encode() if self._as_json else seen.render(width(sys.stdout)))
 
-    def _told(self, work: Callable[[], None]) -> bool:
-        """Whether it went well; an error that is for the user is printed and kept."""
+    def _reported(self, work: Callable[[], None]) -> bool:
+        """Do the work; print and keep errors for the user. Returns whether it succeeded."""
         try:
             work()
         except EbpfprofError as error:

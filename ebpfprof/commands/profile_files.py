@@ -1,4 +1,4 @@
-"""Reading profiles from files and writing the outputs: what `report` and `diff` share."""
+"""Reading and writing profile files, for `report`, `diff` and `history`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def read_profile(path: Path) -> Profile:
     """
     shown = "Standard input" if path == STDIN else printable(str(path))
     if path == STDIN and sys.stdin is not None and sys.stdin.isatty():
-        raise click.UsageError("- reads standard input, which is a terminal: name a file.")
+        raise click.UsageError("- reads standard input, which is a terminal: use a file.")
     try:
         data = _read(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise EbpfprofError(
-            f"{shown} cannot be read: {reason}. Give a pprof file, as ebpfprof attach writes it."
+            f"{shown} cannot be read: {reason}. Use a pprof file, such as one of ebpfprof attach."
         ) from error
     try:
         return pprof.decode(data)
@@ -47,7 +47,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of the file, but not more than a profile can have. Raises OSError, ValueError."""
+    """The bytes of the file, up to the maximum size of a profile. Raises OSError, ValueError."""
     fd = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with open(fd, "rb", closefd=path != STDIN) as file:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -60,15 +60,15 @@ def _read(path: Path) -> bytes:
 
 
 def write(data: bytes, format_name: str, output: Path | None, *, force: bool) -> None:
-    """Write to the file `output`, or to stdout where it is None or "-".
+    """Write to the file `output`, or to stdout if it is None or "-".
 
-    `force` replaces a file that is there. Raises OutputError.
+    `force` replaces an existing file. Raises OutputError.
     """
     is_text, suffix = FORMATS[format_name].is_text, FORMATS[format_name].suffix
     if output is None or str(output) == "-":
         with OutputFile.prepare("-", is_text=is_text):
-            pass  # raises for a terminal, which can't show what is not text
-        # If this fails, nothing is lost: the user can run the command again.
+            pass  # raises for a terminal, which can't show binary data
+        # If this fails, the user can run the command again.
         if format_name == "text":
             say(data.decode(), end="")
         else:

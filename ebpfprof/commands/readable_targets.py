@@ -1,4 +1,4 @@
-"""Processes whose goroutines a verb reads. One that fails is told of, and others go on."""
+"""Processes whose goroutines a verb reads. A failure is reported, and does not affect others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReadableTargets:
-    """Opens processes, and keeps what failed."""
+    """Opens processes, and keeps the failures."""
 
     def __init__(self, files: FileOpener, *, allow_unknown_go: bool) -> None:
         self._files, self._allow_unknown_go = files, allow_unknown_go
@@ -37,7 +37,7 @@ class ReadableTargets:
         go = inspect(target, allow_unknown_go=self._allow_unknown_go)
         held.callback(go.binary.elf.close)
         if go.assumption:
-            say(f"ebpfprof: {go.assumption}; what it shows may be wrong.", err=True)
+            say(f"ebpfprof: {go.assumption}; the output may be wrong.", err=True)
         if warning := plugin_warning(go, has_probes=False):
             say(f"ebpfprof: {warning}", err=True)
         try:
@@ -46,17 +46,14 @@ class ReadableTargets:
             raise for_user(target, error) from error
 
     @contextmanager
-    def told(self, pid: int) -> Iterator[None]:
-        """Errors that are for the user are printed and kept; the block ends there.
-
-        Raises OutputError.
-        """
+    def reported(self, pid: int) -> Iterator[None]:
+        """Print and keep errors of the block that are for the user. Raises OutputError."""
         try:
             yield
         except OutputError:
             raise
         except SymbolizerError as error:
-            self._fail(CorruptBinary(f"The tables of process {pid} make no sense: {error}."))
+            self._fail(CorruptBinary(f"The tables of process {pid} are corrupt: {error}."))
         except EbpfprofError as error:
             self._fail(error)
 
@@ -69,5 +66,5 @@ class ReadableTargets:
 
 
 def failure_as_json(pid: int, error: EbpfprofError) -> dict[str, Any]:
-    """What stands in the place of a process that can't be read."""
+    """The JSON object for a process that can't be read."""
     return {"pid": pid, "error": str(error), "exit_code": int(error.exit_code)}

@@ -1,4 +1,4 @@
-"""What a recording has given, in files and in the terminal: for the verbs that write it."""
+"""Writes and shows the result of a recording, for verbs that write profiles."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How to write profiles: in which format, and whether without idle waits.
+    """How to write profiles.
 
-    `hide_idle` is as chosen; None hides them where people read (formats.hides_idle).
-    `force` replaces a file that is there. If it `is_quiet` there are no tables and no costs. Unless
-    it `is_long`, what is shown of one process fits the height of a terminal. HTML files have lines
-    of `sources`.
-    `began` is the processors' time when the command began. Tables and messages go to stdout, unless
-    stdout holds the profile itself; with `to_stderr` to stderr.
+    `hide_idle` is as chosen; for None, see formats.hides_idle. `force` replaces existing files. If
+    it `is_quiet`, there are no tables and no overhead. Unless it `is_long`, the output for one
+    process fits the height of a terminal. HTML files have lines of `sources`. `began` is the
+    processors' time when the command began. Tables and messages go to stdout, unless the profile
+    itself does; with `to_stderr` to stderr.
     """
 
     format: str = "pprof"
@@ -66,7 +65,7 @@ class Writing:
         made = FORMATS[self.format]
         if_taken: IfTaken = "number"
         paths: list[Path | Literal["-"]]
-        parts = [(each, kind) for each in session.targets for kind in session.files(each)]
+        parts = [(target, kind) for target in session.targets for kind in session.files(target)]
         if output is None:
             when = time.localtime()
             paths = [
@@ -98,7 +97,7 @@ class Writing:
         return [held.enter_context(prepare(path)) for path in paths]
 
     def write(self, session: Session, files: Sequence[OutputFile], written: list[str]) -> None:
-        """End the recording and write all that can be written, and only then say so.
+        """End the recording, write everything that can be written, and then report it.
 
         Adds the names of the files to `written`. Raises all errors as one group.
         """
@@ -136,7 +135,7 @@ class Writing:
             raise ExceptionGroup("not everything could be written", errors)
 
     def say_recording(self, session: Session, options: Options, duration_s: float) -> None:
-        """Say that all probes are in place; `duration_s` may be infinite."""
+        """Report that all probes are attached; `duration_s` may be infinite."""
         if not self.is_quiet:
             say(_recording_line(session, options, duration_s), err=True)
 
@@ -156,22 +155,22 @@ class Writing:
         file.commit(interruptible(encode))
 
     def _warnings(self, session: Session, reports: Sequence[Report]) -> list[str]:
-        """What ended early, what may be wrong, and what was lost."""
-        found = [
-            f"{ending.text}; the profile holds what was recorded."
+        """Sentences about early ends, possible errors, and losses."""
+        warnings = [
+            f"{ending.text}; the profile has everything until then."
             for ending in session.early_endings()
         ]
         if not self.is_quiet:
-            found += dict.fromkeys(hint for report in reports for hint in report.hints)
-        accounts = [each.account for report in reports for each in report.profiles if each.account]
-        completeness = [each.completeness for each in accounts]
-        found += loss_lines(session.losses(), completeness, is_long=self.is_long)
-        return [f"ebpfprof: {each}" for each in found]
+            warnings += dict.fromkeys(hint for report in reports for hint in report.hints)
+        profiles = [profile for report in reports for profile in report.profiles]
+        completeness = [profile.account.completeness for profile in profiles if profile.account]
+        warnings += loss_lines(session.losses(), completeness, is_long=self.is_long)
+        return [f"ebpfprof: {warning}" for warning in warnings]
 
     def _rows(
         self, reports: Sequence[Report], written: Sequence[str], warnings: Sequence[str]
     ) -> int | None:
-        """How many rows of each table there is room for; None if that does not matter."""
+        """How many rows of each table fit; None without a limit."""
         from ebpfprof.export.tables import largest
 
         stream = self._stream(next(iter(written), "-"))
@@ -185,7 +184,7 @@ class Writing:
         return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
 
     def _show_findings(self, reports: Sequence[Report], *, to_stderr: bool) -> None:
-        """What stands out, before all else: of each process a sentence, or one for each profile."""
+        """Show the findings first: a sentence per process, or one per profile."""
         for report in reports:
             heading = [f"\nProcess {report.target.pid}:"] if len(reports) > 1 else []
             text = "\n".join([*heading, *_findings(report)]).replace("+-", PLUS_MINUS)
@@ -206,31 +205,31 @@ class Writing:
         heading = kind_named(profile.kind).heading.format(
             process=f"process {target.pid} ({target.name})", length=duration(profile.duration_ns)
         )
-        blank = "" if rows == 1 else "\n"  # a small terminal has no room for it
+        blank = "" if rows == 1 else "\n"  # a small terminal has no room for a blank line
         say(f"{blank}{heading}:\n{table}", err=to_stderr, end="", wraps=True)
 
     def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
-        """Where the files are, and how to look at the first of them."""
+        """Print the file names, and commands to open the first file."""
         for number, text in enumerate(self._next(written, is_short=is_short)):
             blank = "" if number or self.is_quiet or is_short else "\n"
             say(blank + text, err=self.to_stderr, wraps=True)
 
     def _next(self, written: Sequence[str], *, is_short: bool) -> list[str]:
-        """The same as lines."""
+        """The lines of _show_next."""
         names = [name for name in written if name != "-"]
         if not names:
             return []
         shown = short_form.written(names).splitlines() if is_short else names
-        said = [f"Written: {printable(each)}" for each in shown]
+        lines = [f"Written: {printable(name)}" for name in shown]
         if self.format == "pprof" and not self.is_quiet:
             name = printable(shlex.quote(names[0]))
-            # sudo's PATH often lacks Go, though the user has it: name a way without Go, too.
+            # sudo's PATH often lacks Go, so also print a command without Go.
             commands = f"go tool pprof -http=: {name}", f"ebpfprof report {name} -o profile.html"
             if is_short:
-                said[-1] += to_type(*commands)
+                lines[-1] += to_type(*commands)
             else:
-                said.append(f"Next:{to_type(*commands)}")
-        return said
+                lines.append(f"Next:{to_type(*commands)}")
+        return lines
 
     def _show_locks(self, report: Report, *, to_stdout: bool) -> None:
         from ebpfprof.export.tables import locks
@@ -242,7 +241,7 @@ class Writing:
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
     def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool, has_tables: bool) -> None:
-        """What it cost; with a blank line before it where tables come before (`has_tables`)."""
+        """Show the overhead; after a blank line if there are tables above (`has_tables`)."""
         lines = short_form.cost(reports, own_part=self._own_part(), is_long=self.is_long)
         if self.is_long:
             lines = [*lines, f"ebpfprof used {own_cost()}."]
@@ -252,7 +251,7 @@ class Writing:
             say("\n".join(lines), err=to_stderr, wraps=True)
 
     def _own_part(self) -> float | None:
-        """What we took of the time of all processors (0 to 1); None if they were not busy."""
+        """Our share of the time of all processors (0 to 1); None if they were not busy."""
         return (ProcessorTime.now() - self.began).taken(own_cpu_s())
 
     def _stream(self, name: str) -> TextIO:
@@ -260,21 +259,21 @@ class Writing:
 
 
 def _findings(report: Report) -> list[str]:
-    """The sentences about what stands out in the profiles of a process."""
+    """The findings in the profiles of a process, as sentences."""
     from ebpfprof.export.tables.finding import summaries
 
     has_locks = kind_with_option("by_lock").name
-    found = summaries(report.profiles, report.locks, has_locks)
-    if found and not any(profile.samples for profile in report.profiles):
-        # A program in which everything hangs has no wait that ended, and uses no CPU time.
+    sentences = summaries(report.profiles, report.locks, has_locks)
+    if sentences and not any(profile.samples for profile in report.profiles):
+        # If all goroutines hang, no wait ends and no CPU time is used.
         how = to_type(f"ebpfprof doctor --pid {report.target.pid}")
-        found[-1] += f" To find goroutines that hang:{how}"
-    return found
+        sentences[-1] += f" To find goroutines that hang:{how}"
+    return sentences
 
 
 @contextmanager
 def _kept(errors: list[Exception]) -> Iterator[None]:
-    """Put an exception into `errors` instead of raising it."""
+    """Append an exception to `errors` instead of raising it."""
     try:
         yield
     except Exception as error:
@@ -282,10 +281,10 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
 
 
 def _recording_line(session: Session, options: Options, duration_s: float) -> str:
-    """What is said once all probes are in place; `duration_s` may be infinite."""
+    """The line to print once all probes are attached; `duration_s` may be infinite."""
     files = {kind for target in session.targets for kind in session.files(target)}
     kinds = [kind for kind in options.kinds if kind in files]
-    profiles = " profile" if len(kinds) == 1 else ""  # with the usual kinds it fits 80 columns
+    profiles = " profile" if len(kinds) == 1 else ""  # the default kinds fit 80 columns without it
     processes = "process" if len(session.targets) == 1 else "processes"
     named = ", ".join(f"{target.pid} ({target.name})" for target in session.targets)
     length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
@@ -293,9 +292,9 @@ def _recording_line(session: Session, options: Options, duration_s: float) -> st
 
 
 def say_what_is_assumed(session: Session) -> None:
-    """Say what may be wrong in the profiles, and which of them some targets can't have."""
+    """Report what may be wrong in the profiles, and profiles that some targets can't have."""
     for assumption in session.assumptions():
-        say(f"ebpfprof: {assumption}; what it shows may be wrong.", err=True)
+        say(f"ebpfprof: {assumption}; the output may be wrong.", err=True)
     for refusal in session.refusals():
         say(f"ebpfprof: {refusal}.", err=True)
     for warning in (*session.tracers(), *session.unprobed()):

@@ -82,7 +82,7 @@ def command(
     _refuse_contradictions(output)
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
-        raise click.UsageError(f"There is no user {printable(user_name)} for --user.")
+        raise click.UsageError(f"--user: there is no user {printable(user_name)}.")
     require_capabilities(needs_bpf=options.needs_bpf)
     written: list[str] = []
 
@@ -90,14 +90,14 @@ def command(
         give_up_before_recording(options, writes=True, has_child=True)
 
     try:
-        # The program keeps the rights that ebpfprof was given; ebpfprof goes on with less.
+        # The program keeps the rights of ebpfprof; ebpfprof continues with fewer.
         with Signals(), LaunchedProgram(program, user, on_forked=give_up) as child:
             plan = _Plan(options, replace(writing, to_stderr=True), output, duration_s or math.inf)
             try:
                 _profile(child, plan, written)
             except (EbpfprofError, ExceptionGroup):
                 if child.is_stopped:
-                    say("ebpfprof: The program was ended before its first instruction.", err=True)
+                    say("ebpfprof: The program was killed before its first instruction.", err=True)
                 elif child.wait():
                     say(f"ebpfprof: The program ended with status {child.wait()}.", err=True)
                 raise
@@ -109,7 +109,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What to record and to write."""
+    """How to record and to write."""
 
     options: Options
     writing: Writing
@@ -123,7 +123,7 @@ def _refuse_contradictions(output: Path | None) -> None:
 
 
 def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
-    """Profile the child, or the program that replaces it, to its end; write what was recorded.
+    """Profile the child, or the program that replaces it, to its end; write the profiles.
 
     Adds the names of the files to `written`. Raises any of ebpfprof.errors, one or a group.
     """
@@ -142,19 +142,17 @@ def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
                 recorder = None
                 if is_go or plan.options.takes_any_program:
                     recorder = _ProgramRecording(child, plan, held)
-                relayed.enter_context(
-                    SignalRelay(child)
-                )  # from now on the child decides when to end
+                # From now on the child decides when to end.
+                relayed.enter_context(SignalRelay(child))
                 check()
                 child.run(follow=not is_go)
                 try:
                     if recorder:
                         recorder.record()
-                except BaseException:  # whatever it was: else the child would stay stopped
+                except BaseException:  # also Ctrl-C: else the child would stay stopped
                     child.leave()
                     raise
-                # It may be stopped at its next program before the session has seen that this one
-                # has ended.
+                # It may be stopped at its next program before the session notices the end.
                 is_over = recorder is None or recorder.has_ended or child.is_stopped
                 may_be_replaced = not is_go and is_over
                 is_replaced = may_be_replaced and child.wait_until_stopped()
@@ -165,7 +163,7 @@ def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
                 child.leave()
                 try:
                     if child.has_ended:
-                        relayed.close()  # and from now on a signal aborts the writing
+                        relayed.close()  # from now on a signal aborts the writing
                     if recorder is None:
                         raise _no_go(name)
                     recorder.write(written)
@@ -174,10 +172,10 @@ def _profile(child: LaunchedProgram, plan: _Plan, written: list[str]) -> None:
 
 
 class _ProgramRecording:
-    """The recording of one program that a child has become, until that ends."""
+    """The recording of one program of the child, until the program ends."""
 
     def __init__(self, child: LaunchedProgram, plan: _Plan, held: ExitStack) -> None:
-        """Attach the probes; `held` will detach them. Raises any of ebpfprof.errors."""
+        """Attach the probes; `held` detaches them. Raises any of ebpfprof.errors."""
         from ebpfprof.commands.results import say_what_is_assumed
         from ebpfprof.recording.session import Session
         from ebpfprof.system.signals import interruptible
@@ -193,29 +191,29 @@ class _ProgramRecording:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the program has ended: the process, or its part in it."""
+        """Whether the program has ended, by an exit or by exec."""
         return bool(self._session.endings())
 
     def record(self) -> None:
-        """Record until the program has ended, or the duration is over."""
+        """Record until the program ends, or for the duration."""
         self._session.wait(self._plan.duration_s, lambda gone_s: self._child.is_stopped)
 
     def write(self, written: list[str]) -> None:
-        """Write what was recorded. Raises all errors as one group."""
+        """Write the profiles. Raises all errors as one group."""
         from ebpfprof.console.terminal import say
 
         self._plan.writing.write(self._session, self._files, written)
         if self.has_ended and not self._child.has_ended:
             pid = self._child.pid
             say(
-                f"ebpfprof: What process {pid} runs now is not recorded. To record it:"
+                f"ebpfprof: The current program of process {pid} is not recorded. To record it:"
                 + to_type(f"ebpfprof attach --pid {pid}"),
                 err=True,
             )
 
 
 def _name(child: LaunchedProgram) -> str:
-    """The name of the program that the child runs, fit for a terminal."""
+    """The name of the program that the child runs, printable."""
     from ebpfprof.process.process import Target
 
     with Target(child.pid) as target:
@@ -226,8 +224,8 @@ def _say_what_is_next(child: LaunchedProgram, name: str) -> None:
     from ebpfprof.console.terminal import say
 
     say(
-        f"ebpfprof: process {child.pid} ({name}) replaced itself by {_name(child)}, which is "
-        "profiled instead, from its first instruction.",
+        f"ebpfprof: process {child.pid} ({name}) called exec: {_name(child)} is profiled instead, "
+        "from its first instruction.",
         err=True,
     )
 
@@ -237,7 +235,7 @@ def _no_go(name: str) -> NotGoProgram:
 
     kinds = ",".join(kind.name for kind in kinds_of_any_program())
     return NotGoProgram(
-        f"Nothing was recorded: {name} is no Go program, and did not replace itself by one. "
-        f"For other programs there is --profile {kinds}. Child processes are not profiled: name "
-        f"the Go program itself:{to_type('ebpfprof run -- ./program')}"
+        f"Nothing was recorded: {name} is not a Go program, and did not exec one. For other "
+        f"programs use --profile {kinds}. Child processes are not profiled: run the Go program "
+        f"itself:{to_type('ebpfprof run -- ./program')}"
     )

@@ -202,9 +202,9 @@ def command(
         lock_labels=bool(options["lock_labels"]),
         traces=traces,
     )
-    # For the page, which groups by lock; what is scraped has no such labels unless asked for.
-    tells_locks = kind_with_option("lock_labels").name in options.kinds
-    options = options.replace(lock_labels=tells_locks)
+    # The page groups by lock; scraped profiles have these labels on request only.
+    records_locks = kind_with_option("lock_labels").name in options.kinds
+    options = options.replace(lock_labels=records_locks)
     try:
         with ExitStack() as held:
             signals = held.enter_context(Signals())
@@ -246,9 +246,9 @@ def command(
 
 
 def _with_kinds_without_probes(options: Options) -> Options:
-    """With what is recorded by reading memory, and can't be read on request: the wall profile.
+    """Add the kinds that are sampled from memory all the time: the wall profile.
 
-    Not where all that was chosen is recorded of any program: then it may be one that is not Go's.
+    Not if all chosen kinds work for any program, which may not be a Go program.
     """
     from ebpfprof.profilers.registry import kind_named, kinds_to_choose
 
@@ -264,10 +264,11 @@ def _with_kinds_without_probes(options: Options) -> Options:
 
 def shared_with_traces(options: Options, last_s: float | None) -> tuple[Options, TraceSettings]:
     """The options of the recording and of traces: if last seconds are kept, each has half."""
+    from ebpfprof.overhead.process_budget import beside_a_trace
     from ebpfprof.server.trace_child import TraceSettings
 
     if last_s is not None:
-        options = options.replace(max_overhead=options.max_overhead / 2)
+        options = options.replace(max_overhead=beside_a_trace(options.max_overhead))
     return options, TraceSettings(
         last_s, options.max_overhead, allow_unknown_go=options.allow_unknown_go
     )
@@ -280,14 +281,14 @@ def _policy(address: Address, token_file: str | None, token_mode: str | None) ->
     from ebpfprof.server.access import Policy
 
     if token_file and token_mode:
-        raise click.UsageError("Either --token-file or --token, not both.")
+        raise click.UsageError("--token-file and --token exclude each other: choose one.")
     token = secrets.token_urlsafe(24) if token_mode else None
     if token_file:
         token = _read_token(token_file)
     if token is None and not address.is_loopback:
         raise click.UsageError(
-            f"Other machines could connect to {address}: give --token-file FILE or --token auto, "
-            "or listen on 127.0.0.1 and forward the port with ssh -L."
+            f"Other machines could connect to {address}: add --token-file FILE or --token auto, or "
+            "listen on 127.0.0.1 and forward the port with ssh -L."
         )
     user = invoking_user()
     return Policy(
@@ -310,8 +311,8 @@ def _read_token(path: str) -> str:
     is_sound = token.isascii() and token.isprintable() and " " not in token
     if not (_MIN_TOKEN <= len(token) <= _MAX_TOKEN and is_sound):
         raise click.UsageError(
-            f"{printable(path)} holds no token: one line of {_MIN_TOKEN} characters and more, "
-            f"without spaces. To make one:{to_type('openssl rand -hex 16')}"
+            f"{printable(path)} has no valid token: one line of at least {_MIN_TOKEN} characters, "
+            f"without spaces. To create one:{to_type('openssl rand -hex 16')}"
         )
     return token
 
@@ -329,7 +330,7 @@ def _say_ready(
     from ebpfprof.server.listener import Address
 
     served = manager.processes
-    names = ", ".join(f"{each.pid} ({each.name})" for each in served[:5])
+    names = ", ".join(f"{process.pid} ({process.name})" for process in served[:5])
     if len(served) > 5:
         names += f" and {len(served) - 5} more"
     noun = "process" if len(served) == 1 else "processes"
@@ -339,9 +340,9 @@ def _say_ready(
     what = f"{noun} {names}" if served else "Go processes as they start"
     say(f"serving {what} at {where}; Ctrl-C ends it", err=True)
     endpoints = [kind_named(name).endpoint for name in served[0].kinds] if served else []
-    first = next((each.name for each in endpoints if each), None)
+    first = next((endpoint.name for endpoint in endpoints if endpoint), None)
     if first and urls and not policy.token:
-        # Other processes may start, and then the address must name one.
+        # If other processes can start, the address must name one.
         is_alone = len(served) == 1 and not follows
         prefix = "" if is_alone else f"/proc/{served[0].pid}"
         url = f"{urls[0]}{prefix}/debug/pprof/{first}?seconds=5"

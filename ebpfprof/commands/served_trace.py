@@ -1,8 +1,8 @@
-"""What `serve` starts for an execution trace: a process of its own, without defaults from files.
+"""The child process of `serve` that records an execution trace, without defaults from files.
 
-Its parent, at the other end of stdin, says what to record: the last seconds, which the parent asks
-for (ebpfprof.tracing.flight_recorder), or the next ones. No user starts it: help, docs and
-completion leave it out.
+Its parent sends what to record over stdin: the last seconds, which the parent requests
+(ebpfprof.tracing.flight_recorder), or the next ones. Users do not start it: help, docs and
+completion omit it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAME: Final = "served-trace"
 _STDIN: Final = 0
 _USUAL_BYTES: Final = 64 << 20
 _KEPT_BYTES: Final = 32 << 20
-"""For the events of the last seconds. There may be several such processes: see server.traces."""
+"""For the events of the last seconds. Several such processes may run: see server.traces."""
 
 
 @click.command(NAME, hidden=True)

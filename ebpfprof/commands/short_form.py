@@ -1,4 +1,4 @@
-"""What a recording gave, in as few lines as a terminal has: what matters first."""
+"""The summary of a recording that fits a terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 10
 _MUCH: Final = 0.1  # of the processors' time
 _NAME: Final = re.compile(r"([\w.+-]+-\d{8}-\d{6})\.(\w+)\.([\w.]+)")  # without quotes
-_OF_A_TABLE: Final = 3  # an empty line, the heading, the headings of columns
-_OF_A_SCREEN: Final = 3  # the command, that it records, the next prompt
+_OF_A_TABLE: Final = 3  # a blank line, the heading, the column headings
+_OF_A_SCREEN: Final = 3  # the command, the line about recording, the next prompt
 
 
 def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -> int:
-    """How many rows each of some tables may have, besides these texts: one at least."""
+    """How many rows each table may have besides these texts, at least one."""
     shown = [line for text in texts for line in wrapped(text, columns).splitlines()]
     others = sum(math.ceil(max(1, len(line)) / columns) for line in shown)
     left = lines - _OF_A_SCREEN - others - _OF_A_TABLE * tables
@@ -32,17 +32,17 @@ def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -
 
 
 def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) -> list[str]:
-    """What the recording cost each process, and how accurate it is: a line each, more if `is_long`.
+    """The overhead and the accuracy of the recording: a line per process, more if `is_long`.
 
-    `own_part` is what we took of the time of all processors (0 to 1), None if they were not busy:
-    if it is much, it has a line, too.
+    `own_part` is our share of the time of all processors (0 to 1), None if they were not busy. A
+    large share has its own line.
     """
     lines = []
     for report in reports:
         of = f" of process {report.target.pid}" if len(reports) > 1 else ""
         if report.overhead:
             text = str(report.overhead) if is_long else report.overhead.summary
-            length_ns = max((each.duration_ns for each in report.profiles), default=0)
+            length_ns = max((profile.duration_ns for profile in report.profiles), default=0)
             why = why_exceeded(report.overhead, report.bound, length_ns)
             lines.append(" ".join(filter(None, (f"Overhead{of}: {text}.", why))))
     if lines and not is_long:
@@ -51,7 +51,7 @@ def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) ->
         lines.append(on_busy_processors(own_part))
     for report in reports:
         of = f"Process {report.target.pid}: " if len(reports) > 1 else ""
-        lines += [f"{of}{each}" for each in _accuracy(report, is_long=is_long)]
+        lines += [f"{of}{line}" for line in _accuracy(report, is_long=is_long)]
     return lines
 
 
@@ -60,7 +60,8 @@ def _accuracy(report: Report, *, is_long: bool) -> list[str]:
     if not report.records_waits:
         return []
     if coverage is None or not coverage.is_scaled:
-        lost = (each.account.completeness.lost for each in report.profiles if each.account)
+        accounts = [profile.account for profile in report.profiles if profile.account]
+        lost = (account.completeness.lost for account in accounts)
         return [] if any(lost) else ["Every wait was recorded."]
     lines = []
     for profile in report.profiles if is_long else ():
@@ -73,7 +74,7 @@ def _accuracy(report: Report, *, is_long: bool) -> list[str]:
 
 
 def written(names: Sequence[str]) -> str:
-    """The names of files, those of one recording together, as a shell expands them."""
+    """The names of files; those of one recording as a pattern that a shell expands."""
     parts = [match.groups() for name in names if (match := _NAME.fullmatch(name))]
     if len(names) < 2 or len(parts) < len(names) or len({(h, s) for h, _, s in parts}) > 1:
         return "\n".join(names)

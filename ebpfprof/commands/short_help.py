@@ -1,4 +1,4 @@
-"""The help of a verb that fits a terminal of 80x24: examples first, then the usual options."""
+"""The help of a verb for a terminal of 80x24: examples first, then the usual options."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _USUAL: Final = (
     "as_json",
     "pids",
 )
-"""The options that most people need, the most needed first."""
+"""The options that most users need, the most important first."""
 
 
-_CHOICES: Final = re.compile(r"\[\w+(\|\w+)+\]")  # of an option that takes one of some words
+_CHOICES: Final = re.compile(r"\[\w+(\|\w+)+\]")  # the words that an option takes
 
 
 def fits(text: str) -> bool:
@@ -48,13 +48,13 @@ def fits(text: str) -> bool:
 
 
 def short_help(command: click.Command, ctx: click.Context) -> str:
-    """The help with as many of the options as fit: those that most people need come first."""
-    options = [each for each in command.get_params(ctx) if isinstance(each, click.Option)]
-    usual = [each for name in _USUAL for each in options if each.name == name]
+    """The help with as many of the usual options as fit."""
+    options = [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
+    usual = [option for name in _USUAL for option in options if option.name == name]
     chosen: list[click.Option] = []
-    for each in usual:
-        if fits(_with(command, ctx, options, [*chosen, each])):
-            chosen.append(each)
+    for option in usual:
+        if fits(_with(command, ctx, options, [*chosen, option])):
+            chosen.append(option)
     return _with(command, ctx, options, chosen)
 
 
@@ -74,9 +74,9 @@ def _with(
             if passage.startswith("\b\n"):
                 formatter.write_paragraph()
                 heading, *lines = passage.splitlines()[1:]
-                lines = [heading, *[each for each in lines if len(each) < _COLUMNS - 4][:_EXAMPLES]]
+                lines = [heading, *[line for line in lines if len(line) < _COLUMNS - 4][:_EXAMPLES]]
                 formatter.write_text("\n".join(["\b", *lines]))
-    records = [each.get_help_record(ctx) for each in options if each in shown]
+    records = [option.get_help_record(ctx) for option in options if option in shown]
     rows = [(_typed(typed), _first_words(text)) for typed, text in filter(None, records)]
     if rows:
         with formatter.section("Options"):
@@ -87,7 +87,7 @@ def _with(
 
 
 def _typed(text: str) -> str:
-    """An option with its value, without the list of words that the value may be."""
+    """An option with its value, without the list of words that it takes."""
     name = re.search(r"--([a-z-]+)", text)
     return _CHOICES.sub(name[1].upper(), text) if name else text
 

@@ -32,7 +32,7 @@ def require_html_for(folders: tuple[str, ...], format_name: str) -> None:
 
 @contextmanager
 def opened_sources(folders: tuple[str, ...]) -> Iterator[SourceFiles | None]:
-    """The files below the folders of --source, None without any. Raises click.UsageError."""
+    """The files below the folders of --source; None without any. Raises click.UsageError."""
     if not folders:
         yield None
         return
@@ -48,10 +48,10 @@ def opened_sources(folders: tuple[str, ...]) -> Iterator[SourceFiles | None]:
 
 
 def texts_of(profile: Profile, sources: SourceFiles) -> dict[str, Any]:
-    """The lines of all files that a profile names and that can be read, for its HTML file."""
+    """The lines of readable files that a profile names, for its HTML file."""
     from ebpfprof.process.source_files import SourceError, named_lines
 
-    found, size = {}, 0
+    texts, size = {}, 0
     for file, lines in named_lines([profile]).items():
         try:
             text = sources.read(file, lines)
@@ -60,5 +60,5 @@ def texts_of(profile: Profile, sources: SourceFiles) -> dict[str, Any]:
         size += sum(map(len, text.lines.values()))
         if size > _MAX_CHARACTERS:
             break
-        found[file] = text.as_json(profile.time_ns)
-    return found
+        texts[file] = text.as_json(profile.time_ns)
+    return texts

@@ -98,6 +98,7 @@ def command(
       sudo ebpfprof top --pid 1234 --once --json
       sudo ebpfprof top --pid 1234 --batch 60 --interval 1 > waits.txt
     """
+    from ebpfprof.overhead.process_budget import beside_a_trace
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.live import LiveSession
@@ -109,11 +110,11 @@ def command(
     from ebpfprof.tracing.recorder import TraceOptions
 
     if once and batches not in (None, 1):
-        raise click.UsageError("--once means --batch 1: give one of them.")
+        raise click.UsageError("--once and --batch exclude each other: choose one.")
     is_screen = not (once or batches or as_json) and _is_for_screen()
     if last_s is not None:
         _require_trace_is_possible(pids, is_screen=is_screen)
-        options = options.replace(max_overhead=options.max_overhead / 2)
+        options = options.replace(max_overhead=beside_a_trace(options.max_overhead))
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many()
     give_up_before_recording(options, writes=True, pids=pids)
@@ -123,15 +124,14 @@ def command(
         tell("compiling the BPF programs")
         make = partial(LiveSession, options, capacity=len(pids))
         session = held.enter_context(interruptible(make))
-        targets = []
+        targets, starts = [], []
         for pid in pids:
             tell(f"reading the executable and the symbols of process {pid}")
             targets.append(interruptible(partial(session.add, pid)))
         for target in targets:
             check()
             tell(f"attaching to process {target.pid} ({printable(target.name)})")
-            session.start(target)
-        samples = [session.begin(target) for target in targets]
+            starts.append(session.start(target))
         traced = TraceOptions(
             max_overhead=options.max_overhead, last_s=last_s, buffer_bytes=_TRACE_BYTES
         )
@@ -143,9 +143,9 @@ def command(
         signals.end_recording_only()
         tell("")
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
-        poller = Poller(session, targets, samples, options, trace)
+        poller = Poller(session, targets, starts, options, trace)
         if not poller.views:
-            raise click.UsageError("top has no table of these profiles: choose others.")
+            raise click.UsageError("top has no table for these profiles: choose others.")
         names = [view.name for view in poller.views]
         first = next((view.name for view in poller.views if view.option), names[0])
         view = TopView(poller.nothing(), names, first, hide_idle=hide_idle)
@@ -158,37 +158,37 @@ def command(
 
 
 def _require_trace_is_possible(pids: list[int], *, is_screen: bool) -> None:
-    """Raise click.UsageError if --last can't be."""
+    """Raise click.UsageError if --last is not possible."""
     if len(pids) != 1:
-        raise click.UsageError(f"A trace (--last) is of one process; {len(pids)} were chosen.")
+        raise click.UsageError(f"A trace (--last) is of one process, but {len(pids)} were chosen.")
     if not is_screen:
         raise click.UsageError(
-            f"--last is for the live table, where {_KEY} writes the trace. Elsewhere:"
+            f"--last needs the live table, where {_KEY} writes the trace. Without the table:"
             + to_type("ebpfprof trace --last 5s PID")
         )
 
 
 def _is_for_screen() -> bool:
-    """Whether there is a terminal to take. Raises EbpfprofError if textual is not installed."""
+    """Whether to show the live table. Raises EbpfprofError if textual is not installed."""
     from ebpfprof.console.terminal import is_terminal, say
     from ebpfprof.errors import EbpfprofError
 
     if not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
         return False
     if not _is_unicode():
-        say("The live table needs a terminal in UTF-8, so tables are printed.", err=True)
+        say("The live table needs a UTF-8 terminal. Printing tables instead.", err=True)
         return False
     if find_spec("textual") is None:
         raise EbpfprofError(
-            "The live table needs the Python package textual, which is not installed: install it "
-            "(pip install textual), or print tables with --once or --batch N."
+            "The live table needs the Python package textual: install it (pip install textual), or "
+            "print tables with --once or --batch N."
         )
     return True
 
 
 @contextmanager
 def _steps(is_screen: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows what is done, in a line of the terminal; "" erases it."""
+    """Yield a function that shows the current step in a line of the terminal; "" erases it."""
     from ebpfprof.console.terminal import is_terminal, say, width
 
     if not (is_screen and is_terminal(sys.stderr)):
@@ -201,7 +201,7 @@ def _steps(is_screen: bool) -> Iterator[Callable[[str], None]]:
 
     try:
         yield tell
-    except BaseException:  # Ctrl-C too: what is said then stands in a line of its own
+    except BaseException:  # also Ctrl-C: erase the line before a message
         tell("")
         raise
 
@@ -215,7 +215,7 @@ def _print_tables(
     signals: Signals,
     text: Callable[[TopView, int], str],
 ) -> None:
-    """One table after each interval, and a last one when it ends earlier."""
+    """Print a table after each interval, and a last one at an earlier end."""
     from ebpfprof.console.terminal import say
 
     printed = 0
@@ -237,7 +237,7 @@ def _ends(poller: Poller, signals: Signals, until_s: float) -> bool:
 
 
 def _has_reader() -> bool:
-    """Whether stdout may still have a reader: of a pipe (`| head`) the kernel tells."""
+    """Whether stdout may still have a reader; for a pipe (`| head`) the kernel reports its end."""
     if sys.stdout is None:
         return False
     poll = select.poll()
@@ -248,7 +248,7 @@ def _has_reader() -> bool:
 def _show(
     poller: Poller, view: TopView, interval_s: float, until_s: float, signals: Signals
 ) -> None:
-    """The live table, until the user ends it; the last one stays on the screen."""
+    """Show the live table until the user ends it; print its last state after that."""
     from ebpfprof.console.terminal import say
     from ebpfprof.top.app import run_live
     from ebpfprof.top.poller import PollingThread
@@ -257,7 +257,7 @@ def _show(
         run_live(view, thread, lambda: signals.came or time.monotonic() >= until_s)
     if thread.error:
         raise thread.error
-    if os.isatty(sys.stdout.fileno()):  # it may be gone
+    if os.isatty(sys.stdout.fileno()):  # the terminal may be gone
         say(_table(view, _LAST_ROWS), end="")
 
 
@@ -268,14 +268,14 @@ def _table(view: TopView, limit: int) -> str:
 
     columns = width(sys.stdout)
     ascii_only = not (is_terminal(sys.stdout) and _is_unicode())
-    found = report(view, columns and columns - 1, limit, ascii_only=ascii_only)
+    shown = report(view, columns and columns - 1, limit, ascii_only=ascii_only)
     if not is_terminal(sys.stdout):
-        return plain(found)
-    return rendered(found, columns or 80, color=has_color(sys.stdout))
+        return plain(shown)
+    return rendered(shown, columns or 80, color=has_color(sys.stdout))
 
 
 def _json(view: TopView, limit: int) -> str:
-    """All tables with all rows, however many, as a line of JSON."""
+    """All tables with all rows, as a line of JSON."""
     from ebpfprof.top.json_form import document
 
     return json.dumps(document(view, time.time()), separators=(",", ":")) + "\n"

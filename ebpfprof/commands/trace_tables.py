@@ -1,4 +1,4 @@
-"""What `ebpfprof trace` tells of a timeline: tables, each behind the sentence that sums it up."""
+"""The tables of `ebpfprof trace`, each after a sentence that summarises it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _S: Final = 1_000_000_000
 _NOBODY: Final = (
-    "  There is no such goroutine: the table above has functions; G17 is one by its id, KEY=VALUE\n"
-    "  a label, 10.0.0.2:4242 or :8080 a connection.\n"
+    "  No such goroutine. The table above has functions; G17 selects a goroutine by its id,\n"
+    "  KEY=VALUE goroutines by label, 10.0.0.2:4242 or :8080 a connection.\n"
 )
 Part = tuple[str, str]
-"""A heading, and what stands below it, which ends with a newline."""
+"""A heading, and the text below it, which ends with a newline."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user wants to see besides the busiest goroutines; seconds since the trace's begin."""
+    """The tables to show besides the busiest goroutines; times in seconds since the start."""
 
     path_of: str | None = None
     from_s: float = 0.0
     to_s: float | None = None
     most_waits: int = 0
-    """How many sentences and rows there are of who waits for whom; 0: it is left out."""
+    """How many sentences and rows the table of waits has; 0: no table."""
 
 
 class TraceTables:
@@ -45,7 +45,7 @@ class TraceTables:
         self._timeline, self._width, self._color = timeline, width, color
 
     def parts(self, asked: Asked) -> list[Part]:
-        """All that is asked for, in order: who waits for whom comes first."""
+        """All tables in order: who waits for whom comes first."""
         timeline = self._timeline
         length_ns = timeline.end_ns - timeline.begin_ns
         length = duration(length_ns)
@@ -54,11 +54,11 @@ class TraceTables:
             length += f" with pauses, {duration(whole_ns)} recorded"
         text = busiest.render(timeline, width=self._width, color=self._color)
         process = f"process {timeline.pid} ({timeline.command})"
-        found = [self._waits(asked.most_waits)] if asked.most_waits else []
-        found.append((f"Goroutines of {process}, {length}", text))
+        parts = [self._waits(asked.most_waits)] if asked.most_waits else []
+        parts.append((f"Goroutines of {process}, {length}", text))
         if asked.path_of is not None:
-            found += self._path(asked.path_of, asked)
-        return found
+            parts += self._path(asked.path_of, asked)
+        return parts
 
     @cached_property
     def _chains(self) -> Chains:
@@ -68,14 +68,14 @@ class TraceTables:
         graph = graph_of(self._timeline)
         longest = waits.longest_sentence(graph, self._timeline.begin_ns)
         findings = list(filter(None, (*waits.waits_findings(graph), longest)))
-        sentences = "".join(f"{each}\n" for each in findings[:most])
+        sentences = "".join(f"{finding}\n" for finding in findings[:most])
         if self._width:
             sentences = wrapped(sentences, self._width)
         table = waits.render(graph, limit=most, width=self._width, color=self._color)
         return "Who waits for whom", sentences + table
 
     def _path(self, what: str, asked: Asked) -> list[Part]:
-        """What the time of the chosen goroutines depended on."""
+        """The critical path of the chosen goroutines."""
         shown = printable(what)
         begin_ns = self._timeline.begin_ns + round(asked.from_s * _S)
         end_ns = self._timeline.end_ns
@@ -89,30 +89,31 @@ class TraceTables:
             text = _NOBODY
             if whole:
                 length = duration(self._timeline.end_ns - self._timeline.begin_ns)
-                text = f"  It was not there then; the trace is {length} long.\n"
+                text = f"  It did not exist in that time; the trace is {length} long.\n"
             return [(f"What {shown} waited for", text)]
-        length_ns = sum(each.end_ns - each.begin_ns for each in of)
+        length_ns = sum(one.end_ns - one.begin_ns for one in of)
         heading = f"The time of {shown} ({counted(len(of), 'goroutine')}, {duration(length_ns)})"
         return [(heading, self._tree(of))]
 
     def _requests(self, address: str, begin_ns: int, end_ns: int) -> list[Part]:
         """The requests of a connection, and the slowest of them."""
-        found = connection(self._timeline, address)
-        of = [each for each in found.requests if each.begin_ns < end_ns and begin_ns < each.end_ns]
-        heading = (
-            f"{'Requests' if found.is_served else 'Work between waits'} on {printable(address)}"
-        )
-        text = requests.render(found, of, self._timeline)
-        times = [Chosen(each.goid, each.begin_ns, each.end_ns) for each in of]
+        on_connection = connection(self._timeline, address)
+        of = [
+            one for one in on_connection.requests if one.begin_ns < end_ns and begin_ns < one.end_ns
+        ]
+        what = "Requests" if on_connection.is_served else "Work between waits"
+        heading = f"{what} on {printable(address)}"
+        text = requests.render(on_connection, of, self._timeline)
+        times = [Chosen(one.goid, one.begin_ns, one.end_ns) for one in of]
         parts = [(heading, text)]
         if of:
             parts.append(
                 ("What their time depended on", self._tree(between(times, begin_ns, end_ns)))
             )
         if len(of) > 1:
-            slowest = max(of, key=lambda each: each.length_ns)
-            told = requests.told(slowest, self._timeline)
-            parts.append((f"The slowest: {told}", self._tree([Chosen(*slowest[:3])])))
+            slowest = max(of, key=lambda one: one.length_ns)
+            summary = requests.told(slowest, self._timeline)
+            parts.append((f"The slowest: {summary}", self._tree([Chosen(*slowest[:3])])))
         return parts
 
     def _tree(self, of: list[Chosen]) -> str:

@@ -1,4 +1,4 @@
-"""How `ebpfprof trace` records, writes the file and says what there is in it."""
+"""How `ebpfprof trace` records, writes the file and shows a summary."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _DRAWN_EVERY_S: Final = 0.1
 
 
 def warnings_of(go: GoTarget) -> list[str]:
-    """What is to be said before a process is traced: sentences, mostly none."""
+    """Warnings to print before a process is traced, as sentences."""
     warnings = []
     if go.assumption:
-        warnings.append(f"{go.assumption}; what it shows may be wrong.")
+        warnings.append(f"{go.assumption}; the output may be wrong.")
     if tracer := go.target.tracer():
         warnings.append(
-            f"process {go.target.pid} is traced by {tracer}: a breakpoint of a debugger on one "
-            "of our probes ends the process later. Remove such breakpoints before."
+            f"process {go.target.pid} is traced by {tracer}: a debugger's breakpoint on one of the "
+            "probes can crash the process later. Remove such breakpoints first."
         )
     if warning := plugin_warning(go, has_probes=True, in_program_only=True):
         warnings.append(warning)
@@ -58,7 +58,7 @@ def warnings_of(go: GoTarget) -> list[str]:
 
 
 class Tracing:
-    """One trace of one process."""
+    """The trace of a process."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Tracing:
         with working("Attaching ...", is_shown=not self._is_quiet):
             recorder.start()
         signals.end_recording_only()
-        self._requests.take()  # those that came before there was anything to write
+        self._requests.take()  # requests from before there was anything to write
         target = recorder.go.target
         if not self._is_quiet:
             length = f" for {duration_s:g} s" if duration_s < float("inf") else ""
@@ -147,16 +147,16 @@ class Tracing:
                 lambda gone_s: signals.came or self._is_over(gone_s, draw),
             )
         recorder.stop()
-        self._tell_written(self._writer.wait())
+        self._report_written(self._writer.wait())
         if self._trigger.why:
             say(f"ebpfprof: {self._trigger.why}", err=True)
 
     def _is_over(self, gone_s: float, draw: Callable[[float], None]) -> bool:
-        """Look at conditions and at requests to write; whether the recording is to end."""
+        """Check conditions and requests to write; returns whether to end the recording."""
         if gone_s >= self._drawn_s + _DRAWN_EVERY_S or gone_s < self._drawn_s:
             self._drawn_s = gone_s
             draw(gone_s)
-        self._tell_written(self._writer.taken())
+        self._report_written(self._writer.taken())
         if not self._writer.is_busy and self._requests.take():
             self._write_meanwhile()
         if self._trigger.warning:
@@ -168,7 +168,7 @@ class Tracing:
     def _write_meanwhile(self) -> None:
         if self._to_stdout:
             erase_progress()
-            say("ebpfprof: a signal writes no file where the trace goes to stdout (-o -)", err=True)
+            say("ebpfprof: signals write no file if the trace goes to stdout (-o -)", err=True)
             return
         suffix, target = self._format.suffix, self._recorder.go.target
         name = default_name(
@@ -176,7 +176,7 @@ class Tracing:
         )
         self._writer.write(stamped(self._output, suffix) if self._output else Path(name))
 
-    def _tell_written(self, written: WrittenTrace | None) -> None:
+    def _report_written(self, written: WrittenTrace | None) -> None:
         if written is None:
             return
         erase_progress()
@@ -188,9 +188,9 @@ class Tracing:
             say(f"Written: {printable(written.name)} ({duration(written.length_ns)})")
 
     def write(self) -> None:
-        """Write the file and say what is in it.
+        """Write the file and show a summary.
 
-        Raises OutputError, CorruptBinary, or why the recording could not go on.
+        Raises OutputError, CorruptBinary, or the error that ended the recording.
         """
         with working("Looking up names ...", is_shown=not self._is_quiet):
             recorded = self._recorder.recorded()

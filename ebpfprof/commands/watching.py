@@ -1,4 +1,4 @@
-"""Looking at processes again and again, until a signal or for some time."""
+"""Sampling processes repeatedly, until a signal or for some time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ _TICK_S: Final = 0.05
 Watched = TypeVar("Watched")
 
 
-def look_again(
+def sample_repeatedly(
     watched: list[Watched],
-    look: Callable[[Watched], bool],
+    sample: Callable[[Watched], bool],
     signals: Signals,
     *,
     every_s: float,
     duration_s: float | None,
 ) -> None:
-    """Look at each every `every_s` seconds until a signal, or for `duration_s`.
+    """Sample all processes every `every_s` seconds until a signal, or for `duration_s`.
 
-    `look` returns False for one that can't be looked at any more. It also ends when none is left.
+    `sample` returns False for a process that can't be read any more. It also ends when none is
+    left.
     """
-    began_s = next_s = time.monotonic()
-    end_s = float("inf") if duration_s is None else began_s + duration_s
+    next_s = time.monotonic()
+    end_s = float("inf") if duration_s is None else next_s + duration_s
     while watched and not signals.came:
-        watched = [each for each in watched if look(each)]
+        watched = [process for process in watched if sample(process)]
         next_s = max(next_s + every_s, time.monotonic())
         if next_s > end_s:
             break
         while time.monotonic() < next_s and not signals.came:
-            time.sleep(min(_TICK_S, every_s))  # in ticks: a signal ends the watch
+            time.sleep(min(_TICK_S, every_s))  # in ticks, so that a signal ends it soon

@@ -1,11 +1,11 @@
-"""What was recorded of a process lately, window by window: from one snapshot to the next."""
+"""What was recorded of a process lately, window by window."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ebpfprof.profile.completeness import Completeness
-from ebpfprof.profile.delta import difference, merged, totals
+from ebpfprof.profile.delta import merged, totals
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import find_kind
 
@@ -31,10 +31,10 @@ class Window:
 class History:
     """The windows of one process, oldest first.
 
-    `sums` are those at the end of the last window, from which the next one is the difference.
-    `totals` are the sums of each value of a profile over all windows, also those that were dropped,
-    by kind; kinds that show a moment have none. `present` is what the window that has not ended had
-    when it was last read, None if nobody asked: it is not among the windows.
+    `sums` are the profiles since the first recording, at the end of the last window. `totals` are
+    the sums of each value of a profile over all windows, also those that were dropped, by kind;
+    kinds that show a moment have none. `present` is what the window that has not ended had when it
+    was last read, None if nobody asked: it is not among the windows.
     """
 
     begun_s: float = 0.0
@@ -54,14 +54,14 @@ class History:
 
     def read(self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> None:
         """Keep what the present window has at this Unix time; arguments as for end()."""
-        self.present = self._window(now_s, sums, new)
+        self.present = Window(self.begun_s, now_s, _shown(sums, new))
 
     def end(self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> Window:
         """End the window at this Unix time, and begin the next one.
 
         By kind, `sums` are the profiles since the first recording, and `new` those of this window.
         """
-        window = self._window(now_s, sums, new)
+        window = Window(self.begun_s, now_s, _shown(sums, new))
         self.windows.append(window)
         self.sums.update({kind: each for kind, each in sums.items() if not _is_moment(kind)})
         for kind, profile in window.profiles.items():
@@ -94,14 +94,10 @@ class History:
         while self.windows and self.windows[0].end_s < before_s:
             self.windows.popleft()
 
-    def _window(
-        self, now_s: float, sums: Mapping[str, Profile], new: Mapping[str, Profile]
-    ) -> Window:
-        profiles = {kind: self._since_last(kind, later) for kind, later in sums.items()} | dict(new)
-        return Window(self.begun_s, now_s, profiles)
 
-    def _since_last(self, kind: str, later: Profile) -> Profile:
-        return difference(later, self.sums[kind]) if kind in self.sums else later
+def _shown(sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> dict[str, Profile]:
+    """What a window has: of kinds that show a moment, that at its end."""
+    return {kind: sums[kind] if _is_moment(kind) else profile for kind, profile in new.items()}
 
 
 def together(kind: str, profiles: Sequence[Profile]) -> Profile:

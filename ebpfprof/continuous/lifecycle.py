@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.continuous.process import Phase
 from ebpfprof.errors import NoSuchProcess, NotGoProgram, TargetGone, UnsupportedTarget
-from ebpfprof.profilers.registry import kind_named
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.process import Live, LiveTarget, RecordedProcess
@@ -47,7 +46,7 @@ class Lifecycle:
     async def close(self, process: RecordedProcess) -> None:
         """Free what the live session holds of it. Its history stays."""
         if process.target is not None:
-            target, process.target, process.mark = process.target, None, None
+            target, process.target, process.window_began = process.target, None, None
             process.history.sums.clear()
             process.last_read.clear()
             await asyncio.to_thread(self._live.remove, target)
@@ -58,9 +57,9 @@ class Lifecycle:
             process.target = self._opened(process)
             process.opened_name = process.target.name
         process.phase = Phase.ATTACHING
-        if process.mark is None and not all(kind_named(each).keeps_sums for each in process.kinds):
-            process.mark = self._live.begin(process.target)
-        self._live.start(process.target)
+        sums = self._live.start(process.target)
+        if process.window_began is None:
+            process.window_began = sums
 
     def _opened(self, process: RecordedProcess) -> LiveTarget:
         """Open a process that a survey found some time ago."""

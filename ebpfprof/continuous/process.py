@@ -43,12 +43,11 @@ class Live(Protocol):
     """What is needed of ebpfprof.recording.live.LiveSession."""
 
     def add(self, pid: int) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
-    def start(self, target: Any) -> None: ...  # noqa: ANN401, D102 - as LiveSession
+    def start(self, target: Any) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
     def stop(self, target: Any) -> None: ...  # noqa: ANN401, D102 - as LiveSession
     def remove(self, target: Any) -> None: ...  # noqa: ANN401, D102 - as LiveSession
-    def snapshot(self, target: Any, kinds: Collection[str] | None = None) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
-    def begin(self, target: Any) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
-    def read(self, target: Any, since: Any, *, restart: bool = False) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
+    def sums(self, target: Any, kinds: Collection[str] | None = None) -> Any: ...  # noqa: ANN401, D102 - as LiveSession
+    def report(self, sums: Any, since: Any = None) -> Report: ...  # noqa: ANN401, D102 - as LiveSession
     def overhead(self, target: Any) -> Overhead: ...  # noqa: ANN401, D102 - as LiveSession
     def losses(self, target: Any = None) -> Sequence[Loss]: ...  # noqa: ANN401, D102 - as LiveSession
 
@@ -81,8 +80,8 @@ class RecordedProcess:
     history: History = field(default_factory=History)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while its probes are attached or detached, and while a window ends."""
-    mark: Any = None
-    """The live session's mark of the begin of the window, for kinds that keep no sums."""
+    window_began: Any = None
+    """The live session's sums at the begin of the window; None until it was started."""
     phase: Phase = Phase.NONE
     users: int = 0
     """How many want it recorded now: leases and blocks of Leases.recording."""

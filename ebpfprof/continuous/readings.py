@@ -54,36 +54,28 @@ class Readings:
         self._tell = tell
 
     async def snapshot(self, process: RecordedProcess, kind: str) -> Profile:
-        """The profile since the process was first recorded, of a kind that keeps sums.
+        """The profile since the process was first recorded, of a kind that has one.
 
         Raises TargetGone if the process was never recorded, or is closed.
         """
-        return (await asyncio.to_thread(self._sums, process, (kind,)))[kind]
+        return await asyncio.to_thread(self._until_now, process, kind)
 
     async def begin(self, process: RecordedProcess, kind: str) -> Callable[[], Awaitable[Profile]]:
         """A function that returns what was recorded from now until it is called.
 
         Both raise TargetGone as snapshot does.
         """
-        if not kind_named(kind).keeps_sums:
-            mark = await asyncio.to_thread(self._begin, process)
+        since = await asyncio.to_thread(self._sums, process, (kind,))
 
-            async def since_mark() -> Profile:
-                return (await asyncio.to_thread(self._since, process, mark))[kind]
+        async def until_now() -> Profile:
+            return await asyncio.to_thread(self._until_now, process, kind, since)
 
-            return since_mark
-        before = await self.snapshot(process, kind)
-
-        async def since() -> Profile:
-            after = await self.snapshot(process, kind)
-            return await asyncio.to_thread(difference, after, before)
-
-        return since
+        return until_now
 
     async def since_last(self, process: RecordedProcess, kind: str) -> Profile:
         """What was recorded since the last call for this process and kind, by any caller.
 
-        The first call returns all since the process was first recorded. For kinds that keep sums.
+        The first call returns all since the process was first recorded.
         Raises TargetGone as snapshot does.
         """
         profile = await self.snapshot(process, kind)
@@ -146,37 +138,34 @@ class Readings:
         limit_size(list(self._histories()), _MAX_SAMPLES)
 
     def _read_window(self, process: RecordedProcess) -> None:
-        sums, new = self._so_far(process, restart=False)
-        process.history.read(time.time(), sums, new)
+        whole, window = self._profiles(process, self._sums(process))
+        process.history.read(time.time(), whole, window)
 
     def _end_window(self, process: RecordedProcess) -> None:
-        sums, new = self._so_far(process, restart=True)
-        window = process.history.end(time.time(), sums, new)
+        now = self._sums(process)
+        window = process.history.end(time.time(), *self._profiles(process, now))
+        process.window_began = now
         if self._on_window:
             self._on_window(process, window)
 
-    def _so_far(
-        self, process: RecordedProcess, *, restart: bool
-    ) -> tuple[dict[str, Profile], dict[str, Profile]]:
-        """The sums, and of kinds that keep none what is new in the present window."""
-        sums = self._sums(process, [each for each in process.kinds if kind_named(each).keeps_sums])
-        if process.mark is None:
-            return sums, {}
-        return sums, self._since(process, process.mark, restart=restart)
-
-    def _sums(self, process: RecordedProcess, kinds: Collection[str]) -> dict[str, Profile]:
-        profiles = self._live.snapshot(process.require_target(), kinds).profiles
-        return {profile.kind: profile for profile in profiles}
-
-    def _begin(self, process: RecordedProcess) -> Any:  # noqa: ANN401 - the profiler knows its type
-        return self._live.begin(process.require_target())
-
-    def _since(
+    def _profiles(
         self,
         process: RecordedProcess,
-        mark: Any,  # noqa: ANN401 - the profiler knows its type
-        *,
-        restart: bool = False,
-    ) -> dict[str, Profile]:
-        report = self._live.read(process.require_target(), mark, restart=restart)
-        return {profile.kind: profile for profile in report.profiles}
+        now: Any,  # noqa: ANN401 - the live session's
+    ) -> tuple[dict[str, Profile], dict[str, Profile]]:
+        """By kind, the profiles since the first recording, and those of the present window."""
+        reports = self._live.report(now), self._live.report(now, process.window_began)
+        whole, window = ({each.kind: each for each in report.profiles} for report in reports)
+        return whole, window
+
+    def _sums(self, process: RecordedProcess, kinds: Collection[str] | None = None) -> Any:  # noqa: ANN401 - the live session's
+        return self._live.sums(process.require_target(), kinds)
+
+    def _until_now(
+        self,
+        process: RecordedProcess,
+        kind: str,
+        since: Any = None,  # noqa: ANN401 - the live session's
+    ) -> Profile:
+        report = self._live.report(self._sums(process, (kind,)), since)
+        return next(each for each in report.profiles if each.kind == kind)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.goruntime.limits import MAX_LOCK_CALLERS
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.memory import Memory
 from symbolizer import ElfFile, GoBinary, SymbolizerError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from ebpfprof.process.process import Target
 
-MAX_LOCK_CALLERS: Final = 16
-"""Of a program with its plugins: the BPF programs have room for so many."""
 _MAX_MODULES: Final = 64
 _WORD_BYTES: Final = 8
 

@@ -118,6 +118,11 @@ class BpfProgram(Closing):
         )
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether load() has made the maps."""
+        return bool(self.maps)
+
+    @property
     def failure(self) -> Exception | None:
         """Why uprobes were removed early, or could not be removed, once they are detached."""
         return self._helper.failure if self._helper else None

@@ -45,6 +45,30 @@ def runs(count: int, timed: int, timed_ns: int) -> Runs:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What recordings of a process ran for it: at probes (`hits`) and for CPU samples.
+
+    Each hit costs `hit_ns` besides the run of our program; None without probes, or if unknown.
+    """
+
+    hits: Runs = Runs()
+    samples: Runs = Runs()
+    hit_ns: float | None = None
+
+    def __sub__(self, earlier: Cost) -> Cost:
+        return Cost(self.hits - earlier.hits, self.samples - earlier.samples, self.hit_ns)
+
+    def __add__(self, other: Cost) -> Cost:
+        hit_ns = other.hit_ns if self.hit_ns is None else self.hit_ns
+        return Cost(self.hits + other.hits, self.samples + other.samples, hit_ns)
+
+    @property
+    def ns(self) -> float:
+        """The CPU time that the process lost, estimated, in ns."""
+        return self.hits.count * (self.hit_ns or 0.0) + self.hits.ns + self.samples.ns
+
+
+@dataclass(frozen=True, slots=True)
 class Overhead:
     """What a recording cost a target in all, estimated.
 

@@ -120,8 +120,6 @@ class ProfileKind:
     """A switch (Setting.name) that adds it to those that --profile selects; "" without one."""
     is_moment: bool = False
     """Whether it shows a moment, rather than sums over the recorded time."""
-    keeps_sums: bool = True
-    """Whether the kernel keeps sums since the start. Else we add up samples on request."""
     needs_go: bool = True
     """Whether only Go programs have it."""
     needs_probes: bool = False

@@ -25,7 +25,9 @@ class BoundedProbes(Closing):
         return self._program.hit_ns
 
     def runs(self, index: int) -> Runs:
-        """What the probes of a target cost so far, once the program is loaded."""
+        """What the probes of a target cost so far; nothing until the program is loaded."""
+        if not self._program.is_loaded:
+            return Runs()
         cost = self._program.maps["costs"].sum_at(index)
         return runs(cost["runs"], cost["timed"], cost["timed_ns"])
 

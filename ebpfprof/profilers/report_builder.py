@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import ebpfprof
 from ebpfprof.console.text import in_one_line, percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.delta import difference
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import Coverage, RecordingAccount
@@ -19,13 +21,14 @@ from ebpfprof.profilers.registry import kind_named
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordingFacts:
     """The facts about the recording of one process, the same for all kinds.
 
-    Times are CLOCK_MONOTONIC, except `started_unix_ns`. `own_cost` is what ebpfprof itself used
-    until now, in words, "" to leave it out. `until_end`: it was to last until the process ends, so
-    that an end is no early one. `traced` is a warning about a debugger, `unprobed` one about code
-    without probes, or "". `losses` are those of this process. `no_go`: see RecordedTarget.
+    Times are CLOCK_MONOTONIC, except `started_unix_ns` and `until_unix_ns`, the time now.
+    `own_cost` is what ebpfprof itself used until now, in words, "" to leave it out. `until_end`: it
+    was to last until the process ends, so that an end is no early one. `traced` is a warning about
+    a debugger, `unprobed` one about code without probes, or "". `losses` are those of this process.
+    `no_go`: see RecordedTarget.
     """
 
     target: Target
@@ -34,6 +37,7 @@ class Recording:
     started_ns: int
     started_unix_ns: int
     ended_ns: int
+    until_unix_ns: int = 0
     ending: TargetEnd | None = None
     until_end: bool = False
     traced: str = ""
@@ -42,6 +46,29 @@ class Recording:
     own_cost: str = ""
     losses: Sequence[Loss] = ()
     no_go: str = ""
+
+    def since(self, earlier: RecordingFacts | None) -> RecordingFacts:
+        """Those of the time from `earlier` on; None, or without a start: from the first start."""
+        if earlier is None or not earlier.started_unix_ns:
+            return self
+        return replace(
+            self,
+            started_ns=earlier.ended_ns,
+            started_unix_ns=earlier.until_unix_ns,
+            overhead=self.overhead and earlier.overhead and self.overhead - earlier.overhead,
+            losses=losses_since(self.losses, earlier.losses),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class WholeSums:
+    """Sums since the first start: the time between two of them is a difference of profiles."""
+
+    profiles: tuple[Profile, ...] | None = None
+    """Their profiles, once somebody asked for them."""
+
+
+_Sums = TypeVar("_Sums", bound=WholeSums)
 
 
 @dataclass(slots=True)
@@ -70,11 +97,16 @@ class Report:
 class ReportBuilder:
     """Collects the profiles and remarks of all profilers about one process."""
 
-    def __init__(self, recording: Recording, options: Options) -> None:
-        self.recording = recording
+    def __init__(
+        self, facts: RecordingFacts, options: Options, earlier: RecordingFacts | None = None
+    ) -> None:
+        """Of the time from `earlier` to `facts`; None: from the first start."""
+        self.recording = facts.since(earlier)
+        """The facts about the time of the report."""
         self.options = options
+        self._facts, self._earlier = facts, earlier
         self.report = Report(
-            recording.target, overhead=recording.overhead, bound=options.max_overhead / 100
+            facts.target, overhead=self.recording.overhead, bound=options.max_overhead / 100
         )
         self._unnamed: list[str] = []
         self._accounts: dict[str, RecordingAccount] = {}
@@ -138,6 +170,36 @@ class ReportBuilder:
         self._accounts[profile.kind] = account
         self.report.profiles.append(profile.accounted(account))
 
+    def add_since(
+        self, report: Callable[[_Sums, ReportBuilder], None], sums: _Sums, since: _Sums | None
+    ) -> None:
+        """Add the profiles of the time from `since` to `sums`; None: from the first start.
+
+        `report` adds those from the first start. It is called once for each sums.
+        """
+        if since is None or self._earlier is None:
+            count = len(self.report.profiles)
+            report(sums, self)
+            self._note_events()
+            sums.profiles = tuple(self.report.profiles[count:])
+            return
+        earlier = {each.kind: each for each in self._whole(report, since, self._earlier)}
+        self.report.profiles += [
+            difference(each, earlier[each.kind]) if each.kind in earlier else each
+            for each in self._whole(report, sums, self._facts)
+        ]
+
+    def _whole(
+        self, report: Callable[[_Sums, ReportBuilder], None], sums: _Sums, facts: RecordingFacts
+    ) -> tuple[Profile, ...]:
+        if sums.profiles is None:
+            builder = ReportBuilder(facts, self.options)
+            builder.add_since(report, sums, None)
+            whole = builder.finished()
+            self.report.failure = self.report.failure or whole.failure
+            self.report.hints += whole.hints
+        return sums.profiles or ()
+
     def fail(self, error: Exception) -> None:
         """Note why names are missing. The report goes on without them."""
         self.report.failure = for_user(self.recording.target, error)
@@ -165,10 +227,10 @@ class ReportBuilder:
             profiler = kind_named(name).profiler
             most[profiler] = max(most.get(profiler, 0), account.events)
         for index, profile in enumerate(self.report.profiles):
-            recorded = replace(
-                self._accounts[profile.kind], events=most[kind_named(profile.kind).profiler]
-            )
-            self.report.profiles[index] = profile.accounted(recorded)
+            if profile.kind in self._accounts:  # else it is a difference, with its account
+                events = most[kind_named(profile.kind).profiler]
+                account = replace(self._accounts[profile.kind], events=events)
+                self.report.profiles[index] = profile.accounted(account)
 
     def _given_up(self) -> str:
         """A sentence about names that are missing because finding them would take too much.

@@ -9,6 +9,7 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.overhead.budget import Budget
+from ebpfprof.overhead.process_budget import Lease
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.recording_end import RecordingEnd
 
@@ -23,22 +24,14 @@ _USUAL_RUN_NS: Final = 500.0
 class Spending:
     """The budget of one process, and what was spent of it since the constructor."""
 
-    def __init__(
-        self,
-        probes: BoundedProbes,
-        index: int,
-        go: GoTarget,
-        share: float,
-        others_ns: Callable[[], float],
-    ) -> None:
-        """`share` is the part of the process's CPU time that we may take, 0 to 1.
+    def __init__(self, probes: BoundedProbes, index: int, go: GoTarget, lease: Lease) -> None:
+        """`lease` says how much of the process's CPU time they may take.
 
-        `index` is its number in `probes`. `others_ns` returns the CPU time (ns) that other
-        profilers took of it until now.
+        `index` is its number in `probes`.
         """
-        self.budget = Budget(share)
+        self.budget = Budget(lease.share)
         self._probes, self._index, self._process = probes, index, go.target
-        self._others_ns = others_ns
+        self._lease = lease
         self._spent_before_ns = self.spent_ns()
         self._used_before_ns = self.used_ns()
         self.started_ns = kernel_now_ns()
@@ -47,7 +40,7 @@ class Spending:
     def spent_ns(self) -> float:
         """The CPU time that the process lost so far, to earlier recordings, too."""
         runs = self._probes.runs(self._index)
-        return runs.ns + runs.count * (self._probes.hit_ns or 0.0) + self._others_ns()
+        return runs.ns + runs.count * (self._probes.hit_ns or 0.0) + self._lease.others_ns()
 
     def used_ns(self) -> int:
         """The CPU time of the process; 0 if it has ended."""

@@ -9,7 +9,7 @@ from ebpfprof.privileges import capabilities
 from ebpfprof.privileges.capabilities import NUMBERS, effective
 from ebpfprof.privileges.checks import LOOKING, RECORDING, TO_RECORD, WRITING
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.profiler_set import rights_for
+from ebpfprof.recording.loaded_profilers import rights_for
 from ebpfprof.system.lean_start import do_everywhere
 
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.samples.sampling_thread import LookThread
-from ebpfprof.kernel.losses import Loss, losses_in_all, losses_of, losses_since
+from ebpfprof.kernel.losses import Loss, losses_in_all, losses_together
 from ebpfprof.overhead.cost import Overhead
+from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.profiler import OpenedProcess
-from ebpfprof.recording.profiler_set import ProfilerSet
-from ebpfprof.recording.reports import IntervalStart, live_report
+from ebpfprof.profilers.recording import OpenedProcess
+from ebpfprof.recording.loaded_profilers import (
+    LoadedProfilers,
+    ProcessRecordings,
+    end_together,
+)
+from ebpfprof.recording.reports import ProcessSums, live_report
 from ebpfprof.recording.target import LiveTarget, looks_at, open_target, programs_for
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
@@ -54,13 +58,13 @@ class LiveSession(Closing):
         self._targets: dict[int, LiveTarget] = {}  # by number
         # Reuse the number that has been free longest: a late event may still carry it.
         self._free_numbers = deque(range(capacity))
-        self._is_loaded = False
+        self._lost_before: tuple[Loss, ...] = ()  # of processes that were removed
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
             self.files = held.enter_context(WorkerFileOpener())
             """What opens the files of processes, until close()."""
-            self.profilers = ProfilerSet(capacity, options)
+            self.profilers = LoadedProfilers(capacity, options)
             held.callback(self.profilers.close)
             if not is_no_thread:
                 self.load()
@@ -75,7 +79,6 @@ class LiveSession(Closing):
         Raises KernelUnsupported, PermissionDenied and what the compiler raises.
         """
         self.profilers.load(sum(each.recorded.goroutines() for each in self._targets.values()))
-        self._is_loaded = True
 
     def add(self, pid: int) -> LiveTarget:
         """Open and inspect a process, without attaching probes.
@@ -92,33 +95,29 @@ class LiveSession(Closing):
                         "processes already. Record it with another ebpfprof."
                     )
                 number = self._free_numbers[0]
-                profilers = weakref.proxy(self.profilers)  # they keep the function: no circle
-                opened = OpenedProcess(
-                    recorded.target,
-                    recorded.go,
-                    held,
-                    lambda own: profilers.ns_of_others(number, own),
-                    looks_at(recorded, self._options, self._look_thread, held),
-                )
-                self.profilers.open(number, opened, recorded.kinds)
-                recorded.has_probes = self.profilers.has_probes(number)
+                looks = looks_at(recorded, self._options, self._look_thread, held)
+                recordings = ProcessRecordings(looks)
+                budget = ProcessBudget(self._options.max_overhead)
+                held.callback(budget.close)
+                opened = OpenedProcess(recorded.target, recorded.go, held, budget, looks)
+                self.profilers.record(recordings, opened, number, recorded.kinds)
+                recorded.has_probes = recordings.has_probes
                 recorded.notice_tracer()
                 recorded.notice_unprobed()
-                target = LiveTarget(number, recorded, held.pop_all())
-                if self._is_loaded:
-                    target.runs_before = self.profilers.runs(number)
-                    target.losses_before = losses_of(self.profilers.losses(), number)
+                target = LiveTarget(number, recorded, recordings, held.pop_all())
                 self._free_numbers.popleft()
                 self._targets[number] = target
         return target
 
-    def start(self, target: LiveTarget) -> None:
+    def start(self, target: LiveTarget) -> ProcessSums:
         """Start to record a process, unless it is recorded. Each start needs a stop().
 
+        Returns its sums at the start: CPU samples add up from there on while the caller keeps them.
         Raises AttachFailed, or TargetGone if the process has ended.
         """
         with self._lock:
             self._require_running(target)
+            sums = self.sums(target)
             if target.users == 0:
                 try:
                     self._attach(target)
@@ -127,6 +126,7 @@ class LiveSession(Closing):
                     self._require_running(target)  # that it ended says more
                     raise
             target.users += 1
+            return sums
 
     def stop(self, target: LiveTarget) -> None:
         """Undo one start(). After the last one, stop recording the process; its sums stay."""
@@ -144,76 +144,38 @@ class LiveSession(Closing):
             del self._targets[target.number]
             if target.users:
                 target.pause(self._detach(target))
-            self.profilers.forget(target.number)
+            self._lost_before = losses_in_all((*self._lost_before, *target.recordings.losses()))
+            target.recordings.close()
             self._free_numbers.append(target.number)
             target.held.close()
 
-    def snapshot(
-        self,
-        target: LiveTarget,
-        kinds: Collection[str] | None = None,
-        *,
-        settled: bool = False,
-    ) -> Report:
-        """The sums of a process since its first start, which never decrease.
+    def sums(self, target: LiveTarget, kinds: Collection[str] | None = None) -> ProcessSums:
+        """What was recorded of a process since its first start, for report().
 
-        It has a profile for each of `kinds` (by default all) that keeps sums. Later snapshots share
-        the Location objects. The time of a profile is the first start, its duration the time that
-        the process was recorded since. In a pause between windows the sums include an
-        extrapolation to the next window. With `settled` they do not, and the duration is the time
-        that the windows so far stand for. Raises TargetGone if the process was removed.
+        Of these `kinds`, by default all. In a pause between windows they include an extrapolation
+        to the next window. Raises TargetGone if the process was removed.
         """
         with self._lock:
             self._require_held(target)
             wanted = target.kinds if kinds is None else kinds
             names = tuple(name for name in target.kinds if name in wanted)
-            found = self.profilers.snapshot(target.number, settled=settled) if names else []
+            parts = target.recordings.sums(names)
             # Take the time last: the sums can't hold waits that are later than it.
-            stands_for = [each.found.stands_for_ns for each in found]
-            ended_ns = next((ns for ns in stands_for if ns is not None), target.recorded_ns)
-            recording = target.recording(names, self.overhead(target), self.losses(target))
-            recording = replace(recording, ended_ns=ended_ns)
-            return live_report(target, recording, found, self._options)
+            facts = target.facts(names, self.overhead(target), self.losses(target))
+            return ProcessSums(target, facts, parts)
 
-    def begin(self, target: LiveTarget) -> IntervalStart | None:
-        """Start to add up samples of a process, for as long as the caller keeps the result.
+    def report(self, sums: ProcessSums, since: ProcessSums | None = None) -> Report:
+        """The profiles of the time from `since` to `sums`, two moments of the same process.
 
-        For the kinds that keep no sums; None if the process has no such kind. Raises TargetGone if
-        the process was removed.
+        None: from the first start; without the kinds whose samples only add up while somebody keeps
+        the sums of an earlier moment (CPU). Values of kinds that show a moment are the difference
+        to the earlier one. Later reports share the Location objects. The time of a profile is that
+        of the earlier moment, its duration the time that the process was recorded since. Raises
+        TargetGone if the process was removed.
         """
         with self._lock:
-            self._require_held(target)
-            unix_ns, recorded_ns = time.time_ns(), target.recorded_ns  # before there is a sample
-            overhead, losses = self.overhead(target), self.losses(target)
-            marks = self.profilers.begin(target.number)
-            return IntervalStart(marks, unix_ns, recorded_ns, overhead, losses) if marks else None
-
-    def read(self, target: LiveTarget, since: IntervalStart, *, restart: bool = False) -> Report:
-        """The profiles of the time since `since`; with `restart`, `since` becomes now.
-
-        Their duration is the time that the process was recorded. Raises TargetGone if the process
-        was removed.
-        """
-        with self._lock:
-            self._require_held(target)
-            found = self.profilers.read(target.number, since.marks, restart=restart)
-            overhead, losses = self.overhead(target), self.losses(target)
-            recorded_ns = target.recorded_ns
-            recording = replace(
-                target.recording(
-                    target.kinds,
-                    overhead - since.overhead,
-                    losses_since(losses, since.losses),
-                ),
-                started_ns=since.recorded_ns,
-                started_unix_ns=since.unix_ns,
-                ended_ns=recorded_ns,
-            )
-            report = live_report(target, recording, found, self._options)
-            if restart:
-                since.unix_ns, since.recorded_ns = time.time_ns(), recorded_ns
-                since.overhead, since.losses = overhead, losses
-            return report
+            self._require_held(sums.target)
+            return live_report(sums, since, self._options)
 
     def overhead(self, target: LiveTarget) -> Overhead:
         """What recording has cost a process since its first start, estimated.
@@ -224,19 +186,18 @@ class LiveSession(Closing):
             self._require_held(target)
             recorded = target.recorded
             recorded.look_at_cpu()
-            hits, samples = self.profilers.runs(target.number)
-            hits_before, samples_before = target.runs_before
-            hit_ns = self.profilers.hit_ns
+            cost = target.recordings.cost()
             used_ns = recorded.cpu_ns, recorded.kernel_ns
-            return Overhead(hits - hits_before, samples - samples_before, hit_ns, *used_ns)
+            return Overhead(cost.hits, cost.samples, cost.hit_ns, *used_ns)
 
     def losses(self, target: LiveTarget | None = None) -> tuple[Loss, ...]:
         """What the profilers lost of a process since it was added; None: of all together so far."""
         with self._lock:
-            found = self.profilers.losses()
-            if target is None:
-                return losses_in_all(found)
-            return losses_since(losses_of(found, target.number), target.losses_before)
+            together = self.profilers.losses()
+            if target is not None:
+                return losses_together(target.recordings.losses(), together)
+            found = (each.recordings.losses() for each in self._targets.values())
+            return losses_in_all((*self._lost_before, *chain(*found), *together))
 
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""
@@ -263,7 +224,7 @@ class LiveSession(Closing):
             self.files.close()
 
     def _attach(self, target: LiveTarget) -> None:
-        began_ns = self.profilers.start(target.number)
+        began_ns = target.recordings.start()
         target.recorded.begin_cpu()
         target.started_ns = began_ns
         self._require_running(target)
@@ -271,9 +232,9 @@ class LiveSession(Closing):
 
     def _detach(self, target: LiveTarget) -> int:
         """End the recording of a process; returns when that was (CLOCK_MONOTONIC, ns)."""
-        ended_ns = self.profilers.end([target.number])
+        ended_ns = end_together([target.recordings])
         target.recorded.look_at_cpu(is_over=True)
-        self.profilers.stop(target.number)
+        target.recordings.stop()
         return ended_ns
 
     def _require_held(self, target: LiveTarget) -> None:

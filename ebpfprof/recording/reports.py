@@ -1,56 +1,45 @@
-"""Turns what profilers recorded of a process into a report, with names."""
+"""What was recorded of a process until a moment, and the reports of the time between two."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ebpfprof.kernel.losses import Loss
-from ebpfprof.overhead.cost import Overhead
-from ebpfprof.profilers.profiler import Profiler
-from ebpfprof.recording.profiler_set import ProfilerData
+from ebpfprof.profilers.recording import Recording
 from ebpfprof.recording.target import LiveTarget
 
 if TYPE_CHECKING:  # the readers of executables are imported late, while BCC compiles
     from ebpfprof.profilers.options import Options
-    from ebpfprof.profilers.report_builder import Recording, Report
+    from ebpfprof.profilers.report_builder import RecordingFacts, Report
 
 
 @dataclass(eq=False, slots=True)
-class IntervalStart:
-    """The moment from which samples of a process add up; LiveSession.begin makes it.
+class ProcessSums:
+    """What was recorded of a process from its first start until a moment.
 
-    It holds the Unix time, and what had accumulated by then: the recorded time, the cost to the
-    process, and the losses.
+    `parts` are the sums of each of its recordings. CPU samples add up from this moment on for as
+    long as somebody keeps it.
     """
 
-    marks: dict[Profiler, Any]
-    unix_ns: int
-    recorded_ns: int
-    overhead: Overhead
-    losses: tuple[Loss, ...]
+    target: LiveTarget
+    facts: RecordingFacts
+    parts: Mapping[Recording, Any]
 
 
-def reported(
-    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
-) -> Report:
-    """The report with the profiles of what profilers recorded of a process."""
+def reported(sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
+    """The report of the time from `since` to `sums`; None: from the first start."""
     from ebpfprof.profilers.report_builder import ReportBuilder
 
-    builder = ReportBuilder(recording, options)
-    for each in found:
-        each.profiler.report(target.number, each.found, builder)
+    before = since.parts if since else {}
+    builder = ReportBuilder(sums.facts, options, since.facts if since else None)
+    for recording, part in sums.parts.items():
+        recording.report(part, before.get(recording), builder)
     return builder.finished()
 
 
-def live_report(
-    target: LiveTarget, recording: Recording, found: Sequence[ProfilerData], options: Options
-) -> Report:
-    """The same of a process that goes on being recorded: each report repeats the warnings."""
-    report = reported(target, recording, found, options)
-    if recording.traced:
-        report.hints.append(recording.traced)
-    if recording.unprobed:
-        report.hints.append(recording.unprobed)
+def live_report(sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
+    """The same of a process that is still recorded: each report repeats the warnings."""
+    report = reported(sums, since, options)
+    report.hints += filter(None, (sums.facts.traced, sums.facts.unprobed))
     return report

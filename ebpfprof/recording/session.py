@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -13,7 +14,8 @@ from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import IntervalStart, reported
+from ebpfprof.recording.loaded_profilers import end_together
+from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
@@ -64,11 +66,10 @@ class Session(Closing):
 
         Between processes it checks for a signal that aborts.
         """
-        self._since: list[IntervalStart | None] = []
+        self._starts: list[ProcessSums] = []
         for target in self._targets:
             check()
-            self._live.start(target)
-            self._since.append(self._live.begin(target))
+            self._starts.append(self._live.start(target))
         self._started_ns = kernel_now_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -99,39 +100,36 @@ class Session(Closing):
 
     def finish(self) -> list[Report]:
         """End the recording and return the report of each process, in order."""
-        from ebpfprof.profilers.report_builder import Recording
+        from ebpfprof.profilers.report_builder import RecordingFacts
 
         live, profilers = self._live, self._live.profilers
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [each.notice_tracer(is_over=True) for each in recorded]
         new_unprobed = [each.notice_unprobed() for each in recorded]
-        numbers = [each.number for each in self._targets if not each.ending]
-        ended_ns = profilers.end(numbers, reads=True)
+        running = [each.recordings for each in self._targets if not each.ending]
+        for recordings in running:
+            recordings.note_end()
+        ended_ns = end_together(running)
         live.notice_endings()
         for each in recorded:
             each.look_at_cpu(is_over=True)
         overheads = self.overheads()  # until the same moment as the CPU time
         profilers.detach()
-        found = [
-            [
-                *profilers.snapshot(target.number, settled=False),
-                *(profilers.read(target.number, since.marks, restart=False) if since else ()),
-            ]
-            for target, since in zip(self._targets, self._since, strict=True)
-        ]
+        parts = [target.recordings.sums() for target in self._targets]
         losses = [live.losses(target) for target in self._targets]
         self._at_the_end = overheads, list(live.losses())
         # Free the maps first: finding names needs memory, which may be short.
         profilers.close()
         reports = []
         for index, each in enumerate(recorded):
-            recording = Recording(
+            target = self._targets[index]
+            facts = RecordingFacts(
                 target=each.target,
                 go=each.go,
                 kinds=each.kinds,
-                started_ns=self._targets[index].started_ns,
-                started_unix_ns=self._targets[index].started_unix_ns,
+                started_ns=target.started_ns,
+                started_unix_ns=target.started_unix_ns,
                 ended_ns=each.ended_ns or ended_ns,
                 ending=each.ending,
                 until_end=self._until_end,
@@ -142,8 +140,8 @@ class Session(Closing):
                 losses=losses[index],
                 no_go=each.no_go,
             )
-            make = partial(reported, self._targets[index], recording, found[index], self._options)
-            report = interruptible(make)
+            sums = ProcessSums(target, facts, parts[index])
+            report = interruptible(partial(reported, sums, self._starts[index], self._options))
             if report.failure:
                 self._names_failed.append(report.failure)
             if new_tracers[index]:
@@ -182,7 +180,9 @@ class Session(Closing):
 
     def failures(self) -> list[Exception]:
         """The errors because of which names, callers, open waits or late events are missing."""
-        return [*self._live.profilers.failures(), *self._names_failed]
+        of_processes = (each.recordings.failures() for each in self._targets)
+        found = (*self._live.profilers.failures(), *chain(*of_processes), *self._names_failed)
+        return list(found)
 
     def overheads(self) -> list[Overhead]:
         """What recording has cost each process so far, estimated."""

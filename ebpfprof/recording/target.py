@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from ebpfprof.errors import NotGoProgram, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.programs import Programs
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
@@ -22,7 +23,8 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.sampling_thread import LookThread
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
-    from ebpfprof.profilers.report_builder import Recording
+    from ebpfprof.profilers.report_builder import RecordingFacts
+    from ebpfprof.recording.loaded_profilers import ProcessRecordings
 
 # How breakpoints of a debugger and of the kernel conflict: docs/faults.md.
 _TRACED = (
@@ -136,18 +138,21 @@ class RecordedTarget:
 class LiveTarget:
     """A process that a LiveSession can record at any time; LiveSession.add makes it."""
 
-    def __init__(self, number: int, recorded: RecordedTarget, held: ExitStack) -> None:
+    def __init__(
+        self,
+        number: int,
+        recorded: RecordedTarget,
+        recordings: ProcessRecordings,
+        held: ExitStack,
+    ) -> None:
         self.number = number
-        """Its number among the targets of the session."""
+        """Its number among the targets of the session: its slot in the maps."""
         self.recorded = recorded
+        self.recordings = recordings
         self.held = held
         """Closes the process and all that profilers opened for it."""
         self.users = 0
         """How many starts have no stop yet."""
-        self.runs_before = Runs(), Runs()
-        """The runs for earlier processes with this number: at probes, at CPU samples."""
-        self.losses_before: tuple[Loss, ...] = ()
-        """The losses of the session before it was opened."""
         self.started_ns = 0
         """The last start, CLOCK_MONOTONIC."""
         self.started_unix_ns = 0
@@ -197,22 +202,23 @@ class LiveTarget:
         self._recorded_ns += at_ns - self.started_ns
         self.users = 0
 
-    def recording(
+    def facts(
         self, kinds: tuple[str, ...], overhead: Overhead, losses: tuple[Loss, ...]
-    ) -> Recording:
+    ) -> RecordingFacts:
         """The facts about its recording, from the first start until now."""
-        from ebpfprof.profilers.report_builder import Recording
+        from ebpfprof.profilers.report_builder import RecordingFacts
 
         recorded = self.recorded
         recorded.notice_tracer()
         recorded.notice_unprobed()
-        return Recording(
+        return RecordingFacts(
             target=recorded.target,
             go=recorded.go,
             kinds=kinds,
             started_ns=0,
             started_unix_ns=self.started_unix_ns,
             ended_ns=self.recorded_ns,
+            until_unix_ns=time.time_ns(),
             ending=recorded.ending,
             traced=recorded.traced,
             unprobed=recorded.unprobed,

@@ -19,7 +19,7 @@ from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap import buckets
-from ebpfprof.profilers.heap.stacks import HeapStacks
+from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from ebpfprof.server import heap_text, memstats_text
 from ebpfprof.server.opened import opened
 from symbolizer import GoBinary

@@ -162,7 +162,7 @@ class PageApi:
         body = {
             "looked_s": looked_s or None,
             "goroutines": found.goroutines if found else 0,
-            "looks": found.looks if found else 0,
+            "looks": found.samples if found else 0,
             "not_read": found.beyond if found else 0,
             "problem": problem or (_not_read(found.beyond) if found else ""),
             "findings": [

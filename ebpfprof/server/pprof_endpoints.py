@@ -59,7 +59,6 @@ LEASE_S = 120.0
 WALL = "wall"
 """The endpoint of the wall profile."""
 _FOLDED = "folded"
-_SECONDS = 5  # how long a kind that keeps no sums is recorded if its endpoint does not say
 _MAX_CMDLINE = 1 << 22
 
 # Those of Go 1.27 that are unknown here, unless a kind of profile has such an endpoint.
@@ -91,7 +90,7 @@ class _Asked:
 
     @property
     def is_of_sums(self) -> bool:
-        return _is_of_sums(self.kind, self.endpoint)
+        return _is_of_sums(self.endpoint)
 
 
 class PprofEndpoints:
@@ -195,7 +194,7 @@ class PprofEndpoints:
                     return await (self._since_last(asked) if is_delta else self._sums(asked))
             if name == endpoint.name:
                 return await (self._sums(asked) if asked.is_of_sums else self._timed(asked))
-            if name == endpoint.delta and kind.keeps_sums:
+            if name and name == endpoint.delta:
                 return await self._since_last(asked)
         return error(request, 404, _unknown(process, name))
 
@@ -203,7 +202,7 @@ class PprofEndpoints:
         """What is recorded in the next seconds, as Go's endpoint `profile`."""
         seconds, is_number = parse_int(parameter(asked.request, "seconds"))
         if seconds <= 0 or not is_number:
-            seconds = asked.endpoint.seconds or _SECONDS
+            seconds = asked.endpoint.seconds or 0
         headers = attachment(asked.endpoint.name)
         start_ns = time.time_ns()
         profile = await self._scraped(asked, await self._recorded(asked, seconds))
@@ -286,7 +285,7 @@ class PprofEndpoints:
             if endpoint.reader:
                 counts[endpoint.name] = await self._read.count(process, endpoint)
             descriptions[endpoint.name] = endpoint.description
-            if _is_of_sums(kind, endpoint) and not kind.is_moment:
+            if _is_of_sums(endpoint) and not kind.is_moment:
                 of_sums.append(endpoint.name)
         names = sorted(descriptions)
         rows = "".join(
@@ -340,9 +339,9 @@ def _unknown(process: RecordedProcess, name: str) -> str:
     return f"Unknown profile. {why}Process {process.pid} has {', '.join(known)}."
 
 
-def _is_of_sums(kind: ProfileKind, endpoint: Endpoint) -> bool:
+def _is_of_sums(endpoint: Endpoint) -> bool:
     """Whether a request without `seconds` gets the sums so far."""
-    return kind.keeps_sums and endpoint.seconds is None
+    return endpoint.seconds is None
 
 
 async def _cmdline(process: RecordedProcess) -> Response:

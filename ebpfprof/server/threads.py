@@ -18,9 +18,9 @@ from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Profile, Sample
-from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
+from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
 from ebpfprof.profilers.threads.kind import THREADCREATE
-from ebpfprof.profilers.threads.samples import ThreadStacks, samples
+from ebpfprof.profilers.threads.thread_stacks import ThreadStacks, samples
 from ebpfprof.server import thread_text
 from ebpfprof.server.opened import opened
 

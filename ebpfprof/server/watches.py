@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 READ_S: Final = 30.0
 """For how long after a request samples are frequent."""
 LEASE_S: Final = 600.0
-"""For how long after a request samples are taken at all, so that a leak is not forgotten."""
+"""For how long after a request there are samples at all, so that a leak is not forgotten."""
 CHECK_S: Final = 0.25
 """How often it is checked which samples are due."""
-_QUICK: Final = (1.25, 30.0)  # seconds between two samples, and between two of all stacks
+_QUICK: Final = (1.25, 30.0)  # the seconds between two samples, and between two of all stacks
 _SLOW: Final = (10.0, 60.0)
-_FIRST_LOOKS: Final = 12  # these are frequent: a hang is found after several samples
+_FIRST_SAMPLES: Final = 12  # these are frequent: what hangs is found after some samples
 _RETRY_S: Final = 30.0
 _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
@@ -43,7 +43,7 @@ class _Watched:
     read_s: float = float("-inf")
     wanted_s: float = float("-inf")
     due_s: float = 0.0
-    looks: int = 0
+    samples: int = 0
     looked_s: float = 0.0
     problem: str = ""
     watch: GoroutineWatch | None = None
@@ -85,7 +85,7 @@ class GoroutineWatches:
         return found, watched.looked_s, watched.problem
 
     def glance(self, process: RecordedProcess) -> WatchedGoroutines | None:
-        """What is known of a process now; it is watched for some time, with a sample now and then.
+        """What is known of a process now; it is watched for some time, with samples now and then.
 
         None before the first sample, or if it can't be read.
         """
@@ -121,17 +121,17 @@ class GoroutineWatches:
                 del self._watched[process]
                 await asyncio.to_thread(watched.held.close)
             elif now_s >= watched.due_s and not self._manager.stopping.is_set():
-                await asyncio.to_thread(self._look, process, watched)
+                await asyncio.to_thread(self._sample, process, watched)
 
-    def _look(self, process: RecordedProcess, watched: _Watched) -> None:
-        is_quick = watched.looks < _FIRST_LOOKS or time.monotonic() - watched.read_s < READ_S
+    def _sample(self, process: RecordedProcess, watched: _Watched) -> None:
+        is_quick = watched.samples < _FIRST_SAMPLES or time.monotonic() - watched.read_s < READ_S
         interval_s, full_every_s = _QUICK if is_quick else _SLOW
         try:
             if watched.watch is None:
                 watched.watch = self._opened(process.pid, watched.held)
-            wait_s = watched.watch.look(interval_s=interval_s, full_every_s=full_every_s)
+            wait_s = watched.watch.sample(interval_s=interval_s, full_every_s=full_every_s)
             watched.looked_s, watched.problem = time.time(), ""
-            watched.looks += 1
+            watched.samples += 1
         except EbpfprofError as error:
             watched.held.close()
             watched.watch, wait_s = None, _RETRY_S

@@ -60,7 +60,5 @@ def shared(declared: Setting) -> Any:  # noqa: ANN401 - a field of any type
 def settings_of(table: type) -> tuple[Setting, ...]:
     """The settings that a dataclass declares."""
     return tuple(
-        replace(each.metadata[_KEY], name=each.name)
-        for each in fields(table)
-        if _KEY in each.metadata
+        replace(one.metadata[_KEY], name=one.name) for one in fields(table) if _KEY in one.metadata
     )

@@ -99,11 +99,19 @@ class NumberValue(Value):
         return value  # type: ignore[return-value]  # the same
 
     def parse(self, text: str) -> float:  # noqa: D102 - as Value
-        try:
-            number = float(text) if self.is_fraction else int(text)
-        except ValueError:
-            raise refused(self.wants, text) from None
-        return self.read(number)
+        return self.read(_number(text, is_fraction=self.is_fraction))
+
+
+def _number(text: str, *, is_fraction: bool) -> float | str:
+    """The number that a text stands for, as TOML would have it; the text itself if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text) if is_fraction else text
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -14,7 +14,7 @@ from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.export import pprof
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import IntervalStart
+from ebpfprof.recording.reports import ProcessSums
 from ebpfprof.recording.target import LiveTarget
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.table import TopTable
@@ -35,15 +35,15 @@ class Poller:
         self,
         session: LiveSession,
         targets: Sequence[LiveTarget],
-        samples: Sequence[IntervalStart | None],
+        starts: Sequence[ProcessSums],
         options: Options,
         trace: TopTrace,
     ) -> None:
-        """Of `targets` that record already, and the CPU samples of each since then."""
+        """Of `targets` that record already; `starts` are the sums of each when it was started."""
         self.trace = trace
         self._session = session
         self._targets = targets
-        self._samples = samples
+        self._starts = starts
         self._started_ns = time.monotonic_ns()
         kinds = {kind for target in targets for kind in target.kinds}
         self.views: Sequence[View] = views_of(kinds, options)
@@ -62,14 +62,12 @@ class Poller:
 
     def look(self) -> Moment:
         """All tables as they are now."""
-        of_targets = [
-            (target, self._reports(target, of, settled=True)) for target, of in self._recorded()
-        ]
+        of_targets = list(zip(self._targets, self._reports(), strict=True))
         readings = {
             view.name: table.read([_snapshot(view, *each) for each in of_targets])
             for view, table in self._tables.items()
         }
-        reports = [report for _, found in of_targets for report in found]
+        reports = [report for _, report in of_targets]
         notes = [f"names are missing: {r.failure}" for r in reports if r.failure]
         notes += dict.fromkeys(in_one_line(hint) for r in reports for hint in r.hints)
         notes += [self.trace.failure] if self.trace.failure else []
@@ -92,9 +90,8 @@ class Poller:
         """
         written = []
         when = time.localtime()
-        for target, samples in self._recorded():
-            reports = self._reports(target, samples)
-            for profile in (profile for report in reports for profile in report.profiles):
+        for target, report in zip(self._targets, self._reports(), strict=True):
+            for profile in report.profiles:
                 name = default_name(target.name, target.pid, profile.kind, when)
                 file = OutputFile.prepare(Path(name), owner=invoking_user(), if_taken="number")
                 try:
@@ -104,18 +101,10 @@ class Poller:
                 written.append(file.name)
         return written
 
-    def _recorded(self) -> Iterable[tuple[LiveTarget, IntervalStart | None]]:
-        return zip(self._targets, self._samples, strict=True)
-
-    def _reports(
-        self, target: LiveTarget, samples: IntervalStart | None, *, settled: bool = False
-    ) -> list[Report]:
-        """What was recorded of a target since the start: its waits, its CPU time.
-
-        If the waits are `settled`, nothing is added for the time since the last window.
-        """
-        found = [self._session.snapshot(target, settled=settled)]
-        return [*found, self._session.read(target, samples)] if samples else found
+    def _reports(self) -> list[Report]:
+        """What was recorded of each target since the start."""
+        session = self._session
+        return [session.report(session.sums(start.target), start) for start in self._starts]
 
     def _target_lines(self) -> list[TargetLine]:
         return [
@@ -140,13 +129,16 @@ class Poller:
         return (now - before) / max(now_ns - before_ns, 1)
 
 
-def _snapshot(view: View, target: LiveTarget, reports: Sequence[Report]) -> Snapshot:
+def _snapshot(view: View, target: LiveTarget, report: Report) -> Snapshot:
     """What a view shows of a target."""
-    profiles = [p for report in reports for p in report.profiles if p.kind == view.kind.name]
-    locks = [lock for report in reports for lock in report.locks] if view.rows == "locks" else ()
-    recorded_ns = profiles[0].duration_ns if profiles else 0
-    profile = view.kind.in_tables(profiles[0]) if profiles else None
-    return Snapshot(target.pid, recorded_ns, profile, locks, is_over=target.ending is not None)
+    profile = next((each for each in report.profiles if each.kind == view.kind.name), None)
+    return Snapshot(
+        target.pid,
+        profile.duration_ns if profile else 0,
+        view.kind.in_tables(profile) if profile else None,
+        report.locks if view.rows == "locks" else (),
+        is_over=target.ending is not None,
+    )
 
 
 class PollingThread:

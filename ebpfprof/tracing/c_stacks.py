@@ -35,7 +35,7 @@ class CStacks(Closing):
         self.failure: Exception | None = None
         """The error because of which stacks are incomplete; None without one."""
 
-    def look(self) -> None:
+    def unwind(self) -> None:
         """Unwind what came since the last call; errors are kept in `failure`."""
         is_due = time.monotonic() >= self._refreshed_s + _REFRESH_S
         self._learn(refreshes=is_due)

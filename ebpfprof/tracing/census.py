@@ -1,4 +1,4 @@
-"""Looks at all goroutines of a traced process: what those do of which no event tells."""
+"""Samples of all goroutines of a traced process: what those do that have no event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
-from ebpfprof.tracing.wait_objects import LookedWaits
+from ebpfprof.tracing.wait_objects import SampledWaits
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -30,18 +30,18 @@ _ID: Final = struct.Struct("<i")
 
 
 class Census(Closing):
-    """Looks at the goroutines of one process, any number of times. Any thread may use it."""
+    """Samples the goroutines of one process, any number of times. Any thread may use it."""
 
     def __init__(self, go: GoTarget) -> None:
         """Open the process's memory. Raises TargetGone, PermissionDenied or GoTableError."""
         self.stacks: dict[int, tuple[int, ...]] = {}
-        """The stacks of all looks, by Known.stack: runtime addresses, innermost first."""
+        """The stacks of all samples, by Known.stack: runtime addresses, innermost first."""
         self._layout = go.binary.layout
         self._scanner = GoroutineScanner(go)
-        self._waits = LookedWaits(go, self._scanner.memory, StackFrames(go))
+        self._waits = SampledWaits(go, self._scanner.memory, StackFrames(go))
         self._lock = threading.Lock()
 
-    def look(self) -> Mapping[int, Known]:
+    def sample(self) -> Mapping[int, Known]:
         """All goroutines now, by goid; none if they can't be read, or the process has ended."""
         with self._lock:
             try:
@@ -61,10 +61,10 @@ class Census(Closing):
         with self._lock:
             return dict(self._waits.files)
 
-    def forget_stacks(self, looks: Iterable[Mapping[int, Known]]) -> None:
-        """Keep the stacks of these looks only."""
+    def forget_stacks(self, samples: Iterable[Mapping[int, Known]]) -> None:
+        """Keep the stacks of these samples only."""
         with self._lock:
-            wanted = {known.stack for look in looks for known in look.values()}
+            wanted = {known.stack for sample in samples for known in sample.values()}
             self.stacks = {key: pcs for key, pcs in self.stacks.items() if key in wanted}
 
     def close(self) -> None:

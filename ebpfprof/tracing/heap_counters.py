@@ -30,7 +30,7 @@ _MOST: Final = 50_000  # some 8 MB
 
 
 class HeapCounters(Closing):
-    """Looks at the heap of one process up to a hundred times a second."""
+    """Samples the heap of one process up to a hundred times a second."""
 
     def __init__(self, go: GoTarget, last_s: float | None) -> None:
         """With `last_s`, keep what is enough for that time, in bounded memory; else all.
@@ -48,8 +48,8 @@ class HeapCounters(Closing):
             self._address = memory_globals(go.binary).controller + go.load_bias
         self._memory = Memory(go.target)
 
-    def look(self) -> None:
-        """Look, unless that was done just now; only changes are kept."""
+    def sample(self) -> None:
+        """Take a sample, unless that was done just now; only changes are kept."""
         now_ns = kernel_now_ns()
         if self._address is None or now_ns < self._due_ns:
             return
@@ -69,7 +69,7 @@ class HeapCounters(Closing):
 
     def between(self, begin_ns: int, end_ns: int) -> tuple[HeapSize, ...]:
         """What was found in that time; first what it was at its begin."""
-        found = tuple(self._found)  # another thread may look meanwhile
+        found = tuple(self._found)  # another thread may take a sample meanwhile
         before = [each for each in found if each.at_ns <= begin_ns][-1:]
         inside = [each for each in found if begin_ns < each.at_ns <= end_ns]
         return (*(each._replace(at_ns=begin_ns) for each in before), *inside)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.profile.model import Frame
+from ebpfprof.profilers.cpu.cpu_names import CpuTranslator
 from ebpfprof.profilers.cpu.sample_table import CpuStack
-from ebpfprof.profilers.cpu.stacks import CpuTranslator
 from ebpfprof.profilers.cpu.unwinder import Ending
 from ebpfprof.timeline.model import KERNEL_FILE, StackCall, TimelineGoroutine
 from ebpfprof.timeline.steps import StepKind, TraceStep
@@ -60,7 +60,7 @@ class TraceNames:
         steps: Iterable[TraceStep],
         stacks: Mapping[int, tuple[StackCall, ...]],
     ) -> dict[int, TimelineGoroutine]:
-        """All goroutines of a look, and those that the steps create."""
+        """All goroutines of a sample, and those that the steps create."""
         found = {}
         for each in known:
             start = self._start(each.start_pc)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.goruntime.plugins import MAX_LOCK_CALLERS
+from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.losses import Loss, losses
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _SOURCE: Final = "trace/trace.bpf.c"
 _MAX_SITES: Final = 64
 _MAX_STACKS: Final = 1 << 15
-_MAX_DEPTH: Final = 136  # as for waits: more than Go's 128 logical frames
 _MAX_RINGS: Final = c_facts.number("trace/events.h", "MAX_RINGS")
 _KINDS: Final = c_facts.enum("trace/events.h", "event_kind")
 _SUBJECTS: Final = c_facts.enum(_SOURCE, "subject")
@@ -92,7 +91,7 @@ class TraceProgram(BoundedProbes):
                 "MAX_STACKS": 1,
                 "MAX_LABEL_SETS": 1,
                 "MAX_ABSENT_LABELS": 1,
-                "MAX_DEPTH": _MAX_DEPTH,
+                "MAX_DEPTH": MAX_DEPTH,
                 "LOCK_CALLERS": MAX_LOCK_CALLERS,
                 "FS_BASE_OFFSET": thread + fs_base,
                 "TGID_OFFSET": tgid,

@@ -39,7 +39,7 @@ _TICK_S: Final = 0.01
 _SLOT_BYTES: Final = 64
 _LEAST_SLOTS: Final = 1 << 10
 _USUAL_BYTES: Final = 32 << 20
-_MOST_STACKS: Final = 1 << 16  # of looks
+_MOST_STACKS: Final = 1 << 16  # of samples
 MOST_EVENTS: Final = 1 << 21
 """More are not kept: while they are replayed and encoded, each takes some 300 bytes."""
 
@@ -129,7 +129,7 @@ class TraceRecorder(Closing):
     def start(self) -> None:
         """Attach the probes and record. Raises AttachFailed or TargetGone."""
         self._cpu_before_ns = self.go.target.cpu_ns() or 0
-        self.heap.look()
+        self.heap.sample()
         self._begin_slice()
         self.begin_ns, self._begin_unix_ns = self._slice_ns, time.time_ns()
 
@@ -142,7 +142,7 @@ class TraceRecorder(Closing):
         while not self.is_full:
             now_ns = kernel_now_ns()
             gone_s = (now_ns - self.begin_ns) / 1e9
-            self.heap.look()
+            self.heap.sample()
             self.ending = self.go.target.ending()
             if gone_s >= duration_s or self.ending:
                 break
@@ -185,9 +185,9 @@ class TraceRecorder(Closing):
         known: Mapping[int, Known] = {}
         if self._is_recording:
             if self._keeps_last:
-                known = self.census.look()  # what there was at first may be overwritten
+                known = self.census.sample()  # what there was at first may be overwritten
             else:
-                self._looking.join()
+                self._sampling.join()
         with self._lock:
             slices, end_ns = list(self.slices), self.end_ns
             if self._is_recording:
@@ -259,18 +259,20 @@ class TraceRecorder(Closing):
             self._budget.begin(self._slice_ns)
             self._known: Mapping[int, Known] = {}
             # In a thread: of many goroutines it takes long, and the rings fill meanwhile.
-            self._looking = threading.Thread(target=self._look, name="ebpfprof-look", daemon=True)
-            self._looking.start()
+            self._sampling = threading.Thread(
+                target=self._sample, name="ebpfprof-sample", daemon=True
+            )
+            self._sampling.start()
 
     def _end_slice(self, *, for_a_while: bool) -> None:
         with self._lock:
             self.program.record(is_on=False)
             end_ns = kernel_now_ns()
             if self._keeps_last and not for_a_while:
-                self._looking.join()
-                self._look()  # what was there at first may be overwritten
+                self._sampling.join()
+                self._sample()  # what was there at first may be overwritten
             self.program.detach(for_a_while=for_a_while)
-            self._looking.join()
+            self._sampling.join()
             self.slices.append(Slice(self._slice_ns, end_ns, self._known))
             self._slice_ns = 0
             if self._keeps_last:
@@ -279,7 +281,7 @@ class TraceRecorder(Closing):
 
     def _poll(self) -> None:
         if self.c_stacks:
-            self.c_stacks.look()
+            self.c_stacks.unwind()
         if self._keeps_last:
             return  # the rings keep them
         part = self.program.rings.read()
@@ -301,7 +303,7 @@ class TraceRecorder(Closing):
         return begin_ns, rows[rows["at_ns"] >= begin_ns]
 
     def _forget(self, before_ns: int) -> None:
-        """Forget slices, and stacks of looks, that are too old by now."""
+        """Forget slices, and stacks of samples, that are too old by now."""
         self.slices = [each for each in self.slices if each.end_ns > before_ns]
         if len(self.census.stacks) > _MOST_STACKS:
             self.census.forget_stacks(each.known for each in self.slices)
@@ -312,8 +314,8 @@ class TraceRecorder(Closing):
             self._cpu_now_ns = now_ns
         return max(0.0, self._cpu_now_ns - self._cpu_before_ns)
 
-    def _look(self) -> None:
-        self._known = self.census.look()
+    def _sample(self) -> None:
+        self._known = self.census.sample()
 
 
 def _within(slices: Sequence[Slice], begin_ns: int) -> list[Slice]:

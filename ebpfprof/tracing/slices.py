@@ -16,7 +16,7 @@ SHORTEST_NS: Final = 20_000_000
 
 
 class Slice(NamedTuple):
-    """A time in which all was recorded (CLOCK_MONOTONIC), and a look at all goroutines in it."""
+    """A time in which all was recorded (CLOCK_MONOTONIC), and a sample of all goroutines in it."""
 
     begin_ns: int
     end_ns: int

@@ -17,7 +17,7 @@ from ebpfprof.goruntime.waits.standing import TRIGGERING, StandingJudge
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.state_numbers import StateNumbers
-from ebpfprof.tracing.wait_conditions import SHORTEST_LOOK_S
+from ebpfprof.tracing.wait_conditions import SHORTEST_PAUSE_S
 from ebpfprof.tracing.wait_stacks import WaitStacks
 from symbolizer.errors import SymbolizerError
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.tracing.wait_conditions import WaitCondition
 
-_MOST_SHARE: Final = 0.02  # of a processor, for looks
-_LENT_S: Final = 0.3  # the first stack that is looked at takes long
+_MOST_SHARE: Final = 0.02  # of a processor, for samples
+_CREDIT_S: Final = 0.3  # the first stack that is read takes long
 _MANY_SLOW: Final = 3
-_USUAL_LOOK_S: Final = 0.1
+_USUAL_PAUSE_S: Final = 0.1
 _UNEVEN: Final = 0.3  # so that what moves in a rhythm is not seen in the same state each time
 
 
 class Trigger(Closing):
-    """Looks at the goroutines of a process until one of the conditions holds."""
+    """Samples the goroutines of a process until one of the conditions holds."""
 
     def __init__(
         self, go: GoTarget, *, waits: Sequence[WaitCondition] = (), goroutines: int | None = None
@@ -54,31 +54,31 @@ class Trigger(Closing):
         self._judge = StandingJudge()
         self._stacks = WaitStacks(go, self._scanner, self._table, self._states)
         self._rejected: list[set[int]] = [set() for _ in waits]
-        shortest_s = min((each.least_ns / 1e9 for each in waits), default=_USUAL_LOOK_S)
+        shortest_s = min((each.least_ns / 1e9 for each in waits), default=_USUAL_PAUSE_S)
         # Twice as often as must be: so that it is noticed while it lasts.
         self._every_s = max(
-            SHORTEST_LOOK_S, min(_USUAL_LOOK_S, shortest_s / (2 * TRIGGERING.samples))
+            SHORTEST_PAUSE_S, min(_USUAL_PAUSE_S, shortest_s / (2 * TRIGGERING.samples))
         )
-        self.looks = 0
-        """How often it has looked."""
+        self.samples = 0
+        """The number of samples so far."""
         self._due_s = 0.0
         self._shortest_s = shortest_s
         self.warning = ""
-        """That looks take too long for a condition, once, until the caller empties it."""
-        self._slow_looks = 0
-        self._debt_s, self._looked_s = 0.0, monotonic()
+        """That samples take too long for a condition, once, until the caller empties it."""
+        self._slow_samples = 0
+        self._debt_s, self._paid_s = 0.0, monotonic()
 
     def is_met(self) -> bool:
-        """Look, unless that was done just now; True once a condition holds."""
+        """Take a sample, unless that was done just now; True once a condition holds."""
         now_s = monotonic()
         if now_s < self._due_s or self.why or not (self._waits or self._most is not None):
             return bool(self.why)
         with suppress(TargetGone, UnreadableMemory, SymbolizerError):
             began_ns = monotonic_ns()
             heads = self._table.read()
-            self._look_at_number(heads)
-            self._look_at_waits(heads, began_ns)
-        self.looks += 1
+            self._check_number(heads)
+            self._check_waits(heads, began_ns)
+        self.samples += 1
         every_s = max(self._every_s, self._pause_s(now_s, monotonic() - now_s))
         self._due_s = now_s + every_s * uniform(1 - _UNEVEN, 1 + _UNEVEN)
         self._warn(every_s)
@@ -89,20 +89,20 @@ class Trigger(Closing):
         self._scanner.close()
 
     def _pause_s(self, now_s: float, took_s: float) -> float:
-        """How long to pause so that looks take no more than their share; some may take longer."""
-        paid_s = _MOST_SHARE * (now_s - self._looked_s)
+        """How long to pause so that samples take no more than their share; some may take longer."""
+        paid_s = _MOST_SHARE * (now_s - self._paid_s)
         self._debt_s = max(0.0, self._debt_s - paid_s) + took_s
-        self._looked_s = now_s
-        return max(0.0, self._debt_s - _LENT_S) / _MOST_SHARE
+        self._paid_s = now_s
+        return max(0.0, self._debt_s - _CREDIT_S) / _MOST_SHARE
 
-    def _look_at_number(self, heads: Heads) -> None:
+    def _check_number(self, heads: Heads) -> None:
         if self._most is None:
             return
         number = int(np.count_nonzero(heads.is_there))
         if number > self._most:
             self.why = f"there are {counted(number, 'goroutine')}"
 
-    def _look_at_waits(self, heads: Heads, began_ns: int) -> None:
+    def _check_waits(self, heads: Heads, began_ns: int) -> None:
         if not self._waits or self.why:
             return
         self._judge.add(self._states.of(heads), began_ns, monotonic_ns())
@@ -121,9 +121,9 @@ class Trigger(Closing):
         noticed_s = every_s * (TRIGGERING.samples + 1)
         if not self._waits or noticed_s < 2 * self._shortest_s:
             return
-        self._slow_looks += 1
-        if self._slow_looks == _MANY_SLOW:
+        self._slow_samples += 1
+        if self._slow_samples == _MANY_SLOW:
             self.warning = (
-                f"looks at so many goroutines are {duration(every_s * 1e9)} apart: waits shorter "
-                f"than {duration(noticed_s * 1e9)} may end unnoticed"
+                f"there are so many goroutines that samples of them are {duration(every_s * 1e9)} "
+                f"apart: waits shorter than {duration(noticed_s * 1e9)} may end unnoticed"
             )

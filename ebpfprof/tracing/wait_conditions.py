@@ -23,8 +23,8 @@ _LOCK_REASONS: Final = (
     "sync.RWMutex.Lock",
     "semacquire",
 )
-SHORTEST_LOOK_S: Final = 0.01
-LEAST_S: Final = TRIGGERING.samples * SHORTEST_LOOK_S
+SHORTEST_PAUSE_S: Final = 0.01
+LEAST_S: Final = TRIGGERING.samples * SHORTEST_PAUSE_S
 """A condition on shorter waits can't be noticed."""
 _STATUS_BITS: Final = 0xFF
 

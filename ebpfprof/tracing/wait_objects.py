@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _FILE: Final = "IO wait"
 _CHANNEL: Final = ("chan receive", "chan send")
-# Keys of files that a look found: no words of a park, whose low bits are an address.
-_LOOKED_AT: Final = 1 << 63
+# Keys of files that a sample saw: no words of a park, whose low bits are an address.
+_SAMPLED_AT: Final = 1 << 63
 
 
 class _Lock(NamedTuple):
@@ -36,8 +36,8 @@ class _Lock(NamedTuple):
     caller: Caller | None
 
 
-class LookedWaits:
-    """What goroutines wait for of which a look tells; keys are those of events, but for files."""
+class SampledWaits:
+    """What goroutines wait for in samples; keys are those of events, except for files."""
 
     def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
         self._go, self._memory, self._frames = go, memory, frames
@@ -69,7 +69,7 @@ class LookedWaits:
         polling = [each.address for each in new if each.state == _FILE]
         files = file_waits(self._memory, self._go.binary.layout, self._descriptors, polling)
         for address, file in files.items():
-            key = self._files.setdefault(file, _LOOKED_AT + len(self._files))
+            key = self._files.setdefault(file, _SAMPLED_AT + len(self._files))
             self.files[key] = file
             self._known[by_address[address]] = key
         return {goid: self._known[wait] for goid, wait in waits.items() if self._known[wait]}

@@ -82,7 +82,7 @@ class WaitStacks:
             each = goroutines.get(goid_of(state))
             if each is None or state not in still:
                 if condition.needs_stack:
-                    continue  # the next look has its next state
+                    continue  # the next sample has its next state
                 return FoundWait(state, None, None)
             place = self._place(condition, each)
             if place is not None:

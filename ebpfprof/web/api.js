@@ -1,7 +1,7 @@
 "use strict";
 // Requests to the server.
 
-/** The server refused, or does not answer (`code` is 0 then); the message is a sentence. */
+/** The server refused, or does not respond (`code` is 0 then); the message is a sentence. */
 class ApiError extends Error {
   constructor(code, message) {
     super(message);
@@ -9,8 +9,8 @@ class ApiError extends Error {
   }
 }
 
-const CUT_SHORT = "The server's answer was cut short.";
-const refusal = ({ status }) => `The server answered with status ${status}.`;
+const CUT_SHORT = "The server's response was incomplete.";
+const refusal = ({ status }) => `The server responded with status ${status}.`;
 
 class Api {
   async targets() {
@@ -70,7 +70,7 @@ class Api {
     try {
       return await fetch(url, { cache: "no-store" });
     } catch {
-      throw new ApiError(0, "The server does not answer. Does ebpfprof still run?");
+      throw new ApiError(0, "The server does not respond. Is ebpfprof still running?");
     }
   }
 }

@@ -1,10 +1,10 @@
 "use strict";
-// The page. What it shows (process, kind of profile, time, search) stands in the fragment of its
-// address, and nowhere else. Which kinds there are, and their words, the server says.
+// The page. What it shows (process, kind of profile, time, search) is stored in the fragment of its
+// address only. The server describes the kinds of profiles.
 
 const TARGETS_EVERY_MS = 5000;
 const BEGINNING_EVERY_MS = 500; // while a recording begins, its state changes
-const READ_PAUSES = 10; // what is read from memory is read again after so many times as long
+const READ_PAUSES = 10; // pause between readings of memory, in multiples of their duration
 
 const byId = (id) => document.getElementById(id);
 
@@ -200,7 +200,7 @@ class Page {
       const times = await this.api.timeline(target.pid, kind);
       if (question !== this.question) return;
       this.times = times;
-      this.showState(times); // it may have begun just now, for this request
+      this.showState(times); // it may have begun with this request
       if (times.state === "reading" || times.state === "attaching" || !times.windows.length) this.intervalMs = BEGINNING_EVERY_MS;
       this.showTimeline();
       if (isKnown && window && !isNew) return;
@@ -247,7 +247,7 @@ class Page {
     this.processes.show(this.targets);
     const isGone = !target && this.state.pid !== null;
     byId("welcome").hidden = !isGone;
-    byId("welcome").textContent = isGone ? `Process ${this.state.pid} is gone, or was never served here.` : "";
+    byId("welcome").textContent = isGone ? `Process ${this.state.pid} has ended, or was never served here.` : "";
     if (!target) document.title = "ebpfprof";
   }
 
@@ -316,7 +316,7 @@ class Page {
     this.showLosses(profile);
   }
 
-  /** How much is missing: a warning where that may change what is shown, else a footnote. */
+  /** Losses: a warning if they may change what is shown, else a footnote. */
   showLosses({ comments, incomplete }) {
     const told = comments.filter((text) => text.startsWith("incomplete"));
     const isAlarming = Boolean(incomplete && incomplete.alarming);

@@ -1,5 +1,5 @@
 "use strict";
-/* Which functions call which, as boxes and arrows. dagre decides where they are. */
+/* Which functions call which, as boxes and arrows. dagre places them. */
 
 /* The functions and calls that are drawn, of the stacks that a FlameTree shows. */
 class Calls {
@@ -85,7 +85,7 @@ class CallGraph {
     const { functions, left } = this.calls;
     const least = FlameText.share(Calls.LEAST, 1);
     const words = left ? `The ${functions.length} functions with the largest cum, of ` +
-      `${functions.length + left}; a dashed arrow passes by others.` : "All functions.";
+      `${functions.length + left}; a dashed arrow skips others.` : "All functions.";
     this.note.textContent = `${words} Calls below ${least} are left out.`;
     this.draw();
   }
@@ -141,7 +141,7 @@ class CallGraph {
     });
     const [caller, callee] = [from, to].map((i) => this.calls.functions[i].name);
     const title = CallGraph.svg("title", {});
-    title.textContent = `${caller} calls ${callee}${isDirect ? "" : " by way of others"}: ` +
+    title.textContent = `${caller} calls ${callee}${isDirect ? "" : " through others"}: ` +
       `${FlameText.quantity(value, this.unit)} (${FlameText.share(share, 1)})`;
     path.append(title);
     return path;

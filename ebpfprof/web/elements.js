@@ -25,5 +25,5 @@ async function copyText(text) {
   const isDone = document.execCommand("copy");
   field.remove();
   focused?.focus();
-  if (!isDone) throw new Error("The browser does not let this page copy.");
+  if (!isDone) throw new Error("The browser does not allow this page to copy.");
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Goroutines that hang, wait for each other, or leak: what no rate and no flame graph shows.
+// Goroutines that hang, deadlock or leak, which rates and flame graphs don't show.
 
 class Findings {
   constructor(section) {

@@ -313,7 +313,7 @@ class FlameGraph {
     if (this.isEmpty) {
       const hidden = FlameText.quantity(tree.hidden, this.type.unit);
       this.message.textContent =
-        tree.hidden > 0 ? `Nothing but idle waits: ${hidden} hidden.` : "Nothing was recorded.";
+        tree.hidden > 0 ? `Only idle waits: ${hidden} hidden.` : "Nothing was recorded.";
       return;
     }
     drawing.redraw({ selected, hovered: null });

@@ -49,7 +49,7 @@ class FlameLegend {
     const words = "A frame is as wide as both profiles together.";
     if (baseScale === 1) return words;
     const length = (each) => FlameText.quantity(each.duration_s, "seconds");
-    return `${words} The base is scaled by ${FlameText.threeDigits(baseScale)}: it took ` +
+    return `${words} The base is scaled by ${FlameText.threeDigits(baseScale)}: it covers ` +
       `${length(base)}, this profile ${length(profile)}.`;
   }
 }

@@ -1,5 +1,5 @@
 "use strict";
-// The processes that are served, as a table: to search and sort, also where there are hundreds.
+// The table of served processes, to search and sort.
 
 const FINDING_WORDS = {
   deadlock: ["deadlock", "deadlocks"], lost_wake: ["lost wake", "lost wakes"], asleep: ["all asleep", "all asleep"],

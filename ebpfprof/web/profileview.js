@@ -275,7 +275,7 @@ class ProfileView {
       inverted: tick("inverted", "inverted"), hideIdle: tick("hide-idle", "hideIdle"),
     });
     const { type, group, layout, inverted, hideIdle } = this.controls;
-    const bar = newElement("div", { className: "bar", role: "group", ariaLabel: "What is shown" },
+    const bar = newElement("div", { className: "bar", role: "group", ariaLabel: "View" },
       newElement("label", {}, "Sample type ", type), newElement("label", {}, "Group by ", group),
       newElement("label", {}, "Layout ", layout), newElement("label", {}, inverted, " inverted"),
       newElement("label", {}, hideIdle, " hide idle waits"), this.idle);
@@ -286,11 +286,11 @@ class ProfileView {
     const rows = [...ProfileView.KEYS, ...keys].flatMap(([key, words]) => [
       newElement("dt", {}, newElement("kbd", { textContent: key })), newElement("dd", { textContent: words }),
     ]);
-    const words = "Flat is the value of a function itself, cum its value with all that it called. " +
+    const words = "Flat is the value of a function itself; cum includes what it called. " +
       "An icicle has callers on top, a flame callees. Inverted, a graph begins with the functions " +
       "called last.";
     const close = newElement("button", { type: "button", textContent: "Close" });
-    const help = newElement("dialog", { className: "help", ariaLabel: "Keys and words" },
+    const help = newElement("dialog", { className: "help", ariaLabel: "Keys and terms" },
       newElement("h2", { textContent: "Keys" }), newElement("dl", {}, ...rows),
       newElement("p", { textContent: words }), close);
     close.addEventListener("click", () => help.close());

@@ -59,7 +59,7 @@ class SourceCosts {
     return [file, found];
   }
 
-  /* The files that cost something, the dearest first. */
+  /* The files that cost something, the most expensive first. */
   get dearest() {
     const files = [...this.files.values()].filter((file) => file.cum > 0);
     return files.sort((a, b) => b.flat - a.flat || b.cum - a.cum || (a.path < b.path ? -1 : 1));
@@ -99,7 +99,7 @@ class SourceView {
     this.choice.replaceChildren(...options);
     this.choice.disabled = !file;
     this.lines.hidden = !file;
-    this.note.textContent = file ? "" : "The profile names no files.";
+    this.note.textContent = file ? "" : "The profile has no file names.";
     if (!file) return;
     this.choice.value = file.path;
     if (!this.known.has(file.path)) {
@@ -113,7 +113,7 @@ class SourceView {
 
   fill(file, text, unit, whole) {
     const { changed, problem, lines } = text;
-    const words = changed ? "It changed after the recording began: its lines may be others now."
+    const words = changed ? "It changed after the recording began: line numbers may be wrong."
       : "It may have changed since the program was built.";
     this.note.textContent = FlameText.printable(lines ? `From ${text.path} as it is now. ${words}` : problem);
     const numbers = new Set([...file.lines.keys(), ...Object.keys(lines ?? {}).map(Number)]);

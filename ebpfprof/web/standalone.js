@@ -9,7 +9,7 @@ class StandalonePage {
     this.sources = {
       get: async (path) => {
         if (Object.hasOwn(sources, path)) return sources[path];
-        throw new Error("The text of the file is not in this page; `ebpfprof report --source DIR` puts it in.");
+        throw new Error("This page does not contain the file's text; `ebpfprof report --source DIR` adds it.");
       },
     };
     app.before(this.header());

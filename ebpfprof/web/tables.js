@@ -3,7 +3,7 @@
 
 const MAX_ROWS = 100; // more come with a button
 
-/** The same function, which keeps its last result: one profile is drawn many times. */
+/** The same function with its last result cached: one profile is drawn many times. */
 function remembering(compute) {
   let last = null;
   let result;

@@ -1,5 +1,5 @@
 "use strict";
-// Dark or light: as the system has it, until the user chooses; the browser stores the choice.
+// Dark or light: the system's setting until the user chooses; the browser stores the choice.
 
 function storedTheme() {
   try {

@@ -92,7 +92,7 @@ class Timeline {
     this._box.setAttribute("aria-valuemin", "0");
     this._box.setAttribute("aria-valuemax", String(Math.max(windows.length - 1, 0)));
     this._box.setAttribute("aria-valuenow", String(Math.max(this._cursor, 0)));
-    this._box.setAttribute("aria-valuetext", at ? this._textOf(at) : "No step is over yet.");
+    this._box.setAttribute("aria-valuetext", at ? this._textOf(at) : "No step has ended yet.");
     this._text.textContent = at ? this._textOf(at) : "";
     this._drawLegend();
   }

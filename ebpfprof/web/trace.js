@@ -17,7 +17,7 @@ class TracePage {
     const graph = new WaitGraph(this.data.waits, (name) => this.find(name));
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
-      newElement("h2", { textContent: "What is seen above, in sums" }), this.texts.unrecorded, newElement("div", { className: "scroll ranked" }, this.texts.table),
+      newElement("h2", { textContent: "Totals for the time shown" }), this.texts.unrecorded, newElement("div", { className: "scroll ranked" }, this.texts.table),
       graph.section);
     graph.reveal();
     this.listen();
@@ -116,7 +116,7 @@ class TracePage {
     this.look(this.from + by, this.to + by);
   }
 
-  /* Shows the goroutines that a text means. */
+  /* Shows the goroutines that match a text. */
   find(text) {
     this.search.value = text;
     this.groups = this.data.matching(text);

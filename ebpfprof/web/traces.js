@@ -1,5 +1,5 @@
 "use strict";
-// Execution traces as files: of the next seconds, and of the last ones where serve keeps them.
+// Execution traces as files: the next seconds, and the last ones if serve keeps them.
 
 const NEXT_S = 5;
 const OPENED_BY = {
@@ -15,7 +15,7 @@ class Traces {
     [this._last, this._next, this._format, this._status] =
       ["[data-last]", "[data-next]", "select", "[role=status]"].map((css) => section.querySelector(css));
     this._next.textContent = `Trace of the next ${NEXT_S} s`;
-    this._last.addEventListener("click", () => this._save({ last: "" }, "Making the file…"));
+    this._last.addEventListener("click", () => this._save({ last: "" }, "Writing the file…"));
     this._next.addEventListener("click", () => this._save({ seconds: NEXT_S }, `Recording for ${NEXT_S} s…`));
   }
 
@@ -28,8 +28,8 @@ class Traces {
     this._last.hidden = lastS === null;
     this._last.textContent = `Trace of ${target.ended ? "its" : "the"} last ${lastS} s`;
     this._last.disabled = !target.last.is_there;
-    const why = lastS === null ? "Of the last seconds, too: serve --last 10s" : target.last.says;
-    if (this._busy || !(isOther || this._hint)) return; // what was said of a file stays
+    const why = lastS === null ? "For the last seconds: serve --last 10s" : target.last.says;
+    if (this._busy || !(isOther || this._hint)) return; // the message about a file remains
     this._hint = true;
     this._say(target.last.is_there ? "" : why);
   }

@@ -38,14 +38,14 @@ class TraceTexts {
     parts.push(...this.around(data, goroutine, index));
     const frames = data.frames(goroutine.stacks[index]);
     if (frames.length) {
-      const head = state === "runnable" ? "Stack of who did that:" : "Stack:";
+      const head = state === "runnable" ? "Stack of what made it runnable:" : "Stack:";
       parts.push(newElement("p", { className: "quiet", textContent: head }),
         newElement("pre", { textContent: frames.map(({ name, place }) => `${name}\n    ${place}`).join("\n") }));
     }
     this.span.replaceChildren(...parts);
   }
 
-  /* Buttons that lead to who woke it, and to what it did before and after. */
+  /* Buttons that lead to its waker, and to what it did before and after. */
   around(data, goroutine, index) {
     const button = (text, goid, time) => {
       const found = newElement("button", { type: "button", textContent: text });

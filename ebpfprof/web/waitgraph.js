@@ -1,5 +1,5 @@
 "use strict";
-/* Who waits for whom, in all of a trace: classes of goroutines and what is outside as boxes, waits as
+/* Who waits for whom, in all of a trace: groups of goroutines and what is outside as boxes, waits as
    arrows. dagre decides where they are. */
 
 class WaitGraph {
@@ -15,7 +15,7 @@ class WaitGraph {
     const { findings, hidden, left, edges } = waits;
     for (const textContent of findings) this.section.append(newElement("p", { className: "finding", textContent }));
     if (edges.length) this.section.append(this.drawing(), newElement("div", { className: "scroll ranked" }, this.table()));
-    else this.section.append(newElement("p", { className: "quiet", textContent: "Nobody waited." }));
+    else this.section.append(newElement("p", { className: "quiet", textContent: "No goroutine waited." }));
     const more = left ? `${left === 1 ? "1 shorter one is" : `${left} shorter ones are`} left out. ` : "";
     this.section.append(newElement("p", { className: "quiet", textContent: `${more}${hidden}` }));
   }

@@ -90,7 +90,7 @@ class Wakers {
     const { value, unit } = waited.info(waited.zoomed);
     const amount = `${FlameText.quantity(value, unit)} (${FlameText.share(value, this.whole)})`;
     this.note.textContent = isWhole
-      ? "A frame that you click on one side leaves its partners on the other."
-      : `${name(waited, "All that waited")}, woken by ${name(waker, "anything")}: ${amount}`;
+      ? "Click a frame on one side to see its partners on the other."
+      : `${name(waited, "All waits")}, woken by ${name(waker, "anything")}: ${amount}`;
   }
 }

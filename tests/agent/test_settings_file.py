@@ -8,8 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ebpfprof.agent.kubernetes_settings import KubernetesSettings
 from ebpfprof.agent.rules import Rule
@@ -17,7 +15,6 @@ from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
 from ebpfprof.agent.settings_file import load, parsed
 from ebpfprof.errors import BadConfig
 from ebpfprof.settings.setting import Setting, settings_of
-from ebpfprof.settings.toml_file import line_of
 from ebpfprof.settings.values import (
     ListValue,
     NumberValue,
@@ -277,23 +274,6 @@ def test_bounds_are_taken_themselves() -> None:
     found = parsed('min_age = 0\nmax_memory = "64GiB"\nwindow = "1h"\nmax_processes = 1024', "a")
     assert (found.min_age, found.max_memory, found.window) == (0, 64 << 30, 3600)
     assert found.max_processes == 1024
-
-
-_KEYS = st.sampled_from(["a", "b", '"c d"', "e.f"])
-_VALUES = st.sampled_from(["1", "[\n  1,\n  2,\n]", '"""\nb = 3\n"""', "{ x = 1 }", "'#'"])
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(_KEYS, _VALUES), unique_by=lambda each: each[0]), st.integers(0, 3))
-def test_a_value_is_found_on_its_line(pairs: list[tuple[str, str]], blank: int) -> None:
-    lines, begins = [], {}
-    for key, value in pairs:
-        lines += ["# b = 2"] * blank
-        begins[key] = len("\n".join([*lines, ""]).splitlines()) + 1
-        lines += f"{key} = {value}".splitlines()
-    for key, line in begins.items():
-        path = key.replace('"', "").split(".") if key == "e.f" else [key.strip('"')]
-        assert line_of("\n".join(lines), path) == line
 
 
 def test_a_file_is_only_read_if_no_other_user_can_change_it(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.profilers.waits.rows import StackTotal
-from ebpfprof.profilers.waits.samples import wait_samples
-from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.profilers.waits.wait_samples import wait_samples
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.park_sites import probe_sites
 from tests.bench.workloads import program

@@ -26,7 +26,7 @@ import psutil
 
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import IntervalStart
+from ebpfprof.recording.reports import ProcessSums
 from ebpfprof.recording.target import LiveTarget
 from tests.kernel.kernel_state import helpers, holders
 from tests.targets_run import Target
@@ -65,7 +65,7 @@ def cpu_ns(pid: int) -> int:
 
 def main() -> int:
     targets: dict[int, LiveTarget] = {}
-    samples: dict[int, IntervalStart | None] = {}
+    starts: dict[int, ProcessSums] = {}
     options: dict[str, Any] = json.loads(sys.argv[1])
     options["kinds"] = tuple(options["kinds"])
     with LiveSession(Options(**options)) as session:
@@ -75,19 +75,16 @@ def main() -> int:
             match order:
                 case "add":
                     targets[pid] = session.add(pid)
-                    samples[pid] = session.begin(targets[pid])
                     answer = "added"
                 case "start":
-                    session.start(targets[pid])
+                    starts.setdefault(pid, session.start(targets[pid]))
                     answer = "started"
                 case "stop":
                     session.stop(targets[pid])
                     answer = "stopped"
                 case "events":
-                    target, since = targets[pid], samples[pid]
-                    profiles = session.snapshot(target).profiles
-                    profiles += session.read(target, since).profiles if since else []
-                    found = profiles[0].samples
+                    sums = session.sums(targets[pid])
+                    found = session.report(sums, starts[pid]).profiles[0].samples
                     count = sum(sample.values[0] for sample in found)
                     deepest = max((len(sample.locations) for sample in found), default=0)
                     answer = f"events {count} {len(found)} {deepest}"

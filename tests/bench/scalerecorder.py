@@ -30,7 +30,7 @@ def main() -> None:
         sys.stdin.readline()
         session.stop(target)
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        report = session.snapshot(target)
+        report = session.report(session.sums(target))
         (profile,) = report.profiles
         path.write_bytes(pprof.encode(profile))
         took_s, took_cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s

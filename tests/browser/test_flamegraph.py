@@ -321,7 +321,7 @@ def test_an_empty_graph_has_a_message(show: Show) -> None:
     assert empty.texts("canvas") == []
     worker = block_profile().samples[2]
     idle = show(replace(block_profile(), samples=(worker,)))
-    assert idle.text(".flame-message") == "Nothing but idle waits: 30.0 s hidden."
+    assert idle.text(".flame-message") == "Only idle waits: 30.0 s hidden."
     idle.tick("hide idle waits")
     assert idle.names(1) == ["main.worker"]
     assert idle.texts(".flame-message") == []

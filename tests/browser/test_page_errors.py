@@ -94,7 +94,7 @@ def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
 
 def test_the_page_says_that_a_process_is_not_served(page: FakedPage) -> None:
     page.open("#pid=77")
-    page.until_text("#welcome", "Process 77 is gone, or was never served here.")
+    page.until_text("#welcome", "Process 77 has ended, or was never served here.")
     assert page.one("#processes").is_displayed()
 
 

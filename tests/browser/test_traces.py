@@ -42,7 +42,7 @@ def await_file(page: Page, folder: Path, pattern: str) -> Path:
 
 def test_without_last_seconds_the_page_says_how_to_have_them(page: FakedPage) -> None:
     page.open()
-    page.until_text(SAYS, "Of the last seconds, too: serve --last 10s")
+    page.until_text(SAYS, "For the last seconds: serve --last 10s")
     assert not page.one(LAST).is_displayed()
     assert page.text(NEXT) == "Trace of the next 5 s"
 

@@ -93,10 +93,15 @@ class FakeTarget:
         )
         return profile.accounted(FakeAccount(f"{kind} of {self.pid}", self.events))
 
-    def profiles(self, *, are_sums: bool) -> dict[str, Profile]:
-        """Those of kinds of which the kernel keeps the sums, or of the others."""
-        wanted = [each for each in self.kinds if kind_named(each).keeps_sums == are_sums]
-        return {kind: self.profile(kind) for kind in wanted}
+    def profiles(self, kinds: Collection[str] | None = None) -> dict[str, Profile]:
+        """Those of these kinds, or all."""
+        return {each: self.profile(each) for each in self.kinds if kinds is None or each in kinds}
+
+
+def _is_timed(kind: str) -> bool:
+    """Whether its samples only add up for those who hold earlier sums, as those of CPU time."""
+    endpoint = kind_named(kind).endpoint
+    return endpoint is not None and endpoint.seconds is not None
 
 
 def _samples(
@@ -108,10 +113,11 @@ def _samples(
 
 
 @dataclass(eq=False)
-class FakeMark:
-    """As ebpfprof.recording.live.Samples."""
+class FakeSums:
+    """As ebpfprof.recording.reports.ProcessSums."""
 
-    before: Mapping[str, Profile]
+    target: FakeTarget
+    profiles: Mapping[str, Profile]
 
 
 @dataclass
@@ -141,12 +147,14 @@ class FakeLive:
             raise NotGoProgram(f"Process {pid} is not one of ours.")
         return self.targets[pid]
 
-    def start(self, target: FakeTarget) -> None:
+    def start(self, target: FakeTarget) -> FakeSums:
         assert not target.is_removed
         target.begun += 1
+        sums = FakeSums(target, target.profiles())
         assert self.gate.wait(60)
         target.users += 1
         target.starts += 1
+        return sums
 
     def stop(self, target: FakeTarget) -> None:
         assert target.users > 0
@@ -155,26 +163,18 @@ class FakeLive:
     def remove(self, target: FakeTarget) -> None:
         target.is_removed = True
 
-    def snapshot(self, target: FakeTarget, kinds: Collection[str] | None = None) -> Report:
+    def sums(self, target: FakeTarget, kinds: Collection[str] | None = None) -> FakeSums:
         assert not target.is_removed
         target.snapshots += 1
-        found = target.profiles(are_sums=True)
-        wanted = [found[kind] for kind in found if kinds is None or kind in kinds]
-        return Report(cast("Target", None), wanted)
+        return FakeSums(target, target.profiles(kinds))
 
-    def begin(self, target: FakeTarget) -> FakeMark:
-        assert not target.is_removed
-        if target.users:  # for a caller: that of the windows is made before the start
-            target.snapshots += 1
-        return FakeMark(target.profiles(are_sums=False))
-
-    def read(self, target: FakeTarget, samples: FakeMark, *, restart: bool = False) -> Report:
-        assert not target.is_removed
-        target.snapshots += 1
-        now = target.profiles(are_sums=False)
-        found = [difference(now[kind], samples.before[kind]) for kind in now]
-        if restart:
-            samples.before = now
+    def report(self, sums: FakeSums, since: FakeSums | None = None) -> Report:
+        assert not sums.target.is_removed
+        now = sums.profiles
+        if since is None:
+            found = [each for kind, each in now.items() if not _is_timed(kind)]
+        else:
+            found = [difference(now[kind], since.profiles[kind]) for kind in now]
         return Report(cast("Target", None), found)
 
     def overhead(self, target: FakeTarget) -> Overhead:

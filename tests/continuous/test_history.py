@@ -1,4 +1,4 @@
-"""A history holds differences, oldest first, and uses a bounded amount of memory."""
+"""A history holds windows, oldest first, and uses a bounded amount of memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from ebpfprof.continuous.history import History, limit_size
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.completeness import Completeness
+from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.waits.kinds import BLOCK
@@ -24,12 +25,16 @@ def filled(*steps: tuple[int, ...], start_s: float = 100.0) -> History:
     """A history of windows of ten seconds each, with the sums at the end of each."""
     history = History()
     history.begin(start_s)
+    before = sums()
     for number, step in enumerate(steps, 1):
-        history.end(start_s + 10 * number, sums(*step), {})
+        whole = sums(*step)
+        window = {"block": difference(whole["block"], before["block"])}
+        history.end(start_s + 10 * number, whole, window)
+        before = whole
     return history
 
 
-def test_a_window_holds_the_difference_from_the_last_window() -> None:
+def test_windows_are_consecutive() -> None:
     history = filled((3, 1), (5, 1), (5, 4))
 
     assert [(w.start_s, w.end_s) for w in history.windows] == [(100, 110), (110, 120), (120, 130)]
@@ -63,14 +68,15 @@ def test_it_knows_how_much_was_lost_since_the_first_recording() -> None:
             events=97,
         )
         of_block = replace(sums(90, 7)["block"], account=account)
-        history.end(100.0 + 10 * number, {"block": of_block, "mutex": sums(1)["block"]}, {})
+        whole = {"block": of_block, "mutex": sums(1)["block"]}
+        history.end(100.0 + 10 * number, whole, {})
     assert history.completeness() == [Completeness(3, 97.0)]
 
 
 def test_after_a_pause_a_window_begins_with_the_recording() -> None:
     history = filled((3,))
     history.begin(500)
-    history.end(505, sums(4), {})
+    history.end(505, sums(4), sums(1))
 
     assert (history.windows[-1].start_s, history.windows[-1].end_s) == (500, 505)
     assert counts(history.windows[-1].profiles["block"]) == [1]

@@ -1,4 +1,4 @@
-"""Profiles of any kind are read, whether the kernel keeps their sums or not, or of a moment."""
+"""Profiles of any kind are read: of sums from the start, of a time only, or of a moment."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import pytest
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import TargetGone
-from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.kind import Endpoint, ProfileKind
 from tests.continuous.fakes import PID, FakeLive, FakeTarget, counts, made
 from tests.continuous.loops import run
 from tests.unit.made_up_kinds import NAPS, registered
 
 
-@pytest.fixture(params=[True, False], ids=["keeps sums", "keeps no sums"])
+@pytest.fixture(params=[None, 30], ids=["sums from the start", "of a time only"])
 def kind(request: pytest.FixtureRequest) -> Iterator[ProfileKind]:
-    with registered(replace(NAPS, keeps_sums=request.param)) as kind:
+    endpoint = Endpoint("nap", "Naps", seconds=request.param)
+    with registered(replace(NAPS, endpoint=endpoint)) as kind:
         yield kind
 
 

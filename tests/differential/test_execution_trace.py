@@ -212,6 +212,7 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
         assert ours_say == gos_say, f"goroutine {goid}"
 
 
+@pytest.mark.full
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("work", "minor"),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from symbolizer import ElfFile, SymbolizerError
 from symbolizer.elf.symbols import SymbolTable
 
+pytestmark = pytest.mark.machine
+
 SOURCE = """
 int first(int x) { return x * 3; }
 int second(int x) { return first(x) + 1; }

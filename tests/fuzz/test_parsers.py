@@ -16,6 +16,8 @@ from tests.fuzz.driver import CORPUS, ROOT, Parser, TooLong, ask_many, bounded, 
 from tests.fuzz.mutate import minimised
 from tests.fuzz.parsers import PARSERS
 
+pytestmark = pytest.mark.machine
+
 NAMES = [parser.name for parser in PARSERS]
 # Modules that parse bytes, but none that a target or a stranger's file can choose.
 OUR_OWN = {
@@ -29,7 +31,7 @@ OUR_OWN = {
     "ebpfprof.privileges.capabilities": "the kernel's data on our own process",
     "ebpfprof.kernel.c_facts": "our own C",
     "ebpfprof.kernel.clock": "the kernel's clocks",
-    "ebpfprof.profilers.cpu.collector": "rows of our own maps",
+    "ebpfprof.profilers.cpu.cpu_program": "rows of our own maps",
     "ebpfprof.profilers.waits.runtime_locks": "numbers of our own maps",
     "ebpfprof.profilers.cpu.sample_table": "rows of our own maps; their content goes to names",
     "ebpfprof.profilers.cpu.learner": "rows of our own maps",

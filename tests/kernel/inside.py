@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.profiler import WaitsProfiler
+from ebpfprof.profilers.waits.wait_recording import WaitsProfiler
 from ebpfprof.recording.live import LiveSession
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebpfprof.profile.model import Profile
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.reports import IntervalStart
+from ebpfprof.recording.reports import ProcessSums
 from ebpfprof.recording.target import LiveTarget
 
 HANDS = 11  # ten values and the end
@@ -19,9 +19,8 @@ def count_in(profile: Profile, function: str) -> int:
 
 
 def counts(
-    live: LiveSession, target: LiveTarget, function: str, samples: IntervalStart | None = None
+    live: LiveSession, target: LiveTarget, function: str, since: ProcessSums | None = None
 ) -> dict[str, int]:
-    reports = [live.snapshot(target), *([live.read(target, samples)] if samples else [])]
-    assert [report.failure for report in reports if report.failure] == []
-    profiles = [profile for report in reports for profile in report.profiles]
-    return {profile.kind: count_in(profile, function) for profile in profiles}
+    report = live.report(live.sums(target), since)
+    assert report.failure is None
+    return {profile.kind: count_in(profile, function) for profile in report.profiles}

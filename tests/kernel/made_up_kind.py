@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from ebpfprof.__main__ import main
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.overhead.cost import Runs
+from ebpfprof.overhead.cost import Cost
 from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind, Table
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
+from ebpfprof.profilers.memory_reading import MemoryProfiler
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.profiler import HasSnapshots, OpenedProcess, RecordedData, Rights
-from ebpfprof.profilers.report_builder import ReportBuilder
+from ebpfprof.profilers.recording import Rights
+from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue
 
@@ -55,71 +56,50 @@ FRAMES = (Frame("main.throw", "/src/widgets.go", 12), Frame("main.main", "/src/w
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedWidgets(RecordedData):
+class WidgetSums(WholeSums):
     widgets: int = 0
 
 
-class WidgetProfiler(HasSnapshots):
+class WidgetRecording:
     """Throws a widget each time it is polled while a process is recorded."""
 
-    tick_s = 0.05
-    hit_ns = None
+    has_probes = False
 
-    def __init__(self, options: Options) -> None:
-        self._size_ns = 1_000_000 * options["widget_size"]
-        self._thrown: dict[int, int] = {}
-        self._recorded: set[int] = set()
+    def __init__(self, size_ns: int) -> None:
+        self._size_ns = size_ns
+        self._thrown = 0
+        self._is_recorded = False
 
-    def load(self, goroutines: int) -> None:
-        pass
-
-    def open(self, number: int, opened: OpenedProcess) -> None:
-        self._thrown[number] = 0
-
-    def start(self, number: int) -> int:
-        self._recorded.add(number)
-        self._thrown[number] += 1
+    def start(self) -> int:
+        self._is_recorded = True
+        self._thrown += 1
         return kernel_now_ns()
 
-    def stop(self, number: int) -> None:
-        self._recorded.discard(number)
-
-    def note_end(self, number: int) -> None:
+    def note_end(self) -> None:
         pass
 
-    def end(self, number: int, at_ns: int) -> None:
-        self._recorded.discard(number)
+    def end(self, at_ns: int) -> None:
+        self._is_recorded = False
 
-    def detach(self) -> None:
-        pass
-
-    def forget(self, number: int) -> None:
-        self._thrown.pop(number, None)
+    def stop(self) -> None:
+        self._is_recorded = False
 
     def poll(self) -> None:
-        for number in self._recorded:
-            self._thrown[number] += 1
+        self._thrown += self._is_recorded
 
-    def has_probes(self, _number: int) -> bool:
-        return False
+    def finish(self) -> None:
+        pass
 
-    def runs(self, number: int) -> tuple[Runs, Runs]:
-        return Runs(), Runs()
+    def sums(self) -> WidgetSums | None:
+        return WidgetSums(widgets=self._thrown) if self._thrown else None
 
-    def losses(self) -> Sequence[Loss]:
-        return ()
+    def report(self, sums: WidgetSums, since: WidgetSums | None, builder: ReportBuilder) -> None:
+        builder.add_since(self._report_whole, sums, since)
 
-    def failures(self) -> Sequence[Exception]:
-        return ()
-
-    def snapshot(self, number: int, *, settled: bool) -> RecordedData:
-        return RecordedWidgets(widgets=self._thrown[number])
-
-    def report(self, number: int, found: RecordedData, builder: ReportBuilder) -> None:
-        assert isinstance(found, RecordedWidgets)
+    def _report_whole(self, sums: WidgetSums, builder: ReportBuilder) -> None:
         account = builder.account(KIND, "widget profile")
         stack = tuple(Location(0x1000 + at, None, (frame,)) for at, frame in enumerate(FRAMES))
-        values = (found.widgets, found.widgets * self._size_ns)
+        values = (sums.widgets, sums.widgets * self._size_ns)
         profile = Profile(
             kind=KIND.name,
             sample_types=KIND.sample_types,
@@ -133,12 +113,22 @@ class WidgetProfiler(HasSnapshots):
         )
         builder.add(profile, account)
 
+    def cost(self) -> Cost:
+        return Cost()
+
+    def losses(self) -> Sequence[Loss]:
+        return ()
+
+    def failures(self) -> Sequence[Exception]:
+        return ()
+
     def close(self) -> None:
         pass
 
 
-def open_profiler(targets: int, options: Options) -> WidgetProfiler:
-    return WidgetProfiler(options)
+def open_profiler(targets: int, options: Options) -> MemoryProfiler[WidgetRecording]:
+    size_ns = 1_000_000 * options["widget_size"]
+    return MemoryProfiler(lambda opened, slot: WidgetRecording(size_ns))
 
 
 def rights(options: Options) -> Rights:

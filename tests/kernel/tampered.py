@@ -28,7 +28,7 @@ from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.report_builder import Report
-from ebpfprof.profilers.waits import stacks
+from ebpfprof.profilers.waits import wait_stacks
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.windows import Windows
 from ebpfprof.recording.session import Session
@@ -245,7 +245,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "fails while recording": fail_recording,
     "runs out of time for names": run_out_of_time_for_names,
     "has no time to inspect": have_no_time_to_inspect,
-    "fails to name frames": lambda: fail(stacks.StackTranslator, "stack"),
+    "fails to name frames": lambda: fail(wait_stacks.StackTranslator, "stack"),
     "fails to name locks": lambda: fail(names.LockNames, "field"),
     "fails to show the table": lambda: fail(largest, "render"),
 }

@@ -54,7 +54,7 @@ def test_labels_on_unread_pages_are_lost_once(version: str) -> None:
         while not found[waits]:
             assert monotonic() < until, found
             running.ask("next", "done")
-            (profile,) = live.snapshot(target).profiles
+            (profile,) = live.report(live.sums(target)).profiles
             found = unread_labels(profile, "main.receive")
         lost = {loss.name: loss.count for loss in live.losses()}
         assert lost.keys() == {"labels_unreadable"}

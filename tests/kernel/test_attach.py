@@ -162,6 +162,7 @@ def test_several_processes_have_a_file_each_and_share_a_program(
     assert finished.stdout.decode().count("Waits of process ") == 2
 
 
+@pytest.mark.full
 def test_the_limit_of_open_files_is_raised(target: Target, tmp_path: Path) -> None:
     # Ten targets take some two hundred.
     limiting = ("/bin/sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh", *COMMAND)

@@ -295,7 +295,7 @@ def test_a_profile_of_an_ended_target_is_written_with_a_message(tmp_path: Path) 
         target.wait()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK
-    said = f"process {target.pid} ended; the profile holds what was recorded."
+    said = f"process {target.pid} ended; the profile has everything until then."
     assert f"\nebpfprof: {said}\n" in finished.stderr
     profile = only_profile(tmp_path)
     assert f"ended early: process {target.pid} ended" in profile.comments
@@ -323,7 +323,7 @@ def test_exec_ends_the_recording_with_a_message(into: str, tmp_path: Path) -> No
         finished = recorder.finish()
     assert finished.code == ExitCode.OK
     said = f"process {target.pid} replaced itself by another program (exec)"
-    assert f"\nebpfprof: {said}; the profile holds what was recorded.\n" in finished.stderr
+    assert f"\nebpfprof: {said}; the profile has everything until then.\n" in finished.stderr
     profile = only_profile(tmp_path)
     assert f"ended early: {said}" in profile.comments
     assert sum(s.values[0] for s in profile.samples if s.locations[0].frames) >= 9

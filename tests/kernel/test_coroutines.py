@@ -61,7 +61,7 @@ def test_looks_at_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
 def test_a_trace_does_not_end_for_them(go: GoTarget) -> None:
     conditions = wait_conditions([UntilWait("main.pull", 0.05)], go)
     with Trigger(go, waits=conditions) as trigger:
-        while trigger.looks < MANY:
+        while trigger.samples < MANY:
             assert not trigger.is_met(), trigger.why
 
 

@@ -250,6 +250,7 @@ def test_a_negative_trap_time_is_discarded(
     assert probe_cost.hit_ns() is None
 
 
+@pytest.mark.full
 def test_on_busy_processors_our_own_time_is_part_of_the_cost(tmp_path: Path) -> None:
     with ExitStack() as held:
         for _ in range(2 * (os.cpu_count() or 1)):

@@ -16,12 +16,14 @@ from ebpfprof.console.text import in_one_line
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.process import inspect
-from ebpfprof.process.mappings import MappedObjects
+from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
-from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
+from ebpfprof.profilers.cpu.cpu_program import CpuConfig
+from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
+from ebpfprof.profilers.recording import OpenedProcess
 from tests.builds import in_full, versions
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
@@ -209,24 +211,23 @@ def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[C
         process = held.enter_context(Process(target.pid))
         go = inspect(process)
         held.enter_context(go.binary.elf)
-        objects = held.enter_context(MappedObjects(process))
-        collector = held.enter_context(CpuCollector(1, CpuConfig(hz=199, kernel=False)))
-        collector.load()
+        sampling = held.enter_context(CpuProfiler(1, CpuConfig(hz=199, kernel=False)))
+        sampling.load()
         if not learn:
-            collector._learner._install = lambda: None  # type: ignore[method-assign]
-        collector.attach(0, process, objects, go)
-        sums = collector.samples.begin(0)
-        collector.start()
+            sampling.program.learner._install = lambda: None  # type: ignore[method-assign]
+        recording = sampling.record(OpenedProcess(process, go, held, ProcessBudget(0.0)), 0)
+        start = recording.sums().samples
+        recording.start()
         with ThreadPoolExecutor(1) as asking:
             asked = asking.submit(target.ask, line, answer)
             while not asked.done():
-                collector.poll()
+                sampling.poll()
             asked.result()
-        collector.end(0)
-        collector.detach()
-        assert collector.failure is None
-        found = Counter(collector.samples.read(sums))
-        assert (sums.taken_out.total() == found.total()) != learn
+        recording.end(0)
+        sampling.detach()
+        assert sampling.failures() == []
+        found = recording.sums().samples - start
+        assert (start.taken_out.total() == found.total()) != learn
         return found
 
 
@@ -240,27 +241,26 @@ def stacks(target: Target, works: str, *, learn: bool) -> Counter[tuple[int, ...
 
 
 @pytest.mark.parametrize("hz", [99, 999])
-def test_the_collector_polls_less_often_once_rules_are_learnt(hz: int) -> None:
+def test_it_polls_less_often_once_rules_are_learnt(hz: int) -> None:
     with ExitStack() as held:
         process = held.enter_context(Process(held.enter_context(busy())))
-        objects = held.enter_context(MappedObjects(process))
-        collector = held.enter_context(CpuCollector(1, CpuConfig(hz=hz, kernel=False)))
-        collector.load()
-        collector.attach(0, process, objects, None)
-        sums = collector.samples.begin(0)
-        collector.start()
-        learning_s = collector.tick_s
+        sampling = held.enter_context(CpuProfiler(1, CpuConfig(hz=hz, kernel=False)))
+        sampling.load()
+        recording = sampling.record(OpenedProcess(process, None, held, ProcessBudget(0.0)), 0)
+        start = recording.sums().samples
+        recording.start()
+        learning_s = sampling.tick_s
         until = monotonic() + DEADLINE_S
         # Others may have all processors at first.
-        while collector.tick_s <= learning_s or not collector.samples.read(sums):
+        while sampling.tick_s <= learning_s or not recording.sums().samples - start:
             assert monotonic() < until, "it learns and learns"
-            sleep(collector.tick_s)
-            collector.poll()
+            sleep(sampling.tick_s)
+            sampling.poll()
         # So seldom that the largest samples of all processors still have room until then.
-        assert collector.tick_s <= 0.25
-        samples = collector.tick_s * hz * len(online_now())
+        assert sampling.tick_s <= 0.25
+        samples = sampling.tick_s * hz * len(online_now())
         assert samples <= max(120, learning_s * hz * len(online_now()))
-        collector.detach()
+        sampling.detach()
 
 
 def test_kernel_and_python_unwind_the_same_stacks() -> None:

@@ -149,7 +149,7 @@ def test_a_container_hides_the_other_processes() -> None:
     isolating = ("/usr/bin/unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
     said = verb("doctor", "--json", command=(*isolating, *PYTHON))
     assert said.code == ExitCode.OK
-    assert checks(said)["processes in sight"]["level"] == "warn"
+    assert checks(said)["visible processes"]["level"] == "warn"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 shell = partial(screen, columns=80, rows=24, PYTHONPATH=str(ROOT))
 
 
+@pytest.mark.full
 def test_one_process_that_fails_does_not_end_the_dump_of_the_others() -> None:
     with oncall() as run, Target.start(NOT_GO, ready="y") as other:
         pids = ("--pid", str(other.pid), "--pid", str(run.target.pid))
@@ -69,6 +70,7 @@ def test_the_right_to_trace_is_enough() -> None:
     assert found[fact["lock"]["id"]]["lock"]["may_be_held_by"] == [fact["lock"]["holder"]]
 
 
+@pytest.mark.full
 @pytest.mark.alone
 def test_a_program_that_needs_all_processors_is_dumped_whole() -> None:
     with oncall() as run:

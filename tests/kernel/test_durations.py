@@ -108,7 +108,7 @@ def test_sums_of_recordings_with_pauses_between_have_the_time_of_all(crowd: Targ
             while kernel_now_ns() < until_ns:
                 pass
             session.stop(target)
-        block, wall = session.snapshot(target).profiles
+        block, wall = session.report(session.sums(target)).profiles
     assert block.duration_ns == wall.duration_ns >= 600_000_000
     waited_ns = sum(sample.values[1] for sample in block.samples)
     assert 0 < waited_ns <= block.duration_ns + 2 * CLOCKS_NS
@@ -126,7 +126,7 @@ def test_rates_between_two_readings_are_of_the_time_between_them(crowd: Target) 
             until_ns = kernel_now_ns() + 500_000_000
             while kernel_now_ns() < until_ns:
                 pass
-            (wall,) = session.snapshot(target).profiles
+            (wall,) = session.report(session.sums(target)).profiles
             readings.append((sum(sample.values[1] for sample in wall.samples), wall.duration_ns))
     for (wall_ns, duration_ns), (later_wall_ns, later_ns) in pairwise(readings):
         rate = (later_wall_ns - wall_ns) / (later_ns - duration_ns)

@@ -96,6 +96,7 @@ def test_bursts_have_gos_own_delays(tmp_path: Path) -> None:
     assert abs(math.log(ratio)) < math.log(6)
 
 
+@pytest.mark.full
 def test_waits_that_end_while_probes_are_being_detached_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> 
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
+@pytest.mark.full
 def test_a_debugger_that_detaches_while_recording_is_not_reported(tmp_path: Path) -> None:
     with (
         checker(env=NO_PREEMPTION) as target,
@@ -109,6 +110,7 @@ def test_a_debugger_is_reported_only_if_probes_are_attached(tmp_path: Path) -> N
         assert warned(tmp_path) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "is_warned"), [("allocations", True), ("heap", False)])
 def test_of_memory_only_the_gates_are_probes(name: str, *, is_warned: bool, tmp_path: Path) -> None:
     """A program that keeps a memory profile is read."""
@@ -127,6 +129,7 @@ def test_run_does_not_report_itself_as_a_debugger(tmp_path: Path) -> None:
     assert warnings(said.stderr) == warned(tmp_path) == []
 
 
+@pytest.mark.full
 def test_probes_survive_a_killed_debugger(tmp_path: Path) -> None:
     """The kernel continues the target's threads; the probes stay."""
     with (

@@ -32,10 +32,11 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-KILLS = 6
+KILLS = 4
 SEED = 6
 
 
+@pytest.mark.full
 def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
     """Also with 20,000 stacks; without the compiler, which only the first recording needs."""
     out = tmp_path / "out"

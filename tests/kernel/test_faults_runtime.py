@@ -25,6 +25,7 @@ SWITCHES = (
 )
 
 
+@pytest.mark.full
 def test_targets_stay_right_under_stress_of_the_runtime(tmp_path: Path) -> None:
     with ExitStack() as held:
         targets = [

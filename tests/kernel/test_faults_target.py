@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.kernel_state import await_no_probes, has_probes
 from tests.kernel.programs import program
 from tests.kernel.unharmed import (
@@ -37,7 +38,7 @@ MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 HANDED = "handed 45150"
 
 
-@pytest.mark.parametrize("ends", ["while it is recorded", "after it was recorded"])
+@pytest.mark.parametrize("ends", ["while it is recorded", *in_full("after it was recorded")])
 def test_a_forked_child_is_right_and_keeps_no_probe(ends: str, tmp_path: Path) -> None:
     """A fork copies the breakpoints, which mean nothing in the child."""
     env = {"GOMAXPROCS": "1", "GOGC": "off"}
@@ -103,6 +104,7 @@ def test_probes_are_attached_to_and_detached_from_a_stopped_target(tmp_path: Pat
     assert not any(profile.samples for profile in what_happened(tmp_path))
 
 
+@pytest.mark.full
 def test_a_stopped_target_goes_on_after_its_profiler_was_killed(tmp_path: Path) -> None:
     with checker() as target, recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
         stop(target.pid)
@@ -115,6 +117,7 @@ def test_a_stopped_target_goes_on_after_its_profiler_was_killed(tmp_path: Path) 
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_target_out_of_address_space_is_written(tmp_path: Path) -> None:
     """Go's runtime ends a program that gets no more memory, which is an end like any other."""
     target = Target.start(program("checker"), "hoard")
@@ -152,7 +155,7 @@ def test_a_target_killed_for_want_of_memory_is_written(tmp_path: Path) -> None:
 
 def written_because_it_ended(pid: int, code: int, said: str, folder: Path) -> None:
     assert code == 0, said
-    assert f"\nebpfprof: process {pid} ended; the profile holds what was recorded.\n" in said
+    assert f"\nebpfprof: process {pid} ended; the profile has everything until then.\n" in said
     assert "Traceback" not in said
     profiles = whole_profiles(folder)
     assert len(profiles) == 4
@@ -214,7 +217,7 @@ def memory_cgroup(mountpoint: Path) -> Iterator[MemoryCgroup]:
         yield group
 
 
-@pytest.mark.parametrize("how", ["replaced", "deleted"])
+@pytest.mark.parametrize("how", ["replaced", *in_full("deleted")])
 def test_a_target_is_recorded_while_its_file_is_replaced_or_deleted(
     how: str, tmp_path: Path
 ) -> None:

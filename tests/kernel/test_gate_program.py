@@ -10,7 +10,7 @@ import pytest
 from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.heap.gate_program import GateProgram
-from ebpfprof.profilers.heap.stacks import HeapStacks
+from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.allocation_gates import allocation_gates

@@ -50,12 +50,13 @@ def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch
     with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
         live.start(target)
-        while not told(live.snapshot(target)):
+        while not told(live.report(live.sums(target))):
             pass
         live.remove(target)
         run.target.kill()
 
 
+@pytest.mark.full
 def test_sends_that_move_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
     # As many sends as take longer than the recording: one goroutine or the other always waits.

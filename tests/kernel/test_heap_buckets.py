@@ -18,7 +18,7 @@ from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap.buckets import remarks
-from ebpfprof.profilers.heap.stacks import HeapStacks
+from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.x86.disasm import decode

@@ -65,7 +65,7 @@ class Windows:
         ), self.ring.state()
 
     def _snapshot(self) -> dict[str, Profile]:
-        return {each.kind: each for each in self.live.snapshot(self.target).profiles}
+        return {each.kind: each for each in self.live.report(self.live.sums(self.target)).profiles}
 
     def span(self, first: int, last: int) -> tuple[str, ...]:
         """Options for the minutes from the first to the last."""

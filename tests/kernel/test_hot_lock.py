@@ -61,6 +61,7 @@ def test_all_releases_recorded_are_charged_to_those_after_the_fetch(
     assert "not recorded" not in output
 
 
+@pytest.mark.full
 def test_within_the_default_bound_no_share_contradicts_that(
     service: Target, tmp_path: Path
 ) -> None:

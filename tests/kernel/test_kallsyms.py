@@ -126,7 +126,7 @@ def test_all_targets_share_a_table_of_kernel_symbols(
             made.add(self)
 
     monkeypatch.setattr(kallsyms, "_SHARED_S", shared_s)
-    monkeypatch.setattr("ebpfprof.profilers.cpu.report.KernelSymbols", Counted)
+    monkeypatch.setattr("ebpfprof.profilers.cpu.cpu_profile.KernelSymbols", Counted)
     with (
         LiveSession(Options(kinds=("block", "cpu"), hz=999), capacity=2) as live,
         Target.start(program("pingpong")) as one,
@@ -134,13 +134,12 @@ def test_all_targets_share_a_table_of_kernel_symbols(
     ):
         targets = [live.add(each.pid) for each in (one, other)]
         for target, each in zip(targets, (one, other), strict=True):
-            samples = live.begin(target)
-            assert samples
-            live.start(target)
+            start = live.start(target)
             in_kernel = False
             while not in_kernel:
                 each.ask("go", "ns ")
-                (profile,) = live.read(target, samples).profiles
+                sums = live.sums(target, ("cpu",))
+                (profile,) = live.report(sums, start).profiles
                 in_kernel = any(
                     mapping.filename == "[kernel.kallsyms]" for mapping in profile.mappings
                 )

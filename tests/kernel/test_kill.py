@@ -100,7 +100,7 @@ def test_a_killed_profiler_leaves_nothing(how: str, target: Target, tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("how", ["dies while attaching", "dies while detaching"])
+@pytest.mark.parametrize("how", [*in_full("dies while attaching"), "dies while detaching"])
 def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
     how: str, target: Target, tmp_path: Path
 ) -> None:
@@ -216,7 +216,7 @@ def test_with_a_leaked_breakpoint_the_profile_is_written(target: Target, tmp_pat
     only_profile(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["stops while attaching", "stops while detaching"])
+@pytest.mark.parametrize("how", [*in_full("stops while attaching"), "stops while detaching"])
 def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_path: Path) -> None:
     with stopped(how, target, tmp_path) as recorder:
         signals = []
@@ -263,7 +263,7 @@ def test_a_signal_ends_the_recording(
 
 
 @pytest.mark.parametrize(
-    "how", ["stops while recording", "stops while detaching", "stops while writing"]
+    "how", [*in_full("stops while recording", "stops while writing"), "stops while detaching"]
 )
 def test_a_second_signal_aborts(how: str, target: Target, tmp_path: Path) -> None:
     # Two of the same kind would become one while the profiler is stopped.

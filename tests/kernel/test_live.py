@@ -47,14 +47,14 @@ def test_events_while_recording_is_stopped_are_not_counted(live: LiveSession, mi
     assert seen == [HANDS, 2 * HANDS, 3 * HANDS]
 
 
+@pytest.mark.full
 def test_cpu_time_is_sampled_only_between_start_and_stop(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
-        samples = live.begin(target)
-        assert samples
-        seen = []
+        samples, seen = None, []
         for _ in range(2):
-            live.start(target)
+            start = live.start(target)
+            samples = samples or start
             steps.ask("burn", "done")
             live.stop(target)
             steps.ask("burn", "done")
@@ -74,15 +74,16 @@ def test_cpu_readings_begin_when_they_are_requested(live: LiveSession) -> None:
         live.start(target)
         since, seen = [], []
         for _ in range(3):
-            samples = live.begin(target)
-            assert samples
-            since.append(samples)
+            since.append(live.sums(target, ("cpu",)))
             steps.ask("burn", "done")
-            reports = [live.read(target, each).profiles for each in since]
+            now = live.sums(target, ("cpu",))
+            reports = [live.report(now, each).profiles for each in since]
             seen.append([count_in(profile, "main.burn") for (profile,) in reports])
-        (restarted,) = live.read(target, since[0], restart=True).profiles
+        (whole,) = live.report(now, since[0]).profiles
+        since[0] = now
         steps.ask("burn", "done")
-        profiles = [live.read(target, each).profiles[0] for each in since]
+        now = live.sums(target, ("cpu",))
+        profiles = [live.report(now, each).profiles[0] for each in since]
         after = [count_in(profile, "main.burn") for profile in profiles]
         live.remove(target)
     burns = [
@@ -93,9 +94,8 @@ def test_cpu_readings_begin_when_they_are_requested(live: LiveSession) -> None:
     assert all(25 < count < 75 for count in burns)
     assert seen[1][1] == burns[1]
     assert seen[2][1:] == [burns[1] + burns[2], burns[2]]
-    assert count_in(restarted, "main.burn") == sum(burns)
+    assert count_in(whole, "main.burn") == sum(burns)
     assert [later - after[0] for later in after[1:]] == seen[2][1:]
-    # Of those that restarted it is the time since; of the others all of it.
     lengths = [profile.duration_ns for profile in profiles]
     assert lengths[0] < lengths[2] < lengths[1]
 
@@ -134,7 +134,7 @@ def test_each_start_needs_its_stop(live: LiveSession) -> None:
         recorded_ns = target.recorded_ns
         live.stop(target)
         assert counts(live, target, "main.hand")["block"] == HANDS
-        report = live.snapshot(target, ["block"])
+        report = live.report(live.sums(target, ["block"]))
         assert [(p.kind, p.duration_ns) for p in report.profiles] == [("block", recorded_ns)]
         live.remove(target)
 
@@ -179,11 +179,12 @@ def test_locations_are_the_same_objects_in_later_snapshots(live: LiveSession) ->
         target = live.add(steps.pid)
         live.start(target)
         steps.ask("hand", "done")
-        samples = live.begin(target)
-        assert samples
+        samples = live.sums(target)
         steps.ask("burn", "done")
         before, after = (
-            live.snapshot(target).profiles + live.read(target, samples).profiles for _ in range(2)
+            live.report(live.sums(target)).profiles
+            + live.report(live.sums(target, ("cpu",)), samples).profiles
+            for _ in range(2)
         )
         for earlier, later in zip(before, after, strict=True):
             known = {id(at) for sample in earlier.samples for at in sample.locations}
@@ -199,10 +200,9 @@ def test_several_threads_use_a_live_session_at_once(live: LiveSession) -> None:
 
         def use(_: int) -> None:
             live.start(target)
-            live.snapshot(target)
-            samples = live.begin(target)
-            assert samples
-            live.read(target, samples)
+            since = live.sums(target)
+            live.report(since)
+            live.report(live.sums(target), since)
             live.stop(target)
 
         with ThreadPoolExecutor(max_workers=8) as pool:
@@ -230,16 +230,14 @@ def said(pattern: re.Pattern[str], profile: Profile) -> str:
 def test_comments_describe_the_time_between_two_snapshots(live: LiveSession) -> None:
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
-        samples = live.begin(target)
-        assert samples
         live.start(target)
         for _ in range(5):
             steps.ask("hand", "done")
-        live.read(target, samples, restart=True)
-        before, *_ = live.snapshot(target, ("block",)).profiles
+        samples = live.sums(target, ("cpu",))
+        before, *_ = live.report(live.sums(target, ("block",))).profiles
         steps.ask("hand", "done")
-        after, *_ = live.snapshot(target, ("block",)).profiles
-        (cpu,) = live.read(target, samples).profiles
+        after, *_ = live.report(live.sums(target, ("block",))).profiles
+        (cpu,) = live.report(live.sums(target, ("cpu",)), samples).profiles
         live.remove(target)
     part = difference(after, before)
     hits = [int(said(HITS, each).replace(",", "")) for each in (before, part, after, cpu)]
@@ -257,19 +255,18 @@ def test_earlier_losses_are_no_part_of_a_difference(
     with Target.start(program("steps")) as steps:
         target = live.add(steps.pid)
         live.start(target)
-        samples = live.begin(target)
-        assert samples
         steps.ask("hand", "done")
         # Losses that are counted outside of the kernel, of all numbers.
         lost = Counter(dict.fromkeys(range(64), 7))
         monkeypatch.setattr(collector_of_waits(live), "_unlabelled", lost)
-        before, *_ = live.snapshot(target, ("block",)).profiles
+        before, *_ = live.report(live.sums(target, ("block",))).profiles
         assert any(each.startswith("incomplete: 7 ") for each in before.comments)
-        live.read(target, samples, restart=True)
+        samples = live.sums(target, ("cpu",))
         other = live.add(steps.pid)
-        after, *_ = live.snapshot(target, ("block",)).profiles
-        (cpu,) = live.read(target, samples).profiles
-        (of_other,) = live.snapshot(other, ("block",)).profiles
+        live.start(other)
+        after, *_ = live.report(live.sums(target, ("block",))).profiles
+        (cpu,) = live.report(live.sums(target, ("cpu",)), samples).profiles
+        (of_other,) = live.report(live.sums(other, ("block",))).profiles
         live.remove(target)
         live.remove(other)
     for profile in (difference(after, before), cpu, of_other):
@@ -287,7 +284,7 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
     def look(at_least: int) -> Profile:
         until_s = time.monotonic() + DEADLINE_S
         while True:
-            profile, *_ = live.snapshot(target, ("block",)).profiles
+            profile, *_ = live.report(live.sums(target, ("block",))).profiles
             found = [match[1] for each in profile.comments if (match := WINDOWS.search(each))]
             if found and int(found[0]) >= at_least:
                 return profile
@@ -321,13 +318,11 @@ def test_a_program_that_is_not_go_has_a_cpu_profile_only(live: LiveSession) -> N
     with LiveSession(options, capacity=1) as of_any:
         target = of_any.add(os.getpid())
         assert (target.kinds, target.go_version) == (("cpu",), None)
-        samples = of_any.begin(target)
-        assert samples
-        of_any.start(target)
+        start = of_any.start(target)
         burn_until = time.process_time() + 0.3
         while time.process_time() < burn_until:
             pass
-        assert of_any.snapshot(target).profiles == []
-        (profile,) = of_any.read(target, samples).profiles
+        assert of_any.report(of_any.sums(target)).profiles == []
+        (profile,) = of_any.report(of_any.sums(target), start).profiles
         assert profile.kind == "cpu"
         assert sum(sample.values[0] for sample in profile.samples) > 10

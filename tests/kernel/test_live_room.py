@@ -38,21 +38,19 @@ def test_removed_targets_free_their_slot() -> None:
     with LiveSession(options, capacity=1) as live, Target.start(program("steps")) as steps:
         for step in ("hand", "park", "burn", "hand"):
             target = live.add(steps.pid)
-            samples = live.begin(target)
-            live.start(target)
+            start = live.start(target)
             steps.ask(step, "done")
-            found = counts(live, target, f"main.{step}", samples)
+            found = counts(live, target, f"main.{step}", start)
             others = {"main.hand", "main.burn", "main.park"} - {f"main.{step}"}
             assert found["block"] == (HANDS if step == "hand" else 0)
             assert found["cpu"] > 0 or step != "burn"
             for other in others:
-                assert set(counts(live, target, other, samples).values()) == {0}, (step, other)
+                assert set(counts(live, target, other, start).values()) == {0}, (step, other)
             live.remove(target)
             with pytest.raises(TargetGone):
-                live.snapshot(target)
-            assert samples
+                live.report(live.sums(target))
             with pytest.raises(TargetGone):
-                live.read(target, samples)
+                live.report(start)
             if step == "park":
                 steps.ask("wake", "done")  # while it is not recorded
             live.stop(target)

@@ -58,7 +58,7 @@ def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
 @pytest.mark.parametrize("kind", ["block", *in_full("mutex")])
 @pytest.mark.parametrize(
     ("limit", "size", "loss"),
-    [("_MAX_STACKS", 8, "stacks_full"), ("_MAX_WAITS", 4, "waits_full")],
+    [("_MAX_STACKS", 8, "stacks_full"), *in_full(("_MAX_WAITS", 4, "waits_full"))],
 )
 def test_a_full_table_is_counted_and_the_rest_is_right(
     kind: Waiting,

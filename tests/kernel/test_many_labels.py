@@ -33,7 +33,7 @@ def served(
 
 def waits_of(live: LiveSession, target: LiveTarget, key: str = "request") -> Counter[str]:
     """How many waits in main.receive have each value of a label; "" for those without it."""
-    (profile,) = live.snapshot(target).profiles
+    (profile,) = live.report(live.sums(target)).profiles
     found = Counter[str]()
     for sample in profile.samples:
         functions = {frame.function for at in sample.locations for frame in at.frames}

@@ -41,7 +41,7 @@ def test_locks_without_room_are_told_together_and_counted(
             live.start(target)
             running.ask(f"lock {REQUESTS}", "done")
             live.stop(target)
-            block, mutex = live.snapshot(target).profiles
+            block, mutex = live.report(live.sums(target)).profiles
             found = {kind: of_locks(each) for kind, each in (("block", block), ("mutex", mutex))}
             # A wait and a release of each lock: the first ones have rows of their own.
             others = {kind: each.pop(str(OTHER_LOCKS[1].value)) for kind, each in found.items()}
@@ -91,7 +91,7 @@ def test_labels_alone_tell_fewer_locks_apart_than_the_table(
             target = live.add(running.pid)
             live.start(target)
             running.ask(f"lock {REQUESTS}", "done")
-            (profile,) = live.snapshot(target).profiles
+            (profile,) = live.report(live.sums(target)).profiles
         found = of_locks(profile)
         assert len(found.keys() - {OTHER_LOCKS[1].value}) == told
         assert found.total() == REQUESTS

@@ -231,7 +231,7 @@ def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: P
             target.wait()
             finished = recorder.finish()
     assert finished.code == 0
-    assert f"process {target.pid} ended; the profile holds what was recorded" in finished.stderr
+    assert f"process {target.pid} ended; the profile has everything until then" in finished.stderr
     (path,) = tmp_path.glob("*.mutex.pb.gz")
     recorded = pprof.decode(path.read_bytes())
     assert total(recorded.samples).count == sum(t.releases.total() for t in truth.values())

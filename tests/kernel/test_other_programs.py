@@ -93,6 +93,7 @@ def test_list_says_what_an_unknown_version_can_have(tmp_path: Path) -> None:
     assert "--allow-unknown-go" in said.stdout
 
 
+@pytest.mark.full
 def test_an_idle_program_that_is_not_go_is_said_to_have_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "out").mkdir()

@@ -55,7 +55,7 @@ def test_processes_of_a_file_share_its_inspection(
         for target, each in list(zip(targets, running, strict=True))[:PROCESSES]:
             live.start(target)
             each.ask("hand", "done")
-            (block,) = live.snapshot(target).profiles
+            (block,) = live.report(live.sums(target)).profiles
             names = {f.function for s in block.samples for at in s.locations for f in at.frames}
             assert any(name.startswith("main.hand") for name in names)
             live.remove(target)

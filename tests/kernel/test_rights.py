@@ -144,6 +144,7 @@ def test_the_least_rights_are_enough_to_serve_the_invoking_user(
         assert server.finish() == 0
 
 
+@pytest.mark.full
 def test_two_rights_are_enough_for_processes_of_the_user(
     checkout: Path, owners: Target, folder: Path
 ) -> None:

@@ -41,7 +41,7 @@ def test_waits_of_init_functions_are_in_the_profile(minor: str, mode: str, tmp_p
 def test_the_end_of_the_program_is_no_early_end(tmp_path: Path) -> None:
     finished = run_brief(folder=tmp_path)
     assert finished.code == 0, finished.stderr
-    assert "; the profile holds what was recorded" not in finished.stderr
+    assert "; the profile has everything until then" not in finished.stderr
     (end,) = [each for each in only_profile(tmp_path).comments if each.endswith(" ended")]
     assert end.startswith("recorded until process ")
 
@@ -49,7 +49,7 @@ def test_the_end_of_the_program_is_no_early_end(tmp_path: Path) -> None:
 def test_before_the_end_of_the_duration_it_is_an_early_one(tmp_path: Path) -> None:
     finished = run_brief(folder=tmp_path, options=(*BLOCK, "--duration", "600"))
     assert finished.code == 0, finished.stderr
-    assert "ended; the profile holds what was recorded" in finished.stderr
+    assert "ended; the profile has everything until then" in finished.stderr
     assert any(each.startswith("ended early: ") for each in only_profile(tmp_path).comments)
 
 

@@ -23,8 +23,8 @@ def test_run_follows_execs_to_the_go_program(tmp_path: Path) -> None:
     for options in (BLOCK, ("--profile", "default")):
         finished = run(*options, "--", *words, folder=tmp_path, command=COMMAND)
         assert finished.code == 4, finished.stderr
-        assert "(env) replaced itself by " in finished.stderr
-        assert "replaced itself by brief, which is profiled instead" in finished.stderr
+        assert "(env) called exec: " in finished.stderr
+        assert "called exec: brief is profiled instead" in finished.stderr
         (written,) = tmp_path.glob("brief-*.block.pb.gz")
         assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
         assert not [path for path in tmp_path.iterdir() if not path.name.startswith("brief-")]
@@ -39,7 +39,7 @@ def test_run_follows_an_unnoticed_exec(tmp_path: Path) -> None:
     command = tampered("notices no replacement", "run")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=command)
     assert finished.code == 4, finished.stderr
-    assert "replaced itself by brief, which is profiled instead" in finished.stderr
+    assert "called exec: brief is profiled instead" in finished.stderr
     (written,) = tmp_path.glob("brief-*.block.pb.gz")
     assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
 
@@ -49,7 +49,7 @@ def test_a_program_that_execs_at_the_end_of_the_recording_goes_on(tmp_path: Path
     words = ("--profile", "default", "--duration", "0.2", "--", *once_left())
     finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))
     assert finished.code == 4, finished.stderr
-    assert "which is profiled instead" not in finished.stderr
+    assert "is profiled instead" not in finished.stderr
     (written,) = tmp_path.glob("*.pb.gz")
     assert not written.name.startswith("brief-")
 
@@ -106,7 +106,7 @@ def test_a_program_that_is_not_go_has_no_block_profile(tmp_path: Path) -> None:
     assert finished.code == 5
     assert finished.stdout == b"said\n"
     assert "The program ended with status 6." in finished.stderr
-    assert "is no Go program, and did not replace itself by one" in finished.stderr
+    assert "is not a Go program, and did not exec one" in finished.stderr
 
 
 def test_a_followed_program_can_be_stopped_and_continued(

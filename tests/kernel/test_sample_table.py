@@ -12,14 +12,16 @@ import pytest
 
 from ebpfprof.goruntime.process import GoTarget, inspect
 from ebpfprof.kernel.losses import Loss
-from ebpfprof.process.mappings import MappedObjects
+from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu import sample_table
-from ebpfprof.profilers.cpu.collector import CpuCollector, CpuConfig
+from ebpfprof.profilers.cpu.cpu_program import CpuConfig
+from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
 from ebpfprof.profilers.cpu.sample_table import CpuStack, rows_for
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.recording.live import LiveSession
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -52,26 +54,26 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
     process = held.enter_context(Process(target.pid))
     go = inspect(process)
     held.enter_context(go.binary.elf)
-    objects = held.enter_context(MappedObjects(process))
     config = CpuConfig(hz=HZ, kernel=False, label_keys=labels.key_hashes(keys or None))
-    collector = held.enter_context(CpuCollector(1, config))
-    collector.load()
-    collector.attach(0, process, objects, go)
-    sums = [collector.samples.begin(0)]
-    collector.start()
+    sampling = held.enter_context(CpuProfiler(1, config))
+    sampling.load()
+    recording = sampling.record(OpenedProcess(process, go, held, ProcessBudget(0.0)), 0)
+    sums = [recording.sums().samples]
+    recording.start()
     for _ in range(2):
         with ThreadPoolExecutor(1) as asking:
             answer = asking.submit(target.ask, f"{what} {ways // 2}", "done")
             while not answer.done():
-                collector.poll()
+                sampling.poll()
             answer.result()
-        collector.poll()
-        sums.append(collector.samples.begin(0))
-    collector.end(0)
-    collector.detach()
-    assert collector.failure is None
-    whole, rest, _ = (Counter(collector.samples.read(each)) for each in sums)
-    return Burnt(go, whole, rest, collector.runs(0).count, list(collector.losses()))
+        sampling.poll()
+        sums.append(recording.sums().samples)
+    recording.end(0)
+    sampling.detach()
+    assert sampling.failures() == []
+    end = recording.sums().samples
+    whole, rest, _ = (end - each for each in sums)
+    return Burnt(go, whole, rest, recording.cost().samples.count, list(recording.losses()))
 
 
 def test_a_small_sample_table_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,15 +150,16 @@ def test_samples_without_a_reading_are_not_kept(monkeypatch: pytest.MonkeyPatch)
         Target.start(program("manystacks")) as burning,
     ):
         target = live.add(burning.pid)
-        samples = live.begin(target)
-        assert samples
-        live.start(target)
+        since = live.start(target)
         while count <= 3 * (largest + ROWS):
             burning.ask("burn 1000", "done")
-            (profile,) = live.read(target, samples, restart=True).profiles
+            now = live.sums(target)
+            (profile,) = live.report(now, since).profiles
+            since = now
             largest = max(largest, len(profile.samples))
             count += len(profile.samples)
         live.stop(target)  # gc.get_objects() must not meet a tuple that another thread makes
+        del now, since
         # Not isinstance(): a proxy of what another test has left asks that, which is gone.
         kept = sum(type(each) is CpuStack for each in gc.get_objects())
     assert kept <= largest + ROWS

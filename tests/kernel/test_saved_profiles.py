@@ -300,7 +300,7 @@ def test_options_that_omit_samples_are_refused_for_pprof(
     source = save(tmp_path, "in.pb.gz", IDLE)
     files = [source] * (2 if verb == "diff" else 1)
     said = refusal(verb, *files, "-f", "pprof", *option, code=2)
-    assert "always holds everything" in said
+    assert "always have everything" in said
 
 
 def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_lack_of_memory_is_reported(tmp_path: Path) -> None:
     limited = ["/usr/bin/prlimit", f"--as={120 << 20}", *COMMAND, "report", str(tmp_path / "large")]
     done = subprocess.run(limited, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"ebpfprof: There is not enough memory for this: ")
+    assert done.stderr.startswith(b"ebpfprof: Out of memory: ")
 
 
 def test_diff_compares_recordings(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_profiles_of_different_kinds_are_refused(
     mutex = own_profiles["1.27"] / "mutex.pb.gz"
     for one, two in ((block, cpu), (cpu, heap)):
         assert "only profiles of the same kind" in refusal("diff", one, two, code=1)
-    assert "A is a block profile and B a mutex profile" in refusal("diff", block, mutex, code=1)
+    assert "A is a block profile and B is a mutex profile" in refusal("diff", block, mutex, code=1)
     assert "Only one" in refusal("diff", "-", "-", code=2)
     assert "No such file" in refusal("diff", block, tmp_path / "none", code=1)
 

@@ -89,6 +89,7 @@ def test_a_hundred_thousand_goroutines_are_recorded(tmp_path: Path) -> None:
     assert memory_bytes(said) < MAX_MEMORY_BYTES
 
 
+@pytest.mark.full
 def test_twenty_thousand_deep_stacks_are_recorded(tmp_path: Path) -> None:
     with crowd(20_000, 20_000, 120) as target:
         profile, said = record_crowd(tmp_path, target)

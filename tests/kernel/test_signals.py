@@ -73,7 +73,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with Target.start(program("demo")) as running:
+    with Target.start(program("ticker")) as running:
         yield running
 
 
@@ -172,7 +172,7 @@ ABORTS = [
     ("attach", "ebpfprof.recording.session:Session.start"),
     ("run", "os.fork"),
     ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
-    ("top", "ebpfprof.recording.live:LiveSession.start"),
+    *in_full(("top", "ebpfprof.recording.live:LiveSession.start")),
     *in_full(("serve", "import=capstone.ccapstone")),
     ("serve", "os.fork>logging:_releaseLock"),  # called by Python, which ignores exceptions there
     ("serve", "ebpfprof.kernel.uprobe_helper:UprobeHelper.__init__"),
@@ -225,9 +225,11 @@ def test_a_signal_ends_each_recording_verb(
     [
         ("attach", "ebpfprof.kernel.uprobe_helper:UprobeHelper.detach"),
         *in_full(("attach", "ebpfprof.recording.reports:reported")),
-        ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
+        *in_full(("attach", "ebpfprof.console.output_file:OutputFile.commit")),
         *in_full(("serve", "ebpfprof.continuous.manager:Manager.stop_at_once")),
-        ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
+        *in_full(
+            ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode")
+        ),
     ],
 )
 def test_a_second_signal_aborts(verb: str, step: str, target: Target, folder: Path) -> None:

@@ -76,6 +76,7 @@ def test_waiting_per_second_is_at_most_the_number_of_goroutines(bound: str) -> N
     assert waited_s > 0.5 * GOROUTINES * watched_s, found
 
 
+@pytest.mark.full
 def test_the_first_table_counts_from_the_start_of_each_target() -> None:
     """The first target is recorded while the others are still opened."""
     options = ("--profile", "block,cpu", "--max-overhead", "0", "--interval", "0.1", "--once")

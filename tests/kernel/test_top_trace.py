@@ -88,8 +88,8 @@ def test_without_that_the_next_seconds_are_recorded_and_the_key_ends_it_early(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--pid {0} --pid {1}", r"is of one process; 2 were chosen"),
-        ("--pid {0} --once", "is for the live table, where T writes the trace"),
+        ("--pid {0} --pid {1}", r"is of one process, but 2 were chosen"),
+        ("--pid {0} --once", "needs the live table, where T writes the trace"),
     ],
 )
 def test_a_trace_needs_one_process_and_a_screen(options: str, said: str, traced: Target) -> None:

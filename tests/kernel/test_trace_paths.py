@@ -141,7 +141,7 @@ def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
     with working("sleeps", tmp_path) as target:
         said = trace(str(target.pid), "-d", "0.1", "-o", str(path), "--path", "main.nobody")
     assert said.code == ExitCode.OK, said.stderr
-    assert "There is no such goroutine" in said.stdout
+    assert "No such goroutine" in said.stdout
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def wakes_from(timeline: Timeline, function: str) -> list[TraceStep]:
     return found
 
 
+@pytest.mark.full
 def test_timers_are_interrupts_also_of_a_program_that_computes(tmp_path: Path) -> None:
     """An interrupt that comes in user mode has no stack of its own, and no thread woke anybody."""
     timeline, _ = recorded("naps", tmp_path)

@@ -47,7 +47,7 @@ def trigger(target: Target, *typed: tuple[str, float]) -> Iterator[Trigger]:
 def why(looking: Trigger, looks: int = 1 << 30) -> str:
     """What ends the recording; "" if nothing does in so many looks."""
     until_s = time.monotonic() + DEADLINE_S
-    while looking.looks < looks and not looking.is_met():
+    while looking.samples < looks and not looking.is_met():
         assert time.monotonic() < until_s
         time.sleep(0.002)
     return looking.why

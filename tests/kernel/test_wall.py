@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -75,12 +74,8 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
 def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     with Target.start(program("crowd"), f"-goroutines={GOROUTINES}") as target:
         pid = str(target.pid)
-        with recording(target.pid, tmp_path, "--profile", "wall") as recorder:
+        with recording(target.pid, tmp_path, "--profile", "wall", "-d", "2") as recorder:
             assert not has_probes(target.pid)
-            until = monotonic() + 2
-            while monotonic() < until:
-                pass
-            recorder.interrupt()
             finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr
     profile = only_profile(tmp_path)
@@ -91,7 +86,8 @@ def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     assert 0.9 * whole < sum(times.values()) < 1.1 * whole
     waits = times["chan receive"] + times["runnable"]
     assert waits / sum(times.values()) == pytest.approx(GOROUTINES / (GOROUTINES + 2), rel=0.05)
-    assert "on the ten stacks with the longest delays (one standard error)" in " ".join(
+    # Of the ten, or of some of them.
+    assert "the ten stacks with the longest delays (one standard error)" in " ".join(
         profile.comments
     )
     assert not any("of all delays" in each for each in profile.comments)

@@ -41,7 +41,7 @@ def watching(pid: int) -> Iterator[GoroutineWatch]:
 
 def looked(watch: GoroutineWatch, looks: int = 1, *, full_every_s: float = 3600) -> None:
     for _ in range(looks):
-        watch.look(interval_s=0, full_every_s=full_every_s)
+        watch.sample(interval_s=0, full_every_s=full_every_s)
 
 
 def hung(found: WatchedGoroutines) -> dict[str, int]:
@@ -112,7 +112,7 @@ def test_leaks_are_found() -> None:
         assert count == 9
         assert leak.per_minute > 0
         assert "main.leaky" in [frame.function for frame in leak.group.first.frames]
-        assert watch.found.looks > 3
+        assert watch.found.samples > 3
 
 
 def test_what_went_on_hangs_no_longer() -> None:

@@ -76,6 +76,7 @@ def test_waits_that_begin_before_or_never_end_are_in_no_profile(tmp_path: Path) 
         assert values_below(profile, "waitSinceBefore") == (0, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions("1.23", "1.27"))
 def test_waits_longer_than_a_window_have_their_labels(version: str, tmp_path: Path) -> None:
     """Also those that began before one and ended after it."""
@@ -137,6 +138,7 @@ def record_while_the_list_fails(
         return report, session.failures()
 
 
+@pytest.mark.full
 def test_an_unreadable_goroutine_list_costs_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

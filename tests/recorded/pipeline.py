@@ -20,20 +20,21 @@ from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
 from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Label, Location, Profile, Sample
 from ebpfprof.profile.model import Mapping as MappedRange
-from ebpfprof.profilers.cpu import collector as cpu
-from ebpfprof.profilers.cpu import report as cpu_report
-from ebpfprof.profilers.cpu.sample_table import SampleSums
-from ebpfprof.profilers.cpu.stacks import CpuTranslator
+from ebpfprof.profilers.cpu import cpu_profile, cpu_program
+from ebpfprof.profilers.cpu.cpu_names import CpuTranslator
+from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
+from ebpfprof.profilers.cpu.sample_table import CpuStack, SampleSums
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.report_builder import Recording, Report, ReportBuilder
+from ebpfprof.profilers.recording import OpenedProcess
+from ebpfprof.profilers.report_builder import RecordingFacts, Report, ReportBuilder
 from ebpfprof.profilers.waits import collector as waits
-from ebpfprof.profilers.waits import report as waits_report
-from ebpfprof.profilers.waits import window_sums
+from ebpfprof.profilers.waits import wait_profiles, window_sums
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
 from ebpfprof.profilers.waits.rows import (
     Hold,
@@ -43,7 +44,7 @@ from ebpfprof.profilers.waits.rows import (
     WaitRow,
     WaitsConfig,
 )
-from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from tests.recorded.saved import END, Saved, SavedProgram
 from tests.targets_run import Target as RunningTarget
 
@@ -192,9 +193,9 @@ class _Replay:
         found = outputs_of(_report(recording, options, _Names(self.go)), self.target.exe_name)
         return _some("tenant", found)
 
-    def _empty(self) -> Recording:
+    def _empty(self) -> RecordingFacts:
         facts = self.saved.facts
-        return Recording(
+        return RecordingFacts(
             target=self.target,
             go=self.go,
             kinds=self.options.kinds,
@@ -270,7 +271,7 @@ class _Replay:
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
-        found = waits_report.RecordedWaits(
+        found = wait_profiles.WaitSums(
             kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
             totals=totals,
             holds=holds,
@@ -284,40 +285,43 @@ class _Replay:
         """With the samples of its CPU profile, all of them and those since the middle."""
         program = SavedProgram(self.saved.maps["cpu"])
         program.show(BEGIN)
-        with mock.patch.object(cpu, "BpfProgram", return_value=program):
-            collector = cpu.CpuCollector(1, cpu.CpuConfig.of(self.options))
-        collector.load()
-        objects = self.held.enter_context(MappedObjects(self.target))
-        collector.attach(0, self.target, objects, self.go)
-        sums = collector.samples.begin(0)
+        with mock.patch.object(cpu_program, "BpfProgram", return_value=program):
+            sampling = CpuProfiler(1, cpu_program.CpuConfig.of(self.options))
+        opened = OpenedProcess(self.target, self.go, self.held, ProcessBudget(0.0))
+        sampled = sampling.record(opened, 0)
+        sampling.load()
+        samples_of = sampling.program.samples
+        begin = samples_of.sums(0)
+        with mock.patch.object(cpu_program, "Samplers"):
+            sampled.start()
         program.show(END)  # for the labels
         program.show(MIDDLE)
-        later_sums = collector.samples.begin(0)
+        middle = samples_of.sums(0)
         program.show(END)
-        collector.end(0)
-        collector.detach()
-        assert collector.failure is None
+        sampled.end(0)
+        sampling.detach()
+        assert sampling.failures() == []
+        end = samples_of.sums(0)
         before = recording.recording.overhead
         assert before is not None
-        known = recording.with_losses(collector.losses())
-        overhead = replace(before, samples=collector.runs(0))
+        known = recording.with_losses(sampled.losses())
+        overhead = replace(before, samples=sampled.cost().samples)
         known = replace(known, recording=replace(known.recording, overhead=overhead))
 
-        def samples(of: SampleSums) -> _Known:
-            stacks, sampler = collector.samples.read(of), self.saved.facts["sampler"]
-            found = cpu_report.RecordedSamples(stacks=stacks, sampler=sampler)
-            return replace(known, samples=found, objects=objects)
+        def samples(since: SampleSums) -> _Known:
+            found = end - since, self.saved.facts["sampler"]
+            return replace(known, samples=found, objects=sampled.objects)
 
-        return samples(sums), samples(later_sums)
+        return samples(begin), samples(middle)
 
 
 @dataclass(frozen=True)
 class _Known:
     """A recording, with what profilers have found of it."""
 
-    recording: Recording
-    waits: waits_report.RecordedWaits | None = None
-    samples: cpu_report.RecordedSamples | None = None
+    recording: RecordingFacts
+    waits: wait_profiles.WaitSums | None = None
+    samples: tuple[Mapping[CpuStack, int], str] | None = None
     objects: MappedObjects | None = None
 
     def with_losses(self, losses: Iterable[Loss]) -> _Known:
@@ -340,10 +344,10 @@ def _report(known: _Known, options: Options, names: _Names) -> Report:
     if known.waits:
         kinds = options.recorded_kinds
         found = replace(known.waits, kinds=tuple(k for k in known.waits.kinds if k in kinds))
-        waits_report.report(found, names.go, names.waits, builder)
+        wait_profiles.report(found, names.go, names.waits, builder)
     if known.samples and known.objects:
         names.cpu = names.cpu or CpuTranslator(known.objects, names.go)
-        cpu_report.report(known.samples, known.objects, names.cpu, builder)
+        cpu_profile.report(*known.samples, known.objects, names.cpu, builder)
     return builder.finished()
 
 

@@ -22,27 +22,24 @@ from typing import Any, Final
 from unittest import mock
 
 from ebpfprof.goruntime.goroutines.parked import Wait
-from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.ring_buffer import RingReader
 from ebpfprof.profile.model import Label
-from ebpfprof.profilers.cpu import collector as cpu_collector
-from ebpfprof.profilers.cpu.report import RecordedSamples
+from ebpfprof.profilers.cpu import cpu_program
+from ebpfprof.profilers.cpu.cpu_recording import CpuSums
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.report_builder import Recording, Report
+from ebpfprof.profilers.report_builder import RecordingFacts, Report
 from ebpfprof.profilers.waits import collector as waits_collector
 from ebpfprof.profilers.waits import window_sums, windows
 from ebpfprof.profilers.waits.looked_delays import LookedDelays
 from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
-from ebpfprof.profilers.waits.report import RecordedWaits
 from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
+from ebpfprof.profilers.waits.wait_profiles import WaitSums
 from ebpfprof.recording import session as session_module
-from ebpfprof.recording.profiler_set import ProfilerData
-from ebpfprof.recording.reports import reported
+from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.recording.session import Session
-from ebpfprof.recording.target import LiveTarget
 from tests.recorded import outputs, pipeline
 from tests.recorded.program import DATA, build, keep_digest
 from tests.recorded.saved import END, Maps, Rows, Saved
@@ -87,25 +84,19 @@ class _Kept:
         self.windows: list[list[Any]] = []
         self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
         self.middle_ns = 0
-        self.recording: Recording | None = None
-        self.waits: RecordedWaits | None = None
-        self.samples: RecordedSamples | None = None
+        self.recording: RecordingFacts | None = None
+        self.waits: WaitSums | None = None
+        self.samples: CpuSums | None = None
 
-    def report(
-        self,
-        target: LiveTarget,
-        recording: Recording,
-        found: Sequence[ProfilerData],
-        options: Options,
-    ) -> Report:
+    def report(self, sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
         """Stands for ebpfprof.recording.reports.reported."""
-        self.recording = recording
-        for _, each in found:
-            if isinstance(each, RecordedWaits):
+        self.recording = sums.facts
+        for each in sums.parts.values():
+            if isinstance(each, WaitSums):
                 self.waits = each
-            elif isinstance(each, RecordedSamples):
+            elif isinstance(each, CpuSums):
                 self.samples = each
-        return reported(target, recording, found, options)
+        return reported(sums, since, options)
 
     def facts(self) -> dict[str, Any]:
         """All but what the maps held."""
@@ -227,8 +218,8 @@ class _KeptSums(window_sums.WindowSums):
 _noted_end = OpenWaitsRecorder.note_end
 
 
-def _note_end(recorder: OpenWaitsRecorder, number: int, go: GoTarget, _looks: object) -> None:
-    _noted_end(recorder, number, go, None)
+def _note_end(recorder: OpenWaitsRecorder, _looks: object) -> None:
+    _noted_end(recorder, None)
 
 
 def _record(program: Path, name: str) -> tuple[Saved, Report]:
@@ -250,7 +241,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
             is_done.set()
 
     with ExitStack() as held:
-        for module in (waits_collector, cpu_collector):
+        for module in (waits_collector, cpu_program):
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
         held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))

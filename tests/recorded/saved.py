@@ -112,12 +112,15 @@ class SavedProgram:
         self.maps = SavedMaps(maps)
         self.hit_ns = maps.hit_ns
         self.failure: Exception | None = None
+        self.is_loaded = False
 
     def show(self, moment: str) -> None:
         """Let maps hold what they did at a moment; those that were not saved then stay."""
         self.maps.shown |= self.maps.saved.hashes[moment]
 
-    def load(self, *_: object, **__: object) -> None: ...
+    def load(self, *_: object, **__: object) -> None:
+        """Once it is loaded, its costs are those that were saved."""
+        self.is_loaded = True
 
     def attach_uprobes(self, *_: object, **__: object) -> None: ...
 

@@ -14,6 +14,8 @@ import pytest
 from tests.recorded import outputs
 from tests.recorded.program import build, digest, require_recorded
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:

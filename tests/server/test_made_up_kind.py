@@ -25,12 +25,6 @@ def kind() -> Iterator[ProfileKind]:
         yield kind
 
 
-@pytest.fixture
-def unsummed() -> Iterator[ProfileKind]:
-    with registered(replace(NAPS, keeps_sums=False)) as kind:
-        yield kind
-
-
 async def recorded(kind: ProfileKind) -> tuple[Service, FakeTarget]:
     """A process with this kind and the block profile, and a window of four events and one."""
     target = FakeTarget(PID, kinds=("block", kind.name))
@@ -82,12 +76,7 @@ def test_debug_answers_are_text_for_a_kind_with_a_text(
         run(work(kind))
 
 
-@pytest.mark.parametrize("keeps_sums", [True, False])
-def test_a_request_records_for_the_seconds_of_the_endpoint(
-    keeps_sums: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pprof_endpoints, "_SECONDS", 1000)  # longer than a test may take
-
+def test_a_request_records_for_the_seconds_of_the_endpoint() -> None:
     async def work(kind: ProfileKind) -> None:
         service, target = await recorded(kind)
         asking = asyncio.ensure_future(service.client.ask("/debug/pprof/nap?seconds=junk"))
@@ -98,24 +87,8 @@ def test_a_request_records_for_the_seconds_of_the_endpoint(
         await service.manager.stop()
 
     timed = Endpoint("nap", "Naps", seconds=1)
-    with registered(replace(NAPS, endpoint=timed, keeps_sums=keeps_sums)) as kind:
+    with registered(replace(NAPS, endpoint=timed)) as kind:
         run(work(kind))
-
-
-def test_without_sums_a_request_records(
-    unsummed: ProfileKind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pprof_endpoints, "_SECONDS", 0)
-
-    async def work() -> None:
-        service, _ = await recorded(unsummed)
-        assert values(await service.client.ask("/debug/pprof/nap")) == []
-        assert (await service.client.ask("/debug/pprof/delta_nap")).status == 404
-        page = (await service.client.ask("/debug/pprof/")).body.decode()
-        assert "Without (block), all" in page
-        await service.manager.stop()
-
-    run(work())
 
 
 def test_the_index_describes_the_kind(kind: ProfileKind) -> None:

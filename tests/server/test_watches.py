@@ -75,7 +75,7 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
             watches = GoroutineWatches(manager)
 
             def has_looked(times: int) -> bool:
-                return watches.read(process)[0].looks >= times
+                return watches.read(process)[0].samples >= times
 
             running = asyncio.ensure_future(watches.run())
             if not continuous:
@@ -85,7 +85,7 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
             await until(lambda: watches.known(process) is not None)
             for _ in range(3):
                 await asyncio.to_thread(target.target.ask, "leak 2", "leaked")
-                before = watches.read(process)[0].looks
+                before = watches.read(process)[0].samples
                 await until(functools.partial(has_looked, before + 2))
             found, looked_s, problem = watches.read(process)
             ((leak, count),) = [each for each in found.leaks if each[0].only_grows]
@@ -136,7 +136,7 @@ def test_a_program_that_is_not_go_has_no_findings_and_no_problem() -> None:
         watches.read(process)
         await until(lambda: watches._watched[process].due_s > monotonic() + 9)
         found, looked_s, problem = watches.read(process)
-        assert (found.looks, looked_s, problem) == (0, 0.0, "")
+        assert (found.samples, looked_s, problem) == (0, 0.0, "")
         manager.stopping.set()
         await running
 

@@ -164,7 +164,9 @@ def look(
     outcome = Outcome()
     with ExitStack() as held:
         confirm = held.enter_context(
-            patch.object(StuckCheck, "look_again", autospec=True, side_effect=StuckCheck.look_again)
+            patch.object(
+                StuckCheck, "sample_again", autospec=True, side_effect=StuckCheck.sample_again
+            )
         )
         target = held.enter_context(Target.start(program("contention")))
         process = held.enter_context(Process(target.pid))

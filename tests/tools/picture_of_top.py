@@ -36,9 +36,9 @@ def main() -> None:
     options = Options(("block", "mutex", "cpu"), by_lock=True)
     with Target.start(program("demo")) as demo, LiveSession(options, capacity=1) as session:
         target = session.add(demo.pid)
-        session.start(target)
+        start = session.start(target)
         trace = TopTrace([target], TraceOptions())
-        poller = Poller(session, [target], [session.begin(target)], options, trace)
+        poller = Poller(session, [target], [start], options, trace)
         view = TopView(poller.nothing(), [each.name for each in poller.views], "block")
         with PollingThread(poller, 2.0) as thread:
             svg = asyncio.run(drawn(TopApp(view, thread, lambda: False), demo.pid))

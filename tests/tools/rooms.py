@@ -22,7 +22,7 @@ from ebpfprof.profilers.registry import kinds
 
 ROOT = Path(__file__).parents[2]
 # They import the modules that kinds name: as profilers, readers for endpoints, coverages.
-BY_KIND = "ebpfprof.recording.profiler_set"
+BY_KIND = "ebpfprof.recording.loaded_profilers"
 READS = "ebpfprof.server.read_endpoint"
 BY_COVERAGE = "ebpfprof.ring.account"
 # It imports again, in another process, what its callers import.

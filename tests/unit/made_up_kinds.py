@@ -45,7 +45,6 @@ ALLOCS = ProfileKind(
         ),
     ),
     sampling=lambda values: f"one in {values['alloc_bytes']} bytes",
-    keeps_sums=False,
 )
 """Sums of bytes by function, of which options choose the events."""
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 _PAUSES_S: Final = (0, 0, 0, 0)  # before attempts
-_MAX_DEPTH: Final = 1 << 14
-_MAX_FRAMES_IN_MEMORY: Final = 1 << 18  # of all stacks beyond their copies, read one by one
+_MOST_FRAMES: Final = 1 << 14  # of a stack
+_MOST_FRAMES_IN_MEMORY: Final = 1 << 18  # of all stacks beyond their copies, read one by one
 _BUBBLES: Final = ("bubble", "group")  # Go 1.25 on, and 1.24
 _NO_STACK: Final = Walk((), is_whole=False)
 
@@ -87,7 +87,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goroutine:
-    """A goroutine at the moment of the look.
+    """A goroutine at the moment of the scan.
 
     `state` is the word of Go's own tracebacks: "running", "chan receive". `is_parked` tells that it
     waits for another goroutine, the runtime or the network, and for no system call, and that
@@ -158,7 +158,7 @@ class GoroutineScanner(Closing):
             self._memory, go.binary, go.load_bias, "sp", "hi", "created_pc", most=most
         )
         self._stacks = StackReader(
-            go, self._memory, most=_MAX_DEPTH, most_in_memory=_MAX_FRAMES_IN_MEMORY
+            go, self._memory, most=_MOST_FRAMES, most_in_memory=_MOST_FRAMES_IN_MEMORY
         )
         self._labels = LabelReader(self._memory, layout) if has_labels else None
         self._record = g_record(layout)
@@ -253,7 +253,7 @@ class GoroutineScanner(Closing):
             walk = stack.walk
             if self._faults.has_fault(walk.pcs):
                 hi, pc, sp = int(copies.g["hi"][row]), int(copies.pcs[row]), int(copies.sps[row])
-                walk = self._faults.walk(hi, pc, sp, most=_MAX_DEPTH) or walk
+                walk = self._faults.walk(hi, pc, sp, most=_MOST_FRAMES) or walk
                 doubtful.append(row)
             walks.append(walk)
             is_good[row] = stack.is_exact or not copies.sps[row]

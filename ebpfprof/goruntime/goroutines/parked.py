@@ -19,6 +19,7 @@ from ebpfprof.goruntime.goroutines.stack_copies import StackPlaces
 from ebpfprof.goruntime.goroutines.stack_reader import StackReader
 from ebpfprof.goruntime.goroutines.states import PARKED, SCAN
 from ebpfprof.goruntime.goroutines.table import GoroutineTable, Heads
+from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory
 from ebpfprof.profile.model import Label
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 _PARK: Final = "runtime.gopark"
-_MAX_DEPTH: Final = 136  # as in the BPF programs
 _PARK_FRAMES: Final = 2  # before the operation, at most
 _PAUSES_S: Final = (0, *(0.001 * 2**attempt for attempt in range(8)))
 # Frequent wait reasons of operations without a hook (runtime/netpoll.go, runtime/time.go).
@@ -148,7 +148,7 @@ class ParkedScanner(Closing):
         self._memory = memory = Memory(go.target)
         layout = go.binary.layout
         self._table = GoroutineTable(memory, go.binary, go.load_bias, "sp", "hi")
-        self._stacks = StackReader(go, memory, most=_MAX_DEPTH + _PARK_FRAMES)
+        self._stacks = StackReader(go, memory, most=MAX_DEPTH + _PARK_FRAMES)
         self._labels = LabelReader(memory, layout) if has_labels else None
         self._binary, self._bias = go.binary, go.load_bias
         self._reasons = {number: name for name, number in layout.wait_reasons.items()}
@@ -281,7 +281,7 @@ class ParkedScanner(Closing):
             raise _Unsteady
         if at is None:
             return None, True
-        is_whole = walk.is_whole or len(walk.pcs) - at >= _MAX_DEPTH
+        is_whole = walk.is_whole or len(walk.pcs) - at >= MAX_DEPTH
         if not is_whole and int(g["status"]) & SCAN:
             raise _Unsteady  # the garbage collector is changing its frame pointers one by one
         sema = 0
@@ -289,7 +289,7 @@ class ParkedScanner(Closing):
             if stack.sema_at < 0:
                 raise _Unsteady
             sema = int(self._stacks.copier.words[row, stack.sema_at])
-        return_pcs = walk.pcs[at : at + _MAX_DEPTH]
+        return_pcs = walk.pcs[at : at + MAX_DEPTH]
         return ParkedGoroutine(
             int(self._stacks.copier.places.addresses[row]),
             int(g["goid"]),

@@ -114,7 +114,7 @@ class SeenStacks:
         words: Column,
         shapes: npt.NDArray[np.int64],
     ) -> Column:
-        """What the words are that these shapes look at."""
+        """What the words are that these shapes compare."""
         at, moves = self._at[shapes, : self._width], self._moves[shapes, : self._width]
         held: Column = words[rows[:, None], at] - moves * copies.sps[rows, None]
         return held

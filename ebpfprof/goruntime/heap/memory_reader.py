@@ -1,4 +1,4 @@
-"""All that the memory of a target consists of, at a look, without a probe."""
+"""All that the memory of a target consists of at one moment, without a probe."""
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@ class MemoryStatisticsReader:
             name: deltas[name].sum(axis=0, dtype=np.uint64) for name in deltas.dtype.names or ()
         }
         sums["smallAllocCount"] = sums["smallAllocCount"] + pending
-        sums["tinyAllocCount"] = sums["tinyAllocCount"] + np.uint64(tiny)
+        # As the runtime's own sum, it wraps around; of numpy's scalars that is a warning.
+        sums["tinyAllocCount"] = np.uint64((int(sums["tinyAllocCount"]) + tiny) % (1 << 64))
         return sums, data, controller
 
     def _made(

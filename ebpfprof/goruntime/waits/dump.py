@@ -63,7 +63,7 @@ class GoroutineDumper(Closing):
         holds a lock: goroutines went on before their stacks were read. Raises TargetGone,
         UnreadableMemory or GoTableError.
         """
-        if self._waits is None:  # it takes time: now, not after the last look
+        if self._waits is None:  # it takes time: now, not after the last sample
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
         began_s = time.monotonic()
         judge = self.judge()
@@ -79,10 +79,10 @@ class GoroutineDumper(Closing):
             heads = self.sample(judge)
             if len(born) == 1 and due_s >= apart_s / 2:
                 born.append(_born(heads))
-        time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last look
+        time.sleep(apart_s - slept_s)  # again, for goroutines to move before the last sample
         since_ns = judge.standing(Threshold(samples - 1)).by_wait()
         for further in reversed(range(_MOST_SAMPLES)):
-            # Not the time after the look: goroutines may have gone on before it ended.
+            # Not the time after the sample: goroutines may have gone on before it ended.
             begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             last = self._scanner.scan()
             moving = self._waits.read_moving(last)

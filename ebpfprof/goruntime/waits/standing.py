@@ -49,7 +49,7 @@ DUMPED: Final = Threshold(8)
 DUMPED_SLOWLY: Final = Threshold(4)
 """The same where each sample takes long, so that a dump does not take many times its duration."""
 CONFIRMED: Final = Threshold(7)
-"""What a dump found is looked into further: one sample of it, and six more (stuck_check)."""
+"""What a dump found is checked further: one sample of it, and six more (stuck_check)."""
 TRIGGERING: Final = Threshold(5)
 """With the time that the user named, it ends a recording: no more samples than fit into that."""
 LONG_FOR_A_LOOP: Final = Threshold(3)

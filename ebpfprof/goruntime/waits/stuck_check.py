@@ -1,15 +1,15 @@
-"""Closer looks at what seems stuck: locks that are free and have waiters, and a program asleep.
+"""Checks what seems stuck: locks that are free and have waiters, and a program asleep.
 
-A dump says which goroutines have not moved. If some of these seem to be in a deadlock, we look some
-times more, at random distances. Each time we read the words of their locks, all goroutines, and the
-words again, and what could wake a goroutine from outside: timers, and threads that are not Go's.
+A dump says which goroutines have not moved. If some of these seem to be in a deadlock, some more
+samples follow, at random distances. Each has the words of their locks, all goroutines, the words
+again, and what could wake a goroutine from outside: timers, and threads that are not Go's.
 
-A wake is lost if a lock is free for a waiter (lock_words) at all looks, its words and waiters are
-the same, and no goroutine can be about to wake them. Such a goroutine is inside of a function of
-package sync, and does not wait there; so it runs, which has no stack in memory, or its stack shows
-that. It must be there at all looks: whatever goes on between two of them completes the wake, or
-changes the words. (A lock that is taken and released between each two of our looks, always by
-goroutines that come a few instructions before the wake, would look the same.)
+A wake is lost if a lock is free for a waiter (lock_words) in all samples, its words and waiters are
+the same, and no goroutine can be about to wake them. Such a goroutine is inside a function of
+package sync, and does not wait there; so it runs, and has no stack in memory, or its stack shows
+that. It must be there in all samples: if it goes on between two of them, it completes the wake, or
+changes the words. (A lock that is taken and released between each two of our samples, always by
+goroutines that come a few instructions before the wake, would seem the same.)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
 
 APART_S: Final = (0.02, 0.08)
-"""Between two closer looks: at random between these."""
+"""Between two samples: at random between these."""
 _MAX_WAITS: Final = 4096  # whose locks we read
 _SYNC: Final = ("sync.", "internal/sync.")
 _RUNTIME: Final = ("runtime.", "internal/runtime/", "runtime/internal/")
@@ -60,8 +60,8 @@ class Awake(NamedTuple):
     takes_signals: bool
 
 
-class Look(NamedTuple):
-    """One closer look: at the goroutines of the program, not the runtime's own.
+class StuckSample(NamedTuple):
+    """A sample of the goroutines of the program, not the runtime's own.
 
     `words` are those of the locks that did not change meanwhile. `parked` are goroutines that wait,
     with the numbers of their waits. `timers` are those that are set,
@@ -94,7 +94,7 @@ class _Suspects(NamedTuple):
 
 
 class StuckCheck:
-    """Looks at one target through a scanner of its goroutines."""
+    """Checks one target through a scanner of its goroutines."""
 
     def __init__(self, go: GoTarget, scanner: GoroutineScanner, frames: StackFrames) -> None:
         self._scanner, self._frames, self._layout = scanner, frames, go.binary.layout
@@ -109,7 +109,7 @@ class StuckCheck:
     def confirm(
         self, dump: GoroutineDump, found: AllGoroutines, waits: Mapping[int, LockWait]
     ) -> GoroutineDump:
-        """The dump with what closer looks tell, if any are due; `waits` by address of runtime.g.
+        """The dump with what more samples show, if any are due; `waits` by address of runtime.g.
 
         Goroutines that moved meanwhile have not stood. Raises TargetGone, UnreadableMemory or
         GoTableError.
@@ -121,34 +121,34 @@ class StuckCheck:
         asleep = may_be_asleep(dump) and not any(each.words.bubble for each in found.goroutines)
         if not (free or asleep or circles(dump.goroutines)):
             return dump
-        looks = []
+        samples = []
         judge = StandingJudge(self._scanner.counted)
         judge.add(found.waits, found.read_ns, found.read_ns)
         for _ in range(CONFIRMED.samples - judge.samples):
             # Apart, by chance: what moves in step with samples would seem to stand still.
             time.sleep(random.uniform(*APART_S))
-            look, again = self.look_again(suspects.types)
-            looks.append(look)
+            sample, again = self.sample_again(suspects.types)
+            samples.append(sample)
             judge.add(again.waits, again.read_ns, again.read_ns)
         waits_still = judge.standing(CONFIRMED).by_wait()
         still = {each.goid for each in standing if each.wait in waits_still}
         same = {
             address
             for address, words in suspects.words.items()
-            if all(look.words.get(address) == words for look in looks)
+            if all(sample.words.get(address) == words for sample in samples)
         }
         steady = {
             address
             for address, words in suspects.words.items()
-            if all(address in look.words for look in looks)
+            if all(address in sample.words for sample in samples)
             and stays_held(
-                suspects.types[address], [words, *(look.words[address] for look in looks)]
+                suspects.types[address], [words, *(sample.words[address] for sample in samples)]
             )
         }
-        how_sure = sureness(looks, beyond=dump.beyond) if free else None
+        how_sure = sureness(samples, beyond=dump.beyond) if free else None
         signals = self._for_signals(standing) if asleep else frozenset[int]()
 
-        def told(each: DumpedGoroutine) -> DumpedGoroutine:
+        def confirmed(each: DumpedGoroutine) -> DumpedGoroutine:
             if each.goid not in still:
                 return replace(each, stood_ns=0)
             wait = suspects.waits.get(each.goid)
@@ -161,8 +161,8 @@ class StuckCheck:
             )
             return replace(each, waits_for=about)
 
-        outside = _outside(looks, dump) if asleep else None
-        return replace(dump, goroutines=tuple(map(told, dump.goroutines)), outside=outside)
+        outside = _outside(samples, dump) if asleep else None
+        return replace(dump, goroutines=tuple(map(confirmed, dump.goroutines)), outside=outside)
 
     def _suspects(self, standing: Sequence[Goroutine], waits: Mapping[int, LockWait]) -> _Suspects:
         chosen = [each for each in standing if each.address in waits][:_MAX_WAITS]
@@ -170,7 +170,7 @@ class StuckCheck:
         words = lock_words(self._memory, self._layout, types)
         return _Suspects({each.goid: waits[each.address] for each in chosen}, types, words)
 
-    def look_again(self, types: Mapping[int, str]) -> tuple[Look, AllGoroutines]:
+    def sample_again(self, types: Mapping[int, str]) -> tuple[StuckSample, AllGoroutines]:
         """Another sample of locks of these types, by address, and of all goroutines.
 
         Raises TargetGone, UnreadableMemory or GoTableError.
@@ -186,7 +186,7 @@ class StuckCheck:
             if not self._frames.is_system(each.start_pc, each.pcs, each.state)
         ]
         after = lock_words(self._memory, self._layout, types)
-        look = Look(
+        sample = StuckSample(
             {
                 address: words
                 for address, words in after.items()
@@ -197,7 +197,7 @@ class StuckCheck:
             self._timers.pending(),
             self._others(),
         )
-        return look, found
+        return sample, found
 
     def _waits(self, each: Goroutine) -> bool:
         """Whether it waits for others; goroutines that wait for the collector may go on at once."""
@@ -224,33 +224,33 @@ class StuckCheck:
         return frozenset(waiting[at] for at, each in causes.items() if each.signals)
 
 
-def sureness(looks: Sequence[Look], *, beyond: int) -> Sureness | None:
+def sureness(samples: Sequence[StuckSample], *, beyond: int) -> Sureness | None:
     """How sure it is that nothing is about to wake waiters of a free lock; None if it is not.
 
-    A goroutine that ran at all looks may be about to, unless it stopped running between them.
+    A goroutine that ran at all samples may be about to, unless it stopped running between them.
     `beyond` goroutines were not read.
     """
-    doubtful = set(looks[0].awake)
-    for look in looks:
+    doubtful = set(samples[0].awake)
+    for sample in samples:
         doubtful &= {
-            goid for goid, each in look.awake.items() if each.in_sync or not each.has_stack
+            goid for goid, each in sample.awake.items() if each.in_sync or not each.has_stack
         }
     for goid in doubtful:
-        seen = [look.awake[goid] for look in looks]
+        seen = [sample.awake[goid] for sample in samples]
         if any(each.in_sync for each in seen) or len({each.sequence for each in seen}) == 1:
             return None
     return Sureness.LIKELY if doubtful or beyond else Sureness.CERTAIN
 
 
-def _outside(looks: Sequence[Look], dump: GoroutineDump) -> Outside | None:
+def _outside(samples: Sequence[StuckSample], dump: GoroutineDump) -> Outside | None:
     """What could wake goroutines from outside; None if one of the program's was awake."""
     known_ids = {each.goid for each in dump.goroutines}
-    for look in looks:
-        is_same = look.parked == looks[0].parked and look.parked.keys() <= known_ids
-        if not is_same or not all(each.takes_signals for each in look.awake.values()):
+    for sample in samples:
+        is_same = sample.parked == samples[0].parked and sample.parked.keys() <= known_ids
+        if not is_same or not all(each.takes_signals for each in sample.awake.values()):
             return None
-    timers = [look.timers for look in looks]
-    others = [look.others for look in looks]
+    timers = [sample.timers for sample in samples]
+    others = [sample.others for sample in samples]
     if None in timers or any(timers):
         return None
     known = [each for each in others if each is not None]

@@ -45,8 +45,8 @@ def thread_calls(
 ) -> dict[int, ThreadWait]:
     """What the thread of each goroutine does, by the address of the runtime.g.
 
-    Only of goroutines that run or are in a system call, and had that thread before and after the
-    look at it (runtime/runtime2.go, g.m, m.curg, m.procid; Go 1.19 to 1.27). Raises TargetGone.
+    Only of goroutines that run or are in a system call, and had that thread before and after it
+    was read (runtime/runtime2.go, g.m, m.curg, m.procid; Go 1.19 to 1.27). Raises TargetGone.
     """
     chosen = [each for each in goroutines if each.state in _STATES and each.words.thread]
     chosen = chosen[:_MAX_THREADS]

@@ -47,7 +47,7 @@ class WaitReader:
         self._holders = HolderFinder(go)
 
     def read_moving(self, found: AllGoroutines) -> Moving:
-        """What is soon out of date. Call it right after the look, and give the result to read().
+        """What is soon out of date. Call it right after the scan, and give the result to read().
 
         Raises TargetGone or GoTableError.
         """

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from ebpfprof.profile.hanging import Hanging
 
 _SPREAD: Final = (0.7, 1.3)  # times the interval: a program may do something regularly
-_QUICK_SHARE: Final = 0.005  # of a processor; twice that for full looks
+_QUICK_SHARE: Final = 0.005  # of a processor; twice that for full samples
 _FULL_SHARE: Final = 0.01
 _SOON_S: Final = 5.0
 _MOST: Final = 16
-_MOST_READ: Final = 50_000  # a look at all their stacks takes some 200 MB for a second or two
+_MOST_READ: Final = 50_000  # a sample of all their stacks takes about 200 MB for a second or two
 
 
 @dataclass(frozen=True, slots=True)
 class HangingGroup:
-    """Goroutines that hang at one place, as of the last look.
+    """Goroutines that hang at one place, as of the last sample.
 
     `count` are still there, of which the first has not moved for `at_least_ns`, the last for
     `newest_ns`. `first` has their stack.
@@ -60,14 +60,14 @@ class HangingGroup:
 
 @dataclass(frozen=True, slots=True)
 class WatchedGoroutines:
-    """What is known of a target, of its `goroutines` at the last full look; `looks` were full.
+    """What is known of a target, of its `goroutines` at the last full sample; `samples` were full.
 
     The groups of `leaks` have one goroutine each, as an example; `leaking` are how many there are.
     At most 16 of each are listed, the largest first; `beyond` goroutines were not read.
     """
 
     goroutines: int
-    looks: int
+    samples: int
     hanging: tuple[HangingGroup, ...]
     stuck: tuple[Stuck, ...]
     leaks: tuple[tuple[Suspects, int], ...]
@@ -76,7 +76,7 @@ class WatchedGoroutines:
 
 @dataclass(slots=True)
 class _Hang:
-    """Goroutines that hung at a full look: the numbers of their waits, and since when they wait."""
+    """Goroutines that hung in a full sample: numbers of their waits, and since when they wait."""
 
     operation: str
     first: DumpedGoroutine
@@ -85,7 +85,7 @@ class _Hang:
 
 
 class GoroutineWatch(Closing):
-    """The looks at one target. Closes the target's memory. For one thread at a time."""
+    """The samples of one target. Closes the target's memory. For one thread at a time."""
 
     def __init__(self, go: GoTarget) -> None:
         """Open the target's memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
@@ -102,13 +102,13 @@ class GoroutineWatch(Closing):
 
     @property
     def found(self) -> WatchedGoroutines:
-        """What is known as of the last look."""
+        """What is known as of the last sample."""
         return self._found
 
-    def look(self, *, interval_s: float, full_every_s: float) -> float:
-        """Look now; returns after how many seconds to look again, so that it costs little.
+    def sample(self, *, interval_s: float, full_every_s: float) -> float:
+        """Take a sample; returns the seconds to the next one, so that it costs little.
 
-        `interval_s` is the mean time between looks, `full_every_s` between those at all stacks.
+        `interval_s` is the mean time between samples, `full_every_s` between those of all stacks.
         Raises TargetGone, UnreadableMemory or CorruptBinary.
         """
         began_s = time.thread_time()
@@ -120,7 +120,7 @@ class GoroutineWatch(Closing):
         is_new = not np.isin(standing.waits, self._seen).all()
         if now_ns >= self._full_due_ns or (is_new and now_ns >= self._soonest_ns):
             with _for_user(self._go):
-                self._look_at_stacks(standing, now_ns, full_every_s)
+                self._sample_stacks(standing, now_ns, full_every_s)
             self._seen = standing.waits
         self._update(now_ns)
         return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
@@ -129,7 +129,7 @@ class GoroutineWatch(Closing):
         """Close the target's memory."""
         self._dumper.close()
 
-    def _look_at_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
+    def _sample_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
         began_s = time.thread_time()
         since_ns = standing.by_wait()
         dump = self._dumper.dump_once(since_ns)
@@ -149,13 +149,13 @@ class GoroutineWatch(Closing):
         self._found = replace(
             self._found,
             goroutines=len(dump.goroutines),
-            looks=self._found.looks + is_due,
+            samples=self._found.samples + is_due,
             leaks=leaks,
             beyond=dump.beyond,
         )
 
     def _update(self, now_ns: int) -> None:
-        """Leave out what went on since the last full look."""
+        """Leave out what went on since the last full sample."""
         waits = self._judge.waits
         groups = [_still_there(each, waits, now_ns) for each in self._hangs]
         still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]

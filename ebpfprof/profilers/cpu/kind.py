@@ -27,7 +27,7 @@ CPU = ProfileKind(
     sample_types=(ValueType("samples", "count"), _CPU_TIME),
     period_type=_CPU_TIME,
     table=Table("functions", "CPU", "Samples", ("Function",), rate="processors", at_a_time="CPUs"),
-    profiler="ebpfprof.profilers.cpu.profiler",
+    profiler="ebpfprof.profilers.cpu.loader",
     key="x",
     endpoint=Endpoint(
         "profile",
@@ -54,7 +54,6 @@ CPU = ProfileKind(
         ),
     ),
     sampling=_sampling,
-    keeps_sums=False,
     needs_go=False,
     series="process_cpu",
 )

@@ -1,4 +1,4 @@
-"""Reads CPU samples from the kernel's table, and adds them up on request.
+"""Reads CPU samples from the kernel's table, and adds them up while somebody needs the sums.
 
 A program on many processors soon has more distinct stacks than fit into the table: each interrupted
 address makes another one. So we empty the table whenever a quarter of it may be full. Rows belong
@@ -46,13 +46,24 @@ class CpuStack:
 
 
 class SampleSums:
-    """The samples of each stack of a target since SampleTable.begin()."""
+    """A moment: the samples of a target that come after it add up while somebody keeps it."""
 
-    def __init__(self, target: int, before: Counter[CpuStack]) -> None:
-        """`before` is what the kernel's table holds already."""
-        self.target = target
+    def __init__(self, before: Counter[CpuStack]) -> None:
+        """`before` is what the kernel's table held then."""
         self.taken_out: Counter[CpuStack] = Counter()
+        """What came out of the table since."""
         self.before = before
+
+    def __sub__(self, earlier: SampleSums) -> Counter[CpuStack]:
+        """The samples of each stack since an earlier moment.
+
+        What has come since this one is in both sums.
+        """
+        found = Counter(earlier.taken_out)
+        found.update(self.before)
+        found.subtract(earlier.before)
+        found.subtract(self.taken_out)
+        return +found
 
 
 def rows_for(hz: int, processors: int) -> int:
@@ -81,20 +92,11 @@ class SampleTable:
         self.lost = Counter[int]()
         """How many samples did not fit into some SampleSums, by target."""
 
-    def begin(self, target: int) -> SampleSums:
-        """Start to add up the samples of a target, for as long as the caller keeps the sums."""
-        sums = SampleSums(target, self._in_table(target))
+    def sums(self, target: int) -> SampleSums:
+        """Now. Samples of the target add up from here on for as long as the caller keeps it."""
+        sums = SampleSums(self._in_table(target))
         self._sums[target].add(sums)
         return sums
-
-    def read(self, sums: SampleSums, *, restart: bool = False) -> Counter[CpuStack]:
-        """The samples of each stack since the sums began; with `restart`, they restart at 0."""
-        now = self._in_table(sums.target)
-        found = sums.taken_out + now
-        found.subtract(sums.before)
-        if restart:
-            sums.taken_out, sums.before = Counter(), now
-        return +found
 
     def add(self, target: int, stack: CpuStack, labels: int, count: int) -> None:
         """Add samples that we unwound ourselves; `labels` is a key of label_sets."""

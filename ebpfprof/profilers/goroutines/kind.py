@@ -16,7 +16,7 @@ GOROUTINE = ProfileKind(
     headline="of all goroutines:",
     sample_types=(ValueType("goroutine", "count"),),
     table=Table("operations", "Goroutines", "Goroutines", ("Called from", "From")),
-    profiler="ebpfprof.profilers.goroutines.profiler",
+    profiler="ebpfprof.profilers.goroutines.loader",
     key="o",
     endpoint=Endpoint(
         "goroutine",

@@ -16,7 +16,7 @@ from ebpfprof.profilers.heap.allocation_sums import Estimated
 if TYPE_CHECKING:
     from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
     from ebpfprof.profilers.heap.gate_tables import AllocatingStack
-    from ebpfprof.profilers.heap.stacks import HeapStacks
+    from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 
 OTHERS: Final = "[other objects in use]"
 """In place of a stack: objects whose allocation nobody saw, or that no collection has judged."""

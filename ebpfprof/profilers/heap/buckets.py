@@ -10,7 +10,7 @@ from ebpfprof.profile.model import Label, Location, Sample
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
-    from ebpfprof.profilers.heap.stacks import HeapStacks
+    from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 
 _BYTES: Final = "bytes"
 NOTHING_COLLECTED: Final = "no garbage collection yet: all sampled allocations until now"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.plugins import MAX_LOCK_CALLERS
+from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
@@ -33,7 +33,6 @@ _CERTAIN: Final = 1 << 32
 _MAX_STACKS: Final = 1 << 15
 _BIRTH_PAGES: Final = 1 << 10
 _UNFOLLOWED: Final = "births_full"
-_MAX_DEPTH: Final = 136  # as for waits: more than Go's 128 logical frames
 
 
 def chance(size_bytes: int, rate_bytes: int) -> float:
@@ -47,6 +46,27 @@ def chance(size_bytes: int, rate_bytes: int) -> float:
     return -math.expm1(-size_bytes / rate_bytes)
 
 
+class _GatedTarget(NamedTuple):
+    """A target with its gates. `sweepgen`: see GateProgram.open. `fields`: struct target."""
+
+    go: GoTarget
+    gates: Sequence[AllocationGate]
+    sweepgen: int | None
+    fields: dict[str, Any]
+
+    def probes(self, first: int) -> list[Uprobe]:
+        """Its probes; `first` is the number of the first gate among those of all targets."""
+        return [
+            Uprobe(
+                "on_gate",
+                self.go.file_offset(gate.pc),
+                gate.pc + self.go.load_bias,
+                cookie=first + number,
+            )
+            for number, gate in enumerate(self.gates)
+        ]
+
+
 class GateProgram(BoundedProbes):
     """The BPF program, loaded once, with the probes of any number of targets."""
 
@@ -58,10 +78,7 @@ class GateProgram(BoundedProbes):
         self._rate = self._told_rate = rate_bytes
         self.is_loaded = False
         """Whether load() was called."""
-        self._go: dict[int, GoTarget] = {}
-        self._probes: dict[int, list[Uprobe]] = {}
-        self._fields: dict[int, dict[str, Any]] = {}
-        self._places: dict[int, tuple[Sequence[AllocationGate], int | None]] = {}
+        self._targets: dict[int, _GatedTarget] = {}  # by slot
         self._program = BpfProgram(
             "heap/allocations.bpf.c",
             {
@@ -70,7 +87,7 @@ class GateProgram(BoundedProbes):
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * MAX_GATES,
                 "MAX_STACKS": 1,
-                "MAX_DEPTH": _MAX_DEPTH,
+                "MAX_DEPTH": MAX_DEPTH,
                 "LOCK_CALLERS": MAX_LOCK_CALLERS,
                 "BIRTH_PAGES": _BIRTH_PAGES,
             },
@@ -87,7 +104,7 @@ class GateProgram(BoundedProbes):
         self.alarms = BudgetAlarms(self._program)
         self._set_chances()
         self.is_loaded = True
-        for index in self._go:
+        for index in self._targets:
             self._describe(index)
 
     def open(
@@ -101,26 +118,19 @@ class GateProgram(BoundedProbes):
 
         `sweepgen` is the runtime address of runtime.mheap_.sweepgen; None: don't tell objects.
         """
-        self._go[index] = go
-        self._fields[index] = target_fields(go, has_labels=False)
-        first = index * MAX_GATES
-        self._probes[index] = [
-            Uprobe(
-                "on_gate", go.file_offset(gate.pc), gate.pc + go.load_bias, cookie=first + number
-            )
-            for number, gate in enumerate(gates)
-        ]
-        self._places[index] = tuple(gates), sweepgen
+        fields = target_fields(go, has_labels=False)
+        self._targets[index] = _GatedTarget(go, tuple(gates), sweepgen, fields)
         if self.is_loaded:
             self._describe(index)
 
     def attach(self, index: int) -> None:
         """Attach the probes; record() begins to count. Raises AttachFailed and the like."""
-        go = self._go[index]
+        target = self._targets[index]
+        go = target.go
         self._program.attach_uprobes(
             go.target.exe_fd,
             go.target.pid,
-            self._probes[index],
+            target.probes(index * MAX_GATES),
             anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),
             group=index,
         )
@@ -128,12 +138,12 @@ class GateProgram(BoundedProbes):
     def record(self, index: int, *, is_on: bool) -> None:
         """Begin or end to count at attached probes."""
         self._program.maps["targets"].set_struct(
-            index, {**self._fields[index], "active": int(is_on)}
+            index, {**self._targets[index].fields, "active": int(is_on)}
         )
 
     def detach_target(self, index: int, *, for_a_while: bool = False) -> None:
         """Detach the probes of a target; sums stay."""
-        if index in self._go:
+        if index in self._targets:
             self.record(index, is_on=False)
             self._program.detach_uprobes([index], for_a_while=for_a_while)
 
@@ -153,9 +163,8 @@ class GateProgram(BoundedProbes):
 
     def forget(self, index: int) -> None:
         """Delete all data of a target without attached probes."""
-        if self._go.pop(index, None) is None:
+        if self._targets.pop(index, None) is None:
             return
-        del self._probes[index], self._fields[index], self._places[index]
         if self.alarms:
             self.alarms.forget(index)
         if self.is_loaded:
@@ -182,8 +191,8 @@ class GateProgram(BoundedProbes):
         self._program.close()
 
     def _describe(self, index: int) -> None:
-        gates, sweepgen = self._places[index]
-        bias = self._go[index].load_bias
+        go, gates, sweepgen, _ = self._targets[index]
+        bias = go.load_bias
         maps = self._program.maps
         self.record(index, is_on=False)
         maps["heaps"].set_struct(

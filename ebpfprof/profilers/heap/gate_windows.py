@@ -24,6 +24,7 @@ from ebpfprof.system.priority import run_as_others, run_promptly
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.overhead.process_budget import Lease
     from ebpfprof.profilers.heap.gate_program import GateProgram
     from ebpfprof.profilers.heap.gate_tables import AllocatingStack
 
@@ -77,16 +78,14 @@ class GateWindows:
         go: GoTarget,
         *,
         rate_bytes: int,
-        share: float,
-        others_ns: Callable[[], float],
+        lease: Lease,
         allocated: Callable[[], ClassBytes],
         note_window: Callable[[float], None],
     ) -> None:
-        """`share` is the part of the target's CPU time that we may take, 0 to 1; 0: all.
+        """The `lease` says how much of the target's CPU time probes may take.
 
-        `index` is its number in `program`. `others_ns` returns the CPU time (ns) that other
-        profilers took of it until now, `allocated` what the program has allocated until now.
-        `note_window` is called with the weight of each window when it has ended.
+        `index` is its number in `program`. `allocated` returns what the program has allocated until
+        now. `note_window` is called with the weight of each window when it has ended.
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
@@ -94,7 +93,7 @@ class GateWindows:
         self._ended: list[_Piece] = []  # not in the sums yet
         self._paused_ns = 0  # in pauses that no window stands for
         self._program, self._index, self._go = program, index, go
-        self._share, self._others_ns = share, others_ns
+        self._lease = lease
         self._allocated, self._note_window = allocated, note_window
         self._lock = threading.Lock()  # of the sums
         self._before: Counter[AllocatingStack] = Counter()  # what the kernel had counted
@@ -113,7 +112,7 @@ class GateWindows:
         """
         self._ending.put_off()
         self.failure = None
-        spending = Spending(self._program, self._index, self._go, self._share, self._others_ns)
+        spending = Spending(self._program, self._index, self._go, self._lease)
         if self._paused_at is not None:  # what was allocated since stop() does not count
             before = self._until
             self._look_at_counters()
@@ -123,7 +122,7 @@ class GateWindows:
             }
         begin_ns = self._begin(None, spending)
         spending.started_ns = begin_ns
-        if self._share:
+        if self._lease.share:
             self._thread = threading.Thread(
                 target=self._run, args=(spending,), name="ebpfprof-gates", daemon=True
             )

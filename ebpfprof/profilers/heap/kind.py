@@ -18,7 +18,7 @@ _TYPES: Final = (
 )
 _SPACE: Final = ValueType("space", "bytes")
 _READER: Final = "ebpfprof.server.heap"
-_PROFILER: Final = "ebpfprof.profilers.heap.profiler"
+_PROFILER: Final = "ebpfprof.profilers.heap.loader"
 
 
 def _sampling(values: Values) -> str:

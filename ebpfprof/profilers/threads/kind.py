@@ -7,7 +7,7 @@ from typing import Final
 from ebpfprof.profile.kind import Endpoint, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
 
-_PROFILER: Final = "ebpfprof.profilers.threads.profiler"
+_PROFILER: Final = "ebpfprof.profilers.threads.loader"
 _READER: Final = "ebpfprof.server.threads"
 
 THREADS = ProfileKind(

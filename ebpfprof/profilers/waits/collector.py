@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss, losses
@@ -23,7 +24,7 @@ from ebpfprof.profilers.waits.rows import (
     KnownStack,
     WaitsConfig,
 )
-from ebpfprof.profilers.waits.tables import COUNT_SHIFT, WaitTables
+from ebpfprof.profilers.waits.wait_tables import COUNT_SHIFT, WaitTables
 from ebpfprof.system.priority import run_promptly
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
@@ -41,14 +42,22 @@ _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes some 0.2 ms, at each reading a part of it
 _CLOSING_AT_ONCE: Final = 8  # windows
-_MAX_DEPTH = 136  # more than Go's 128 logical frames plus those that it drops at the leaf
-_MAX_LOCK_CALLERS = 16  # as goruntime.plugins has it, which is imported later
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
 )
 _KINDS_OF_LOSSES = {"pairs_full": ("wakers",), "waker_unreadable": ("wakers",)}  # others: all
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a window without an end."""
+
+
+@dataclass(slots=True)
+class AttachedTarget:
+    """A target to which probes were attached; `fields` are those of struct target."""
+
+    go: GoTarget
+    fields: dict[str, Any]
+    begun_ns: int | None = None
+    """When the present window begins, CLOCK_MONOTONIC; None without one."""
 
 
 class WaitsCollector(BoundedProbes):
@@ -61,9 +70,7 @@ class WaitsCollector(BoundedProbes):
         """
         self._config = config
         self._targets = targets
-        self._attached: dict[int, GoTarget] = {}
-        self._fields: dict[int, dict[str, Any]] = {}
-        self._begun_ns: dict[int, int] = {}
+        self._attached: dict[int, AttachedTarget] = {}
         self._wake = "on_wake" if config.block else "on_release"
         self._program = BpfProgram(
             "waits/waits.bpf.c",
@@ -82,8 +89,8 @@ class WaitsCollector(BoundedProbes):
                 "MAX_SITES": targets * SITES_PER_TARGET,
                 # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
                 **dict.fromkeys(_LARGE_MAPS, 1),
-                "MAX_DEPTH": _MAX_DEPTH,
-                "LOCK_CALLERS": _MAX_LOCK_CALLERS,
+                "MAX_DEPTH": MAX_DEPTH,
+                "LOCK_CALLERS": MAX_LOCK_CALLERS,
                 "COUNT_SHIFT": COUNT_SHIFT,
             },
             functions=(
@@ -139,11 +146,12 @@ class WaitsCollector(BoundedProbes):
 
     def attach_probes(self, index: int, go: GoTarget) -> None:
         """Attach the probes to a target as attach() does, without recording yet."""
-        if index in self._attached:
+        known = self._attached.get(index)
+        if known:
             self.tables.forget_waits(index)
-        if self._attached.get(index) is not go:
-            self._fields[index] = target_fields(go, has_labels=self._config.labels)
-            self._attached[index] = go
+        if known is None or known.go is not go:
+            fields = target_fields(go, has_labels=self._config.labels)
+            self._attached[index] = AttachedTarget(go, fields)
         self._describe(index)
         if go.runtime_locks:
             self._program.maps["runtime_layouts"].set_struct(index, runtime_locks.layout_fields(go))
@@ -163,7 +171,7 @@ class WaitsCollector(BoundedProbes):
     def _groups(self, index: int) -> list[int]:
         """A group of probes for each file of a target."""
         return [
-            index + self._targets * number for number in range(len(self._attached[index].probed))
+            index + self._targets * number for number in range(len(self._attached[index].go.probed))
         ]
 
     def open_window(self, index: int, begin_ns: int, end_ns: int) -> None:
@@ -176,15 +184,16 @@ class WaitsCollector(BoundedProbes):
 
     def end_window(self, index: int, end_ns: int) -> None:
         """End what open_window() began, if it goes on, at a moment from now (CLOCK_MONOTONIC)."""
-        if index in self._begun_ns:
-            self._describe(index, self._begun_ns[index], end_ns)
+        known = self._attached.get(index)
+        if known and known.begun_ns is not None:
+            self._describe(index, known.begun_ns, end_ns)
 
     def seed(self, index: int, parked: ParkedGoroutine) -> None:
         """Put a goroutine that was parked a moment ago into the kernel's table, before a window.
 
         If the target has woken it meanwhile, the probe's event overrides this.
         """
-        is_lock = _waits_for_lock(self._attached[index], parked)
+        is_lock = _waits_for_lock(self._attached[index].go, parked)
         self._program.run(
             "seed",
             index,
@@ -198,7 +207,7 @@ class WaitsCollector(BoundedProbes):
         """The stack of a seeded wait, which the kernel never unwound."""
         sema = (
             parked.sema
-            if self._config.by_lock and _waits_for_lock(self._attached[index], parked)
+            if self._config.by_lock and _waits_for_lock(self._attached[index].go, parked)
             else 0
         )
         self._unlabelled[index] += parked.labels is None
@@ -227,7 +236,8 @@ class WaitsCollector(BoundedProbes):
         """Read missing label pages; call it some times a second during a recording."""
         if self._config.labels:
             # A copy, since other threads attach targets meanwhile.
-            targets = {index: go.target for index, go in dict(self._attached).items()}
+            attached = dict(self._attached)
+            targets = {index: each.go.target for index, each in attached.items()}
             self._absent_labels.bring(targets)
 
     def stop(self) -> None:
@@ -248,14 +258,15 @@ class WaitsCollector(BoundedProbes):
     def forget(self, index: int) -> None:
         """Delete all data of a target without attached probes, so that its number is free."""
         if self._attached.pop(index, None) is not None:
-            del self._fields[index]
             self.tables.forget(index)
             self._sites.forget(index)
             if self.alarms:
                 self.alarms.forget(index)
 
     def losses(self) -> Sequence[Loss]:
-        """What it lost so far of each target."""
+        """What was lost so far of each target, also of earlier ones with its number."""
+        if not self._program.is_loaded:
+            return ()
         more = {"labels_unreadable": self._unlabelled}
         found = losses(self._program.maps["losses"].numbers(), more)
         return [replace(each, kinds=_KINDS_OF_LOSSES.get(each.name, ())) for each in found]
@@ -269,11 +280,10 @@ class WaitsCollector(BoundedProbes):
         self._program.close()
 
     def _describe(self, index: int, begin_ns: int = 0, end_ns: int = 0) -> None:
-        self._begun_ns.pop(index, None)
-        if end_ns:
-            self._begun_ns[index] = begin_ns
+        target = self._attached[index]
+        target.begun_ns = begin_ns if end_ns else None
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
-        self._program.maps["targets"].set_struct(index, {**self._fields[index], **window})
+        self._program.maps["targets"].set_struct(index, {**target.fields, **window})
 
 
 def _waits_for_lock(go: GoTarget, parked: ParkedGoroutine) -> bool:

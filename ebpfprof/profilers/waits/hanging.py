@@ -13,7 +13,7 @@ from ebpfprof.profile.operations import caller, operation
 if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.goruntime.samples.state_sums import GoroutineState
-    from ebpfprof.profilers.waits.stacks import StackTranslator
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
 _MOST: Final = 3
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.goroutines.states import STATES
+from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
 
-_MAX_DEPTH: Final = 136  # as in the BPF programs
 _NOT_WAITING: Final = frozenset(STATES.values())
 
 
@@ -61,6 +61,6 @@ class IdleStacks:
         for state in self._looks.totals().states if idle else ():
             at = None if state.word in _NOT_WAITING else sampler.park_at(state.pcs)
             if at is not None:
-                by_stack[state.pcs[at:][:_MAX_DEPTH]].append(idle.get(state))
+                by_stack[state.pcs[at:][:MAX_DEPTH]].append(idle.get(state))
         found = {stack: together(each) for stack, each in by_stack.items()}
         return {stack: each for stack, each in found.items() if each}

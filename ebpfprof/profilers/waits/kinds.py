@@ -11,7 +11,7 @@ from ebpfprof.profile.wakers import are_pairs
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue, SwitchValue
 
-_PROFILER = "ebpfprof.profilers.waits.profiler"
+_PROFILER = "ebpfprof.profilers.waits.loader"
 _COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
 _METRIC = Metric(
     "ebpfprof_delay_seconds",

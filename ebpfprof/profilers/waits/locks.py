@@ -12,9 +12,9 @@ from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX, LockUse, use_of
 from ebpfprof.profile import lock_labels
 from ebpfprof.profile.model import Label, Lock, Sample
 from ebpfprof.profilers.waits.rows import Hold, StackTotal
-from ebpfprof.profilers.waits.samples import wait_samples
 from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
-from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.profilers.waits.wait_samples import wait_samples
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from symbolizer.locks.names import Caller, LockNames
 
 

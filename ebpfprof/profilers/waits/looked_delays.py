@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.goroutines.states import STATES
+from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile.evidence import LEAST_WINDOWS
 from ebpfprof.profile.model import Label
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.shared_sampler import GoroutineLooks
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
-    from ebpfprof.profilers.waits.stacks import StackTranslator
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
-_MAX_DEPTH: Final = 136  # as in the BPF programs
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _LONG: Final = 3  # times the mean time between looks
 _MISSED: Final = 2  # times as long by looks as by windows
@@ -199,7 +199,7 @@ class LookedDelays:
             at = sampler.park_at(state.pcs)
             if at is None:
                 continue
-            key = state.sema, state.pcs[at:][:_MAX_DEPTH], state.labels or ()
+            key = state.sema, state.pcs[at:][:MAX_DEPTH], state.labels or ()
             _add(found.setdefault(key, _Waited()), total, base.states.get(state))
         return found
 

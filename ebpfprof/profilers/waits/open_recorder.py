@@ -15,32 +15,26 @@ if TYPE_CHECKING:
 
 
 class OpenWaitsRecorder:
-    """The waiting goroutines of any number of targets, by their numbers."""
+    """The waiting goroutines of one process."""
 
-    def __init__(self, *, has_labels: bool) -> None:
+    def __init__(self, go: GoTarget, *, has_labels: bool) -> None:
         """With `has_labels`, read the labels of goroutines, too."""
-        self._has_labels = has_labels
-        self.parked: dict[int, ParkedAtEnd] = {}
-        """The goroutines that were parked at the end."""
-        self.standing: dict[int, StandingGoroutines] = {}
-        """What looks say of them, for targets with looks."""
-        self.unread: dict[int, Exception] = {}
-        """Why we could not read them."""
+        self._go, self._has_labels = go, has_labels
+        self.parked: ParkedAtEnd | None = None
+        """The goroutines that were parked at the end; None if they could not be read."""
+        self.standing: StandingGoroutines | None = None
+        """For how long goroutine samples found them there, if there are samples."""
+        self.unread: Exception | None = None
+        """Why they could not be read."""
 
-    def note_end(self, number: int, go: GoTarget, looks: GoroutineLooks | None) -> None:
-        """Read which goroutines of a target wait now."""
+    def note_end(self, looks: GoroutineLooks | None) -> None:
+        """Read which goroutines wait now."""
         try:
-            parked = read_parked(go, kernel_now_ns(), has_labels=self._has_labels)
-            self.parked[number] = parked
+            self.parked = read_parked(self._go, kernel_now_ns(), has_labels=self._has_labels)
             if looks:
-                standing = looks.standing(parked.goroutines)
-                self.standing[number] = StandingGoroutines(standing, looks.totals().mean_ns)
+                standing = looks.standing(self.parked.goroutines)
+                self.standing = StandingGoroutines(standing, looks.totals().mean_ns)
         except TargetGone:
             pass  # it has no goroutines any more
         except Exception as error:  # go on without open waits
-            self.unread[number] = for_user(go.target, error)
-
-    def forget(self, number: int) -> None:
-        """Delete all data of a target."""
-        for kept in (self.parked, self.standing, self.unread):
-            kept.pop(number, None)
+            self.unread = for_user(self._go.target, error)

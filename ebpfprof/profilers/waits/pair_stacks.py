@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.model import Location
 from ebpfprof.profile.wakers import NO_GOROUTINE, UNKNOWN_WAKER, WOKEN_BY
-from ebpfprof.profilers.waits.stacks import WaitStack
+from ebpfprof.profilers.waits.wait_stacks import WaitStack
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.waits.rows import StackTotal, Waker
-    from ebpfprof.profilers.waits.stacks import StackTranslator
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
 _UNKNOWN: Final = WaitStack((UNKNOWN_WAKER,), is_cut=False, key=0)
 UNKNOWN: Final = WaitStack((UNKNOWN_RELEASE,), is_cut=False, key=1)

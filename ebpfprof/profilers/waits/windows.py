@@ -19,6 +19,7 @@ from typing import Final
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.overhead.process_budget import Lease
 from ebpfprof.overhead.slowdown import ActivityCounters, ActivityEstimator
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.recording_end import RecordingEnd
@@ -56,21 +57,19 @@ class Windows:
         waits: WaitsCollector,
         index: int,
         go: GoTarget,
-        share: float,
-        others_ns: Callable[[], float] = lambda: 0.0,
+        lease: Lease,
         begin_estimates: Callable[[], None] = lambda: None,
         least_turn_ns: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`share` is the part of the target's CPU time that we may take, 0 to 1.
+        """The `lease` says how much of the target's CPU time the probes may take.
 
-        `index` is its number in `waits`. `others_ns` returns the CPU time (ns) that other profilers
-        took of it until now. `begin_estimates` is called when not every event is recorded any more.
-        `least_turn_ns` returns how long a pause and its window are to last at least.
+        `index` is its number in `waits`. `begin_estimates` is called when not every event is
+        recorded any more. `least_turn_ns` returns how long a pause and its window last at least.
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
         self._waits, self._index, self._go = waits, index, go
-        self._share, self._others_ns = share, others_ns
+        self._lease = lease
         self._lock = threading.Lock()  # of the sums
         self._sums = WindowSums()
         self._ending = RecordingEnd()
@@ -94,9 +93,7 @@ class Windows:
         self._seeds = WindowSeeds(self._waits, self._index, self._go)
         try:
             self._seeds.begin()
-            self._spending = Spending(
-                self._waits, self._index, self._go, self._share, self._others_ns
-            )
+            self._spending = Spending(self._waits, self._index, self._go, self._lease)
             self._started_ns = self._waits.attach(self._index, self._go)
             self._spending.started_ns = self._started_ns
         except BaseException:  # stop() will not be called
@@ -139,12 +136,6 @@ class Windows:
             return self._sums.totals(
                 self._until_ns(), self._activity.outside(kernel_now_ns(), self._spending.used_ns())
             )
-
-    def settled(self) -> tuple[list[StackTotal], WindowCoverage]:
-        """The estimated sums of all windows so far, without extrapolation, and their coverage."""
-        with self._lock:
-            self._add_open_window()
-            return self._sums.settled(), self._sums.coverage()
 
     def exact(self) -> Sums:
         """The sums of the times from a start on in which every event was recorded."""

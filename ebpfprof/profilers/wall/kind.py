@@ -26,7 +26,7 @@ WALL = ProfileKind(
     sample_types=(ValueType("samples", "count"), _TIME),
     period_type=_TIME,
     table=Table("operations", "Time", "", ("Called from", "From"), at_a_time="goroutines"),
-    profiler="ebpfprof.profilers.wall.profiler",
+    profiler="ebpfprof.profilers.wall.loader",
     key="t",
     endpoint=Endpoint(
         "wall",

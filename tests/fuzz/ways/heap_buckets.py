@@ -12,7 +12,7 @@ import numpy as np
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap import buckets
-from ebpfprof.profilers.heap.stacks import HeapStacks
+from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from ebpfprof.server import heap_text
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.heap_globals import HeapGlobals, heap_globals
@@ -95,7 +95,7 @@ HEAP_BUCKETS: Final = (
             "ebpfprof.goruntime.heap.heap_buckets",
             "ebpfprof.goruntime.heap.bucket_list",
             "ebpfprof.profilers.heap.buckets",
-            "ebpfprof.profilers.heap.stacks",
+            "ebpfprof.profilers.heap.heap_stacks",
             "ebpfprof.server.heap_text",
         ),
         ask_buckets,

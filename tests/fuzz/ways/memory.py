@@ -37,7 +37,7 @@ from ebpfprof.profilers.cpu.unwinder import (
     is_push,
     unwind,
 )
-from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from ebpfprof.server import findings
 from ebpfprof.tracing.state_numbers import StateNumbers
 from symbolizer import SymbolizerError
@@ -172,7 +172,7 @@ def ask_all_goroutines(data: bytes) -> None:
         found = dump(go, apart_s=0)
         with watch.GoroutineWatch(go) as watched:
             for _ in range(5):
-                watched.look(interval_s=0, full_every_s=3600)
+                watched.sample(interval_s=0, full_every_s=3600)
     assert watched.found.goroutines == len(found.goroutines)
     assert sum(each.count for each in watched.found.hanging) <= _COUNT
     for finding in findings.as_json(watched.found):
@@ -405,7 +405,11 @@ MEMORY = (
     ),
     Parser("modules", ("ebpfprof.goruntime.plugins",), ask_modules, module_seeds),
     Parser(
-        "addresses", ("ebpfprof.profilers.waits.stacks",), ask_addresses, address_seeds, share=100
+        "addresses",
+        ("ebpfprof.profilers.waits.wait_stacks",),
+        ask_addresses,
+        address_seeds,
+        share=100,
     ),
     Parser("stacks", ("ebpfprof.profilers.cpu.unwinder",), ask_stack, stack_seeds, allowed=()),
 )

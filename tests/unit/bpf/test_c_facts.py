@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime.goroutines import labels, parked, states
+from ebpfprof.goruntime.goroutines import labels, states
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.waits import lock_uses
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.process.process import Target
-from ebpfprof.profilers.cpu import collector as cpu
 from ebpfprof.profilers.cpu.bound import SampleBound
+from ebpfprof.profilers.cpu.cpu_program import CpuProgram
+from ebpfprof.profilers.cpu.cpu_recording import CpuRecording, process_fields
 from ebpfprof.profilers.cpu.learner import Learner
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Ending, RuleNumbers
 from ebpfprof.profilers.target_layout import target_fields
@@ -69,6 +70,7 @@ def all_members(dtype: np.dtype[Any], path: str = "") -> Iterator[tuple[str, int
             yield member, int(offset) + further
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("program", STRUCTS)
 def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -> None:
     said, expected = [], []
@@ -83,6 +85,7 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
     assert [native.call("said", index) for index in range(len(said))] == expected
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("program", "path", "name"),
     [
@@ -135,7 +138,6 @@ def test_goruntime_reads_labels_by_the_numbers_of_the_c(name: str, value: int) -
 
 
 def test_goruntime_walks_stacks_by_the_numbers_of_the_c() -> None:
-    assert parked._MAX_DEPTH == waits._MAX_DEPTH
     assert c_facts.number("probes/goroutine_stack.h", "G_SCAN") == states.SCAN
 
 
@@ -189,12 +191,12 @@ def go() -> Iterator[GoTarget]:
     target.close()
 
 
+@pytest.mark.machine
 def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None:
     told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
     collector._program = told  # type: ignore[assignment]
     collector._config = WaitsConfig(block=True, mutex=True)
-    collector._attached, collector._begun_ns = {3: go}, {}
-    collector._fields = {3: target_fields(go, has_labels=True)}
+    collector._attached = {3: waits.AttachedTarget(go, target_fields(go, has_labels=True))}
     collector.open_window(3, 1, 2)
     assert told.told.keys() == names("probes/target.h", "target")
     assert told.told["callback"].keys() == names("probes/target.h", "callback", "none")
@@ -214,12 +216,14 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     assert {seed[name] for name in seed.names or ()} == {np.dtype("<u8")}
 
 
+@pytest.mark.machine
 def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget) -> None:
-    told, collector = Elements(), cpu.CpuCollector.__new__(cpu.CpuCollector)
-    collector._program = told  # type: ignore[assignment]
-    collector._fields, collector._is_active = {3: cpu._process_fields(go.target, go)}, {}
-    collector._bound = SampleBound(0.0)
-    collector._describe(3, active=True)
+    told, sampling = Elements(), CpuProgram.__new__(CpuProgram)
+    sampling._program = told  # type: ignore[assignment]
+    recording = CpuRecording.__new__(CpuRecording)
+    recording.slot, recording._program = 3, sampling
+    recording._fields, recording._bound = process_fields(go.target, go), SampleBound()
+    recording._describe(active=True)
     assert told.told.keys() == names("cpu/cpu.bpf.c", "process", "memory")
     learner = Learner.__new__(Learner)
     learner._program = cast("BpfProgram", told)

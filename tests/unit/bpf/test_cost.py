@@ -9,6 +9,8 @@ import pytest
 from ebpfprof.overhead.cost import Runs, runs
 from tests.unit.bpf.native import Native, build
 
+pytestmark = pytest.mark.machine
+
 PROGRAM = """
 #include "common/cost.h"
 void run(u64 takes_ns) {

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from ebpfprof.goruntime.goroutines.parked import park_at
 from ebpfprof.goruntime.goroutines.stack_walk import StackWalker
+from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.kernel import c_facts
-from ebpfprof.profilers.waits import collector
 from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from tests.unit.bpf.native import Native, PiecesMemory, build
+
+pytestmark = pytest.mark.machine
 
 PROGRAM = """
 #include "probes/fp_unwind.h"
@@ -52,7 +54,7 @@ MACROS = {
     "WITH_LABELS": 0,
     "MAX_TARGETS": 1,
     "MAX_SITES": 1,
-    "MAX_DEPTH": collector._MAX_DEPTH,
+    "MAX_DEPTH": MAX_DEPTH,
     "LOCK_CALLERS": 1,
 }
 MOST = MACROS["MAX_DEPTH"]
@@ -125,7 +127,7 @@ def stacks(draw: st.DrawFn) -> tuple[CgoCallback | None, bytes]:
     made = Made(draw(st.none() | callbacks))
     callback = made._callback
     few = draw(st.lists(st.tuples(st.sampled_from([2, 3, 8, 40, 300]), pc), min_size=1, max_size=8))
-    for number in draw(st.binary(max_size=2 * collector._MAX_DEPTH)):
+    for number in draw(st.binary(max_size=2 * MAX_DEPTH)):
         made.push(*few[number % len(few)])
     made.frame(made.next, 0, 0x41_0005)
     wrong = st.tuples(st.integers(0, 300), st.sampled_from([0, 0, 1]), garbage)

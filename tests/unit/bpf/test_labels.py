@@ -22,6 +22,8 @@ from symbolizer.go.runtime_layout import layout_for
 from symbolizer.go.version import GoVersion
 from tests.unit.bpf.native import Native, Piece, PiecesMemory, build
 
+pytestmark = pytest.mark.machine
+
 PROGRAM = """
 #include "common/labels.h"
 /* 0: none, 1: some, 2: lost. */

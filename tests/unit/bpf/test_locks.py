@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.profilers.waits import tables
+from ebpfprof.profilers.waits import wait_tables
 from tests.unit.bpf.native import Native, build
+
+pytestmark = pytest.mark.machine
 
 PROGRAM = """
 #include "waits/locks.h"
@@ -39,7 +41,7 @@ MACROS = {
     "LOCK_CALLERS": 1,
 }
 word = st.integers(0, (1 << 64) - 1)
-UNIT_NS = 1 << tables._UNIT_SHIFT
+UNIT_NS = 1 << wait_tables._UNIT_SHIFT
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +53,10 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 def test_c_and_python_compute_the_same_rest_of_a_queue(
     queue: int, left: int, now_ns: int, native: Native
 ) -> None:
-    waiters = queue % (1 << tables._WAITERS_BITS)
-    waited = waiters * (now_ns // UNIT_NS) - (queue >> tables._WAITERS_BITS)
+    waiters = queue % (1 << wait_tables._WAITERS_BITS)
+    waited = waiters * (now_ns // UNIT_NS) - (queue >> wait_tables._WAITERS_BITS)
     charged = (waited - left) % (1 << 64)
-    left_ns = tables._left_in_queue_ns(queue, charged, now_ns)
+    left_ns = wait_tables._left_in_queue_ns(queue, charged, now_ns)
     assert native.call("charge_at", queue, charged, now_ns) == left_ns
 
 
@@ -85,4 +87,4 @@ def test_a_release_is_charged_all_waiting_since_the_last_release(
     now += 1
     left = sum(now - max(since, last) for since in queue)
     queue_word, charged = (native.call("state", field) for field in range(2))
-    assert tables._left_in_queue_ns(queue_word, charged, now * UNIT_NS) == left * UNIT_NS
+    assert wait_tables._left_in_queue_ns(queue_word, charged, now * UNIT_NS) == left * UNIT_NS

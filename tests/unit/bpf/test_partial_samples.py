@@ -15,6 +15,8 @@ from ebpfprof.profilers.cpu.partial_samples import LARGE_BYTES, Unfinished
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH, Cursor, GoState
 from tests.unit.bpf.native import Native, Piece, build
 
+pytestmark = pytest.mark.machine
+
 PROGRAM = """
 #include "cpu/partial_samples.h"
 static struct signal_stack signals;

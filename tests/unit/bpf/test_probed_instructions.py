@@ -27,6 +27,8 @@ from ebpfprof.profilers.cpu.unwinder import (
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
 from tests.unit.bpf.native import Native, build
 
+pytestmark = pytest.mark.machine
+
 PROGRAM = """
 #include "cpu/cpu.bpf.c"
 /* From `behind` on, the caller's frame is so many bytes further away. */

@@ -31,6 +31,8 @@ from ebpfprof.profilers.cpu.unwinder import (
 from symbolizer.unwind.rules import RuleKind, RuleRange, UnwindRule
 from tests.unit.bpf.native import Native, Piece, build
 
+pytestmark = pytest.mark.machine
+
 T = TypeVar("T")
 PROGRAM = """
 #include "cpu/cpu.bpf.c"

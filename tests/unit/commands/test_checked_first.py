@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from ebpfprof.commands.cli import cli
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, OutputError
 from ebpfprof.process import process
-from ebpfprof.recording import live, profiler_set
+from ebpfprof.recording import live
 from tests.kernel.refusal import IMPOSSIBLE_PID
 
 US = str(os.getpid())
@@ -22,8 +22,7 @@ def nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("It was compiled, or a process was opened.")
 
-    monkeypatch.setattr(profiler_set, "ProfilerSet", refuse)
-    monkeypatch.setattr(live, "ProfilerSet", refuse)
+    monkeypatch.setattr(live, "LoadedProfilers", refuse)
     monkeypatch.setattr(process.Target, "__init__", refuse)
 
 

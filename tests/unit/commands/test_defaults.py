@@ -83,6 +83,7 @@ def recorded(*given: str) -> Options:
     return seen[0]
 
 
+@pytest.mark.machine
 def test_each_source_beats_those_behind_it(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     assert got()["duration_s"] == 30
     write("duration = 1")
@@ -96,6 +97,7 @@ def test_each_source_beats_those_behind_it(write: Write, monkeypatch: pytest.Mon
     assert got("-d", "5")["duration_s"] == 5
 
 
+@pytest.mark.machine
 def test_the_system_can_leave_out_the_users_file(write: Write) -> None:
     write("duration = '3s'", of_user=True)
     write("user-config = true")
@@ -109,6 +111,7 @@ def test_the_system_can_leave_out_the_users_file(write: Write) -> None:
         got()
 
 
+@pytest.mark.machine
 def test_a_user_can_not_decide_that(write: Write) -> None:
     write("user-config = false", of_user=True)
     with pytest.raises(BadConfig, match="user-config"):
@@ -219,6 +222,7 @@ def replace_by_fifo(file: Path) -> None:
     os.mkfifo(file)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

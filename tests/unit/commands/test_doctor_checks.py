@@ -180,13 +180,13 @@ def test_unreadable_settings_are_reported_as_not_known(tmp_path: Path) -> None:
     for name in ("lockdown", "ptrace_scope"):
         (tmp_path / name).mkdir()
     for name in ("kernel lockdown", "Yama ptrace_scope"):
-        assert (check(name).level, check(name).found) == ("warn", "not known")
+        assert (check(name).level, check(name).found) == ("warn", "unknown")
 
 
 def test_a_container_that_hides_processes_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "sees_whole_machine", lambda: False)
-    assert check("processes in sight").level == "warn"
-    assert "--pid=host" in check("processes in sight").remedy
+    assert check("visible processes").level == "warn"
+    assert "--pid=host" in check("visible processes").remedy
 
 
 def test_a_missing_bcc_has_its_own_exit_code(

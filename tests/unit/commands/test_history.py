@@ -100,7 +100,7 @@ def test_the_list_has_the_dead_and_says_what_was_not_watched(folder: Path) -> No
         "  8  14:33-14:43      0 %       -          -  api",
         "  9  14:13-14:43    3.3 %    0 ns          -  old",
         " 42  14:13-14:43     83 %  25.0 s         29  prod/shop",
-        "~ estimated: --name NAME shows the errors.",
+        "~ estimated; --name NAME shows the errors.",
     ]
 
 
@@ -128,13 +128,13 @@ def test_two_times_are_told_apart(folder: Path) -> None:
 
 def test_a_time_that_ends_within_windows_says_how_far_they_reach(folder: Path) -> None:
     said = ask(folder, "--since", "14:14", "--until", "14:16", "--name", "shop").out
-    assert "Its windows reach from 14:13:20 to 14:16:20; each counts as a whole." in said
+    assert "Its windows are complete and span 14:13:20 to 14:16:20." in said
 
 
 def test_an_estimate_says_that_it_is_one(folder: Path) -> None:
     said = ask(folder, "--since", "14:13", "--until", "14:23", "--name", "api").out
     assert "7 (ended 14:19:24)" in said
-    assert "Did not run: 14:19:24 to 14:23:00: the agent saw no process of it." in said
+    assert "Did not run: 14:19:24 to 14:23:00: the agent saw no such process." in said
     assert " on delays (one standard error)" in said
     assert "in 160 windows at random times, and scaled" in said
 
@@ -169,19 +169,20 @@ def test_processes_are_chosen(folder: Path, arguments: tuple[str, ...], expected
         (
             ("--since", "14:23:30", "--until", "14:28", "--name", "shop"),
             "Nothing was recorded of shop from 2026-09-21 14:23:30 to 14:28:00, UTC: the agent did "
-            "not run. What there is reaches from 2026-09-21 14:13:20 to 14:43:20, UTC.",
+            "not run. Recorded times: 2026-09-21 14:13:20 to 14:43:20, UTC.",
         ),
         (
             ("--since", "14:15", "--until", "14:16", "--name", "nope"),
-            "the agent ran all that time, and no such process did. Recorded then: api and prod/",
+            "the agent ran all that time, but no such process. Recorded in that time: api and "
+            "prod/",
         ),
         (
             ("--since", "14:22", "--until", "14:25", "--name", "nope"),
-            "no such process ran while the agent did; for 1.67 min of that time, the agent did not",
+            "no such process ran while the agent ran; for 1.67 min of that time, the agent did not",
         ),
         (
             ("--since", "14:15", "--until", "14:16", "--name", "shop", "--profile", "heap"),
-            "No heap profile was recorded of prod/shop",
+            "No heap profile of prod/shop was recorded from",
         ),
     ],
 )
@@ -203,7 +204,7 @@ def test_a_comparison_is_by_the_time_that_was_watched(folder: Path) -> None:
     assert "Before: prod/shop, 2026-09-21 14:18:20 to 14:28:20, UTC" in said
     assert "Not watched: 14:23:20 to 14:28:20: the agent did not run." in said
     assert "5.00 s before, 5.00 s after" in said
-    assert "5.00 min before, 10.0 min after, whose values are scaled to 5.00 min." in said
+    assert "5.00 min before, 10.0 min after. Values after are scaled to 5.00 min." in said
 
 
 def test_a_comparison_with_a_time_finds_what_grew(folder: Path, tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_a_comparison_with_a_time_finds_what_grew(folder: Path, tmp_path: Path) 
         *("--compare-with", "14:13:20", "--profile", "goroutine"),
     ).out
     assert "4 before, 24 after" in said
-    assert "Both are of the last moment" in said
+    assert "Both show the last recorded moment" in said
 
 
 def test_files_of_all_kinds_are_written_here_under_names_of_their_time(
@@ -277,7 +278,7 @@ def test_json_has_all_for_programs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--since", "soon"), "'soon' is no time"),
+        (("--since", "soon"), "'soon' is not a time"),
         (("--at", "03:00", "--since", "02:00"), "--at replaces --since and --until"),
         (("--since", "1h", "--until", "2h"), "before it begins"),
         (("--compare", "1h"), "Choose a service: --name NAME"),

@@ -13,7 +13,7 @@ from ebpfprof.console.output_folder import Owner, invoking_user
 from ebpfprof.errors import OutputError
 from tests.unit.console.output_child import spawn
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+pytestmark = pytest.mark.machine  # only root can give files away
 
 USER = Owner(54321, 54322)
 

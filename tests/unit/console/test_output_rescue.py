@@ -16,8 +16,6 @@ from tests.unit.console.saved_output import DATA, rescued
 
 pytestmark = pytest.mark.usefixtures("no_descriptor_leaks")
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-
 
 def test_a_profile_is_rescued_if_its_file_gets_no_name(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -76,7 +74,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", where], check=True)
 
 
-@needs_root
+@pytest.mark.machine
 @pytest.mark.usefixtures("either_way")
 def test_a_full_disk_loses_neither_the_profile_nor_an_old_file(tiny: Path, tmp_path: Path) -> None:
     (tiny / "x").write_text("older")
@@ -89,7 +87,7 @@ def test_a_full_disk_loses_neither_the_profile_nor_an_old_file(tiny: Path, tmp_p
     assert (tiny / "x").read_text() == "older"
 
 
-@needs_root
+@pytest.mark.machine
 def test_full_disks_everywhere_leave_no_partial_file(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +98,7 @@ def test_full_disks_everywhere_leave_no_partial_file(
     assert os.listdir(tiny) == []
 
 
-@needs_root
+@pytest.mark.machine
 def test_a_read_only_file_system_is_refused_at_once(tiny: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
     with pytest.raises(OutputError, match="Read-only file system"):

@@ -16,6 +16,8 @@ from tests.toolchains import toolchain
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import FRAMES, program
 
+pytestmark = pytest.mark.machine
+
 MODES = {
     "stripped": "exe stripped",
     "pie": "pie",

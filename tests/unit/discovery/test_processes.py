@@ -155,6 +155,7 @@ def test_an_unknown_container_matches_no_process(surveyed: Surveyed) -> None:
         found(containers=["abcdef"])
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("names", "all_go", "words"),
     [(["api"], False, "no process called api"), ([], True, "no Go process that can be profiled")],

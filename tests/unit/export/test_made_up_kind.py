@@ -171,7 +171,7 @@ def test_profiles_are_compared_only_with_their_own_kind(kind: ProfileKind) -> No
     assert of_one_kind(widgets, widgets) == (widgets, widgets)
     with pytest.raises(InvalidProfile, match="only profiles of the same kind can be compared"):
         of_one_kind(SMALL, widgets)
-    with pytest.raises(InvalidProfile, match="A is a widgets profile and B a gadgets profile"):
+    with pytest.raises(InvalidProfile, match="A is a widgets profile and B is a gadgets profile"):
         of_one_kind(widgets, replace(widgets, kind="gadgets"))
 
 

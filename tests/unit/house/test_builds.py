@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.builds import BUILDS, NEWEST, VERSIONS, builds, versions
+
+pytestmark = pytest.mark.machine
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

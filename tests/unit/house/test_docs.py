@@ -123,6 +123,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in bare}
 
 
+@pytest.mark.machine
 def test_links_in_the_docs_lead_somewhere() -> None:
     links = 0
     for page in pages():
@@ -150,6 +151,7 @@ def test_files_that_the_docs_name_exist() -> None:
     assert [each for each in named if not (ROOT / each[1]).exists()] == []
 
 
+@pytest.mark.machine
 def test_all_pages_can_be_reached_from_the_readme() -> None:
     reached, new = set[Path](), {ROOT / "README.md"}
     while new:

@@ -17,6 +17,8 @@ from vagrant.debian import DebianError, KernelFiles
 from vagrant.kernels import MatrixError
 from vagrant.results import Outcome, Run, with_tables
 
+pytestmark = pytest.mark.machine
+
 ROOT = Path(__file__).parents[3]
 KERNEL = """
 [[kernel]]

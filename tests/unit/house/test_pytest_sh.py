@@ -79,9 +79,9 @@ def test_what_a_run_has(tmp_path: Path) -> None:
     """Tests marked `alone` after others side by side, none marked `full`, unsteady ones twice."""
     assert len(os.sched_getaffinity(0)) > 1, "Give the tests a second processor."
     full = "@pytest.mark.full\n" + BROKEN
-    # Workers begin at different places of the file.
     one, other = (MEETING.format(mine=a, other=b) for a, b in (("one", "other"), ("other", "one")))
-    done = run(tmp_path, one + unsteady(8) + other + ALONE + full)
+    (tmp_path / "test_other.py").write_text(other)  # files are run side by side
+    done = run(tmp_path, one + unsteady(8) + ALONE + full)
     assert done.returncode == 0, done.stdout
     names = done.stdout.rpartition("\nUnsteady: ")[2].splitlines()[1:]
     assert names == [f"  test_some.py::test_unsteady_{number}" for number in range(8)]

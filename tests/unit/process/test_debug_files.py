@@ -21,6 +21,8 @@ from symbolizer import ElfFile
 from symbolizer.allowance import Allowance
 from symbolizer.errors import TooMuchToRead
 
+pytestmark = pytest.mark.machine
+
 LIBRARY = "/opt/app/lib.so"
 SOURCE = "int answer(int x) { return x + %d; }\n"
 

@@ -114,6 +114,7 @@ def test_a_folder_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
         SourceFiles([str(tmp_path / "gone")])
 
 
+@pytest.mark.machine
 def test_files_are_read_with_the_rights_of_who_typed_sudo(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

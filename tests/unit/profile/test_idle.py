@@ -227,6 +227,7 @@ def declared(minor: str) -> set[str]:
     return found
 
 
+@pytest.mark.machine
 def test_go_functions_named_by_rules_exist() -> None:
     assert len(names_in_go()) > 15
     found = declared("1.19") | declared("1.22") | declared("1.27")

@@ -9,7 +9,7 @@ from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Frame, Location, Sample
 from ebpfprof.profilers.account import loss_lines
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.report_builder import Recording, Report, ReportBuilder
+from ebpfprof.profilers.report_builder import RecordingFacts, Report, ReportBuilder
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
 
 S = 1_000_000_000
@@ -20,7 +20,7 @@ def report(*waits: tuple[ProfileKind, int]) -> Report:
     """The report of kinds with so many events each, where two were lost."""
     target = mock.MagicMock()
     target.pid, target.name, target.allowance.exceeded = 7, "shop", ""
-    recording = Recording(
+    facts = RecordingFacts(
         target=target,
         go=None,
         kinds=tuple(kind.name for kind, _ in waits),
@@ -29,7 +29,7 @@ def report(*waits: tuple[ProfileKind, int]) -> Report:
         ended_ns=2 * S,
         losses=(LOST,),
     )
-    builder = ReportBuilder(recording, Options(kinds=recording.kinds))
+    builder = ReportBuilder(facts, Options(kinds=facts.kinds))
     stack = (Location(1, None, (Frame("main.main", "main.go", 3),)),)
     for kind, count in waits:
         account = builder.account(kind, f"{kind.title} profile")

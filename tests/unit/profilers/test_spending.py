@@ -8,7 +8,8 @@ from unittest import mock
 import pytest
 
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.overhead.cost import Runs
+from ebpfprof.overhead.cost import Cost, Runs
+from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.spending import Spending
 
@@ -22,6 +23,7 @@ def test_a_quiet_process_is_looked_at_more_seldom_the_longer_it_is_recorded(
     probes, go = mock.MagicMock(), mock.MagicMock()
     probes.runs.return_value = Runs()
     probes.hit_ns, go.target.cpu_ns.return_value = 0.0, 1
-    spending = Spending(cast("BoundedProbes", probes), 0, cast("GoTarget", go), 0.01, lambda: 0.0)
+    lease = ProcessBudget(1.0).lease(Cost)
+    spending = Spending(cast("BoundedProbes", probes), 0, cast("GoTarget", go), lease)
     spending.budget.look(0.0, 0.0, elapsed_s * S)
     assert spending.tick_s(1, 0.0) == pytest.approx(tick_s)

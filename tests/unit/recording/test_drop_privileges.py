@@ -10,6 +10,8 @@ from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording import drop_privileges
 
+pytestmark = pytest.mark.machine
+
 ADMIN = "CAP_SYS_ADMIN"
 
 

@@ -71,6 +71,7 @@ def test_its_profile_is_byte_for_byte_what_the_exporter_writes() -> None:
     assert gzip.decompress(data) == gzip.decompress(pprof.encode(estimated(SMALL)))
 
 
+@pytest.mark.machine
 def test_gos_pprof_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "waits.pb.gz"
     path.write_bytes(packed(estimated(SMALL), PROCESS, START_NS, END_NS))

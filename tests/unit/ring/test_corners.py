@@ -123,6 +123,7 @@ def test_a_file_that_no_reader_takes_is_not_written(
         assert writer.state().dropped == {"too_large": 1}
 
 
+@pytest.mark.machine
 def test_a_disk_that_is_full_against_what_it_says_makes_the_oldest_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def test_strangers_in_the_folder_are_left_alone_and_torn_files_removed(folder: P
     assert services(read(folder)[0]) == {"shop": WINDOWS, "api": WINDOWS}
 
 
+@pytest.mark.machine
 def test_a_copy_that_can_not_be_written_to_is_read(folder: Path, tmp_path: Path) -> None:
     """As a backup on a file system that is mounted for reading only."""
     subprocess.run(["mount", "--bind", folder, folder], check=True)

@@ -121,6 +121,7 @@ def test_what_is_too_old_goes_also_without_new_windows(tmp_path: Path) -> None:
         assert writer.state().oldest_s == clock.now_s - 600 - WINDOW_S
 
 
+@pytest.mark.machine
 def test_it_leaves_free_what_it_was_told(tmp_path: Path) -> None:
     clock = Clock()
     with (
@@ -134,6 +135,7 @@ def test_it_leaves_free_what_it_was_told(tmp_path: Path) -> None:
         assert writer.state().pruned["free_space"] > 5
 
 
+@pytest.mark.machine
 def test_a_full_disk_costs_windows_but_nothing_that_was_written(tmp_path: Path) -> None:
     """Others fill the disk: the newest window replaces the oldest; without any it is dropped."""
     clock = Clock()
@@ -160,6 +162,7 @@ def test_a_full_disk_costs_windows_but_nothing_that_was_written(tmp_path: Path) 
                 assert archive.load(each).samples
 
 
+@pytest.mark.machine
 def test_a_window_of_which_one_file_does_not_fit_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +257,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.machine
 def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(RingError, match="belongs to another user"):

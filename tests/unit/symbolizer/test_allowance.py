@@ -93,6 +93,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
+@pytest.mark.machine
 def test_compressed_sections_of_many_files_share_one_allowance(bombs: list[Path]) -> None:
     allowance = Allowance(max_bytes=100 * MIB)
     gave_up = []
@@ -118,6 +119,7 @@ def name_of(elf: ElfFile, symbol: int) -> bytes:
     return elf.read_offset(strings.offset + at, min(32, strings.size - at)).split(b"\0")[0]
 
 
+@pytest.mark.machine
 def test_closing_a_file_releases_its_memory(bombs: list[Path]) -> None:
     allowance = Allowance(max_bytes=50 * MIB)
     for path in bombs:
@@ -128,6 +130,7 @@ def test_closing_a_file_releases_its_memory(bombs: list[Path]) -> None:
     assert not allowance.exceeded
 
 
+@pytest.mark.machine
 def test_no_more_names_once_the_time_is_used_up(bombs: list[Path]) -> None:
     clocks = Clocks()
     allowance = clocks.allowance(5)

@@ -13,6 +13,8 @@ from symbolizer.x86.call_sites import candidate_calls
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load
 from tests.unit.symbolizer.go_programs import NEWEST, binary, module_vaddr, only, program
 
+pytestmark = pytest.mark.machine
+
 
 def table_offset(found: GoBinary) -> int:
     """File offset of pclntab."""

@@ -127,6 +127,7 @@ def test_a_busy_child_is_waited_for(worker: FileWorker) -> None:
     assert worker.ask("compute").message == "compute"
 
 
+@pytest.mark.machine
 def test_a_child_that_waits_for_a_processor_is_waited_for(worker: FileWorker) -> None:
     """No process of the usual kind runs on this processor meanwhile but by the kernel's favour."""
     pid = worker.ask("pid").message

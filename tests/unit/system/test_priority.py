@@ -10,6 +10,8 @@ import pytest
 
 from ebpfprof.system.priority import run_as_others, run_promptly
 
+pytestmark = pytest.mark.machine
+
 FIRST = (os.SCHED_FIFO, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK)
 
 

@@ -11,6 +11,8 @@ from ebpfprof.profile.model import Profile
 from tests.toolchains import toolchain
 from tests.unit.export.small_profile import MAIN, SMALL
 
+pytestmark = pytest.mark.machine
+
 
 def go_pprof(minor: str, tmp_path: Path, profile: Profile, *arguments: str) -> bytes:
     """Standard output of `go tool pprof`; it must not warn of anything."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebpfprof.goruntime.waits.stuck_check import Awake, Look, sureness
+from ebpfprof.goruntime.waits.stuck_check import Awake, StuckSample, sureness
 from ebpfprof.profile.waiting_for import Sureness
 
 CERTAIN, LIKELY = Sureness.CERTAIN, Sureness.LIKELY
@@ -23,7 +23,7 @@ def elsewhere(sequence: int = 1) -> Awake:
 
 
 def judged(*awake: Mapping[int, Awake], beyond: int = 0) -> Sureness | None:
-    return sureness([Look({}, {}, dict(each), 0, 0) for each in awake], beyond=beyond)
+    return sureness([StuckSample({}, {}, dict(each), 0, 0) for each in awake], beyond=beyond)
 
 
 def test_it_is_certain_if_no_goroutine_can_have_been_about_to_all_the_time() -> None:

@@ -15,11 +15,11 @@ def test_the_cost_is_asked_for_only_when_the_target_has_used_enough() -> None:
         asked.append(ns)
         return Runs(1, ns)
 
-    bound = SampleBound(0.01)
-    assert not bound.look(3, lambda: spent(0), 0)
-    assert not bound.look(3, lambda: spent(1), 99 * MS)
-    assert not bound.look(3, lambda: spent(2), None)
+    bound = SampleBound()
+    assert not bound.look(lambda: spent(0), 0, 0.01)
+    assert not bound.look(lambda: spent(1), 99 * MS, 0.01)
+    assert not bound.look(lambda: spent(2), None, 0.01)
     assert asked == [0]
-    assert bound.look(3, lambda: spent(10 * MS), 100 * MS)
+    assert bound.look(lambda: spent(10 * MS), 100 * MS, 0.01)
     assert asked == [0, 10 * MS]
-    assert bound.one_in(3) == 10
+    assert bound.one_in == 10

@@ -11,8 +11,8 @@ import pytest
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Sample
+from ebpfprof.profilers.cpu.cpu_names import CpuTranslator
 from ebpfprof.profilers.cpu.sample_table import CpuStack
-from ebpfprof.profilers.cpu.stacks import CpuTranslator
 from ebpfprof.profilers.cpu.unwinder import Ending
 
 DEPTH = 10

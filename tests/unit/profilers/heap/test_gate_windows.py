@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.overhead.cost import Runs
+from ebpfprof.overhead.cost import Cost, Runs
+from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.profilers.heap import gate_windows
 from ebpfprof.profilers.heap.gate_program import GateProgram
 from ebpfprof.profilers.heap.gate_tables import AllocatingStack
@@ -48,12 +49,11 @@ class Made:
         self.windows = GateWindows(
             *(self.probes, 0, go),
             rate_bytes=1,
-            share=0.0,  # without a thread: the test takes its place
-            others_ns=lambda: 0.0,
+            lease=ProcessBudget(0.0).lease(Cost),  # without a thread: the test takes its place
             allocated=lambda: ClassBytes({64: 64.0 * self.allocated}),
             note_window=self.weights.append,
         )
-        self.spending = Spending(self.probes, 0, go, 0.01, lambda: 0.0)
+        self.spending = Spending(self.probes, 0, go, ProcessBudget(1.0).lease(Cost))
 
     def passes(self, seconds: float, objects: int, *, counted: bool = True) -> None:
         """So much time, in which the program allocates so many objects."""

@@ -14,7 +14,7 @@ from ebpfprof.profile.model import Frame, Label, Location
 from ebpfprof.profilers.waits import locks
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.rows import Hold, StackTotal, Waiting
-from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole, GoTableError
 from symbolizer.locks.names import Caller

@@ -7,8 +7,8 @@ from typing import cast
 
 from ebpfprof.profile.model import Frame, Label, Location
 from ebpfprof.profilers.waits.rows import StackTotal, Waiting
-from ebpfprof.profilers.waits.samples import wait_samples
-from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
+from ebpfprof.profilers.waits.wait_samples import wait_samples
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
 from symbolizer import GoTableError
 
 CUT, CORRUPT, NO_EVENT = 1000, 2000, 3000

@@ -14,11 +14,13 @@ from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.waits.rows import Waiting
-from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
 from symbolizer import ElfFile, FuncRole, GoBinary
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.park_sites import probe_sites
 from tests.toolchains import toolchain
+
+pytestmark = pytest.mark.machine
 
 BLOCKOPS: Final = Path(__file__).parents[3] / "targets" / "blockops"
 BIAS: Final = 0x1000_0000

@@ -11,11 +11,12 @@ import pytest
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.overhead.cost import Runs
+from ebpfprof.overhead.cost import Cost, Runs
+from ebpfprof.overhead.process_budget import Lease, ProcessBudget
 from ebpfprof.overhead.slowdown import ActivityEstimator
 from ebpfprof.profilers.spending import Spending
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.profiler import _TURN_EACH_NS, WaitsProfiler
+from ebpfprof.profilers.waits.wait_recording import _TURN_EACH_NS, WaitsProfiler, WaitsRecording
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.windows import Windows, _Window
 from symbolizer import GoTableError
@@ -46,6 +47,11 @@ class Notes:
         return Runs(0, 0.0)
 
 
+def lease() -> Lease:
+    """One percent, of one that has spent nothing."""
+    return ProcessBudget(1.0).lease(Cost)
+
+
 @pytest.mark.parametrize("lead_ns", [-1, SOON_NS])
 def test_sums_of_a_window_prepared_too_late_are_discarded(
     lead_ns: int, monkeypatch: pytest.MonkeyPatch
@@ -54,13 +60,13 @@ def test_sums_of_a_window_prepared_too_late_are_discarded(
     waits, scanner = Notes(), Notes()
     go = mock.MagicMock()
     go.target.cpu_ns.return_value = 1
-    watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
+    watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), lease())
     monkeypatch.setattr(
         "ebpfprof.profilers.waits.window_seeds.ParkedScanner", lambda *_, **__: scanner
     )
     collector, process = cast("WaitsCollector", waits), cast("GoTarget", go)
     watch._seeds = WindowSeeds(collector, 0, process)
-    watch._spending = Spending(collector, 0, process, 0.01, lambda: 0.0)
+    watch._spending = Spending(collector, 0, process, lease())
     watch._lead_ns = lead_ns
 
     prepared = ["attach_probes", "open_window"]
@@ -80,11 +86,9 @@ def test_a_window_has_ended_when_its_target_was_gone() -> None:
     go.target.cpu_ns.return_value = 1
     waits.runs.return_value, waits.hit_ns = Runs(), None
     seeds.ongoing.side_effect = TargetGone("It has ended.")
-    watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01)
+    watch = Windows(cast("WaitsCollector", waits), 0, cast("GoTarget", go), lease())
     watch._seeds = cast("WindowSeeds", seeds)
-    watch._spending = Spending(
-        cast("WaitsCollector", waits), 0, cast("GoTarget", go), 0.01, lambda: 0.0
-    )
+    watch._spending = Spending(cast("WaitsCollector", waits), 0, cast("GoTarget", go), lease())
     watch._activity = ActivityEstimator()
     seeds.times_run.return_value = 0
     watch._counters = watch._read_counters()
@@ -101,7 +105,8 @@ def test_a_program_without_a_goroutine_list_is_refused(
         raise GoTableError("there is no list of goroutines")
 
     monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.ParkedScanner", scanner)
-    watch = Windows(cast("WaitsCollector", Notes()), 0, cast("GoTarget", mock.MagicMock()), 0.01)
+    collector, go = cast("WaitsCollector", Notes()), cast("GoTarget", mock.MagicMock())
+    watch = Windows(collector, 0, go, lease())
     with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
         watch.start()
 
@@ -110,8 +115,7 @@ def test_turns_are_as_long_as_targets_that_take_them_need() -> None:
     """Not those that are recorded whole, nor those that are so again after windows."""
     states = (True, False), (True, True), (False, True)
     profiler = WaitsProfiler.__new__(WaitsProfiler)
-    profiler._windows = {
-        number: mock.MagicMock(has_paused=has_paused, is_open=is_open)
-        for number, (has_paused, is_open) in enumerate(states)
-    }
-    assert profiler._least_turn_ns() == _TURN_EACH_NS
+    profiler._recordings = [WaitsRecording.__new__(WaitsRecording) for _ in states]
+    for recording, (has_paused, is_open) in zip(profiler._recordings, states, strict=True):
+        recording._windows = mock.MagicMock(has_paused=has_paused, is_open=is_open)
+    assert profiler.least_turn_ns() == _TURN_EACH_NS

@@ -7,8 +7,10 @@ import pytest
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.allocation_gates import AllocationGate, allocation_gates
 from symbolizer.x86.disasm import decode, reachable, successors
-from tests.builds import BUILDS
+from tests.builds import pairs
 from tests.unit.symbolizer.go_programs import binary, only, program
+
+pytestmark = pytest.mark.machine
 
 _REGISTERS = {f"r{n}" for n in range(8, 14)} | {"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rsp"}
 
@@ -18,7 +20,7 @@ def number_of_gates(minor: str) -> int:
     return 1 if version < 24 else 5 if version < 27 else 21
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs())
 def test_each_call_of_the_profile_has_a_gate(build: tuple[str, str]) -> None:
     found = binary(*build)
     gates = allocation_gates(found)

@@ -11,9 +11,11 @@ from elftools.elf.sections import SymbolTableSection
 
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.globals import allgs_address, allp_address, scheduling_latencies
-from tests.builds import BUILDS
+from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
+
+pytestmark = pytest.mark.machine
 
 # Copies without symbols stand for stripped programs, which tests/kernel has, too.
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
@@ -28,7 +30,7 @@ def symbol(data: bytes, name: str) -> int:
     return int(found[0]["st_value"])
 
 
-@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
 def test_the_address_of_allgs_equals_its_symbol(build: tuple[str, str]) -> None:
     data = program(*build)
     expected = symbol(data, "runtime.allgs")
@@ -36,7 +38,7 @@ def test_the_address_of_allgs_equals_its_symbol(build: tuple[str, str]) -> None:
         assert allgs_address(GoBinary.open(ElfFile.from_bytes(each))) == expected
 
 
-@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
 def test_the_address_of_allp_equals_its_symbol(build: tuple[str, str]) -> None:
     data = program(*build)
     expected = symbol(data, "runtime.allp")
@@ -44,7 +46,7 @@ def test_the_address_of_allp_equals_its_symbol(build: tuple[str, str]) -> None:
         assert allp_address(GoBinary.open(ElfFile.from_bytes(each))) == expected
 
 
-@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
 def test_the_latencies_are_inside_runtime_sched(build: tuple[str, str]) -> None:
     data = program(*build)
     scheduler = symbol(data, "runtime.sched")

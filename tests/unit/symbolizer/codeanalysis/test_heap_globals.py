@@ -6,10 +6,12 @@ import pytest
 
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.heap_globals import heap_globals
-from tests.builds import BUILDS
+from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.codeanalysis.test_globals import symbol
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
+
+pytestmark = pytest.mark.machine
 
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
 SWEEP_STATE = {"1.19": 28, "1.21": 28}  # where sweepdata has active.state (runtime/mgcsweep.go)
@@ -22,7 +24,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
 def test_the_addresses_equal_the_symbols(build: tuple[str, str]) -> None:
     data = program(*build)
     for each in (data, without_sections(data)):

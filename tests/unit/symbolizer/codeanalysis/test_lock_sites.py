@@ -11,8 +11,10 @@ import pytest
 from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.lock_sites import LockPlace, LockSites
 from symbolizer.x86.disasm import decode
-from tests.builds import BUILDS
+from tests.builds import builds
 from tests.toolchains import toolchain
+
+pytestmark = pytest.mark.machine
 
 TARGET = Path(__file__).parents[3] / "targets" / "oncall"
 # Where the locks of main.vault are (tests/targets/oncall/locks.go).
@@ -47,7 +49,7 @@ def calls(binary: GoBinary, name: str) -> Iterator[tuple[str, int]]:
             yield called.name, each.end
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds())
 def test_locks_that_are_held_at_a_call(minor: str, mode: str) -> None:
     with sites(minor, mode) as (binary, found):
         for name, (called, place) in HOLDING.items():
@@ -55,7 +57,7 @@ def test_locks_that_are_held_at_a_call(minor: str, mode: str) -> None:
             assert held == {(place,)}, name
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds())
 def test_a_lock_is_not_held_before_it_is_there_nor_after_its_release(minor: str, mode: str) -> None:
     with sites(minor, mode) as (binary, found):
         for name in ("main.(*vault).hold", "main.(*vault).read", "main.holdShared"):
@@ -89,7 +91,7 @@ SURENESS = {
 }
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds())
 def test_a_lock_is_surely_held_if_each_way_to_the_call_takes_it(minor: str, mode: str) -> None:
     with ElfFile.open(toolchain(minor).build(STUCK, mode)) as elf:
         binary = GoBinary.open(elf)

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime import plugins
-from ebpfprof.profilers.waits import collector
+from ebpfprof.goruntime import limits
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.x86.disasm import Instruction, decode, is_emulated, reachable, successors
-from tests.builds import BUILDS
+from tests.builds import pairs
 from tests.toolchains import MINORS, toolchain
+
+pytestmark = pytest.mark.machine
 
 BLOCKOPS = Path(__file__).parents[3] / "targets" / "blockops"
 OPERATIONS = {"chansend", "chanrecv", "selectgo", "semacquire1", "runtime_notifyListWait"}
 
 
-@pytest.fixture(params=BUILDS, ids=lambda build: "-".join(build))
+@pytest.fixture(params=pairs())
 def binary(request: pytest.FixtureRequest) -> GoBinary:
     version, mode = request.param
     return GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, mode)))
@@ -57,7 +58,7 @@ def test_lock_callers_are_functions_that_only_locks_call(binary: GoBinary) -> No
 
 
 def test_the_bpf_program_has_room_for_all_callers() -> None:
-    assert collector._MAX_LOCK_CALLERS == plugins.MAX_LOCK_CALLERS >= MAX_LOCK_CALLERS
+    assert limits.MAX_LOCK_CALLERS >= MAX_LOCK_CALLERS
 
 
 def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:

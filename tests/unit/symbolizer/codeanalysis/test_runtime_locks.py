@@ -10,8 +10,10 @@ from symbolizer import ElfFile, GoBinary, GoTableError, UnsupportedGoVersion
 from symbolizer.codeanalysis import runtime_locks
 from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
 from symbolizer.x86.disasm import Instruction, decode
-from tests.builds import BUILDS
+from tests.builds import BUILDS, pairs
 from tests.toolchains import MINORS, toolchain
+
+pytestmark = pytest.mark.machine
 
 MUTEXOPS = Path(__file__).parents[3] / "targets" / "mutexops"
 WITH_LISTS = ("1.25", "1.26", "1.27")
@@ -21,9 +23,7 @@ def binary_of(version: str, mode: str = "plain") -> GoBinary:
     return GoBinary.open(ElfFile.open(toolchain(version).build(MUTEXOPS, mode)))
 
 
-@pytest.fixture(
-    params=[build for build in BUILDS if build[0] in WITH_LISTS], ids=lambda build: "-".join(build)
-)
+@pytest.fixture(params=pairs(*(build for build in BUILDS if build[0] in WITH_LISTS)))
 def binary(request: pytest.FixtureRequest) -> GoBinary:
     return binary_of(*request.param)
 

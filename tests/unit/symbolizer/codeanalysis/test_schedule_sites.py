@@ -8,8 +8,10 @@ from symbolizer import GoBinary
 from symbolizer.codeanalysis.entry_sites import at_entry, behind_check
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSite, schedule_sites
 from symbolizer.x86.disasm import decode
-from tests.builds import BUILDS
+from tests.builds import pairs
 from tests.unit.symbolizer.go_programs import binary
+
+pytestmark = pytest.mark.machine
 
 ALWAYS = set(ScheduleMoment) - {
     ScheduleMoment.SWITCH,  # where a program links iter.Pull
@@ -24,7 +26,7 @@ DEAR = {  # some times a second at most
 }
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs())
 def test_each_moment_has_a_cheap_place(build: tuple[str, str]) -> None:
     found = binary(*build)
     sites = schedule_sites(found)

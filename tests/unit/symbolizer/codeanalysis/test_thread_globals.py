@@ -6,15 +6,17 @@ import pytest
 
 from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.thread_globals import allm_address
-from tests.builds import BUILDS
+from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.codeanalysis.test_globals import symbol
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
+pytestmark = pytest.mark.machine
+
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
 
 
-@pytest.mark.parametrize("build", WITH_SYMBOLS, ids=lambda build: "-".join(build))
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
 def test_the_address_equals_its_symbol(build: tuple[str, str]) -> None:
     data = program(*build)
     expected = symbol(data, "runtime.allm")

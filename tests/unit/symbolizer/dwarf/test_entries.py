@@ -35,6 +35,7 @@ def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int
     return ElfFile.from_bytes(ElfWriter([Load(0x1000, bytes(16))], parts).build())
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("minor", ["1.19", NEWEST])
 def test_plain_and_compressed_dwarf_are_read(minor: str, compress: bool) -> None:

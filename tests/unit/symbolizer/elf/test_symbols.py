@@ -14,6 +14,8 @@ from symbolizer.elf.symbols import SymbolTable, _dynamic_tables
 from symbolizer.errors import ElfError
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, Part, without_sections
 
+pytestmark = pytest.mark.machine
+
 SOURCE = """
 asm(".text\\n"
     ".globl label\\n" "label: nop\\n" ".fill 20, 1, 0x90\\n"

@@ -56,6 +56,7 @@ def test_a_size_that_no_value_has_is_cut() -> None:
     assert decoded(bytes([0, 200, END]), b"", has_liveness=False) == (Argument(0, 8, True),)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("minor", MINORS)
 def test_arguments_of_functions_of_the_runtime(minor: str) -> None:
     found = binary(minor)

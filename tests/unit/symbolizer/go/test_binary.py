@@ -28,6 +28,8 @@ from tests.unit.symbolizer.go_programs import (
     without_values_in_place,
 )
 
+pytestmark = pytest.mark.machine
+
 SPWRITE: Final = 2
 
 

@@ -20,6 +20,7 @@ from tests.tools.goruntime_fields import FIELDS
 STORED = json.loads(OUTPUT.read_text())
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
     found, entry = describe(toolchain(minor).goroot)

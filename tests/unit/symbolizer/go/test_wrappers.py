@@ -8,6 +8,8 @@ from symbolizer import ElfFile, GoBinary
 from tests.kernel.programs import program
 from tests.toolchains import MINORS
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.mark.parametrize(
     ("minor", "mode"), [*((minor, "plain") for minor in MINORS), (MINORS[-1], "pie")]

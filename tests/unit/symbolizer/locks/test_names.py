@@ -17,6 +17,8 @@ from symbolizer.locks.variables import StaticPointers, loads
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_W, ElfWriter, Load
 from tests.unit.symbolizer.locks.locks_program import NEWEST, binary, path, said, uncompressed
 
+pytestmark = pytest.mark.machine
+
 BUILDS = (
     *(("1.19", mode) for mode in ("plain", "trimpath", "pie", "cgo", "cgopie")),
     ("1.23", "plain"),

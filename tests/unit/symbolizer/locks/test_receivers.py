@@ -12,6 +12,8 @@ from symbolizer.locks.heap import HeapLockNames, owner_of
 from symbolizer.locks.names import Caller, LockNames
 from tests.kernel.programs import program
 
+pytestmark = pytest.mark.machine
+
 # Of methods of package main and of the library: net/http has many locks.
 PACKAGES = ("net/http.", "net.", "crypto/tls.", "os.", "context.", "log.", "internal/poll.")
 

@@ -52,6 +52,7 @@ def listed(program: Path) -> dict[str, tuple[int, int]]:
     return {r[3]: (int(r[0], 16), int(r[1], 16)) for r in rows if len(r) == 4 and r[2] in "tTW"}
 
 
+@pytest.mark.machine
 def test_each_function_is_found_by_all_its_addresses(program: Path) -> None:
     with ElfFile.open(program) as elf:
         table = SymbolTable.open(elf)
@@ -65,6 +66,7 @@ def test_each_function_is_found_by_all_its_addresses(program: Path) -> None:
                 assert (symbol.name, symbol.start, symbol.end) == (name, start, start + size)
 
 
+@pytest.mark.machine
 def test_an_address_outside_of_all_functions_has_no_name(program: Path) -> None:
     with ElfFile.open(program) as elf:
         table = SymbolTable.open(elf)
@@ -75,6 +77,7 @@ def test_an_address_outside_of_all_functions_has_no_name(program: Path) -> None:
         assert table.at(plt.vaddr) is None  # although _init, without a size, comes before
 
 
+@pytest.mark.machine
 def test_a_stripped_file_has_the_names_of_its_debug_file(program: Path, tmp_path: Path) -> None:
     stripped, debug = tmp_path / "stripped", tmp_path / "debug"
     shutil.copy(program, stripped)

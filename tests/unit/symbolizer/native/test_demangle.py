@@ -88,6 +88,7 @@ def doubling(steps: int) -> str:
     return "_Z1f1AIiiE" + "".join(f"S_I{back_to(n) * 2}E" for n in range(steps))
 
 
+@pytest.mark.machine
 def test_names_of_cpp_equal_nms(tmp_path: Path) -> None:
     (tmp_path / "shop.cc").write_text(CPP)
     command = ["g++", "-std=c++17", "-O0", "-c", "-o", "shop.o", "shop.cc"]

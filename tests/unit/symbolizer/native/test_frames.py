@@ -12,6 +12,8 @@ from symbolizer import ElfFile
 from symbolizer.frames import FuncRole
 from symbolizer.native.binary import NativeBinary
 
+pytestmark = pytest.mark.machine
+
 SOURCE = """namespace shop { namespace {
 inline __attribute__((always_inline)) int twice(volatile int *x) {
     return *x * 2;

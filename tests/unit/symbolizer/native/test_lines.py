@@ -98,6 +98,7 @@ def test_lines_of_other_builds_equal_llvm_symbolizers(
     check(native_program(tmp_path, language, "-g", *way.split()))
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("version", [4, 5])
 def test_units_without_aranges_are_found(tmp_path: Path, version: int) -> None:
     """clang, rustc and Go write no .debug_aranges."""
@@ -106,6 +107,7 @@ def test_units_without_aranges_are_found(tmp_path: Path, version: int) -> None:
     check(program)
 
 
+@pytest.mark.machine
 def test_only_the_needed_units_are_read(tmp_path: Path) -> None:
     with ElfFile.open(native_program(tmp_path, "c++", "-g")) as elf:
         lines = NativeLines.open(elf)
@@ -118,6 +120,7 @@ def test_only_the_needed_units_are_read(tmp_path: Path) -> None:
         assert 0 < again.decoded_bytes < all_bytes < len(dwarf_section(elf, "debug_line"))
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_answer_does_not_depend_on_other_addresses(tmp_path: Path, language: str) -> None:
     """Nor for a function inside another one, which a walk for the outer one jumps over."""
@@ -129,6 +132,7 @@ def test_an_answer_does_not_depend_on_other_addresses(tmp_path: Path, language: 
             assert lines.frames([address]) == {address: together[address]}
 
 
+@pytest.mark.machine
 def test_addresses_outside_of_the_code(tmp_path: Path) -> None:
     nowhere = [0, 1, 2, (1 << 64) - 1]
     with ElfFile.open(native_program(tmp_path, "c", "-g")) as elf:

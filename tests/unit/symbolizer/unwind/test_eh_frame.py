@@ -24,6 +24,8 @@ from tests.unit.symbolizer.unwind.eh_writer import (
     readelf_functions,
 )
 
+pytestmark = pytest.mark.machine
+
 SOURCE: Final = Path(__file__).with_name("eh_frames.c")
 BUILDS: Final = {
     "O0": ("-O0",),

@@ -15,6 +15,8 @@ from tests.builds import BUILDS
 from tests.toolchains import toolchain
 from tests.unit.symbolizer.codeanalysis.test_park_sites import BLOCKOPS
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture(params=BUILDS, ids=lambda build: "-".join(build), scope="module")
 def binary(request: pytest.FixtureRequest) -> GoBinary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import in_one_line, printable
@@ -10,13 +10,21 @@ from ebpfprof.goruntime.plugin_warning import missing_allocations
 from ebpfprof.profilers.heap import allocation_samples, buckets
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
+from ebpfprof.profilers.report_builder import WholeSums
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.heap.heap_buckets import HeapCounts
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Sample
-    from ebpfprof.profilers.heap.stacks import HeapStacks
+    from ebpfprof.profilers.heap.heap_stacks import HeapStacks
     from ebpfprof.profilers.report_builder import ReportBuilder
+
+
+@dataclass(slots=True, kw_only=True)
+class HeapSums(WholeSums):
+    """The buckets of a process at a moment, or what probes have counted; None without both."""
+
+    counts: HeapCounts | AllocationCounts | None
 
 
 def report(

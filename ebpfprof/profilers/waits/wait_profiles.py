@@ -13,8 +13,7 @@ from ebpfprof.profile.idle_comments import idle_comments
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen
-from ebpfprof.profilers.profiler import RecordedData
-from ebpfprof.profilers.report_builder import ReportBuilder
+from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.open_waits import (
@@ -25,8 +24,8 @@ from ebpfprof.profilers.waits.open_waits import (
     standing_waits,
 )
 from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
-from ebpfprof.profilers.waits.samples import wait_samples
-from ebpfprof.profilers.waits.stacks import StackTranslator
+from ebpfprof.profilers.waits.wait_samples import wait_samples
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from ebpfprof.profilers.waits.window_sums import WindowCoverage
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _CUT_BY_GO: Final = "cut off at the depth where Go cuts them off: the stacks of 
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedWaits(RecordedData):
+class WaitSums(WholeSums):
     """What the kernel recorded of the waits of one process.
 
     `kinds` are those to report. `holds` has a key for each semaphore, `last_waits` for each
@@ -70,7 +69,7 @@ class RecordedWaits(RecordedData):
 
 
 def report(
-    found: RecordedWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+    found: WaitSums, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
 ) -> None:
     """Add the profiles of `found.kinds`, and with --by-lock the locks."""
     _WaitReporter(found, go, translator, builder).report()
@@ -79,7 +78,7 @@ def report(
 class _WaitReporter:
     def __init__(
         self,
-        found: RecordedWaits,
+        found: WaitSums,
         go: GoTarget,
         translator: StackTranslator,
         builder: ReportBuilder,

@@ -4,55 +4,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from ebpfprof.console.text import in_one_line
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.process.mappings import MappedObjects
+from ebpfprof.profilers.cpu.cpu_names import KERNEL, CpuTranslator
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.cpu.sample_table import CpuStack
-from ebpfprof.profilers.cpu.stacks import KERNEL, CpuTranslator
 from ebpfprof.profilers.cpu.unwinder import CUT_TEXTS
 from ebpfprof.profilers.labels import chosen
-from ebpfprof.profilers.profiler import RecordedData
 from ebpfprof.profilers.report_builder import ReportBuilder
 
 _CUT: Final = "{{}} samples with a stack cut short: {}"
 
 
-@dataclass(slots=True, kw_only=True)
-class RecordedSamples(RecordedData):
-    """The number of samples of each stack of one process; `sampler` is the sampling event."""
-
-    stacks: Mapping[CpuStack, int] = field(default_factory=dict)
-    sampler: str = ""
-
-
 def report(
-    found: RecordedSamples,
+    stacks: Mapping[CpuStack, int],
+    sampler: str,
     objects: MappedObjects,
     translator: CpuTranslator,
     builder: ReportBuilder,
 ) -> None:
-    """Add the CPU profile."""
+    """Add the CPU profile: the number of samples of each stack, taken by the event `sampler`."""
     recording, options = builder.recording, builder.options
-    in_kernel = any(stack.kernel_pcs for stack in found.stacks)
+    in_kernel = any(stack.kernel_pcs for stack in stacks)
     kernel = KernelSymbols.shared() if in_kernel else None
     period_ns = 1_000_000_000 // options["hz"]
-    labels = {stack: chosen(stack.labels, options.labels) for stack in found.stacks}
-    samples = translator.samples(found.stacks, period_ns, labels, kernel)
+    labels = {stack: chosen(stack.labels, options.labels) for stack in stacks}
+    samples = translator.samples(stacks, period_ns, labels, kernel)
     if translator.failure:
         builder.fail(translator.failure)
-    total = sum(found.stacks.values())
+    total = sum(stacks.values())
     builder.note_given_up(CPU.events, translator.given_up, total)
-    remarks = [f"sampled by {found.sampler}"]
+    remarks = [f"sampled by {sampler}"]
     if kernel and kernel.hidden:
         remarks.append(in_one_line(kernel.hidden_text))
         builder.report.hints.append(kernel.hidden_text)
     remarks += [f"names may be missing: {warning}" for warning in objects.warnings]
     cut = Counter[str]()
-    for stack, count in found.stacks.items():
+    for stack, count in stacks.items():
         if stack.ending in CUT_TEXTS:
             cut[_CUT.format(CUT_TEXTS[stack.ending])] += count
     account = replace(builder.account(CPU, f"{CPU.title} profile", remarks), counted=cut)

@@ -12,7 +12,7 @@ from ebpfprof.profile.operations import STATE
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines.threads import AllThreads, GoThread
-    from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
+    from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
 
 Key = tuple[tuple[Location, ...], tuple[Label, ...]]
 _CALL: Final = "syscall"

@@ -12,7 +12,7 @@ from ebpfprof.profile.behaviour import IdleBehaviour, together
 from ebpfprof.profile.model import Label, Sample
 from ebpfprof.profilers.waits.pair_stacks import UNKNOWN, bare_stack_of, stack_of
 from ebpfprof.profilers.waits.rows import StackTotal
-from ebpfprof.profilers.waits.stacks import StackTranslator, WaitStack
+from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
 from symbolizer.errors import TooMuchToRead
 
 _NONE: Final[Mapping[tuple[int, ...], IdleBehaviour]] = MappingProxyType({})

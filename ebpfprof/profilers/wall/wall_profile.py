@@ -1,4 +1,4 @@
-"""Turns the sums of looks at one process into its wall profile."""
+"""Turns the sums of goroutine samples of one process into its wall profile."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.look_coverage import LookCoverage
-from ebpfprof.profilers.profiler import RecordedData
+from ebpfprof.profilers.report_builder import WholeSums
 from ebpfprof.profilers.wall.kind import WALL
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals
-    from ebpfprof.profilers.goroutines.stacks import GoroutineStacks
+    from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
     from ebpfprof.profilers.report_builder import ReportBuilder
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedWall(RecordedData):
-    """The sums of the looks at a process, and what they say of themselves: see GoroutineSampler."""
+class WallSums(WholeSums):
+    """The sums of the samples of a process, and facts about them: see GoroutineSampler."""
 
     totals: StateTotals
     idle: Mapping[GoroutineState, IdleBehaviour]
@@ -44,7 +44,7 @@ class _Sum:
     behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
-def report(found: RecordedWall, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
+def report(found: WallSums, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
     """Add the wall profile, without the runtime's own goroutines."""
     sums: dict[_Key, _Sum] = {}
     try:
@@ -79,7 +79,7 @@ def report(found: RecordedWall, stacks: GoroutineStacks, builder: ReportBuilder)
 
 
 def _sums(
-    found: RecordedWall, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
+    found: WallSums, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
 ) -> dict[_Key, _Sum]:
     states = found.totals.states
     stacks.look_up(pc for state in states for pc in (*state.pcs, state.start_pc) if pc)

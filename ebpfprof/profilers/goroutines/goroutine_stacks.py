@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from ebpfprof.goruntime.goroutines.frames import PhysicalFrame, StackFrames
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 from ebpfprof.profilers.goroutines.kind import GOROUTINE
 from ebpfprof.profilers.labels import chosen
+from ebpfprof.profilers.report_builder import WholeSums
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines
@@ -88,13 +90,20 @@ class GoroutineStacks:
         return self._locations[key]
 
 
-def report(found: AllGoroutines | None, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
+@dataclass(slots=True, kw_only=True)
+class GoroutineSums(WholeSums):
+    """The goroutines of a process at a moment; None if they could not be read."""
+
+    goroutines: AllGoroutines | None
+
+
+def report(sums: GoroutineSums, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
     """Add the goroutine profile."""
     account = builder.account(GOROUTINE, f"{GOROUTINE.title} profile")
     samples: list[Sample] = []
-    if found is not None:
+    if sums.goroutines is not None:
         try:
-            samples = stacks.samples(found, builder.options.labels)
+            samples = stacks.samples(sums.goroutines, builder.options.labels)
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
     profile = GOROUTINE.make_profile(

@@ -1,0 +1,309 @@
+"""The waits of one process, recorded by probes in it: all of them, or within a bound in windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.kernel.losses import Loss, losses_of, losses_since
+from ebpfprof.overhead.cost import Cost
+from ebpfprof.profilers.recording import OpenedProcess
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
+from ebpfprof.profilers.waits.rows import WaitsConfig
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profilers.options import Options
+    from ebpfprof.profilers.report_builder import ReportBuilder
+    from ebpfprof.profilers.waits.idle_stacks import IdleStacks
+    from ebpfprof.profilers.waits.looked_delays import LookedDelays
+    from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
+    from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
+    from ebpfprof.profilers.waits.wait_profiles import WaitSums
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
+    from ebpfprof.profilers.waits.windows import Windows
+
+_TICK_S: Final = 0.1
+_TURN_EACH_NS: Final = 50_000_000
+"""With so many processes in windows, twenty windows a second: each takes us some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FinalSums:
+    """What the maps held of one process at the end."""
+
+    totals: Sequence[StackTotal]
+    holds: Mapping[int, Hold]
+    last_waits: Mapping[int, LastWait]
+
+
+class WaitsRecording:
+    """Records the block, mutex and wakers profiles of one process, and open waits at the end."""
+
+    has_probes = True  # at park, wake and so on
+
+    def __init__(self, profiler: WaitsProfiler, opened: OpenedProcess, slot: int) -> None:
+        """The process is a Go program; `slot` is its number in the maps of the program."""
+        from ebpfprof.profilers.waits.idle_stacks import IdleStacks
+        from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
+        from ebpfprof.profilers.waits.wait_stacks import StackTranslator
+
+        assert opened.go
+        assert opened.looks
+        options = profiler.options
+        self.slot = slot
+        self._profiler, self._options, self._waits = profiler, options, profiler.collector
+        self._go: GoTarget = opened.go
+        self._looks = opened.looks
+        self._lease = opened.budget.lease(self.cost)
+        self._translator: StackTranslator = StackTranslator(opened.go)
+        self._is_started = False
+        self._idle: IdleStacks | None = None
+        if {BLOCK, WAKERS} & set(options.recorded_kinds):
+            self._idle = IdleStacks(opened.looks)
+        self._windows: Windows | None = None  # within a bound, once it was started
+        self._delays: LookedDelays | None = None  # as the windows
+        self._final: _FinalSums | None = None
+        self._open: OpenWaitsRecorder | None = None
+        if options["open_waits"]:
+            self._open = OpenWaitsRecorder(opened.go, has_labels=options.labels != ())
+        self._runs_before = self._waits.runs(slot)
+        self._losses_before = losses_of(self._waits.losses(), slot)
+
+    def start(self) -> int:
+        """Attach the probes. Returns when that was (CLOCK_MONOTONIC, ns).
+
+        Raises as Recording.start.
+        """
+        self._is_started = True
+        return self._start_windows() if self._options.is_bounded else self._start_exact()
+
+    def _start_exact(self) -> int:
+        if self._options["earlier_waits"]:
+            from ebpfprof.profilers.waits.earlier_waits import attach_with_earlier_waits
+
+            began_ns = attach_with_earlier_waits(self._waits, self.slot, self._go)
+        else:
+            began_ns = self._waits.attach(self.slot, self._go)
+        if self._idle:
+            self._idle.start()
+        return began_ns
+
+    def _start_windows(self) -> int:
+        from ebpfprof.profilers.waits.looked_delays import LookedDelays
+        from ebpfprof.profilers.waits.windows import Windows
+
+        if self._delays is None or self._windows is None:
+            self._delays = LookedDelays(
+                self._looks,
+                has_wakers=self._waits.has_wakers,
+                has_releases="mutex" in self._options.kinds,
+            )
+            self._windows = Windows(
+                *(self._waits, self.slot, self._go, self._lease),
+                begin_estimates=self._delays.begin,
+                least_turn_ns=self._profiler.least_turn_ns,
+            )
+        self._delays.start()
+        try:
+            return self._windows.start()
+        except BaseException:  # Ctrl-C too: the caller will not call stop()
+            self._delays.stop()
+            raise
+
+    def note_end(self) -> None:
+        """With --open, read which goroutines wait now."""
+        if self._open:
+            self._open.note_end(self._looks if self._windows else None)
+
+    def end(self, at_ns: int) -> None:
+        """Record no events after `at_ns`."""
+        if self._windows:
+            self._windows.end(at_ns)
+        else:
+            self._waits.end_window(self.slot, at_ns)
+
+    def stop(self) -> None:
+        """Detach the probes; the sums stay."""
+        self.stop_windows()
+        self.stop_samples()
+        if self._idle:
+            self._idle.stop()
+        self._waits.detach_target(self.slot)
+
+    def stop_windows(self) -> None:
+        """End the windows, if there are any."""
+        if self._windows:
+            self._windows.stop()
+
+    def stop_samples(self) -> None:
+        """Take no more goroutine samples for delays, after one at once."""
+        if self._delays:
+            self._delays.stop()
+
+    def finish(self, final: _FinalSums) -> None:
+        """The probes are detached, and this is what the maps held at the end."""
+        if self._idle:
+            self._idle.stop()
+        self._final = final
+
+    def poll(self) -> None:
+        """Begin to take goroutine samples if that is due."""
+        if self._idle:
+            self._idle.poll()
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether its probes come and go for windows."""
+        return self._windows is not None and self._windows.has_paused and not self._windows.is_open
+
+    def sums(self) -> WaitSums | None:
+        """The sums of the process since its first start; None before it."""
+        from ebpfprof.profilers.waits.wait_profiles import WaitSums
+
+        if not self._is_started:
+            return None
+        # Open waits exist only at the end.
+        chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX, WAKERS)]
+        found = WaitSums(
+            kinds=(*chosen, OPEN) if self._open and self._final else tuple(chosen),
+            last_waits=self._final.last_waits if self._final else {},
+            idle=self._idle.found() if self._idle else {},
+        )
+        if self._open:
+            found.parked, found.unread = self._open.parked, self._open.unread
+            is_partial = self._final and self._windows and self._windows.has_paused
+            found.standing = self._open.standing if is_partial else None
+        if self._windows and self._delays:
+            self._add_estimates(found, self._windows, self._delays)
+        else:
+            final = self._final
+            tables = self._waits.tables
+            found.totals = final.totals if final else tables.snapshot().get(self.slot, [])
+            found.holds = final.holds if final else tables.holds().get(self.slot, {})
+        return found
+
+    def _add_estimates(self, found: WaitSums, windows: Windows, delays: LookedDelays) -> None:
+        found.hanging = delays.hanging()
+        found.holds = windows.holds()
+        found.totals, found.coverage = windows.totals(), windows.coverage()
+        if delays.has_begun:
+            from ebpfprof.profilers.waits.looked_delays import tellers
+
+            found.totals, found.coverage = delays.applied(
+                *(found.totals, found.coverage, windows.exact(), windows.uncharged()),
+                *tellers(self._go, self._translator),
+            )
+        found.totals = delays.grown(found.totals)
+
+    def report(self, sums: WaitSums, since: WaitSums | None, builder: ReportBuilder) -> None:
+        """Add the block and mutex profiles, the locks and the open waits."""
+        builder.add_since(self._report_whole, sums, since)
+
+    def _report_whole(self, sums: WaitSums, builder: ReportBuilder) -> None:
+        from ebpfprof.profilers.waits.wait_profiles import report
+
+        wanted = builder.recording.kinds
+        sums.kinds = tuple(k for k in sums.kinds if k.name in wanted or k.enabled_by)
+        report(sums, self._go, self._translator, builder)
+        if sums.hanging:
+            from ebpfprof.profilers.waits import hanging
+
+            with suppress(SymbolizerError):
+                builder.report.hints += hanging.sentences(
+                    sums.hanging, self._looks, self._translator, self._go.target.pid
+                )
+
+    def cost(self) -> Cost:
+        """The runs at probes."""
+        return Cost(self._waits.runs(self.slot) - self._runs_before, hit_ns=self._waits.hit_ns)
+
+    def losses(self) -> Sequence[Loss]:
+        """What it lost so far."""
+        found = losses_since(losses_of(self._waits.losses(), self.slot), self._losses_before)
+        parked = self._open.parked if self._open else None
+        return [*found, *(parked.losses if parked else ())]
+
+    def failures(self) -> Sequence[Exception]:
+        """The errors because of which data is missing."""
+        found = (
+            self._open.unread if self._open else None,
+            self._windows.failure if self._windows else None,
+        )
+        return [failure for failure in found if failure]
+
+    def close(self) -> None:
+        """Delete its data in the maps of the program."""
+        self._waits.forget(self.slot)
+
+
+class WaitsProfiler:
+    """The loaded program, for any number of processes. See profilers.recording.LoadedProfiler."""
+
+    tick_s = _TICK_S
+
+    def __init__(self, targets: int, options: Options) -> None:
+        """Start to compile; load() waits for the result. Raises what WaitsCollector raises."""
+        self.collector = WaitsCollector(targets, WaitsConfig.of(options))
+        self.options = options
+        self._recordings: list[WaitsRecording] = []
+
+    def load(self, goroutines: int) -> None:
+        """Make the maps and load the program. Raises what WaitsCollector.load raises."""
+        self.collector.load(goroutines)
+
+    def record(self, opened: OpenedProcess, slot: int) -> WaitsRecording:
+        """The recording of a Go process, not started yet."""
+        recording = WaitsRecording(self, opened, slot)
+        self._recordings.append(recording)
+        opened.held.callback(self._recordings.remove, recording)
+        return recording
+
+    def poll(self) -> None:
+        """Read missing label pages, and begin to take goroutine samples that are due."""
+        self.collector.poll()
+        for each in self._recordings:
+            each.poll()
+
+    def detach(self) -> None:
+        """Detach all probes, and read the final sums of all processes."""
+        for each in self._recordings:
+            each.stop_samples()
+        # Windows first: stop() would overwrite the times of a window that is being prepared.
+        for each in self._recordings:
+            each.stop_windows()
+        self.collector.stop()
+        self.collector.detach()
+        tables = self.collector.tables
+        totals, holds = tables.snapshot(), tables.holds()
+        last_waits = tables.last_waits() if self.options["open_waits"] else {}
+        for each in self._recordings:
+            slot = each.slot
+            each.finish(
+                _FinalSums(totals.get(slot, []), holds.get(slot, {}), last_waits.get(slot, {}))
+            )
+
+    def losses(self) -> Sequence[Loss]:
+        """Each recording has its own."""
+        return ()
+
+    def failures(self) -> Sequence[Exception]:
+        """Why probes were removed early, or could not be removed."""
+        return [self.collector.failure] if self.collector.failure else []
+
+    def least_turn_ns(self) -> float:
+        """How long a pause and its window last at least, in ns."""
+        return _TURN_EACH_NS * sum(each.takes_turns for each in [*self._recordings])
+
+    def close(self) -> None:
+        """Detach the probes and free the maps."""
+        for each in self._recordings:
+            each.end(kernel_now_ns())
+        for each in self._recordings:
+            each.stop_windows()
+        self.collector.close()

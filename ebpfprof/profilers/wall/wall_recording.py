@@ -1,0 +1,113 @@
+"""All time of the goroutines of one process: the sums of goroutine samples at random times.
+
+It loads no BPF program and attaches no probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.kernel.losses import Loss
+from ebpfprof.overhead.cost import Cost
+
+if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
+    from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
+    from ebpfprof.profilers.recording import OpenedProcess
+    from ebpfprof.profilers.report_builder import ReportBuilder
+    from ebpfprof.profilers.wall.wall_profile import WallSums
+
+_BEYOND: Final = "goroutines that were not read: there are too many"
+_UNLABELLED: Final = "goroutines without labels: they could not be read"
+
+
+class WallRecording:
+    """Reads the sums of GoroutineLooks."""
+
+    has_probes = False
+
+    def __init__(self, opened: OpenedProcess, _slot: int) -> None:
+        """The process is a Go program."""
+        assert opened.go
+        assert opened.looks
+        self._go, self._looks = opened.go, opened.looks
+        self._is_started = False
+        self._stacks: GoroutineStacks | None = None
+
+    def start(self) -> int:
+        """Begin to take samples. Returns when that was (CLOCK_MONOTONIC, ns).
+
+        Raises what GoroutineLooks.start raises.
+        """
+        began_ns = self._looks.start()
+        self._is_started = True
+        return began_ns
+
+    def note_end(self) -> None:
+        """Nothing to read."""
+
+    def end(self, at_ns: int) -> None:
+        """Nothing to do: GoroutineLooks.end_at() is called for all recordings."""
+
+    def stop(self) -> None:
+        """Take no more samples; the sums stay."""
+        if self._is_started:
+            self._is_started = False
+            self._looks.stop()
+
+    def finish(self) -> None:
+        """Take no more samples."""
+        self.stop()
+
+    def poll(self) -> None:
+        """Nothing to do: samples are taken by a thread of their own."""
+
+    def sums(self) -> WallSums | None:
+        """The sums of the process since its first start."""
+        from ebpfprof.profilers.wall.wall_profile import WallSums
+
+        looks = self._looks
+        if not looks.has_begun:
+            return None
+        sampler, idle = looks.sampler, looks.idle()
+        return WallSums(
+            totals=looks.counted(),
+            idle=idle,
+            torn=sampler.states.torn,
+            unknown=sampler.states.unknown,
+            late_ns=looks.late_ns,
+        )
+
+    def report(self, sums: WallSums, since: WallSums | None, builder: ReportBuilder) -> None:
+        """Add the wall profile."""
+        builder.add_since(self._report_whole, sums, since)
+
+    def cost(self) -> Cost:
+        """No BPF program runs."""
+        return Cost()
+
+    def losses(self) -> Sequence[Loss]:
+        """Goroutines that were not read, and labels."""
+        if not self._looks.has_begun:
+            return ()
+        sampler = self._looks.sampler
+        counts = (
+            ("goroutines_beyond", _BEYOND, sampler.beyond),
+            ("labels_unread", _UNLABELLED, sampler.states.unlabelled),
+        )
+        return [Loss(*each) for each in counts if each[2]]
+
+    def failures(self) -> Sequence[Exception]:
+        """Why the samples ended early."""
+        return [self._looks.failure] if self._looks.failure else []
+
+    def close(self) -> None:
+        """The process's own stack of contexts closes its memory."""
+
+    def _report_whole(self, sums: WallSums, builder: ReportBuilder) -> None:
+        from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
+        from ebpfprof.profilers.wall.wall_profile import report
+
+        if self._stacks is None:
+            self._stacks = GoroutineStacks(self._go)
+        report(sums, self._stacks, builder)

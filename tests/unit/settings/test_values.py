@@ -1,0 +1,114 @@
+"""The types of settings: what they take, and one text for one mistake wherever it is."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from ebpfprof.agent.settings_file import parsed
+from ebpfprof.commands import verb
+from ebpfprof.commands.cli import cli
+from ebpfprof.errors import BadConfig
+from ebpfprof.settings import toml_file
+from ebpfprof.settings.toml_file import TomlFile
+from ebpfprof.settings.values import (
+    ListValue,
+    NumberValue,
+    SizeValue,
+    SwitchValue,
+    TextValue,
+    TimeValue,
+    Value,
+    WordValue,
+    size_text,
+    time_text,
+)
+
+
+def said_of_flag(name: str, value: str) -> str:
+    shown = CliRunner().invoke(cli, ["attach", "--pid", "1", f"--{name}", value])
+    assert shown.exit_code == 2
+    return shown.output.splitlines()[-1]
+
+
+def said_of_default() -> str:
+    with pytest.raises(BadConfig) as caught:
+        CliRunner().invoke(cli, ["attach", "--pid", "1"], catch_exceptions=False)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "end"),
+    [
+        ("max-overhead", "101", "must be a number from 0 to 100, not 101."),
+        ("max-overhead", "x", 'must be a number from 0 to 100, not "x".'),
+        ("hz", "0", "must be a whole number from 1 to 999, not 0."),
+    ],
+)
+def test_a_mistake_gets_the_same_text_in_each_place(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, end: str
+) -> None:
+    files: list[TomlFile] = []
+    monkeypatch.setattr(verb, "config_files", lambda: files)
+    assert said_of_flag(name, value) == f"Error: --{name} {end}"
+    variable = verb.variable(name)
+    monkeypatch.setenv(variable, value)
+    assert said_of_default() == f"{variable} {end}"
+    monkeypatch.delenv(variable)
+    written = value if value.isdigit() else f'"{value}"'
+    files.append(toml_file.parsed(f"\n{name} = {written}", "config.toml"))
+    assert said_of_default() == f"config.toml:2: {name} {end}"
+    key = name.replace("-", "_")
+    table = "[options]\n" if key == "hz" else "\n"
+    with pytest.raises(BadConfig) as caught:
+        parsed(f"{table}{key} = {written}", "agent.toml")
+    assert str(caught.value) == f"agent.toml:2: {key} {end}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (NumberValue(0, 9), "7", 7),
+        (NumberValue(0, 9, is_fraction=True), "0.5", 0.5),
+        (TimeValue(), "1m30s", 90.0),
+        (TimeValue(), "2d", 172800.0),
+        (TimeValue(may_be_0=True), "0", 0.0),
+        (SizeValue(0, 1 << 40), "512MiB", 512 << 20),
+        (ListValue(WordValue(lambda: ("a", "b")), "words"), "b, a,b", ("b", "a")),
+    ],
+)
+def test_a_text_is_read_by_its_type(kind: Value, text: str, value: object) -> None:
+    assert kind.parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (NumberValue(0, 9), "7"),
+        (NumberValue(0, 9), True),
+        (NumberValue(0, 9), 7.5),
+        (SwitchValue(), 1),
+        (TimeValue(), 0),
+        (TimeValue(), True),
+        pytest.param(TimeValue(), 10**5000, id="long time"),
+        pytest.param(SizeValue(0, 9), 10**5000, id="long size"),
+        (TextValue(), "\a"),
+        (TextValue(), ""),
+    ],
+)
+def test_a_value_of_a_file_must_have_the_type_itself(kind: Value, value: object) -> None:
+    with pytest.raises(ValueError, match=r"^must be ") as caught:
+        kind.read(value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "seconds", [0.0, 0.05, 0.1, 0.25, 1.0, 1.5, 90.0, 3600.0, 86400.0, 604800.0]
+)
+def test_a_time_is_written_as_it_is_read(seconds: float) -> None:
+    assert TimeValue(may_be_0=True).parse(time_text(seconds)) == seconds
+
+
+@pytest.mark.parametrize("size", [0, 1000, 1024, 3 << 20, 64 << 30])
+def test_a_size_is_written_as_it_is_read(size: int) -> None:
+    assert SizeValue(0, 1 << 50).parse(size_text(size)) == size
