@@ -11,7 +11,7 @@ from typing import Final
 _UNITS_S: Final = {
     "ns": 1e-9,
     "us": 1e-6,
-    "\u00b5s": 1e-6,  # both of the characters that look so, as in Go's time.ParseDuration
+    "\u00b5s": 1e-6,  # both characters that look like this, as in Go's time.ParseDuration
     "\u03bcs": 1e-6,
     "ms": 1e-3,
     "s": 1.0,

@@ -124,7 +124,7 @@ def erase_progress() -> None:
 
 @contextmanager
 def working(text: str, *, is_shown: bool = True) -> Iterator[None]:
-    """Show what takes a while, in a line that goes when it is done, if stderr is a terminal."""
+    """Show what takes a while, in a line that is erased at the end, if stderr is a terminal."""
     if not is_shown or not is_terminal(sys.stderr):
         yield
         return

@@ -121,7 +121,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def _rounded(value: float, digits: int) -> float:
-    """The value with so many digits, of three or fewer; unchanged with three."""
+    """The value with `digits` digits; unchanged with three."""
     return value if digits >= 3 else float(f"{value:.{digits}g}")
 
 

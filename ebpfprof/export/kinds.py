@@ -8,7 +8,7 @@ _SUBJECT_OF_OTHERS = "Profile"
 
 
 def title(profile: Profile) -> str:
-    """A few words: what the profile shows, and of which program."""
+    """A few words: what the profile shows, and its program."""
     kind = find_kind(profile.kind)
     subject = kind.subject if kind else _SUBJECT_OF_OTHERS
     program = profile.mappings[0].filename.rpartition("/")[2] if profile.mappings else ""

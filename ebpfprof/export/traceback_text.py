@@ -166,7 +166,7 @@ class _Writer:
         return _Printed(count, 0, len(frames), elides_wrapper)
 
     def _is_shown(self, line: _Line, *, is_first: bool, elides: bool) -> bool:
-        """As showfuncinfo; `elides` tells whether the call that it made elides wrappers."""
+        """As showfuncinfo; `elides`: whether the call that it made elides wrappers."""
         if line.call.is_wrapper and elides:
             return False
         if line.call.is_finalizer and self._rules.shows_finalizers:

@@ -21,7 +21,7 @@ def kernel_now_ns() -> int:
 def clock_ahead_ns(pid: int) -> int | None:
     """By how much CLOCK_MONOTONIC of a process is ahead of ours: of a container it may differ.
 
-    None if that can't be known: what /proc tells are the offsets of children to come, and the
+    None if that can't be known: /proc has the offsets of children to come, and the
     process has made them another namespace than its own. Negative if its clock is behind.
     """
     own, theirs = _namespace(_OWN), _namespace(pid)

@@ -1,8 +1,8 @@
 """Compiles C with BCC, in a process of its own; the only module that imports bcc.
 
-LLVM takes some 100 MB, which that process gives back when it ends, before anything is recorded.
-What it hands over is data: which maps there are to be, and the instructions of each function. What
-is in the cache (ebpfprof.kernel.program_cache) is not compiled again.
+LLVM takes about 100 MB, which that process frees when it ends, before anything is recorded. The
+result is data: the maps to create, and the instructions of each function. Programs in the cache
+(ebpfprof.kernel.program_cache) are not compiled again.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _loaded(kind: syscalls.ProgramKind) -> int:
 
 
 def _map(kind: int, row_bytes: int, max_entries: int, flags: int = 0) -> int:
-    """A map whose keys and values have so many bytes each."""
+    """A map with keys and values of these sizes, in bytes."""
     try:
         return syscalls.create_map(kind, row_bytes, row_bytes, max_entries, flags)
     except OSError as error:

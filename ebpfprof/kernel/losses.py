@@ -88,5 +88,5 @@ def losses_together(*several: Iterable[Loss]) -> tuple[Loss, ...]:
 
 
 def losses_in_all(losses: Iterable[Loss]) -> tuple[Loss, ...]:
-    """The same, added up whatever kinds of profile lack it, and of whichever process."""
+    """The same, added up whatever kinds of profile lack it, and of all processes."""
     return losses_together(replace(loss, kinds=(), target=None) for loss in losses)

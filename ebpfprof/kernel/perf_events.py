@@ -132,7 +132,7 @@ def open_cpu_sampler(cpu: int, hz: int, *, hardware: bool) -> int:
 def period_cycles(hz: int, time_shift: int, time_mult: int) -> int:
     """Ticks of the TSC in 1/`hz` s, if ns = ticks * `time_mult` >> `time_shift`.
 
-    (How the kernel tells the TSC's rate: struct perf_event_mmap_page.)
+    (The kernel reports the TSC's rate in struct perf_event_mmap_page.)
     """
     return (_NS_PER_SECOND << time_shift) // (hz * time_mult)
 
@@ -185,7 +185,7 @@ def _counts(perf_fd: int) -> bool:
 
 
 def _tsc_clock() -> tuple[int, int]:
-    """time_shift and time_mult of the TSC, which the kernel tells with every perf event."""
+    """time_shift and time_mult of the TSC, which the kernel reports with every perf event."""
     try:
         fd = _open_own_clock()
     except OSError as error:
@@ -200,7 +200,7 @@ def _tsc_clock() -> tuple[int, int]:
     finally:
         os.close(fd)
     if not capabilities & _CAP_USER_TIME or not time_mult:
-        raise NoHardwareCounter("The kernel does not tell the rate of the TSC.")
+        raise NoHardwareCounter("The kernel does not report the rate of the TSC.")
     return time_shift, time_mult
 
 

@@ -34,8 +34,8 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 def hit_ns() -> float | None:
     """What it costs a thread to pass a probe of ours, in ns, without what the program does there.
 
-    Takes some 0.05 s, and 10 ms of CPU time. None if it can't be tried, for example if memory files
-    can't be executed (vm.memfd_noexec), or if there is no difference.
+    Takes about 0.05 s, and 10 ms of CPU time. None if it can't be measured, for example if memory
+    files can't be executed (vm.memfd_noexec), or if there is no difference.
     """
     try:
         return _hit_ns()

@@ -9,7 +9,7 @@ PF_EXITING; complete_signal). It ends itself by SIGKILL, too: one that comes whi
 begins would stay pending.
 
 The kernel closes the files of a process one by one, the youngest file descriptor first
-(task_work_run), and waits for a grace period at each probe: some 0.03 s for a link, 0.1 s for a
+(task_work_run), and waits for a grace period at each probe: about 0.03 s for a link, 0.1 s for a
 perf event. Several processes are ended side by side.
 
 A process of Python has 2 MB of memory of its own. So a holder that is to live for long, or does,

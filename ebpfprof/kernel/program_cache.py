@@ -1,8 +1,8 @@
 """Compiled programs, kept until the machine boots again, so that later recordings start sooner.
 
 Compiling takes a second of CPU time, which is too much on a machine in trouble. Only root has a
-cache, in a folder of /run that no other user can enter: what is in it goes into the kernel. Files
-that are not as expected are ignored, and their program is compiled again.
+cache, in a folder of /run that no other user can enter: its contents are loaded into the kernel.
+Files that are not as expected are ignored, and their program is compiled again.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def load_noop(kind: ProgramKind, attach_type: int = 0) -> int:
 
 
 def run_program(prog_fd: int, arguments: Sequence[int]) -> None:
-    """Run a program for raw tracepoints on this thread, its context a struct of so many u64.
+    """Run a program for raw tracepoints on this thread; its context is a struct of u64.
 
     Linux 5.10 has that.
     """

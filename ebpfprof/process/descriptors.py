@@ -1,4 +1,4 @@
-"""What the file descriptors of a process stand for, as /proc tells it.
+"""What the file descriptors of a process stand for, read from /proc.
 
 Paths and names are chosen by the target: they are not fit for a terminal before printable().
 """

@@ -53,7 +53,7 @@ _OF_MEMORY = ("auxv", "maps")
 
 @dataclass(frozen=True, slots=True)
 class TargetEnd:
-    """Why a target can't be recorded any longer. `is_exec`: the process goes on."""
+    """Why a target can't be recorded any longer. `is_exec`: the process still runs."""
 
     text: str
     is_exec: bool = False
@@ -374,7 +374,7 @@ def _wait_for_program(pid: int) -> None:
                 f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
                 f"again."
             )
-        time.sleep(_EXEC_TICK_S)  # nothing tells when exec has ended
+        time.sleep(_EXEC_TICK_S)  # nothing signals the end of exec
 
 
 def _program_fields(pid: int) -> list[str]:

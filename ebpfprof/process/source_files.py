@@ -1,11 +1,11 @@
-"""The text of source files, for who looks at a profile: only below folders that the user named.
+"""The text of source files, for readers of a profile: only below folders that the user named.
 
 A profile's names of files come from the target, which may name any file of the machine. Hence:
 - only files below a folder of `--source` are opened, by openat2() with RESOLVE_BENEATH and without
   following a link, only regular files, and only those with the suffix of a source file;
 - a process of its own opens them, with the rights of the user who typed sudo, and with no
   capability: it reads nothing that this user could not read;
-- only the lines that the profile names are told, and a few around them.
+- only the lines that the profile names are returned, and a few around them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUFFIXES: Final = frozenset(
 )
 _MAX_BYTES: Final = 4 << 20
 _AROUND: Final = 8
-_MAX_LINE: Final = 400  # characters; the rest of a generated line tells nobody anything
+_MAX_LINE: Final = 400  # characters; the rest of a generated line helps nobody
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 

@@ -1,4 +1,4 @@
-"""What the threads of a process do in the kernel now, as /proc tells it, without a stop."""
+"""What the threads of a process do in the kernel now: read from /proc, without stopping them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class RingProcess:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What tells it from all other processes."""
+        """What distinguishes it from all other processes."""
         return self.boot, self.pid, self.start_ns
 
 
@@ -149,7 +149,7 @@ def _facts(text: bytes) -> RingFacts:
         unpacked = stream.decompress(text, _MAX_UNPACKED)
         plain = json.loads(unpacked)
     except (zlib.error, ValueError, RecursionError) as error:
-        raise InvalidProfile("The file does not say of which process and time it is.") from error
+        raise InvalidProfile("The file does not name its process and time.") from error
     version = plain.get("format") if isinstance(plain, dict) else None
     if isinstance(version, int) and version != FORMAT:
         raise InvalidProfile(
@@ -211,7 +211,7 @@ def _subfields(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FIXED + 2 or not data.startswith(_MAGIC):
         raise InvalidProfile("The file is empty, cut off, or not gzip.")
     if not data[_FLAGS] & _HAS_EXTRA:
-        raise InvalidProfile("The file does not say of which process and time it is.")
+        raise InvalidProfile("The file does not name its process and time.")
     at = _FIXED + 2
     end = at + int.from_bytes(data[_FIXED:at], "little")
     while at < end:

@@ -58,12 +58,12 @@ class TimeWatched:
 
 def agent_gaps(time: RecordedTime) -> list[Gap]:
     """When the agent did not run."""
-    reason = "no agent ran, as far as its files tell" if time.inferred else "the agent did not run"
+    reason = "no agent ran, according to its files" if time.inferred else "the agent did not run"
     return _gaps(without([(time.begun_ns, time.until_ns)], _ran(time)), reason)
 
 
 def coverage(time: RecordedTime, processes: Sequence[IndexedProcess]) -> TimeWatched:
-    """What was watched of a service, of which these processes are known.
+    """What was watched of a service with these processes.
 
     Others of it may have run while the agent did not.
     """
@@ -149,7 +149,7 @@ def _unrecorded(time: RecordedTime, numbers: set[int], rest: Sequence[Interval])
 
 
 def _why(time: RecordedTime, gap: Gap) -> str:
-    """The reason for a gap of which nothing was noted."""
+    """The reason for a gap without a note."""
     windows = [each for each in time.files if abs(each.end_ns - gap.begun_ns) < LEAST_GAP_NS]
     length_ns = max((each.end_ns - each.start_ns for each in windows), default=0)
     if gap.until_ns - gap.begun_ns > _MOST_WINDOWS * length_ns:

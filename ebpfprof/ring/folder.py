@@ -29,7 +29,7 @@ INDEX: Final = "index.sqlite"
 MAX_FILE: Final = 64 << 20
 """Bytes of the largest file that is written and read."""
 BLOCK: Final = 4096
-"""A file takes a multiple of so many bytes in most file systems."""
+"""A file takes a multiple of this many bytes in most file systems."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -68,7 +68,7 @@ class RingFolder:
             raise RingError(f"{shown} can't be made: make the folder above it first.") from None
         except PermissionError as error:
             raise PermissionDenied(
-                f"{shown} can be read by root only, since it tells about the programs of all users:"
+                f"{shown} can be read by root only, since it describes the programs of all users:"
                 " use sudo."
             ) from error
         except (OSError, ValueError) as error:

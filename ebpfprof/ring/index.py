@@ -69,7 +69,7 @@ class IndexChanges:
         self._database = database
 
     def add_file(self, path: str, facts: RingFacts, taken: int) -> None:
-        """Add a file that takes so many bytes, and its process."""
+        """Add a file of that many bytes, and its process."""
         number = self.number_of(facts.process)
         row = (
             path,
@@ -109,7 +109,7 @@ class IndexChanges:
         )
 
     def note_unrecorded(self, process: RingProcess, begun_ns: int, until_ns: int, why: str) -> None:
-        """Note a time in which a process was not recorded; one that goes on grows."""
+        """Note a time in which a process was not recorded; one that continues grows."""
         number = self.number_of(process)
         grown = self._database.run(
             "UPDATE unrecorded SET until_ns = max(until_ns, ?) WHERE id = "
@@ -150,9 +150,9 @@ class IndexChanges:
             self._database.run("DELETE FROM file WHERE path = ?", (path,))
 
     def forget(self, before_ns: int) -> None:
-        """Forget runs and unrecorded times before a time, and processes of which nothing is left.
+        """Forget runs and unrecorded times before a time, and processes without any file.
 
-        One that goes on is added again with its next file.
+        One that continues is added again with its next file.
         """
         self._database.run("DELETE FROM run WHERE until_ns < ?", (before_ns,))
         self._database.run("DELETE FROM unrecorded WHERE until_ns < ?", (before_ns,))

@@ -103,7 +103,7 @@ class RingStore:
         return IndexQueries(self._opened()).times() or (0, 0)
 
     def make_room(self, size: int) -> bool:
-        """Remove the oldest files until so many bytes fit; False if all of them are not enough."""
+        """Remove the oldest files until `size` bytes fit; False if all of them are not enough."""
         self.prune_old()
         _, used = self.used()
         free = self._folder.free_bytes()
@@ -127,7 +127,7 @@ class RingStore:
                 changes.forget(before_ns)
 
     def prune(self, size: int, reason: str) -> None:
-        """Remove the oldest files, of so many bytes together."""
+        """Remove the oldest files, of that many bytes together."""
         queries = IndexQueries(self._opened())
         while size > 0 and (old := queries.oldest(_AT_ONCE)):
             removed = []

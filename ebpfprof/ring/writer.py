@@ -111,7 +111,7 @@ class Ring(Closing):
         """Write a window, one file for each kind, and note that the agent runs.
 
         If that fails, nothing of it is left, the window is counted as dropped, and False comes
-        back; the ring goes on.
+        back; the ring continues.
         """
         begun_ns, end_ns = _ns(window.start_s), _ns(window.end_s)
         process = self._process(

@@ -2,7 +2,7 @@
 
 Without a token, the server listens on loopback or on a unix socket only. A unix socket has the
 permissions of its file. On loopback every process on the machine can connect: there the kernel
-tells which user owns the connecting socket, and only root and the user who started the server are
+reports which user owns the connecting socket, and only root and the user who started the server are
 answered. There a request must also name this machine, since a hostile page could send it.
 """
 

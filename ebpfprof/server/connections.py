@@ -53,7 +53,7 @@ class Connection(H11Protocol):
     def __init__(self, waiting: Waiting, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - of uvicorn
         """It is in `waiting` while it has no admitted request; all else is uvicorn's."""
         super().__init__(*arguments, **named)
-        self.app_state = {**self.app_state, _CONNECTION: self}  # of which each request has a copy
+        self.app_state = {**self.app_state, _CONNECTION: self}  # each request has a copy of it
         self._waiting = waiting
         self._admitted = 0
         self._deadline: asyncio.TimerHandle | None = None

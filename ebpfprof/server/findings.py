@@ -84,10 +84,10 @@ def growth_as_json(each: GrowingStack) -> dict[str, Any]:
     frames = [frame for location in each.key for frame in location.frames]
     place = caller(frames)
     error = error_cell(each.error / each.grown, color=False)
-    told = f" ({error})" if error else ""
+    shown_error = f" ({error})" if error else ""
     title = (
         f"Perhaps a leak: memory in use by {place.function} ({_place(place)}) only grows, by "
-        f"{_bytes(each.per_minute)} a minute{told}; {_bytes(each.now)} now."
+        f"{_bytes(each.per_minute)} a minute{shown_error}; {_bytes(each.now)} now."
     )
     lines = [f"It grew by {_bytes(each.grown)} since it was first looked at."]
     return {

@@ -1,6 +1,6 @@
 """For probes of an orchestrator: /healthz, whether the server answers; /readyz, whether it records.
 
-/healthz is answered without a token and to any user: it tells nothing else. /readyz counts
+/healthz is answered without a token and to any user: it reveals nothing else. /readyz counts
 processes, so it is for those who may see them.
 """
 

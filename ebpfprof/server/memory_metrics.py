@@ -1,7 +1,7 @@
 """The memory statistics of processes for Prometheus, under the names of Go's own collector.
 
 As github.com/prometheus/client_golang names them (collectors/go_collector). Each scrape reads the
-processes that are open already, which takes some 0.3 ms each, and opens a few more.
+processes that are open already, which takes about 0.3 ms each, and opens a few more.
 """
 
 from __future__ import annotations

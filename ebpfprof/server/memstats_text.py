@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.memory import MemoryStatistics
 
 _NO_GOAL: Final = (1 << 63) - 1
-"""Where no collection is due, Go tells a goal that is a little below the largest memory limit."""
+"""Where no collection is due, Go reports a goal a little below the largest memory limit."""
 
 
 def text(

@@ -234,7 +234,7 @@ def page_kinds(process: RecordedProcess) -> list[str]:
 
 
 def _lock_option(kind: ProfileKind, recorded: Collection[str]) -> str:
-    """The option with which its samples tell the lock; "" if they do already, or never can."""
+    """The option with which its samples name the lock; "" if they do already, or never can."""
     teller = kind_with_option("lock_labels")
     can_tell = not kind.is_moment and kind.loader is teller.loader
     return f"--profile {teller.name}" if can_tell and teller.name not in recorded else ""

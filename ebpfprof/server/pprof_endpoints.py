@@ -6,7 +6,7 @@ differs, since nothing is recorded before a request comes:
   first recorded here. The process is recorded for FIRST_S seconds before the answer, unless it has
   been so long already, and for LEASE_S after it: so regular requests, like a scraper's, miss
   nothing.
-- When the process ends, or the server is told to end, requests that wait are answered with what was
+- When the process ends, or the server is asked to end, waiting requests are answered with what was
   recorded until then, and the profile says how long that was.
 """
 
@@ -131,7 +131,7 @@ class PprofEndpoints:
             return error(request, 500, printable(in_one_line(str(refusal))))
 
     async def fgprof(self, request: Request) -> Response:
-        """The wall profile where clients of the package fgprof look for it: /debug/fgprof.
+        """The wall profile where clients of the package fgprof expect it: /debug/fgprof.
 
         It takes the parameters of that package: `seconds`, and `format` (pprof or folded).
         """

@@ -21,8 +21,8 @@ def text(
     one first: delay and count in a block profile. Go writes delays in cycles, whose number in a
     second stands in the head; ours are nanoseconds. Behind the @ stands the return address of each
     physical frame; Go writes one for each inlined call, too, which we don't know. `offset_of` says
-    how far behind its function's beginning an address lies; None if that is not known. Of a name
-    so many `type_argument_lists` become "[...]" (runtime/symtab.go, Frames.Next): see shortened().
+    how far behind its function's beginning an address lies; None if that is not known. In names,
+    `type_argument_lists` become "[...]" (runtime/symtab.go, Frames.Next): see shortened().
     """
     lines = list(head)
     for sample in sorted(profile.samples, key=lambda each: -each.values[-1]):

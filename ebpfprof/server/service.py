@@ -1,4 +1,4 @@
-"""One run of the server: until it is told to end, and then no longer than needed."""
+"""One run of the server: until it is asked to end, and then no longer than needed."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def _serve(
     on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
 ) -> None:
-    """Serve while the `regular` work is done, of which the manager's comes first."""
+    """Serve while the `regular` work is done, the manager's first."""
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     working = [asyncio.ensure_future(each) for each in regular]
     managing, tasks = working[0], (serving, *working)

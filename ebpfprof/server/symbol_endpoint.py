@@ -54,7 +54,7 @@ def _symbol_table(pid: int, asked: bytes) -> bytes:
 
     Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
     """
-    found, size, end = [b"num_symbols: 1"], 0, b""  # clients only look whether it is 0
+    found, size, end = [b"num_symbols: 1"], 0, b""  # clients only check whether it is 0
     words = asked.decode("latin-1").split("+")
     cut = next((index for index, word in enumerate(words) if len(word) >= _MAX_WORD), None)
     if cut is not None:

@@ -36,7 +36,7 @@ class Symbols(Closing):
     def names(self, pcs: Iterable[int]) -> dict[int, str]:
         """The functions at addresses, where there is one: the innermost of inlined ones.
 
-        As runtime.FuncForPC. One look-up of many is ten times as fast as many of one.
+        As runtime.FuncForPC. One call for many addresses is ten times as fast as a call for each.
         """
         by_linked = {pc - self._bias: pc for pc in pcs}
         try:

@@ -37,7 +37,7 @@ def text(profile: Profile, binary: GoBinary, load_bias: int) -> str:
 
 
 def _labels(sample: Sample) -> list[str]:
-    told = [
+    labels = [
         f"{quoted(each.key.encode())}:{quoted(str(each.value).encode())}" for each in sample.labels
     ]
-    return [f"# labels: {{{', '.join(told)}}}"] if told else []
+    return [f"# labels: {{{', '.join(labels)}}}"] if labels else []

@@ -1,4 +1,4 @@
-"""The ebpfprof that serve starts for execution traces, and what the two tell each other.
+"""The ebpfprof that serve starts for execution traces, and the messages between them.
 
 A process of its own: a trace takes much memory for a moment, and finding its names takes long,
 which other requests would wait for. Its messages are in ebpfprof.tracing.flight_recorder.

@@ -54,8 +54,8 @@ class GoroutineWatches:
     """The watches of the processes of a manager. Belongs to its event loop.
 
     A process is watched after a request for it, and all the time if the manager records all the
-    time. Looks come one after the other: together they take a few hundredths of a processor at
-    most. Nothing of a process that is not watched takes memory or time.
+    time. Samples are taken one after the other: together they take a few hundredths of a processor
+    at most. A process that is not watched takes no memory or time.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GoroutineWatches:
         self._watched: dict[RecordedProcess, _Watched] = {}
 
     def read(self, process: RecordedProcess) -> tuple[WatchedGoroutines, float, str]:
-        """What is known of a process now, when it was looked at (Unix time), and why it can't be.
+        """What is known of a process now, when it was sampled (Unix time), and why it can't be.
 
         The process is watched for some time from now on.
         """

@@ -3,7 +3,7 @@
 An exception that a signal handler raises is not safe everywhere. Code that catches everything
 swallows it (`except:`, `__del__`, functions that Python calls after a fork), or it comes between an
 action and the note that it has to be undone. So the handler counts, and code that takes time calls
-check(), which looks at the count. KeyboardInterrupt is raised only in interruptible() work; if code
+check(), which reads the count. KeyboardInterrupt is raised only in interruptible() work; if code
 swallows it there, check() raises it again when the work ends.
 
 Signal handlers belong to the process, and so does this state. They run in the main thread; in other

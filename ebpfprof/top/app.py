@@ -1,6 +1,6 @@
 """`ebpfprof top` on the terminal: tables to choose, sort and search, by textual.
 
-Only the live table imports this module: textual takes some 0.2 s to import.
+Only the live table imports this module: textual takes about 0.2 s to import.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopApp(DrawnTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", show=False, priority=True),
-        # With priority, so that what is typed right behind it goes into the search.
+        # With priority, so that what is typed right after it is part of the search.
         Binding("slash", "search", "Search", key_display="/", priority=True),
         Binding("d", "sort('delay')", "Sort", key_display="d c m n"),
         Binding("c", "sort('count')", show=False),
@@ -61,7 +61,7 @@ class TopApp(DrawnTable):
         return action not in _OF_THE_TABLE or len(self.screen_stack) == 1
 
     def on_mount(self) -> None:
-        """Show the first moment, and look for the next ones."""
+        """Show the first moment, and wait for the next ones."""
         self._table.focus()
         self.set_interval(_TICK_S, self._tick)
         self._say("")
@@ -119,7 +119,7 @@ class TopApp(DrawnTable):
         self._say("")
 
     def action_pause(self) -> None:
-        """Stop the table, which goes on recording, or let it go on."""
+        """Pause the table, which continues to record, or resume it."""
         self._top.paused = not self._top.paused
         self._say("")
 

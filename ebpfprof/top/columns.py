@@ -141,7 +141,7 @@ def _mean(kind: ProfileKind, row: TopRow) -> str:
 
 
 def _digits(row: TopRow) -> int:
-    """How many digits of the mean are known: of the time since the last look, or of all."""
+    """How many digits of the mean are known: of the time since the last sample, or of all."""
     return known_digits(row.error if row.count else row.total_error)
 
 

@@ -1,4 +1,4 @@
-"""How the rows of `ebpfprof top` went over the last looks."""
+"""How the rows of `ebpfprof top` went over the last samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The rates of a row, the oldest first, and the time between the first and the last look."""
+    """The rates of a row, the oldest first, and the time between the first and the last sample."""
 
     rates: Sequence[float]
     length_ns: int
@@ -28,7 +28,7 @@ class Course:
 
 @dataclass(slots=True)
 class Courses:
-    """The rates of all rows at the last looks, at most 120."""
+    """The rates of all rows in the last samples, at most 120."""
 
     _looks: deque[_Look] = field(default_factory=lambda: deque(maxlen=_LOOKS))
 

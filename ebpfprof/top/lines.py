@@ -49,7 +49,7 @@ def cut(text: str, room: int | None) -> str:
 
 
 def wrapped(text: str, room: int | None, style: str = "", most: int | None = None) -> list[Text]:
-    """The text in lines, broken between words where that can be; at most so many, then dots."""
+    """The text in lines, broken between words where that can be; at most `most`, then dots."""
     if room is None or is_room(text, room):
         return [Text(text, style)]
     lines, line = [], ""

@@ -42,7 +42,7 @@ def total(kind: ProfileKind, value: float, digits: int = 3) -> str:
 def error(relative: float, safe: Callable[[str], str] = str) -> str:
     """A standard error as a part of its value, at most seven columns; "" where there is none.
 
-    `safe` is what makes text fit for the terminal: it tells whether that has the sign.
+    `safe` is what makes text fit for the terminal: it knows whether that has the sign.
     """
     if relative <= 0:
         return ""
@@ -72,7 +72,7 @@ def in_a_second(rate: float, digits: int = 3) -> str:
 
 
 def count_per_s(count: float) -> str:
-    """Events in a second, with the digits that tell something."""
+    """Events in a second, with significant digits only."""
     return f"{count:,.0f}" if count >= 99.95 or not count else f"{count:.1f}"
 
 

@@ -28,15 +28,15 @@ Tab, Shift-Tab, a click, or a letter choose a table:
 d, c, m, n  sort by delay, count, mean, name, or click on a heading
             (functions: d by their own value, c with that of all they call)
 r  reverse the order         /  search: a regular expression; Esc ends it
-i  show or hide idle waits   p, Space  pause and go on
+i  show or hide idle waits   p, Space  pause, continue
 Arrows, PgUp, PgDn, Home, End, {moves}, the wheel  choose a row
-Enter, or a second click  the stacks of the row and how it went; Esc goes back
+Enter, or a second click  the stacks of the row and how it went; Esc: back
 w  write pprof files of all since the start into the current folder
 T  write an execution trace of the next 5 s, or with --last 10s of the last
    10 s, as often as you like: `go tool trace FILE` opens it
 q, Ctrl-C  end; Ctrl-Z suspends. Shift with the mouse selects text, as ever.
 
-Delay/s, Count/s, CPU: of the time since the last look, per second.
+Delay/s, Count/s, CPU: since the last sample, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
 Error: the standard error of an estimate; digits end where it begins.
 Total: since the start. Share: of all rows but hidden ones.
@@ -104,7 +104,7 @@ class StacksPage(Page):
         course: Callable[[], Course],
         safe: Callable[[str], str],
     ) -> None:
-        """`course` tells how the row went until now; `safe` makes text fit for a terminal."""
+        """`course` is how the row went until now; `safe` makes text fit for a terminal."""
         super().__init__()
         self._view = view
         self._number = number
@@ -149,7 +149,7 @@ class StacksPage(Page):
         kind = view_named(self._view.view).kind
         least, most = (self._amount(f(course.rates, default=0.0)) for f in (min, max))
         if course.length_ns <= 0:
-            return "Its history begins with the next look."
+            return "Its history begins with the next sample."
         heading = f"{kind.table.value}{per(kind)}"
         return f"{heading} in the last {duration(course.length_ns)}: {least} to {most}"
 

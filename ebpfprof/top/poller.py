@@ -57,7 +57,7 @@ class Poller:
         return all(target.ending for target in self._targets)
 
     def nothing(self) -> Moment:
-        """The moment before the first look."""
+        """The moment before the first sample."""
         return Moment({}, self._target_lines(), 0, 0.0)
 
     def look(self) -> Moment:
@@ -161,7 +161,7 @@ class PollingThread:
         """Why the thread ended, if it did."""
 
     def moment(self) -> Moment | None:
-        """The last look; None if the caller has it already."""
+        """The last sample; None if the caller has it already."""
         moment, self._moment = self._moment, None
         return moment
 
@@ -189,7 +189,7 @@ class PollingThread:
         self._thread.join()
 
     def _run(self) -> None:
-        next_s = time.monotonic() + min(self._interval_s, 0.5)  # the first look comes sooner
+        next_s = time.monotonic() + min(self._interval_s, 0.5)  # the first sample comes sooner
         has_ended = False
         try:
             while not self._closing:
@@ -214,6 +214,6 @@ class PollingThread:
     def _written(self) -> str:
         try:
             names = ", ".join(map(printable, self._poller.write()))
-        except Exception as error:  # whatever it is: the table goes on
+        except Exception as error:  # whatever it is: the table continues
             return f"Not written: {error}"
         return f"Written: {names or 'nothing'}"

@@ -59,12 +59,12 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A row: events and their values since the look before, and since the start (`total_`).
+    """A row: events and their values since the sample before, and since the start (`total_`).
 
     Values are the last ones of samples: nanoseconds, unless the kind's are something else. Those
-    of a moment are all new at each look. `variance` and `total_variance` are those of `value` and
+    of a moment are all new in each sample. `variance` and `total_variance` are those of `value` and
     `total_value` where they are estimates, else 0. `window_ns` is for how long the row's target was
-    recorded since the look before, one second for a moment. `callees` is the value of a function
+    recorded since the sample before, one second for a moment. `callees` is the value of a function
     with all that it called. `held_ns` is for how long a lock was held, the mean, None if that is
     not known.
     `number` is that of the row in its table.
@@ -104,7 +104,7 @@ class TopRow:
 
     @property
     def mean(self) -> float:
-        """The mean value of an event since the look before; since the start if there was none."""
+        """The mean value of an event since the sample before; since the start if there was none."""
         if self.count:
             return self.value / self.count
         return self.total_value / self.total_count if self.total_count else 0.0
@@ -127,7 +127,7 @@ class TopRow:
 
 @dataclass(frozen=True, slots=True)
 class TopStack:
-    """A stack, with all since the start as its values; `count` and `value` since the look before.
+    """A stack, with all since the start as its values; `count` and `value` since the sample before.
 
     `window_ns` is how long that is; `rows` are the numbers of the rows that it belongs to.
     """
@@ -181,7 +181,7 @@ class Reading:
         return sum(row.count_per_s for row in self.rows)
 
     def stacks_of(self, number: int) -> list[TopStack]:
-        """The stacks of a row, the largest value since the look before first."""
+        """The stacks of a row, the largest value since the sample before first."""
         found = [stack for stack in self.stacks if number in stack.rows]
         found.sort(key=lambda stack: (stack.role, -stack.value, -stack.sample.values[-1]))
         return found

@@ -1,4 +1,4 @@
-"""The rows of `ebpfprof top`: where time went since the last look, and since the start."""
+"""The rows of `ebpfprof top`: where time went since the last sample, and since the start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RELEASED: Final = "released"
 
 
 class TopTable:
-    """The rows of one view, by name. Remembers what was seen at the look before."""
+    """The rows of one view, by name. Remembers what was seen in the sample before."""
 
     def __init__(self, view: str) -> None:
         self._view: Final = view_named(view)
@@ -39,7 +39,7 @@ class TopTable:
     def read(self, snapshots: Sequence[Snapshot]) -> Reading:
         """The rows now, of sums since the start that never decrease, or of a moment.
 
-        Sums of the same time as at the look before had no window since: the rates of then are the
+        Sums of the same time as in the sample before had no window since: the rates of then are the
         last ones that are known. Snapshots that share their Location objects are quick to read.
         """
         self._read.update({each.pid: self._of_target(each) for each in snapshots})
@@ -50,10 +50,10 @@ class TopTable:
         return Reading(self._view.name, window_ns, self._rows(stacks, held), stacks)
 
     def _of_target(self, snapshot: Snapshot) -> _Read:
-        """What is new of a target, and of which time that is."""
+        """What is new of a target, and since when."""
         before = self._read.get(snapshot.pid, _Read())
         window_ns = snapshot.recorded_ns - before.recorded_ns
-        if self._is_moment:  # each look is new, and its values are those of one second
+        if self._is_moment:  # each sample is new, and its values are those of one second
             window_ns = _ONE_SECOND_NS
         if window_ns <= 0 and not snapshot.is_over:
             return before
@@ -224,7 +224,7 @@ class TopTable:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was new of a target when it was looked at, and of which time that was."""
+    """What was new of a target when it was sampled, and since when."""
 
     recorded_ns: int = 0
     window_ns: int = 0
@@ -234,13 +234,13 @@ class _Read:
 
 @dataclass(slots=True)
 class _Known:
-    """A stack at the look before."""
+    """A stack in the sample before."""
 
     rows: tuple[int, ...]
     count: int = 0
     value: int = 0
     variance: float = 0.0
-    is_idle: bool = False  # by behaviour, which shows only after some looks
+    is_idle: bool = False  # by behaviour, which shows only after several samples
 
     def new_variance(self, sample: Sample) -> float:
         """The variance of what is new: that of a later sum has that of an earlier one in it.

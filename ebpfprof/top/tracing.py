@@ -136,7 +136,7 @@ class TopTrace(Closing):
                 recorder.record(inf, must_end)
                 recorder.stop()
                 failure = recorder.failure
-            except Exception as error:  # whatever it is: the table goes on
+            except Exception as error:  # whatever it is: the table continues
                 failure = error
             self.state = ""
             if failure:
@@ -166,7 +166,7 @@ class TopTrace(Closing):
                 self.tell(
                     _sentence(write_trace(recorder, _GO.encode_timeline, self._path(), _GO.suffix))
                 )
-        except Exception as error:  # whatever it is: the table goes on
+        except Exception as error:  # whatever it is: the table continues
             self.tell(f"No trace was recorded: {error}")
         finally:
             self.state = ""

@@ -79,7 +79,7 @@ def _of_kind(kind: ProfileKind) -> View:
 
 
 def _of_locks() -> View:
-    """Locks belong to the kind that can tell them apart."""
+    """Locks belong to the kind that can distinguish them."""
     kind = kind_with_option(_BY_LOCK)
     return View(
         name="locks",
@@ -88,7 +88,7 @@ def _of_locks() -> View:
         title="locks",
         summary="which locks goroutines waited for (with --by-lock)",
         nothing=_sentence(kind.nothing),
-        missing="Locks are not told apart: start again with --by-lock.",
+        missing="Locks are not distinguished: start again with --by-lock.",
         rows="locks",
         place=("Lock",),
         option=_BY_LOCK,

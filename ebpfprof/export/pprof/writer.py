@@ -43,7 +43,7 @@ class _Encoder:
     """The tables of one profile while it is written."""
 
     def __init__(self) -> None:
-        # Importing protobuf takes some 20 ms: only commands that write a profile pay for it.
+        # Importing protobuf takes about 20 ms: only commands that write a profile pay for it.
         from ebpfprof.export.pprof.schema import profile_class
 
         self._message: ProtoMessage = profile_class()()

@@ -25,7 +25,7 @@ from ebpfprof.profile.waiting_for import Sureness
 _INDENT: Final = "    "
 _MAX_STACKS: Final = 8  # of a finding
 _MAX_HOLDERS: Final = 3
-_WHY_HELD: Final = "Likely: one that holds a lock for long, and goes on, looks the same meanwhile."
+_WHY_HELD: Final = "Likely: a lock that is held for long, but released later, looks the same."
 _WHY_LEAK: Final = {
     True: "Certain: no other goroutine can do anything about it.",
     False: "Certain: Go's runtime says so, after the program made its goroutineleak profile.",
@@ -41,7 +41,7 @@ def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
     dump = found.dump
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
     looked = (
-        f"It was looked at {dump.looks} times within {duration(dump.apart_ns)}, without a probe: "
+        f"Sampled {dump.looks} times within {duration(dump.apart_ns)}, without a probe: "
         f"{standing} of {counted(len(dump.goroutines), 'goroutine')} did not move."
     )
     title = f"Process {dump.pid} ({dump.name}, {dump.version}) can be profiled."
@@ -57,7 +57,7 @@ def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
                 [
                     "No fault was found: no deadlock of locks, no lost wake, no goroutine that "
                     "stood still in a lock, no large group in a send, none that grows.",
-                    f"For slow leaks type: ebpfprof dump --pid {dump.pid} --watch",
+                    f"To find slow leaks: ebpfprof dump --pid {dump.pid} --watch",
                 ],
                 width,
             )
@@ -74,7 +74,7 @@ def summary(found: Diagnosis) -> str:
 
 
 def as_json(found: Diagnosis) -> dict[str, Any]:
-    """The same for programs: docs/reading.md tells what the fields are."""
+    """The same for programs: docs/reading.md has the fields."""
     dump = found.dump
     return {
         "pid": dump.pid,
@@ -181,7 +181,7 @@ def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
         f"Perhaps a leak: goroutines that {place} created grew from {site.before:,} to "
         f"{site.now:,} in {duration(dump.apart_ns)}.",
         f"{ended} ended meanwhile. Growing load looks the same.",
-        f"To see whether that goes on, type: ebpfprof dump --pid {dump.pid} --watch",
+        f"To see whether it continues: ebpfprof dump --pid {dump.pid} --watch",
     ]
 
 
@@ -205,8 +205,8 @@ def _held(each: Held) -> list[str]:
         found.append(f"{more} more may hold it.")
     if not each.holders:
         found.append(
-            "Nothing tells which goroutine holds it: perhaps one that runs, or one that returned "
-            "without an Unlock."
+            "The holder is unknown: perhaps a goroutine that runs, or one that returned without "
+            "an Unlock."
         )
     return [*found, _WHY_HELD]
 

@@ -120,7 +120,7 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
     lines = [
         f"{standing} did not move in {duration(dump.apart_ns)}, "
-        f"by {_NUMBERS.get(dump.looks, dump.looks)} looks"
+        f"in {_NUMBERS.get(dump.looks, dump.looks)} samples"
     ]
     states = Counter(each.state for each in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]

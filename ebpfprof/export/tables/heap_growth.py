@@ -22,7 +22,7 @@ _MAX_FRAMES: Final = 6
 
 
 class MemoryPlace(NamedTuple):
-    """What holds memory: a stack; without one, objects that `name` tells, printable."""
+    """What holds memory: a stack; without one, objects of the type `name`, printable."""
 
     locations: tuple[Location, ...]
     name: str = ""
@@ -30,7 +30,7 @@ class MemoryPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look tells of process `pid`, `gone_s` seconds after the first one.
+    """What a sample shows of process `pid`, `gone_s` seconds after the first one.
 
     `collections` is how many of the collections of garbage were looked at, `in_use` the memory in
     use in all (bytes), `growing` what of it only grows.
@@ -96,9 +96,9 @@ class Seen:
 
 def _head(each: Growing[MemoryPlace]) -> str:
     error = error_cell(each.error / each.grown, color=False)
-    told = f" ({error})" if error else ""
+    shown_error = f" ({error})" if error else ""
     rate = f"+{_bytes(each.per_minute)} a minute"
-    return f"{rate}, +{_bytes(each.grown)}{told} so far, {_bytes(each.now)} in use:"
+    return f"{rate}, +{_bytes(each.grown)}{shown_error} so far, {_bytes(each.now)} in use:"
 
 
 def _frames(each: Growing[MemoryPlace]) -> list[str]:

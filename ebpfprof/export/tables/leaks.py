@@ -17,7 +17,7 @@ _TOO_FEW_LOOKS = 3
 def render(
     dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: int, width: int | None
 ) -> str:
-    """What look number `look`, `gone_ns` after the first one, tells of a process.
+    """What sample number `look`, `gone_ns` after the first one, shows of a process.
 
     Lines have at most `width` columns; None: no limit. Ends with a newline.
     """

@@ -107,11 +107,11 @@ def _size(each: SizeClass) -> str:
 
 def _types(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -> str:
     if memory.types is None:
-        return "Go tells the types of objects from 1.22 on.\n"
+        return "Types of objects are known from Go 1.22 on.\n"
     whole = memory.statistics.allocated
     share = percent(min(1.0, memory.typed / whole)) if whole > 0 else "none"
     part = "" if memory.typed_share == 1 else f", from {percent(memory.typed_share)} of them"
-    title = f"By type, where the heap tells it: {share} of the bytes{part}.\n"
+    title = f"By type, where the heap has it: {share} of the bytes{part}.\n"
     if not memory.types:
         return title
     rows = [

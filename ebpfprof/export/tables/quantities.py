@@ -21,7 +21,7 @@ def known_digits(error: float) -> int:
 
 
 def error_cell(error: float, *, color: bool) -> str:
-    """A standard error as a part of its value (0 to 1): "" where there is none to tell."""
+    """A standard error as a part of its value (0 to 1): "" where there is none."""
     if error <= 0:
         return ""
     sign = PLUS_MINUS if color else "+-"

@@ -30,8 +30,8 @@ _WHY_CIRCLE: Final = {
 _WHY_LOST: Final = {
     Sureness.CERTAIN: "Certain: no goroutine is on its way to wake them. Perhaps the lock was "
     "copied or overwritten while they waited, or its memory is corrupt.",
-    Sureness.LIKELY: "Likely: of a goroutine that ran at each look nothing tells whether it will "
-    "wake them. Else the lock was copied or overwritten while they waited.",
+    Sureness.LIKELY: "Likely: a goroutine that ran in each sample may still wake them. Otherwise "
+    "the lock was copied or overwritten while they waited.",
 }
 _WHY_ASLEEP: Final = (
     "Certain: no timer is set, no thread is in a system call or in C, and none waits for the "
@@ -56,7 +56,7 @@ def lines(finding: Stuck) -> list[str]:
 
 
 def as_json(finding: Stuck) -> dict[str, Any]:
-    """The same for programs; the last line tells why."""
+    """The same for programs; the last line says why."""
     title, *rest = lines(finding)
     return {
         "kind": kind(finding),

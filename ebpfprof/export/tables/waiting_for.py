@@ -90,7 +90,7 @@ def _file_json(file: OpenFile) -> dict[str, Any]:
 
 
 def _one_of(number: int, known: int, found: list[str]) -> list[str]:
-    """Sentences about the one of several goroutines of which something is known say so."""
+    """If only one of several goroutines is known, the sentence names it."""
     return [f"one of them {line}" for line in found] if known == 1 < number else found
 
 

@@ -158,11 +158,11 @@ def test_a_service_without_a_name_is_refused() -> None:
     [
         (lambda data: b"", "empty, cut off, or not gzip"),
         (lambda data: bytes(len(data)), "empty, cut off, or not gzip"),
-        (lambda data: pprof.encode(SMALL), "does not say of which process"),
+        (lambda data: pprof.encode(SMALL), "does not name its process"),
         (lambda data: data[:14], "header is cut off"),
         (lambda data: data[: len(data) // 2 + 150], "damaged"),
-        (lambda data: data[:12] + b"XX" + data[14:], "does not say of which process"),
-        (lambda data: data[:20] + b"\xff" * 20 + data[40:], "does not say of which process"),
+        (lambda data: data[:12] + b"XX" + data[14:], "does not name its process"),
+        (lambda data: data[:20] + b"\xff" * 20 + data[40:], "does not name its process"),
     ],
 )
 def test_a_file_that_is_damaged_is_refused_in_a_sentence(

@@ -212,7 +212,7 @@ def test_a_rebuilt_index_says_that_it_infers_when_the_agent_ran(history: History
     for each in history.folder.glob("index*"):
         each.unlink()
     found = history.between(0, 5)
-    assert minutes(agent_gaps(found)) == [(2, 4, "no agent ran, as far as its files tell")]
+    assert minutes(agent_gaps(found)) == [(2, 4, "no agent ran, according to its files")]
 
 
 def test_an_agent_that_ended_long_ago_does_not_run_any_more(history: History) -> None:

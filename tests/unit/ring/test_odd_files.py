@@ -39,7 +39,7 @@ def test_a_process_id_that_none_has_is_refused(pid: int) -> None:
 
 def test_facts_that_unpack_to_more_than_they_should_are_refused() -> None:
     data = with_facts(packed(SMALL, PROCESS, START_NS, END_NS), {"more": "x" * 2_000_000})
-    with pytest.raises(InvalidProfile, match="does not say of which process"):
+    with pytest.raises(InvalidProfile, match="does not name its process"):
         facts(data)
 
 

@@ -61,7 +61,7 @@ def test_a_doubtful_search_gives_no_warning() -> None:
 def test_views_that_are_not_recorded_say_so() -> None:
     top = view()
     assert top.switch("x").startswith("The CPU profile is not recorded: start again")
-    assert top.switch("l") == "Locks are not told apart: start again with --by-lock."
+    assert top.switch("l") == "Locks are not distinguished: start again with --by-lock."
     assert top.view == "block"
     assert top.switch("u") == ""
     assert top.view == "mutex"

@@ -1,7 +1,7 @@
 """Writes a timeline for Perfetto: tracks of goroutines, Ps and threads, wakes as flows.
 
 States are slices, not state tracks, which older versions of its page do not draw. All times are of
-CLOCK_MONOTONIC; a snapshot of the clocks tells the time of day.
+CLOCK_MONOTONIC; a snapshot of the clocks has the time of day.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_equal_stacks_in_a_state_are_one_group_the_largest_first() -> None:
     assert text == (
         "3 goroutines of process 42 (api, go1.27.3)\n"
         "2 chan receive, 1 select\n"
-        "1 did not move in 500 ms, by four looks\n"
+        "1 did not move in 500 ms, in four samples\n"
         "\n"
         "2 goroutines: chan receive, 1 did not move\n"
         "    goroutines 18, 19\n"
