@@ -198,7 +198,7 @@ def test_the_kind_of_profile_can_be_named(target: Target, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--profile", "heaps"], "'heaps'"),
+        (["--profile", "heaps"], '"heaps"'),
         (["--block-rate", "0"], "--block-rate"),
         (["--block-rate", "x"], "--block-rate"),
         (["--duration", "0"], "--duration"),

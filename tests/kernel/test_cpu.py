@@ -180,7 +180,7 @@ def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) ->
 def test_a_rate_without_the_cpu_profile_is_a_usage_error(tmp_path: Path) -> None:
     finished = run("--pid", "1", "--profile", "block", "--hz", "50", folder=tmp_path)
     assert finished.code == ExitCode.USAGE
-    assert "--hz is about the cpu profile, which is not recorded" in finished.stderr
+    assert "--hz needs the cpu profile, which is not recorded" in finished.stderr
 
 
 @pytest.mark.full

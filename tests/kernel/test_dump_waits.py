@@ -60,9 +60,9 @@ def test_the_text_says_which_socket_and_when_a_sleep_ends() -> None:
         f"reads from {facts['readUDP']['local']} (udp, fd {fd['readUDP']})",
         f"accepts connections on unix {facts['acceptUnix']['path']} (fd {fd['acceptUnix']})",
         f"reads from a pipe (fd {fd['readPipe']})",
-        "wakes in 1.00 h",
     ):
         assert f"\n    {line}\n" in text
+    assert re.search(r"\n    wakes in [\d.]+ \w+\n", text)  # an hour, or less by now
 
 
 @pytest.mark.parametrize(("version", "mode"), builds())

@@ -99,7 +99,7 @@ def test_the_option_needs_the_kind(target: Target, tmp_path: Path) -> None:
     arguments = ("attach", "--pid", str(target.pid), "--profile", "cpu", "--widget-size", "11")
     refused = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "--widget-size is about the widgets profile, which is not recorded" in refused.stderr
+    assert "--widget-size needs the widgets profile, which is not recorded" in refused.stderr
 
 
 def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
