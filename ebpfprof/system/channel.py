@@ -105,8 +105,11 @@ class MessageChannel(Closing):
         frame = framed(message, len(data))
         try:
             sent = socket.send_fds(self._socket, [frame], fds)
-            self._socket.sendall(frame[sent:])
-            self._socket.sendall(data)
+            # Not even an empty rest: the other end may have read the frame, and closed.
+            if rest := frame[sent:]:
+                self._socket.sendall(rest)
+            if data:
+                self._socket.sendall(data)
         except OSError as error:
             raise ChannelError(f"{self._other} has ended.") from error
 

@@ -21,7 +21,7 @@ _MAX_NAME_CHARS: Final = 4096
 _MAX_ANSWER_BYTES: Final = 1 << 16
 _MAX_MEMORY_BYTES: Final = 256 << 20
 _MAX_CPU_S: Final = 0.5
-_MAX_WAIT_S: Final = 10
+_MAX_WAIT_MS: Final = 10_000
 _MAX_STARTS: Final = 8
 _PR_SET_NO_NEW_PRIVS: Final = 38  # include/uapi/linux/prctl.h
 _CAPABILITY_VERSION_3: Final = 0x2008_0522  # include/uapi/linux/capability.h
@@ -94,8 +94,10 @@ atexit.register(_demangler.end)
 def _answer(stream: IO[bytes]) -> bytes:
     """Return one line; less of it, or none, if the child ends, is too slow or writes too much."""
     answer = b""
+    events = select.poll()  # select() takes no file descriptor above 1,023
+    events.register(stream, select.POLLIN)
     while not answer.endswith(b"\n") and len(answer) <= _MAX_ANSWER_BYTES:
-        ready, _, _ = select.select([stream], [], [], _MAX_WAIT_S)
+        ready = events.poll(_MAX_WAIT_MS)
         data = os.read(stream.fileno(), _MAX_ANSWER_BYTES) if ready else b""
         if not data:
             return b""

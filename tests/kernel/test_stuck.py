@@ -145,7 +145,7 @@ def test_the_doctor_tells_what_is_stuck_with_all_stacks_and_an_exit_code() -> No
     assert said.code == ExitCode.DEADLOCK_FOUND
     assert re.fullmatch(r"Sampling process \d+ for 200 ms \.\.\.\n", said.stderr)
     assert f"Process {target.pid} (stuck, go1.27.3) can be profiled.\n" in said.stdout
-    assert "looked at 8 times within " in said.stdout
+    assert "Sampled 8 times within " in said.stdout
     assert "\nDeadlock: 3 goroutines wait for each other.\n" in said.stdout
     assert said.stdout.count("\n    Certain: ") == 7
     assert ": goroutine " in said.stdout

@@ -13,7 +13,7 @@ from tests.recorder import COMMAND
 from tests.targets_run import Target
 
 
-@pytest.mark.parametrize("limit", [20, 30, 40])
+@pytest.mark.parametrize("limit", [20, 30, 36])
 def test_the_limit_of_open_files_is_named(limit: int, tmp_path: Path) -> None:
     """Maps, programs and alarms, each the first to find no number left."""
     command = ("prlimit", f"--nofile={limit}", *COMMAND)

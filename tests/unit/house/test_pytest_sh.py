@@ -63,10 +63,11 @@ def run(
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
     (folder / file).write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    full\n")
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     return subprocess.run(
         [ROOT / "tests/pytest.sh", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": PLUGINS},
+        env={**ours, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": PLUGINS},
         capture_output=True,
         text=True,
         check=False,

@@ -36,6 +36,28 @@ def ends() -> Iterator[tuple[MessageChannel, socket.socket]]:
         yield channel, theirs
 
 
+class ClosedOnceRead(socket.socket):
+    """A connection whose other end closes as soon as it has read a frame."""
+
+    other: socket.socket
+
+    def sendmsg(self, *arguments: Any) -> int:  # noqa: ANN401 - as socket
+        sent = super().sendmsg(*arguments)
+        self.other.recv(sent)
+        self.other.close()
+        return sent
+
+
+def test_the_other_end_may_close_once_it_has_read_a_frame() -> None:
+    ours, theirs = socket.socketpair()
+    connection = ClosedOnceRead(fileno=ours.detach())
+    connection.other = theirs
+    with MessageChannel(connection, "the other") as channel:
+        channel.send_result(Frame())
+        with pytest.raises(ChannelError, match="the other has ended"):
+            channel.send_result(Frame())
+
+
 class SubError(KernelUnsupported):
     """Not in the table of errors, but its base is."""
 
