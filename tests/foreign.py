@@ -6,7 +6,7 @@ without the network; its lines come through a pipe, what it shows says how far i
 
     with Fzf() as fzf:                                   # it has its lines and is idle: attach
         oracle.set_block_rate(fzf.pid, fzf.program, 1)
-        fzf.search(rounds=20)                            # some 1,500 events
+        fzf.search(rounds=20)                            # about 1,500 events
         fzf.await_idle()
         buckets = oracle.read_block_buckets(fzf.pid, fzf.program)
 

@@ -112,11 +112,12 @@ class Writing:
                 with _kept(errors):
                     self._write_one(profile, file, report.locks if has_locks else ())
                     written.append(file.name)
-        errors += session.failures()
+        failures = session.failures()
+        errors += failures
         warnings = self._warnings(session, reports)
         for warning in warnings:
             say(warning, err=True)
-        rows = self._rows(reports, written, warnings)
+        rows = self._rows(reports, written, warnings, has_failed=bool(failures))
         to_stderr = self.to_stderr or any(file.name == "-" for file in files)
         if not self.is_quiet:
             self._show_findings(reports, to_stderr=to_stderr)
@@ -130,7 +131,12 @@ class Writing:
         self._show_next(written, is_short=rows is not None)
         if not self.is_quiet:
             is_below_tables = self.is_long or not any(name != "-" for name in written)
-            self._show_cost(reports, to_stderr=to_stderr, has_tables=is_below_tables)
+            self._show_cost(
+                reports,
+                to_stderr=to_stderr,
+                has_tables=is_below_tables,
+                has_failed=bool(failures),
+            )
         if errors:
             raise ExceptionGroup("not everything could be written", errors)
 
@@ -168,7 +174,12 @@ class Writing:
         return [f"ebpfprof: {warning}" for warning in warnings]
 
     def _rows(
-        self, reports: Sequence[Report], written: Sequence[str], warnings: Sequence[str]
+        self,
+        reports: Sequence[Report],
+        written: Sequence[str],
+        warnings: Sequence[str],
+        *,
+        has_failed: bool,
     ) -> int | None:
         """How many rows of each table fit; None without a limit."""
         from ebpfprof.export.tables import largest
@@ -178,7 +189,9 @@ class Writing:
         if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
             return None
         texts = [*warnings, *_findings(reports[0]), *self._next(written, is_short=True)]
-        texts += short_form.cost(reports, own_part=self._own_part(), is_long=False)
+        texts += short_form.cost(
+            reports, own_part=self._own_part(), is_long=False, has_failed=has_failed
+        )
         if self.hide_idle is not False:
             texts += [largest.hidden_line_of(profile, columns) for profile in reports[0].profiles]
         return short_form.rows_that_fit(lines, columns, texts, len(reports[0].profiles))
@@ -240,9 +253,13 @@ class Writing:
         heading = f"\nLocks of process {target.pid} ({target.name})"
         say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
-    def _show_cost(self, reports: Sequence[Report], *, to_stderr: bool, has_tables: bool) -> None:
+    def _show_cost(
+        self, reports: Sequence[Report], *, to_stderr: bool, has_tables: bool, has_failed: bool
+    ) -> None:
         """Show the overhead; after a blank line if there are tables above (`has_tables`)."""
-        lines = short_form.cost(reports, own_part=self._own_part(), is_long=self.is_long)
+        lines = short_form.cost(
+            reports, own_part=self._own_part(), is_long=self.is_long, has_failed=has_failed
+        )
         if self.is_long:
             lines = [*lines, f"ebpfprof used {own_cost()}."]
         if has_tables:

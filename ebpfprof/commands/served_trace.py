@@ -39,7 +39,7 @@ def command() -> None:
             _record(channel, **channel.receive().message)
         except ChannelError:
             raise
-        except Exception as error:
+        except Exception as error:  # any error: our parent raises it
             channel.send({"failed": failure(error)})
 
 

@@ -31,9 +31,12 @@ def rows_that_fit(lines: int, columns: int, texts: Sequence[str], tables: int) -
     return max(1, min(_MOST_ROWS, left // max(1, tables)))
 
 
-def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) -> list[str]:
+def cost(
+    reports: Sequence[Report], *, own_part: float | None, is_long: bool, has_failed: bool
+) -> list[str]:
     """The overhead and the accuracy of the recording: a line per process, more if `is_long`.
 
+    If part of the recording `has_failed`, it does not claim that every wait was recorded.
     `own_part` is our share of the time of all processors (0 to 1), None if they were not busy. A
     large share has its own line.
     """
@@ -51,18 +54,20 @@ def cost(reports: Sequence[Report], *, own_part: float | None, is_long: bool) ->
         lines.append(on_busy_processors(own_part))
     for report in reports:
         of = f"Process {report.target.pid}: " if len(reports) > 1 else ""
-        lines += [f"{of}{line}" for line in _accuracy(report, is_long=is_long)]
+        lines += [
+            f"{of}{line}" for line in _accuracy(report, is_long=is_long, has_failed=has_failed)
+        ]
     return lines
 
 
-def _accuracy(report: Report, *, is_long: bool) -> list[str]:
+def _accuracy(report: Report, *, is_long: bool, has_failed: bool) -> list[str]:
     coverage = report.coverage
     if not report.records_waits:
         return []
     if coverage is None or not coverage.is_scaled:
         accounts = [profile.account for profile in report.profiles if profile.account]
         lost = (account.completeness.lost for account in accounts)
-        return [] if any(lost) else ["Every wait was recorded."]
+        return [] if has_failed or any(lost) else ["Every wait was recorded."]
     lines = []
     for profile in report.profiles if is_long else ():
         if error := coverage.error(profile.kind):

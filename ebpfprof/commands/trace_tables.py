@@ -112,7 +112,7 @@ class TraceTables:
             )
         if len(of) > 1:
             slowest = max(of, key=lambda one: one.length_ns)
-            summary = requests.told(slowest, self._timeline)
+            summary = requests.described(slowest, self._timeline)
             parts.append((f"The slowest: {summary}", self._tree([Chosen(*slowest[:3])])))
         return parts
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.process import Live, RecordedProcess
     from ebpfprof.profile.model import Profile
 
-_MAX_SAMPLES = 200_000  # of all windows together: some 100 MB
+_MAX_SAMPLES = 200_000  # of all windows together: about 100 MB
 
 
 OnWindow = Callable[["RecordedProcess", Window], None]

@@ -3,7 +3,7 @@
 CPU time and memory come from psutil (ebpfprof.discovery.usage). Everything else is read from /proc
 here. psutil gives no executable for a program whose first thread has ended, extends names from the
 command line, which is the process's own word, and does not mark kernel threads. It also reads
-/proc/PID/stat once more per process: on a machine with 2,000 processes, one survey takes 0.44 s of
+/proc/PID/stat twice per process: on a machine with 2,000 processes, one survey takes 0.44 s of
 CPU time with psutil 7.2 and 0.35 s without.
 """
 

@@ -166,7 +166,7 @@ def _compile_for_parent(
     channel = MessageChannel.to_parent(fd)
     try:
         made = _compile(name, constants, functions)
-    except Exception as error:
+    except Exception as error:  # any error: our parent raises it
         channel.send_failure(error)
     else:
         channel.send_result(Frame(made))

@@ -115,8 +115,8 @@ class HeldProbes:
     def leftovers(self) -> list[int]:
         """Runtime addresses of breakpoints of ours that the kernel could not remove.
 
-        To be called while only the anchor is in. A probe that is put in once more at the same
-        place and detached takes an old breakpoint with it: so these are those that stay.
+        To be called while only the anchor is in. A probe that is put in again at the same place and
+        detached takes an old breakpoint with it: so these are those that stay.
         """
         left, leaks = self._text.breakpoints(), self.context.kernel_log.leaks()
         if not left or leaks == 0:

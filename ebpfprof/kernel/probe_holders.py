@@ -133,7 +133,7 @@ def _hold(
         with MessageChannel.to_parent(channel_fd) as channel:
             try:
                 open_probes(numbers)
-            except Exception as error:
+            except Exception as error:  # any error: await_in() returns it
                 channel.send_failure(error)
             else:
                 channel.send_result(Frame())

@@ -46,7 +46,7 @@ class BpfProgram(Closing):
         """By their names in the C; all of them once load() has made them."""
         self._loaded: dict[str, int] = {}
         self._code: dict[str, tuple[bytes, str]] = {}  # of functions for uprobes, and its license
-        self._for_events: dict[str, int] = {}  # loaded once more, where links can't be used
+        self._for_events: dict[str, int] = {}  # loaded again, where links can't be used
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._tracepoints: list[int] = []
         self._helper: UprobeHelper | None = None
@@ -137,7 +137,7 @@ class BpfProgram(Closing):
             self._sampler_links[perf_fd] = perf_events.link_program(
                 self._loaded[function], perf_fd, cookie
             )
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody else closes it
             os.close(perf_fd)
             raise
 

@@ -215,7 +215,7 @@ class _Targets:
             ]
             try:
                 target.attach(points, targets=len(self._held) + 1)
-            except BaseException:
+            except BaseException:  # no probe may stay
                 held_probes.detach([target], anchors_stay=False)
                 raise
             self._held[group] = target

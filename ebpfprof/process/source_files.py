@@ -120,7 +120,7 @@ class _SourceTask:
 
     def _read(self, file: str, lines: list[int]) -> list[Any]:
         if PurePosixPath(file).suffix.lower() not in SUFFIXES:
-            raise SourceError("Its name is none of a source file.")
+            raise SourceError("Not a source file name.")
         for folder, folder_fd in self._folders:
             for path in candidates(file, folder):
                 try:

@@ -68,8 +68,8 @@ def _read(comment: str) -> tuple[str, IdleBehaviour] | None:
     if match is None:
         return None
     number = 1 if match["number"] == "one" else max(1, int(match["number"]))
-    told = match["share"]
-    share = 1.0 if told == "nearly all" else float(told.removesuffix(" %")) / 100
+    share_text = match["share"]
+    share = 1.0 if share_text == "nearly all" else float(share_text.removesuffix(" %")) / 100
     return match["stack"], IdleBehaviour(number, share, _CAUSES[match["cause"]])
 
 

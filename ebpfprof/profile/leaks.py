@@ -142,7 +142,7 @@ def _life(each: DumpedGoroutine) -> int:
 
 
 class LeakWatch:
-    """Compares the looks at one process. It takes some 16 bytes for each goroutine.
+    """Compares the looks at one process. It takes about 16 bytes for each goroutine.
 
     Goroutines that leak may share their stack with others that go on. How long those wait is what
     tells them apart: members of a group that wait twice as long as any that went on are counted.

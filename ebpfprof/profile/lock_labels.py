@@ -11,7 +11,7 @@ from ebpfprof.profile.model import Label, Profile
 LOCK: Final = "lock"
 ADDRESS: Final = "lock_address"
 OTHER_LOCKS: Final = (Label(LOCK, "other locks"), Label(ADDRESS, "several"))
-"""Of samples of all locks that are not told apart, since there are too many."""
+"""Of samples of all locks that can't be distinguished, since there are too many."""
 
 
 def lock_labels(name: str | None, address: int) -> tuple[Label, ...]:

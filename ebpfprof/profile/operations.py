@@ -76,8 +76,8 @@ def operation_of(sample: Sample) -> tuple[str, Frame]:
     frames = waiter_of(sample).frames
     state = next((each.value for each in sample.labels if each.key == STATE), "")
     if state in _NO_OPERATION:
-        told = [each for each in frames if not each.function.startswith("[")]
-        return str(state), caller(told or frames)
+        named = [each for each in frames if not each.function.startswith("[")]
+        return str(state), caller(named or frames)
     if name := _system_call(frames):
         return name, caller_outside_library(frames)
     name = operation(frames)

@@ -59,7 +59,7 @@ def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
 def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:
     """Waits for locks that did not move and are in none of the circles or lost wakes, by lock."""
     by_id = {each.goid: each for each in dump.goroutines}
-    told = {
+    reported = {
         each.goid
         for finding in found
         if not isinstance(finding, Asleep)
@@ -68,7 +68,7 @@ def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:
     waiting = defaultdict[LockState, list[DumpedGoroutine]](list)
     for each in dump.goroutines:
         lock = each.waits_for.lock
-        if each.stood_ns and lock and lock.type in _LOCKS and each.goid not in told:
+        if each.stood_ns and lock and lock.type in _LOCKS and each.goid not in reported:
             waiting[lock].append(each)
     made = []
     for lock, members in waiting.items():

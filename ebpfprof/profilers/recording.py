@@ -34,14 +34,14 @@ class OpenedProcess:
     """A process that is open for recording; `go` is None if it is no Go program.
 
     `held` closes what recordings open for it. Recordings that cost it CPU time lease that from the
-    `budget`. `looks` are the goroutine samples that they share; None if it is no Go program.
+    `budget`. `sampler` takes the goroutine samples that they share; None without a Go program.
     """
 
     process: Target
     go: GoTarget | None
     held: ExitStack
     budget: ProcessBudget
-    looks: SharedSampler | None = None
+    sampler: SharedSampler | None = None
 
 
 class Recording(Protocol):

@@ -95,11 +95,11 @@ class LiveSession(Closing):
                         "processes already. Record it with another ebpfprof."
                     )
                 number = self._free_numbers[0]
-                looks = sampler_of(recorded, self._options, self._sampling_thread, held)
-                recordings = ProcessRecordings(looks)
+                sampler = sampler_of(recorded, self._options, self._sampling_thread, held)
+                recordings = ProcessRecordings(sampler)
                 budget = ProcessBudget(self._options.max_overhead)
                 held.callback(budget.close)
-                opened = OpenedProcess(recorded.target, recorded.go, held, budget, looks)
+                opened = OpenedProcess(recorded.target, recorded.go, held, budget, sampler)
                 self.profilers.record(recordings, opened, number, recorded.kinds)
                 recorded.has_probes = recordings.has_probes
                 recorded.notice_tracer()

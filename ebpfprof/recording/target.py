@@ -39,9 +39,9 @@ _TRACED_AT_THE_END = (
 )
 
 # Where goroutine samples only show which goroutines are idle.
-_SELDOM_HZ = 10
-_SELDOM_LATER_HZ = 3
-_SELDOM_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
+_IDLE_HZ = 10
+_IDLE_LATER_HZ = 3
+_IDLE_MOST = 2_000  # goroutines; and states, which take a kilobyte each where stacks are deep
 
 
 @dataclass(slots=True)
@@ -299,13 +299,13 @@ def sampler_of(
     looks = SharedSampler(
         recorded.go,
         rate=(
-            SamplingRate(_SELDOM_HZ, _SELDOM_LATER_HZ)
+            SamplingRate(_IDLE_HZ, _IDLE_LATER_HZ)
             if only_idle
             else SamplingRate(options["wall_hz"], options["wall_hz"])
         ),
         has_labels=options.labels != () and not only_idle,
         has_semaphores=bool(options["by_lock"] or options["lock_labels"]) and not only_idle,
         thread=thread,
-        most=_SELDOM_MOST if only_idle else MAX_GOROUTINES,
+        most=_IDLE_MOST if only_idle else MAX_GOROUTINES,
     )
     return held.enter_context(looks)

@@ -1,8 +1,8 @@
 """The goroutines of a process in the forms of net/http/pprof, and how many there are.
 
 The process runs on meanwhile, and needs no recording: each call opens it, as symbols does. The
-goroutine that would answer the request is none of the process's. Goroutines that run when they are
-read have no stack: Go stops them first.
+goroutine that would answer the request does not exist in it. Goroutines that run when they are read
+have no stack: Go stops them first.
 Functions raise NoSuchProcess, TargetGone, PermissionDenied, UnreadableMemory, CorruptBinary or
 UnsupportedTarget.
 """

@@ -108,7 +108,7 @@ class TraceChild:
                     stdout=asyncio.subprocess.DEVNULL,
                     start_new_session=True,  # the signals of a terminal are for us
                 )
-        except BaseException:
+        except BaseException:  # also Ctrl-C: no socket may stay
             ours.close()
             raise
         child = cls(process, *await asyncio.open_unix_connection(sock=ours))
@@ -155,7 +155,7 @@ class TraceChild:
     def kill(self) -> None:
         """Kill it, unless it has ended; its helper detaches the probes."""
         if not self.has_ended:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # it ended since
                 self._process.kill()
 
     async def close(self) -> None:

@@ -165,7 +165,7 @@ def _format_of(request: Request) -> str:
     name = parameter(request, "format") or _GO
     if name not in TIMELINES:
         shown = printable(name[:_MOST_CHARACTERS])
-        raise BadParameterError(f"The format '{shown}' is none of {', '.join(TIMELINES)}.")
+        raise BadParameterError(f"The format must be one of {', '.join(TIMELINES)}, not '{shown}'.")
     return name
 
 

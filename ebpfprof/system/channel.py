@@ -147,7 +147,7 @@ class MessageChannel(Closing):
         with suppress(ChannelError):  # the next call says that the other has ended
             try:
                 done = handlers[request](frame.fds, **arguments) or Frame()
-            except Exception as error:
+            except Exception as error:  # any error: ask() raises it
                 self.send_failure(error)
             else:
                 self.send_result(done)
@@ -162,7 +162,7 @@ class MessageChannel(Closing):
         frame = self.receive()
         try:
             return Frame(result_of(frame.message, self._other), frame.fds)
-        except BaseException:
+        except BaseException:  # nobody else closes the files
             _close(frame.fds)
             raise
 

@@ -31,7 +31,7 @@ class Chains:
     def path(self, of: Iterable[Chosen]) -> Counter[Chain]:
         """The ns that each chain took: what its last goroutine did while the others waited.
 
-        Of a chain with many links the first ones are told, and the last. Links that are alike
+        Of a chain with many links, the first ones and the last are reported. Links that are alike
         and follow each other are one: a queue for a lock.
         """
         walk = _Tree()

@@ -102,4 +102,4 @@ class Timeline:
     heap: Sequence[HeapSize] = ()
     """By time; the first may be from before."""
     has_exact_starts: bool = False
-    """Whether it was seen when goroutines begin to run; else that is told by what follows."""
+    """Whether it was seen when goroutines begin to run; else what follows shows it."""

@@ -1,8 +1,8 @@
 """Replays events and tells what goroutines, Ps and threads did, without contradiction.
 
-Not every change is seen: who begins to run is told by what a thread does later, short system calls
-by nothing, and events may be lost. The replay keeps the state of all, and puts in what must have
-been, as early as it can have been: then each step follows from those before it, as readers of
+Not every change is seen: what a thread does later shows which goroutine began to run, nothing shows
+short system calls, and events may be lost. The replay keeps the state of all, and puts in what must
+have been, as early as it can have been: then each step follows from those before it, as readers of
 traces demand (internal/trace/order.go, Go 1.23 on).
 """
 

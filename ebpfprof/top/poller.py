@@ -193,7 +193,7 @@ class PollingThread:
         has_ended = False
         try:
             while not self._closing:
-                # Nothing more comes when all are gone: they are looked at once more, and no more.
+                # Nothing more comes after all have ended: they are read one last time.
                 self._asked.wait(None if has_ended else max(next_s - time.monotonic(), 0))
                 self._asked.clear()
                 if self._is_to_write:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _STRUCT: Final = "gcControllerState"
 _EVERY_NS: Final = 10_000_000
-_MOST: Final = 50_000  # some 8 MB
+_MOST: Final = 50_000  # about 8 MB
 
 
 class HeapCounters(Closing):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ebpfprof.process.descriptors import Descriptors
 
 MOST_FILES: Final = 1 << 14
-"""The files that were waited for last; each takes some 150 bytes."""
+"""The files that were waited for last; each takes about 150 bytes."""
 _SOURCE: Final = "trace/polled_files.h"
 _TYPE, _SOCKET, _PIPE, _UNIX, _INTERNET, _INTERNET_6 = (
     c_facts.number(_SOURCE, name)

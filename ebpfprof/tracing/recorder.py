@@ -41,7 +41,7 @@ _LEAST_SLOTS: Final = 1 << 10
 _USUAL_BYTES: Final = 32 << 20
 _MOST_STACKS: Final = 1 << 16  # of samples
 MOST_EVENTS: Final = 1 << 21
-"""More are not kept: while they are replayed and encoded, each takes some 300 bytes."""
+"""More are not kept: while they are replayed and encoded, each takes about 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,12 +318,12 @@ class Page {
 
   /** Losses: a warning if they may change what is shown, else a footnote. */
   showLosses({ comments, incomplete }) {
-    const told = comments.filter((text) => text.startsWith("incomplete"));
+    const reported = comments.filter((text) => text.startsWith("incomplete"));
     const isAlarming = Boolean(incomplete && incomplete.alarming);
     const losses = byId("losses");
-    losses.hidden = !told.length;
+    losses.hidden = !reported.length;
     losses.classList.toggle("alarming", isAlarming);
-    losses.textContent = FlameText.printable(isAlarming ? told.join("; ") : told.slice(-1).join());
+    losses.textContent = FlameText.printable(isAlarming ? reported.join("; ") : reported.slice(-1).join());
     byId(isAlarming ? "headline" : "view").after(losses);
   }
 }

@@ -219,10 +219,10 @@ class TracePage {
 
   tell(event) {
     const place = this.canvas.place(event);
-    this.hover.textContent = place ? this.told(place) : "";
+    this.hover.textContent = place ? this.described(place) : "";
   }
 
-  told({ row, time }) {
+  described({ row, time }) {
     const ns = (value) => FlameText.quantity(value, "nanoseconds");
     const pause = time === null ? null : this.data.pausesBetween(time, time)[0];
     if (pause && !row.heap) return `not recorded for ${ns(pause[1] - pause[0])}. ${TracePage.PAUSE}`;

@@ -58,7 +58,7 @@ class WaitGraph {
     return newElement("div", { className: "wait-graph", tabIndex: 0, role: "region", ariaLabel: "Who waits for whom" }, svg);
   }
 
-  told({ from, to, ns, count, longest_ns: longest, is_longest_cut: isCut, causes }) {
+  described({ from, to, ns, count, longest_ns: longest, is_longest_cut: isCut, causes }) {
     const { nodes } = this.waits, time = WaitGraph.time;
     const ends = causes.map(([text, part]) => `${FlameText.share(part, ns)} ${text}`).join("\n");
     return `${nodes[from].name} waits for ${nodes[to].name}: ${time(ns)} in ${count} waits, the longest ${isCut ? "at least " : ""}${time(longest)}. In the end for\n${ends}`;
@@ -71,7 +71,7 @@ class WaitGraph {
       class: "wait", "stroke-width": (1 + 6 * edge.ns / this.waits.whole_ns).toFixed(2), "marker-end": "url(#wait-arrow)",
     });
     const title = WaitGraph.svg("title", {});
-    title.textContent = this.told(edge);
+    title.textContent = this.described(edge);
     path.append(title);
     return path;
   }

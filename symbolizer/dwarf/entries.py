@@ -38,7 +38,7 @@ _ATTRIBUTES: Final = frozenset(
 """The attributes that are read of an entry."""
 
 _MAX_WORK = 10_000_000
-"""Attributes read, and blocks of 4 KiB searched: some 15 s. A lookup rarely needs a thousand."""
+"""Attributes read, and blocks of 4 KiB searched: about 15 s. A lookup rarely needs a thousand."""
 
 _SEARCHED_BYTES = 1 << 12
 _MAX_DEPTH = 256

@@ -19,7 +19,7 @@ from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table
 
 _MAX_DEPTH: Final = 128
 _MAX_BATCH_BYTES = 1 << 19
-"""Tables of this size use some 50 MB while they are decoded."""
+"""Tables of this size use about 50 MB while they are decoded."""
 
 
 class FrameLookup:

@@ -32,7 +32,7 @@ class Instruction:
     that a `lea` relative to RIP computes, else None. `saves` is the register and the distance
     from RSP in bytes of a `mov` that puts a whole register on the stack, else None. `adds_to` is
     the register and the displacement of the memory that an `xadd` changes, else None. `emulated`
-    instructions cost a uprobe some 0.2 µs instead of some 2.5; a bit less if they are `is_cheap`.
+    instructions cost a uprobe about 0.2 µs instead of about 2.5; a bit less if they are `is_cheap`.
     """
 
     address: int

@@ -1,4 +1,4 @@
-"""From the command to the first recorded event: a Go program of some 100 MB, beside bpftrace.
+"""From the command to the first recorded event: a Go program of about 100 MB, beside bpftrace.
 
     python -m tests.bench.bench_attach
 

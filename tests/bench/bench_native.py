@@ -1,4 +1,4 @@
-"""Lines from DWARF beside llvm-symbolizer and `go tool addr2line`, on a Go program of some 100 MB.
+"""Lines from DWARF beside llvm-symbolizer and `go tool addr2line`, on a Go program of about 100 MB.
 
     python -m tests.bench.bench_native [ADDRESSES]
 

@@ -1,4 +1,4 @@
-"""The symbolizer beside `go tool addr2line`, on a Go program of some 100 MB.
+"""The symbolizer beside `go tool addr2line`, on a Go program of about 100 MB.
 
     python -m tests.bench.bench_symbolizer [ADDRESSES]
 

@@ -3,7 +3,7 @@
     python -m tests.bench.bench_trace [--rounds N] [--only TEXT]
 
 Ping-pong over a channel: each send is a park, a wake and a run. Its producer computes before each
-send, so that there are some 10,000 or 1,000,000 sends a second, or does not. The server answers
+send, so that there are about 10,000 or 1,000,000 sends a second, or does not. The server answers
 HTTP requests of 16 connections. Rounds with a recording stand between two without, in a random
 order; of ping-pong, Go's own tracer is on in a second process, whose rounds stand between those of
 the first. Shown is how many times as long a send or a request takes, the ns that it takes more, and

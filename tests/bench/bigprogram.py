@@ -1,4 +1,4 @@
-"""A Go program of some 100 MB: generated packages of functions, with calls that get inlined."""
+"""A Go program of about 100 MB: generated packages of functions, with calls that get inlined."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def told(shown: TracePage, title: str, time_ns: int) -> str:
     """What is said of a row under the pointer."""
     text: str = shown.run(
         "const row = tracePage.rows().find((each) => each.title === arguments[0]);"
-        "return tracePage.told({ row, time: arguments[1] })",
+        "return tracePage.described({ row, time: arguments[1] })",
         *(title, time_ns),
     )
     return text

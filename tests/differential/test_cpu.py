@@ -1,7 +1,7 @@
 """The CPU profile from outside against the one that Go writes itself, in the same run.
 
 Go's profile is taken at 100 samples a second: its timers run out at the kernel's ticks, and at
-higher rates Go loses samples. At 100 a run has some 900 of them, and a share of a fifth a standard
+higher rates Go loses samples. At 100 a run has about 900 of them, and a share of a fifth a standard
 deviation of 1.3 points: where shares differ, the samples of further runs are added. Those of five
 runs leave 0.6 points, of which the limit is five times as much.
 """

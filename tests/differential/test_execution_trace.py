@@ -225,7 +225,7 @@ def check_lives(work: str, minor: str, folder: Path) -> None:
 def test_times_in_each_state_are_gos(work: str, minor: str, tmp_path: Path) -> None:
     """With the probe where goroutines begin to run: 2 % of sums of what lasted 20 us and more.
 
-    Go's tracer reads its clock some 0.6 us after ours, but where the kernel takes the processor in
+    Go's tracer reads its clock about 0.6 us after ours, but where the kernel takes the processor in
     between: such times say nothing of either, and there are few.
     """
     timeline, theirs = traced(work, minor, tmp_path, exact=True)

@@ -12,7 +12,7 @@ from tests.bench.workloads import WORKLOADS
 
 SECONDS: Final = 2.0
 FRAMES: Final = 80
-# Of a wait. Measured 0.4 to 0.8 % with ten frames, but some 180 ns less than Go's on one machine,
+# Of a wait. Measured 0.4 to 0.8 % with ten frames, but about 180 ns less than Go's on one machine,
 # with ten as with 80. Reading a stack of 80 takes a microsecond, of a wait of two.
 TOLERANCE: Final = 0.2
 

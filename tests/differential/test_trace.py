@@ -27,7 +27,7 @@ SECONDS = 5.0
 HZ = 200
 SIGMAS = 4
 FEW = 30  # looks at one goroutine
-# A goroutine's state changes a moment before or after the tracer reads its clock: some 100 ns of
+# A goroutine's state changes a moment before or after the tracer reads its clock: about 100 ns of
 # the processor, or more on the wall if the kernel preempts its thread in between. Looks take the
 # processor for about a hundredth of the time.
 BIAS_NS = 1000

@@ -1,4 +1,4 @@
-"""An image: what the kernel showed of a process that stood still, in a file of some 300 KiB.
+"""An image: what the kernel showed of a process that stood still, in a file of about 300 KiB.
 
 The file is compressed by LZMA. It begins with a line of JSON; the bytes of all parts follow, in the
 order in which the line lists them. Pages of zeros are not saved, nor what no reader wants of the

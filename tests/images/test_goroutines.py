@@ -46,10 +46,10 @@ def test_the_traceback_is_gos_own(version: str) -> None:
 
 @every_version
 def test_a_dump_has_gos_goroutines_with_their_states_and_calls(version: str) -> None:
-    found, told = dumped(version), facts(version)
-    assert len(found) == told.number("goroutines")
-    assert found.keys() == told.goroutines.keys()
-    for goid, own in told.goroutines.items():
+    found, go_facts = dumped(version), facts(version)
+    assert len(found) == go_facts.number("goroutines")
+    assert found.keys() == go_facts.goroutines.keys()
+    for goid, own in go_facts.goroutines.items():
         if goid == MAIN:
             continue
         each = found[goid]
@@ -88,13 +88,13 @@ def test_parents_are_known_since_go_1_21(version: str) -> None:
     assert found["mutex"].parent == (MAIN if is_told else 0)
 
 
-def lock_of(told: Facts, name: str) -> int:
-    return told.number(f"lock {name}")
+def lock_of(go_facts: Facts, name: str) -> int:
+    return go_facts.number(f"lock {name}")
 
 
 @every_version
 def test_locks_have_the_programs_addresses_and_states(version: str) -> None:
-    found, told = named(version), facts(version)
+    found, go_facts = named(version), facts(version)
     waits = {
         "mutex": ("shared", "sync.Mutex", 2, 0),
         "mutex too": ("shared", "sync.Mutex", 2, 0),
@@ -108,7 +108,7 @@ def test_locks_have_the_programs_addresses_and_states(version: str) -> None:
     for name, (lock, kind, waiters, readers_of) in waits.items():
         own = found[name].waits_for.lock
         assert own is not None, name
-        assert (own.address, own.type) == (lock_of(told, lock), kind), name
+        assert (own.address, own.type) == (lock_of(go_facts, lock), kind), name
         assert (own.waiters, own.readers) == (waiters, readers_of), name
         assert own.is_locked == (readers_of == 0), name
     group = found["wait group"].waits_for.lock
@@ -153,8 +153,11 @@ def test_a_deadlock_is_certain_once_nothing_moved(version: str) -> None:
 
 @every_version
 def test_channels_have_the_programs_addresses_and_lengths(version: str) -> None:
-    found, told = named(version), facts(version)
-    ((never, *_),), ((full, *_),) = told.numbers["channel never"], told.numbers["channel full"]
+    found, go_facts = named(version), facts(version)
+    ((never, *_),), ((full, *_),) = (
+        go_facts.numbers["channel never"],
+        go_facts.numbers["channel full"],
+    )
     lengths = {
         name: {(each.address, each.length, each.capacity) for each in found[name].channels}
         for name in ("chan receive", "chan send", "select", "nil channel", "select forever")

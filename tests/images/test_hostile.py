@@ -75,9 +75,10 @@ def lies(version: str, reader: str, seed: int) -> ChangedBytes:
 def test_lies_end_in_an_answer_or_a_typed_error(reader: str, version: str, seed: int) -> None:
     memory = lies(version, reader, seed)
     began_s = time.process_time()
-    # Readers wait for what moves to stand still: here nothing moves.
+    # Nothing moves, so nobody has to wait. A lie may lead to parts of the file that no image has:
+    # then this example shows nothing.
     with image(version).opened() as go, mock.patch("time.sleep"), suppress(NotSaved):
         go = replace(go, target=SavedTarget(image(version).shown(memory)))
-        with suppress(EbpfprofError, SymbolizerError):
+        with suppress(EbpfprofError, SymbolizerError):  # the typed errors; any other one fails
             READERS[reader](go)
     assert time.process_time() - began_s < MOST_CPU_S

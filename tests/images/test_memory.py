@@ -40,10 +40,10 @@ def test_statistics_are_gos_own(version: str) -> None:
     ours = {**asdict(found), **asdict(found.collector)}
     ours |= {"allocated": found.allocated, "objects": found.objects}
     for name, own in NAMES.items():
-        told = facts(version).number(f"memory {name}")
+        go_facts = facts(version).number(f"memory {name}")
         # Before Go tells them, it empties the processors' caches of stacks.
-        low = told - (STACK_CACHE_BYTES if name in OF_STACKS else 0)
-        high = told + SINCE.get(name, STACK_CACHE_BYTES if name in OF_STACKS else 0)
+        low = go_facts - (STACK_CACHE_BYTES if name in OF_STACKS else 0)
+        high = go_facts + SINCE.get(name, STACK_CACHE_BYTES if name in OF_STACKS else 0)
         assert low <= ours[own] <= high, name
     assert (found.collector.percent, found.collector.goal, found.collector.limit) == (
         -1,
@@ -106,37 +106,40 @@ def test_allocations_are_gos_own(version: str) -> None:
 
 @every_version
 def test_threads_are_gos_own(version: str) -> None:
-    told = facts(version)
+    go_facts = facts(version)
     with image(version).opened() as go:
         found = readers.threads(go)
     kernels = {name.split("/")[1] for name in image(version).files if name.startswith("task/")}
     assert len(kernels) == len(found.threads)
     assert found.others == 0
     # Some may have come since, to run others while main waits for its input.
-    assert len(found.threads) >= told.number("threads")
+    assert len(found.threads) >= go_facts.number("threads")
     by_goid = {each.goroutine.goid: each for each in found.threads if each.goroutine}
     assert by_goid.keys() == {
-        *(MAIN, told.goid("system call"), told.goid("locked to its thread")),
+        *(MAIN, go_facts.goid("system call"), go_facts.goid("locked to its thread")),
     }
-    assert (by_goid[told.goid("system call")].state, by_goid[MAIN].state) == ("syscall", "syscall")
-    assert by_goid[told.goid("system call")].call == by_goid[MAIN].call == "read"
-    assert by_goid[told.goid("locked to its thread")].state == "locked"
+    assert (by_goid[go_facts.goid("system call")].state, by_goid[MAIN].state) == (
+        "syscall",
+        "syscall",
+    )
+    assert by_goid[go_facts.goid("system call")].call == by_goid[MAIN].call == "read"
+    assert by_goid[go_facts.goid("locked to its thread")].state == "locked"
     assert "runtime.sysmon" in {each.function for each in found.threads}
 
 
 @every_version
 def test_timers_are_counted_and_lead_to_who_waits(version: str) -> None:
-    told = facts(version)
+    go_facts = facts(version)
     with image(version).opened() as go:
         assert readers.timers(go) == 7
         causes = readers.causes(go)
         now_ns = image(version).moment_ns
-    timer, ticker = causes[told.goid("timer")], causes[told.goid("ticker")]
+    timer, ticker = causes[go_facts.goid("timer")], causes[go_facts.goid("ticker")]
     for cause, hours in ((timer, 2), (ticker, 3)):
         assert 0 < now_ns + hours * HOUR_NS - cause.ends_ns < 60 * 10**9
     assert (timer.period_ns, ticker.period_ns) == (0, 3 * HOUR_NS)
-    assert causes[told.goid("chan send")].sends
-    assert not causes[told.goid("chan receive")].sends
+    assert causes[go_facts.goid("chan send")].sends
+    assert not causes[go_facts.goid("chan receive")].sends
     assert not any(cause.signals for cause in causes.values())
 
 
@@ -144,7 +147,7 @@ def test_timers_are_counted_and_lead_to_who_waits(version: str) -> None:
 def test_samples_find_each_goroutine_in_its_state(version: str) -> None:
     with image(version).opened() as go:
         totals = readers.sampled(go)
-    told = Counter(
+    go_facts = Counter(
         each.state.split(", ")[0]
         for goid, each in facts(version).goroutines.items()
         if goid != MAIN
@@ -152,22 +155,22 @@ def test_samples_find_each_goroutine_in_its_state(version: str) -> None:
     found = Counter[str]()
     for state, total in totals.states.items():
         found[state.word] += total.hits
-    for word, count in told.items():
+    for word, count in go_facts.items():
         main = word == "syscall"  # where main waits by now
         assert found[word] == readers.LOOKS * (count + main), word
 
 
 @every_version
 def test_waits_of_the_block_profile(version: str) -> None:
-    told = facts(version)
+    go_facts = facts(version)
     with image(version).opened() as go:
         found = {each.goid: each for each in readers.waits(go)}
-    names = {told.names[goid] for goid in found}
+    names = {go_facts.names[goid] for goid in found}
     # Neither nil channels nor sleeps, files and system calls are in Go's block profile.
     silent = {"nil channel", "select forever", "sleep", "IO wait", "system call"}
-    assert names == set(told.names.values()) - silent
-    sema = {told.names[goid]: each.sema for goid, each in found.items() if each.sema}
+    assert names == set(go_facts.names.values()) - silent
+    sema = {go_facts.names[goid]: each.sema for goid, each in found.items() if each.sema}
     assert sema["mutex"] == sema["mutex too"]
-    assert 0 < sema["mutex"] - told.number("lock shared") < 8
-    labels = {label.key: label.value for label in found[told.goid("child")].labels or ()}
+    assert 0 < sema["mutex"] - go_facts.number("lock shared") < 8
+    labels = {label.key: label.value for label in found[go_facts.goid("child")].labels or ()}
     assert labels == {"request": "get /orders", "user": "Zoë"}

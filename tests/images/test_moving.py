@@ -92,9 +92,9 @@ def moving(clock: MadeUpTime, *, list_s: float) -> Iterator[GoTarget]:
 def test_regular_goroutines_do_not_stand() -> None:
     """With four samples about as far apart from each other, some of these dumps had one."""
     random.seed("dumps")
-    told = facts(VERSION)
-    moves = {told.goid(name) for name in MOVING}
-    stand = {told.goid(name) for name in ("holder", "deadlock", "nil channel", "cond", "timer")}
+    go_facts = facts(VERSION)
+    moves = {go_facts.goid(name) for name in MOVING}
+    stand = {go_facts.goid(name) for name in ("holder", "deadlock", "nil channel", "cond", "timer")}
     for _ in range(DUMPS):
         with moving(MadeUpTime(), list_s=0.0001) as go:
             found = dump(go, apart_s=APART_S)

@@ -58,7 +58,7 @@ def test_a_crowd_has_waited_as_long_as_it_was_watched(tmp_path: Path) -> None:
     assert is_scaled(finished)
     profile = only_profile(tmp_path)
     waited_ns = sum(sample.values[1] for sample in profile.samples)
-    # All but what waits at the end, and what waited before it began: some 10 ms each. A goroutine
+    # All but what waits at the end, and what waited before it began: about 10 ms each. A goroutine
     # that was woken waits for a processor before it waits again.
     whole = CROWD * profile.duration_ns
     assert 0.8 * whole < waited_ns < (1 + 3 * told_error(profile)) * whole

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.alone
 
 MAX_MEMORY_BYTES: Final = 150_000_000
 UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-# A recorder that is idle takes some 6 MB of the kernel's memory; all rows at once took 69 MB.
+# A recorder that is idle takes about 6 MB of the kernel's memory; all rows at once took 69 MB.
 IDLE_MAPS_BYTES: Final = 12_000_000
 
 

@@ -60,7 +60,7 @@ def built(folder: Path, name: str, source: str, *flags: str) -> Path:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Libraries of some 200 KB, with DWARF that takes 200 MiB each."""
+    """Libraries of about 200 KB, with DWARF that takes 200 MiB each."""
     folder = tmp_path_factory.mktemp("libraries")
     plain = built(folder, "plain.so", LIBRARY, "-shared", "-fPIC", "-s")
     unit = struct.pack("<IHIB", (1 << 20) - 4, 2, 0, 8).ljust(1 << 20, b"\0")

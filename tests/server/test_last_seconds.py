@@ -105,8 +105,8 @@ def test_a_file_may_have_any_format_and_a_name_of_its_own(target: Target, server
         ("last=%1b[2J", r"'\x1b[2J' is no length of time"),
         (f"last={'1' * 5000}x", f"{'1' * 64}' is no length of time"),
         ("last=1s&seconds=1", "last and seconds params are incompatible"),
-        ("last=1s&format=exe", "The format 'exe' is none of go, perfetto, html."),
-        ("seconds=1&format=../etc", "The format '../etc' is none of go, perfetto, html."),
+        ("last=1s&format=exe", "The format must be one of go, perfetto, html, not 'exe'."),
+        ("seconds=1&format=../etc", "The format must be one of go, perfetto, html, not '../etc'."),
     ],
 )
 def test_what_makes_no_sense_is_refused(server: Server, query: str, said: str) -> None:

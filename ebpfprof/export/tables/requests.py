@@ -30,20 +30,20 @@ def render(found: ConnectionUse, of: Sequence[Request], timeline: Timeline) -> s
         total_ns = sum(each.length_ns for each in whole)
         slowest = max(whole, key=lambda each: each.length_ns)
         lines[0] += f": {duration(total_ns)}, mean {duration(total_ns / len(whole))}"
-        lines.append(f"the slowest took {told(slowest, timeline)}")
+        lines.append(f"the slowest took {described(slowest, timeline)}")
     if cut := [each for each in of if not each.is_whole]:
         longest = max(cut, key=lambda each: each.length_ns)
         lines += [
             f"{counted(len(cut), noun)} more had begun before the trace, or went on at its end or "
             "in a pause;",
-            f"the longest took {told(longest, timeline)} at least",
+            f"the longest took {described(longest, timeline)} at least",
         ]
     between = "between them" if found.is_served else "the waits"
     lines.append(f"{between}: {duration(found.waited_ns)} in {counted(found.waits, 'wait')}")
     return "".join(f"  {line}\n" for line in lines)
 
 
-def told(request: Request, timeline: Timeline) -> str:
+def described(request: Request, timeline: Timeline) -> str:
     """How long a request took, when, and whose it was: "212 ms at 1.234 s (G17 main.serve)"."""
     found = timeline.goroutines.get(request.goid)
     name = printable(found.name) if found else UNNAMED

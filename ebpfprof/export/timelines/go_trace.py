@@ -129,7 +129,7 @@ class _Writer:
         self._keys: dict[int, int] = {}
         self._g_numbers: dict[int, int] = defaultdict(int)
         self._p_numbers: dict[int, int] = defaultdict(int)
-        self._collections = self._heap_told = 0
+        self._collections = self._heap_written = 0
         self._writes: dict[StepKind, Callable[[TraceStep, _Batches], None]] = {
             StepKind.P_RUNS: lambda step, to: to.add(step.at_ns, _PROC_STATUS, step.p, _P_RUNS),
             StepKind.P_START: lambda step, to: to.add(step.at_ns, _PROC_START, *self._p(step)),
@@ -184,11 +184,11 @@ class _Writer:
     def _start(self, step: TraceStep, to: _Batches) -> None:
         to.add(step.at_ns, _GO_START, *self._g(step))
         # Readers demand a P for these: here is one for sure (order.go, advanceHeapMetric).
-        heap, told = self._timeline.heap, self._heap_told
-        while self._heap_told < len(heap) and heap[self._heap_told].at_ns <= step.at_ns:
-            self._heap_told += 1
-        if self._heap_told > told:
-            now = heap[self._heap_told - 1]
+        heap, written = self._timeline.heap, self._heap_written
+        while self._heap_written < len(heap) and heap[self._heap_written].at_ns <= step.at_ns:
+            self._heap_written += 1
+        if self._heap_written > written:
+            now = heap[self._heap_written - 1]
             to.add(step.at_ns, _HEAP_ALLOC, now.live)
             if now.goal is not None:
                 to.add(step.at_ns, _HEAP_GOAL, now.goal)

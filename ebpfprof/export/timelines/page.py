@@ -149,7 +149,7 @@ class _Things:
         return self.text(f"{'to' if thing.file else 'for'} {thing.text}" if thing else "")
 
     def text(self, text: str) -> int:
-        """The number of a text that is none of them."""
+        """The number of a text that is not one of them."""
         return self._texts.of(text, printable(text))
 
 

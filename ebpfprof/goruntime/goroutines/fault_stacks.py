@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SIGPANIC: Final = "runtime.sigpanic"  # runtime/signal_unix.go, Go 1.19 to 1.27
 _MOST_CODE_BYTES: Final = 1 << 14
 _MOST_STACK_BYTES: Final = 1 << 18
-_MOST_STACKS: Final = 1024  # in one scan: each takes some 100 us
+_MOST_STACKS: Final = 1024  # in one scan: each takes about 100 us
 
 
 class FaultStacks:

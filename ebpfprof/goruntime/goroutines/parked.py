@@ -254,7 +254,7 @@ class ParkedScanner(Closing):
         for row, stack in zip(rows.tolist(), stacks, strict=True):
             is_settled[row] = False
             if stack.is_exact:
-                with suppress(_Unsteady):
+                with suppress(_Unsteady):  # another attempt reads it again
                     made[row] = self._made(copies, row, stack)
         # Labels were read after the stack.
         rows = np.array(list(made), np.int64)

@@ -1,7 +1,7 @@
 """The runtime's table of goroutines, read again and again: columns by name.
 
 The runtime allocates runtime.g side by side. Neighbours are read together: a piece costs the kernel
-some 300 ns, copying a runtime.g 40 ns, and a thousand goroutines are about sixty pieces.
+about 300 ns, copying a runtime.g 40 ns, and a thousand goroutines are about sixty pieces.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class LiveMemory(NamedTuple):
 class LiveMemoryReader:
     """Reads one target, any number of times.
 
-    Survivors of a collection are told from what was allocated since, so a sample is the same
+    Survivors of a collection are kept apart from what was allocated since, so a sample is the same
     whenever it comes between two collections. Spans that are not swept yet tell of the one before.
     """
 

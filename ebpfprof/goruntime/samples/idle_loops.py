@@ -48,7 +48,7 @@ _FIRST: Final = 10
 _LATE_NS: Final = 20_000_000  # a goroutine may run so much later than its timer fires
 _MAX_EARLY: Final = 0.1  # of the waits that ended
 _MAX_MOVES: Final = 2.0  # times the ticks of a periodic timer
-_SELDOM: Final = 12  # samples from one round to the next
+_RARE: Final = 12  # samples from one round to the next
 _RARELY: Final = 50  # a wait that ends with one in so many rounds of a loop ends by chance
 _WATCHED: Final = frozenset({"chan receive", "select", "sleep"})
 # The end of these says nothing of other goroutines.
@@ -202,7 +202,7 @@ class IdleLoops:
         """Whether waits of others end mostly when its goroutines run.
 
         Where these run in nearly each sample, that holds for all waits: then samples show nothing.
-        Where they run seldom, only long waits count.
+        If they run rarely, only long waits count.
         """
         each = self._sets[state]
         return any(
@@ -304,10 +304,10 @@ class IdleLoops:
         if each is None:
             return
         each.trips += 1
-        is_seldom = begin - each.last_trip >= _SELDOM
+        is_rare = begin - each.last_trip >= _RARE
         each.last_trip = begin
-        found = each.long_followers if is_seldom else each.followers
-        ended = self._long_left if is_seldom else self._left
+        found = each.long_followers if is_rare else each.followers
+        ended = self._long_left if is_rare else self._left
         found.update(
             other
             for other, (sample, of) in ended.items()

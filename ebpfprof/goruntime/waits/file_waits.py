@@ -30,7 +30,7 @@ def file_waits(
 ) -> dict[int, FileWait]:
     """What each of these goroutines waits for, by the address of its runtime.g.
 
-    A goroutine that moved meanwhile is missing, or waits for what is told. An epoll that is not the
+    A goroutine that moved meanwhile is missing, or waits for the result. An epoll that is not the
     runtime's has data that are no pollDesc of the descriptor. Raises TargetGone.
     """
     wanted = set(waiting)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory
     from ebpfprof.profile.waiting_for import LockState
 
-_MAX_STACKS: Final = 1 << 14  # that we read: some 20 us each
+_MAX_STACKS: Final = 1 << 14  # that we read: about 20 us each
 _MAX_STACK_BYTES: Final = 1 << 16
 _MAX_HOLDERS: Final = 64  # of a lock
 _MAX_FRAMES: Final = 256

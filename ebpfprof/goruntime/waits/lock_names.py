@@ -26,7 +26,7 @@ class LockNamer:
         self._names: dict[int, str | None] = {}
 
     def name(self, address: int, kind: str, callers: Collection[Caller]) -> str | None:
-        """The name of the lock at a runtime address, as first told; None if none is found.
+        """The name of the lock at a runtime address, as first found; None without one.
 
         `kind` is its type: "sync.Mutex". `callers` are functions that locked it.
         """

@@ -53,7 +53,7 @@ CONFIRMED: Final = Threshold(7)
 TRIGGERING: Final = Threshold(5)
 """With the time that the user named, it ends a recording: no more samples than fit into that."""
 LONG_FOR_A_LOOP: Final = Threshold(3)
-"""It waits for longer than a few samples, as what waits for a loop that is seldom at work does.
+"""It waits for longer than a few samples, as goroutines do that wait for a loop that rarely runs.
 What is counted then is compared with chance, so some wrong ones do no harm."""
 
 

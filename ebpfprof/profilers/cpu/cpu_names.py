@@ -111,7 +111,7 @@ class CpuTranslator:
         ]
 
     def _forget_others(self, stacks: Iterable[CpuStack]) -> None:
-        """Keep only the addresses and locations of these stacks: each takes some 1 KB."""
+        """Keep only the addresses and locations of these stacks: each takes about 1 KB."""
         self._forgot_s = self._clock()
         needed = {pc - 1 for stack in stacks for pc in stack.pcs}
         self._physical = {address: self._physical[address] for address in needed}

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _FUNCTION: Final = "on_sample"
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
 _LOOK_S = 0.2  # between reads of the table of samples and of missing label pages
-_SELDOM_S = 1.0  # between reads of processors and mappings of processes, without unknown code
-_SELDOM_EACH_S = 0.05  # the same for each of many processes
+_AROUND_S = 1.0  # between reads of processors and mappings of processes, without unknown code
+_AROUND_EACH_S = 0.05  # the same for each of many processes
 _IDLE_TICK_S: Final = 0.1
 _TICK_S = 0.25
 _LEARNING_TICK_S = 0.02
@@ -164,12 +164,12 @@ class CpuProgram(Closing):
                 self.samples.make_room()
                 if self._config.labels:
                     self._absent_labels.bring(processes)
-                if now_s >= self._looked_around_s + max(_SELDOM_S, _SELDOM_EACH_S * len(processes)):
+                if now_s >= self._looked_around_s + max(_AROUND_S, _AROUND_EACH_S * len(processes)):
                     self._look()
                 elif lively or self.learner.has_waiting:
                     self.learner.refresh(lively)
             self._is_learning = self.learner.learn()
-        except Exception as error:
+        except Exception as error:  # sampling goes on; failures() reports it
             self._failure = self._failure or error
         return is_due
 

@@ -35,7 +35,7 @@ Those of the few goroutines with more than 32 KiB of stack take four times as mu
 handlers of signals half as much again.
 """
 _MIN_RING_BYTES = 1 << 22
-_MAX_RING_BYTES = 1 << 24  # some 240 of the largest size
+_MAX_RING_BYTES = 1 << 24  # about 240 of the largest size
 _UNFINISHED = c_facts.struct("cpu/partial_samples.h", "unfinished", {"MAX_DEPTH": MAX_DEPTH})
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Label
 
 _LEAST_ROWS: Final = 1 << 12
-_MOST_ROWS: Final = 1 << 15  # some 1.6 KB each
+_MOST_ROWS: Final = 1 << 15  # about 1.6 KB each
 _ROOM_S: Final = 4
-# Of one SampleSums: some 0.3 KB each, and 1 KB while we write a profile.
+# Of one SampleSums: about 0.3 KB each, and 1 KB while we write a profile.
 _MAX_STACKS = 1 << 17
 
 

@@ -76,7 +76,7 @@ def _in_use(
     found: dict[AllocatingStack, Estimated] = {}
     for stack, weighted in following.weighted.items():
         squares = following.squares[stack]
-        part = chance(stack.size_bytes, following.told_rate)
+        part = chance(stack.size_bytes, following.reported_rate)
         scale = scales.get(size_class(stack.size_bytes), 1.0) if squares else 1.0
         variance = weighted * (1 - part) / part**2 + squares / part**2
         found[stack] = Estimated(weighted * scale / part, variance * scale**2)

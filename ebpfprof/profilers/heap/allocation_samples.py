@@ -84,8 +84,8 @@ def remarks(counts: AllocationCounts) -> list[str]:
     following = counts.following
     if following is None:
         return [*found, "memory in use is not known: this program was compiled in an unknown way"]
-    if following.told_rate > counts.rate_bytes:
-        found.append(f"memory in use: of one object in {following.told_rate} bytes, on average")
+    if following.reported_rate > counts.rate_bytes:
+        found.append(f"memory in use: of one object in {following.reported_rate} bytes, on average")
     if following.collections:
         found.append(
             "memory in use as of the latest garbage collection; other objects were allocated "

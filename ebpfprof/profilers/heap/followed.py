@@ -42,14 +42,14 @@ class FollowedObjects:
     """What is still there, in objects by stack, of those that were followed.
 
     `weighted` counts each for the time that its window stands for, and `squares` adds up the
-    squares of that, by window, for windows after a pause. `told_rate`: one object in so many bytes
-    was followed. `unsure` objects may be gone: `missed` collections came too fast. `collections`
-    says how many there were.
+    squares of that, by window, for windows after a pause. `reported_rate`: one object in this many
+    bytes was followed. `unsure` objects may be gone: `missed` collections came too fast.
+    `collections` says how many there were.
     """
 
     weighted: dict[AllocatingStack, float]
     squares: dict[AllocatingStack, float]
-    told_rate: int
+    reported_rate: int
     unsure: int
     missed: int
     collections: int
@@ -138,7 +138,7 @@ class Followed:
         return np.full(len(rows), UNKNOWN, np.uint8)
 
     def found(
-        self, told_rate: int, stack_of: Callable[[int], AllocatingStack | None]
+        self, reported_rate: int, stack_of: Callable[[int], AllocatingStack | None]
     ) -> FollowedObjects:
         """What is still there: as of the latest collection, or all if there was none.
 
@@ -162,7 +162,7 @@ class Followed:
         return FollowedObjects(
             weighted,
             squares,
-            told_rate,
+            reported_rate,
             int(rows["is_unsure"].sum()),
             self.missed,
             self.collections,

@@ -75,7 +75,7 @@ class GateProgram(BoundedProbes):
 
         On average, one object in `rate_bytes` bytes is sampled; 1: each.
         """
-        self._rate = self._told_rate = rate_bytes
+        self._rate = self._reported_rate = rate_bytes
         self.is_loaded = False
         """Whether load() was called."""
         self._targets: dict[int, _GatedTarget] = {}  # by slot
@@ -152,13 +152,13 @@ class GateProgram(BoundedProbes):
         self._program.detach()
 
     @property
-    def told_rate(self) -> int:
-        """On average, one object in so many bytes is told by births()."""
-        return self._told_rate
+    def reported_rate(self) -> int:
+        """On average, births() reports one object in this many bytes."""
+        return self._reported_rate
 
-    def tell_fewer(self, rate_bytes: int) -> None:
-        """Tell fewer objects from now on: one in so many bytes, and not what was told before."""
-        self._told_rate = max(rate_bytes, self._told_rate)
+    def report_fewer(self, rate_bytes: int) -> None:
+        """Report fewer objects from now on: one in `rate_bytes`, but never more than before."""
+        self._reported_rate = max(rate_bytes, self._reported_rate)
         self._set_chances()
 
     def forget(self, index: int) -> None:
@@ -210,7 +210,7 @@ class GateProgram(BoundedProbes):
         chances = self._program.maps["chances"]
         keys, values = (np.zeros(chances.max_entries, kind) for kind in chances.types)
         keys[:] = np.arange(chances.max_entries)
-        for name, rate in (("sampled", self._rate), ("told", self._told_rate)):
+        for name, rate in (("sampled", self._rate), ("told", self._reported_rate)):
             values[name] = [round(_CERTAIN * chance(8 * int(eighths), rate)) for eighths in keys]
         chances.update(keys, values)
 

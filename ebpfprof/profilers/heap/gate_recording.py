@@ -93,7 +93,7 @@ class GateRecording:
     def counts(self) -> AllocationCounts:
         """What is known now; of an ended process, what was known last. Raises TargetGone."""
         sums, missed = self.windows.found(self._shown)
-        tables, told_rate = self._profiler.program.tables, self._profiler.program.told_rate
+        tables, reported_rate = self._profiler.program.tables, self._profiler.program.reported_rate
 
         def stack_of(key: int) -> AllocatingStack | None:
             stack = tables.stack(key)
@@ -103,8 +103,8 @@ class GateRecording:
             self._profiler.drop_gone()
             following = None
             if self.followed is not None:
-                following = self.followed.found(told_rate, stack_of)
-        with suppress(*_GONE):
+                following = self.followed.found(reported_rate, stack_of)
+        with suppress(*_GONE):  # the last statistics stay
             if self._statistics:
                 classes = self._statistics.read().classes
                 self._in_use = {each.size or LARGE: (each.objects, each.used) for each in classes}
@@ -200,13 +200,13 @@ class GateProfiler(Closing):
         self.take_births()
         all_of = [each.followed for each in self._recordings.values() if each.followed is not None]
         for followed in all_of:
-            with suppress(*_GONE):
+            with suppress(*_GONE):  # its objects stay as they were
                 followed.look()
         # Ever fewer, so that this stays short.
         while max(map(len, all_of), default=0) > MOST_FOLLOWED:
-            self.program.tell_fewer(_THIN_BY * self.program.told_rate)
+            self.program.report_fewer(_THIN_BY * self.program.reported_rate)
             for followed in all_of:
-                followed.thin(self.program.told_rate)
+                followed.thin(self.program.reported_rate)
 
     def take_births(self) -> None:
         """Follow new objects, for a caller that holds the lock."""
@@ -217,7 +217,7 @@ class GateProfiler(Closing):
             ours = births[births["target"] == slot]
             if each.followed is not None and len(ours):
                 each.followed.add(ours)
-                each.followed.thin(self.program.told_rate)
+                each.followed.thin(self.program.reported_rate)
 
     def close(self) -> None:
         """Detach the probes and free the maps."""

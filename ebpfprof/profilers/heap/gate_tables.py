@@ -1,4 +1,4 @@
-"""Reads the maps of the program of allocations: sums, stacks, and objects that were told."""
+"""Reads the maps of the program of allocations: sums, stacks, and objects that were reported."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class HeapProfiler(MemoryProfiler[HeapRecording]):
             self._gates.poll()
 
     def detach(self) -> None:
-        """Detach all probes, after what they counted was read once more."""
+        """Detach all probes, after reading their counts again."""
         if self._gates:
             self._gates.stop_all()
         super().detach()

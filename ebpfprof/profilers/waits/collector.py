@@ -40,7 +40,7 @@ _MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _
 _MAX_PAIRS = 1 << 16
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
-_FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes some 0.2 ms, at each reading a part of it
+_FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
 _CLOSING_AT_ONCE: Final = 8  # windows
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),

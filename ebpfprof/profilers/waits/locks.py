@@ -57,8 +57,8 @@ class LockTable:
             if found:  # else it is the semaphore of a WaitGroup
                 self._use(total.sema, found).waiting.append(total)
         self._others = [total for total in totals if total.sema == OTHER_LOCKS]
-        told = [total for total in totals if total.sema > OTHER_LOCKS]
-        seen = [(total, lock_use(translator, total.return_pcs)) for total in told]
+        known = [total for total in totals if total.sema > OTHER_LOCKS]
+        seen = [(total, lock_use(translator, total.return_pcs)) for total in known]
         # First those stacks that tell the address of the lock.
         for total, found in sorted(seen, key=lambda each: each[1] is None):
             self._use(total.sema, found).totals.append(total)
@@ -68,7 +68,7 @@ class LockTable:
                 uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
 
     def locks(self) -> list[Lock]:
-        """All locks, longest waits first; those that are not told apart as one without address."""
+        """All locks, longest waits first; the indistinguishable ones as one."""
         found = []
         if self._others:
             waits, releases = (

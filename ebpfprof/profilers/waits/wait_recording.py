@@ -54,18 +54,18 @@ class WaitsRecording:
         from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
         assert opened.go
-        assert opened.looks
+        assert opened.sampler
         options = profiler.options
         self.slot = slot
         self._profiler, self._options, self._waits = profiler, options, profiler.collector
         self._go: GoTarget = opened.go
-        self._looks = opened.looks
+        self._sampler = opened.sampler
         self._lease = opened.budget.lease(self.cost)
         self._translator: StackTranslator = StackTranslator(opened.go)
         self._is_started = False
         self._idle: IdleStacks | None = None
         if {BLOCK, WAKERS} & set(options.recorded_kinds):
-            self._idle = IdleStacks(opened.looks)
+            self._idle = IdleStacks(opened.sampler)
         self._windows: Windows | None = None  # within a bound, once it was started
         self._delays: LookedDelays | None = None  # as the windows
         self._final: _FinalSums | None = None
@@ -100,7 +100,7 @@ class WaitsRecording:
 
         if self._delays is None or self._windows is None:
             self._delays = LookedDelays(
-                self._looks,
+                self._sampler,
                 has_wakers=self._waits.has_wakers,
                 has_releases="mutex" in self._options.kinds,
             )
@@ -119,7 +119,7 @@ class WaitsRecording:
     def note_end(self) -> None:
         """With --open, read which goroutines wait now."""
         if self._open:
-            self._open.note_end(self._looks if self._windows else None)
+            self._open.note_end(self._sampler if self._windows else None)
 
     def end(self, at_ns: int) -> None:
         """Record no events after `at_ns`."""
@@ -220,9 +220,9 @@ class WaitsRecording:
         if read.hanging:
             from ebpfprof.profilers.waits import hanging
 
-            with suppress(SymbolizerError):
+            with suppress(SymbolizerError):  # a hint without names would say nothing
                 builder.report.hints += hanging.sentences(
-                    read.hanging, self._looks, self._translator, self._go.target.pid
+                    read.hanging, self._sampler, self._translator, self._go.target.pid
                 )
 
     def cost(self) -> Cost:

@@ -29,8 +29,8 @@ class WallRecording:
     def __init__(self, opened: OpenedProcess, _slot: int) -> None:
         """The process is a Go program."""
         assert opened.go
-        assert opened.looks
-        self._go, self._looks = opened.go, opened.looks
+        assert opened.sampler
+        self._go, self._sampler = opened.go, opened.sampler
         self._is_started = False
         self._stacks: GoroutineStacks | None = None
 
@@ -39,7 +39,7 @@ class WallRecording:
 
         Raises what SharedSampler.start raises.
         """
-        began_ns = self._looks.start()
+        began_ns = self._sampler.start()
         self._is_started = True
         return began_ns
 
@@ -53,7 +53,7 @@ class WallRecording:
         """Take no more samples; the sums stay."""
         if self._is_started:
             self._is_started = False
-            self._looks.stop()
+            self._sampler.stop()
 
     def finish(self) -> None:
         """Take no more samples."""
@@ -67,7 +67,7 @@ class WallRecording:
         from ebpfprof.profilers.report_builder import WholeSums
         from ebpfprof.profilers.wall.wall_profile import ReadWall
 
-        looks = self._looks
+        looks = self._sampler
         if not looks.has_begun:
             return None
         sampler, idle = looks.sampler, looks.idle()
@@ -96,9 +96,9 @@ class WallRecording:
 
     def losses(self) -> Sequence[Loss]:
         """Goroutines that were not read, and labels."""
-        if not self._looks.has_begun:
+        if not self._sampler.has_begun:
             return ()
-        sampler = self._looks.sampler
+        sampler = self._sampler.sampler
         counts = (
             ("goroutines_beyond", _BEYOND, sampler.beyond),
             ("labels_unread", _UNLABELLED, sampler.states.unlabelled),
@@ -107,7 +107,7 @@ class WallRecording:
 
     def failures(self) -> Sequence[Exception]:
         """Why the samples ended early."""
-        return [self._looks.failure] if self._looks.failure else []
+        return [self._sampler.failure] if self._sampler.failure else []
 
     def close(self) -> None:
         """The process's own stack of contexts closes its memory."""

@@ -76,7 +76,7 @@ def test_a_tenth_of_the_elapsed_time_is_allowed_on_top() -> None:
 
 @pytest.fixture(scope="module")
 def bombs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Libraries of some 20 KB each, with DWARF of 40 MiB."""
+    """Libraries of about 20 KB each, with DWARF of 40 MiB."""
     folder = tmp_path_factory.mktemp("bombs")
     source, plain = folder / "lib.c", folder / "plain.so"
     source.write_text("int answer(int x) { return x + 1; }\n")

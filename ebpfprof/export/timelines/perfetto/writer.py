@@ -170,14 +170,14 @@ class _Writer:
             changes.append((span.end_ns, span.state, -1))
         changes.sort()
         now: Counter[str] = Counter()
-        told: Counter[str] = Counter()
+        written: Counter[str] = Counter()
         due_ns = 0
         for at_ns, state, change in changes:
             if at_ns >= due_ns:
                 due_ns = at_ns + _COUNTED_EVERY_NS
                 for each in STATES:
-                    if now[each] != told[each]:
-                        told[each] = now[each]
+                    if now[each] != written[each]:
+                        written[each] = now[each]
                         name = f"goroutines {each}"
                         self._count(at_ns, name, now[each], unit="goroutines")
                 yield

@@ -298,7 +298,7 @@ def test_memory_grows_with_distinct_entries_only(
     path = tmp_path / "small.pb.gz"
     path.write_bytes(gzip.compress(GOLDEN + claim(), compresslevel=9))
     assert path.stat().st_size < 300_000
-    # The command by itself takes some 45 MB of addresses.
+    # The command by itself takes about 45 MB of addresses.
     limiting = ("/usr/bin/prlimit", f"--as={120 << 20}")
     done = subprocess.run(
         [*limiting, sys.executable, "-m", "ebpfprof", "diff", path, path, "-f", "json"],
