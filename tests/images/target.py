@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.process.file_opener import FileOpener
@@ -39,13 +40,19 @@ class Shown:
     moment_ns: int | None = None
 
 
+@cache
+def _executable() -> int:
+    """A file that stands for the executable; open_elf() has its bytes."""
+    return os.memfd_create("executable")
+
+
 class SavedTarget(Target):
     """A process that stands still for good. What it does not have raises AttributeError."""
 
     def __init__(self, shown: Shown) -> None:
         self.pid = NO_PID
         self.files = FileOpener()
-        self.exe_fd = os.memfd_create("executable")  # stands for it; open_elf() has its bytes
+        self.exe_fd = _executable()
         self.held = ExitStack()
         self.allowance = Allowance()
         self.exe_name = shown.name
@@ -55,6 +62,10 @@ class SavedTarget(Target):
         self._ahead_ns = 0
         if shown.moment_ns is not None:
             self._ahead_ns = shown.moment_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+    def close(self) -> None:
+        """Nothing is open but what all have."""
+        self.held.close()
 
     def ending(self) -> TargetEnd | None:
         return None
