@@ -64,10 +64,13 @@ def run(
     (folder / file).write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    full\n")
     ours = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    # pytest keeps the folders of its last runs where TMPDIR is: not among what this run leaves.
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
     return subprocess.run(
         [ROOT / "tests/pytest.sh", *arguments],
         cwd=folder,
-        env={**ours, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": PLUGINS},
+        env={**ours, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": PLUGINS, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=False,
