@@ -52,7 +52,11 @@ def profile(pid: int, kind: ProfileKind) -> Profile:
         counts = _counted(target, binary, _style(binary, has_labels=True))
         mappings = target.executable_mappings(binary.elf.build_id)
         running = sum(each.count for each in counts if not each.has_stack)
-        comments = [f"{running} goroutines ran: what runs has no stack to read"] if running else []
+        comments = (
+            [f"{running} goroutines were running: a running goroutine has no stack to read"]
+            if running
+            else []
+        )
         return kind.make_profile(
             samples(counts, mappings),
             mappings,

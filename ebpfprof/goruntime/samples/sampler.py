@@ -45,7 +45,7 @@ _NOTES_APART_NS: Final = 50_000_000  # samples of exact recordings are twice as 
 
 
 class GoroutineSampler(Closing):
-    """The samples at one target. Any thread may use it. Closes the target's memory."""
+    """The samples of one target. Any thread may use it. Closes the target's memory."""
 
     def __init__(
         self,

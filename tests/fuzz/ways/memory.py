@@ -145,13 +145,13 @@ def ask_goroutines(data: bytes) -> None:
             assert looked.parked().keys() == parked.keys()
             with suppress(UnreadableMemory):
                 assert looked.times_run() >= 0
-        with GoroutineSampler(go, has_labels=True) as looks:
-            looks.sample()
-            assert looks.standing(found.goroutines, OPEN_WAIT) == {}
-            looks.sample()
-            standing = looks.standing(found.goroutines, Threshold(2))
+        with GoroutineSampler(go, has_labels=True) as sampler:
+            sampler.sample()
+            assert sampler.standing(found.goroutines, OPEN_WAIT) == {}
+            sampler.sample()
+            standing = sampler.standing(found.goroutines, Threshold(2))
             assert standing.keys() <= {g.address for g in found.goroutines}
-            totals = looks.totals()
+            totals = sampler.totals()
         with suppress(UnreadableMemory):
             read = table.GoroutineTable(Memory(go.target), go.binary, _BIAS, "thread").read()
             assert len(StateNumbers(Memory(go.target), go.binary.layout).of(read)) <= 8
