@@ -10,12 +10,12 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.overhead.budget import MOST_CREDIT_NS
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from tests.bench.workloads import WORKLOADS, Running
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target

@@ -15,7 +15,6 @@ import pytest
 from ebpfprof.console.text import in_one_line
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
@@ -25,6 +24,7 @@ from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
 from ebpfprof.profilers.recording import OpenedProcess
 from tests.builds import in_full, versions
+from tests.go_target import inspect
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import program
 from tests.kernel.refusal import refused
@@ -111,7 +111,7 @@ def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     assert finished.code == 0, finished.stderr
     said, recording, *_ = finished.stderr.splitlines()
     assert said == (
-        f"ebpfprof: process {pid} (yes) is no Go program: only its CPU profile is recorded."
+        f"ebpfprof: process {pid} (yes) is not a Go program: only its CPU profile is recorded."
     )
     assert recording.startswith(f"recording cpu profile of process {pid} (yes)")
     assert names_in(tmp_path) == {f"yes-{pid}.cpu.pb.gz"}

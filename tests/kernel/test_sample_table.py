@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
@@ -23,6 +23,7 @@ from ebpfprof.profilers.cpu.sample_table import CpuStack, rows_for
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.recording.live import LiveSession
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
