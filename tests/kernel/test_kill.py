@@ -41,7 +41,7 @@ MOMENTS = {
     "stops while detaching": True,
     "stops while writing": False,
 }
-DEATHS = 5
+DEATHS = 3
 SETTING_UP = ("stops before it attaches", "stops while attaching")
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from ebpfprof.commands.until_wait import UntilWait, wait_conditions
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.tracing.triggers import Trigger
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.targets_run import DEADLINE_S, Target
@@ -40,8 +40,7 @@ def watching(target: Target, *typed: tuple[str, float]) -> Iterator[Trigger]:
     with Process(target.pid) as process:
         go = inspect(process)
         conditions = wait_conditions([UntilWait(*each) for each in typed], go)
-        with Trigger(go, waits=conditions) as found:
-            yield found
+        yield Trigger(go, waits=conditions)
 
 
 def why(trigger: Trigger, samples: int = 1 << 30) -> str:

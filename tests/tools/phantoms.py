@@ -28,7 +28,7 @@ from unittest.mock import patch
 
 from ebpfprof.export.tables.stuck import lines
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits import stuck_check
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
@@ -37,6 +37,7 @@ from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.stuck import stuck
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -100,8 +101,8 @@ class Round:
 
     def __init__(self, target: Target, go: GoTarget, held: ExitStack) -> None:
         self._target, self._go = target, go
-        self._sampler = held.enter_context(GoroutineSampler(go, has_labels=False))
-        self._dumper = held.enter_context(GoroutineDumper(go))
+        self._sampler = GoroutineSampler(go, has_labels=False)
+        self._dumper = GoroutineDumper(go)
 
     def run(self, into: Outcome, *, samples: int, apart_s: float) -> None:
         """Look and dump, while all move, and then while some hang."""

@@ -91,14 +91,10 @@ class Windows:
         ended.
         """
         self._seeds = WindowSeeds(self._waits, self._index, self._go)
-        try:
-            self._seeds.begin()
-            self._spending = Spending(self._waits, self._index, self._go, self._lease)
-            self._started_ns = self._waits.attach(self._index, self._go)
-            self._spending.started_ns = self._started_ns
-        except BaseException:  # stop() will not be called
-            self._seeds.close()
-            raise
+        self._seeds.begin()
+        self._spending = Spending(self._waits, self._index, self._go, self._lease)
+        self._started_ns = self._waits.attach(self._index, self._go)
+        self._spending.started_ns = self._started_ns
         self._sums.begin(self._started_ns)
         self._counters = self._read_counters()
         self._activity = ActivityEstimator()
@@ -185,7 +181,6 @@ class Windows:
                 self.failure = error
         finally:
             self._finish()
-            self._seeds.close()
 
     def _record(self) -> None:
         """Record every event while the budget lasts, else in windows, until the end."""
