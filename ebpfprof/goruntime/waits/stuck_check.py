@@ -205,7 +205,7 @@ class StuckCheck:
         return sample, goroutines
 
     def _waits(self, goroutine: Goroutine) -> bool:
-        """Whether it waits for others. A wait for the collector does not count: it may end soon."""
+        """Whether it waits for others. Waits for the collector may end at once: not counted."""
         return goroutine.is_parked and (goroutine.state in WAITS or goroutine.state == IO_WAIT)
 
     def _awake(self, goroutine: Goroutine) -> Awake:
