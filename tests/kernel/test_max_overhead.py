@@ -179,7 +179,7 @@ def test_thinned_samples_stand_for_more() -> None:
         busy(target),
     ):
         session.start()
-        session.wait(4, lambda _: False)
+        session.wait(2, lambda _: False)
         (report,) = session.finish()
         (overhead,) = session.overheads()
     (profile,) = report.profiles

@@ -86,5 +86,5 @@ def test_an_object_that_is_not_told_is_refused() -> None:
     at = elf.vaddr_to_offset(moves[-1].address)
     assert moves[-1].size >= 3
     data[at : at + moves[-1].size] = b"\x48\x31\xdb".ljust(moves[-1].size, b"\x90")  # xor rbx, rbx
-    with pytest.raises(GoTableError, match=r"does not tell the object that it has allocated"):
+    with pytest.raises(GoTableError, match=r"does not show where its allocated object is"):
         allocation_gates(GoBinary.open(ElfFile.from_bytes(bytes(data))))
