@@ -11,12 +11,13 @@ from typing import Final
 import pytest
 
 from ebpfprof.goruntime import process as goruntime
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.x86.disasm import decode
+from tests.go_target import inspect
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.paging import page_out, page_out_ranges, swap, swapped_bytes
@@ -92,7 +93,7 @@ def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels(
             g = 0
             while not g % PAGE < PAGE - BOUNDS_BYTES < PAGE < g % PAGE + g_bytes:
                 g = int(tracing.ask(f"catch {before_park:x}", "caught ").split()[-1], 16)
-            # It may come back before the thread is at the probe: the runtime has a look at it.
+            # It may come back before the thread is at the probe: the runtime checks it.
             page_out_ranges(target.pid, [((g + g_bytes) // PAGE * PAGE, PAGE)])
             tracing.ask("continue", "continued")
             target.expect("parked")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.asleep import Asleep
@@ -21,6 +20,7 @@ from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.stuck import LostWake, stuck
 from ebpfprof.profile.waiting_for import Sureness
 from tests.builds import VERSIONS, builds, versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
@@ -39,8 +39,8 @@ def running(mode: str, minor: str = NEWEST, build: str = "plain") -> Iterator[Ta
 def dumped(target: Target) -> GoroutineDump:
     with Process(target.pid) as process:
         go = inspect(process)
-        with GoroutineDumper(go) as dumper:
-            found = dumper.dump(apart_s=APART_S)
+        dumper = GoroutineDumper(go)
+        found = dumper.dump(apart_s=APART_S)
         go.binary.elf.close()
     return found
 
@@ -158,7 +158,7 @@ def test_the_doctor_tells_what_is_stuck_with_all_stacks_and_an_exit_code() -> No
     read = json.loads(also.stdout)
     assert (also.code, read["exit_code"]) == (14, 14)
     (process,) = read["processes"]
-    assert (process["pid"], process["looks"]) == (target.pid, 8)
+    assert (process["pid"], process["samples"]) == (target.pid, 8)
     kinds = [(each["kind"], each["certain"]) for each in process["findings"]]
     assert kinds == [("deadlock", True)] * 3 + [("lost_wake", True)] * 4
     for each in process["findings"]:
@@ -217,7 +217,7 @@ def test_dump_shows_what_is_stuck_first_and_in_json() -> None:
         said = verb("dump", "--pid", str(target.pid))
         read = json.loads(verb("dump", "--json", "--pid", str(target.pid)).stdout)
     top = said.stdout[: said.stdout.index("\n1 goroutine: ")]
-    assert "\nEverything is asleep: nothing can wake any of 3 goroutines.\n" in top
+    assert "\nAll goroutines are asleep: nothing can wake any of 3 goroutines.\n" in top
     assert "    Certain: no timer is set, no thread is in a system call or in C, " in top
     assert [(each["kind"], each["certain"]) for each in read["stuck"]] == [
         ("deadlock", True),

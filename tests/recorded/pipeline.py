@@ -16,7 +16,7 @@ from unittest import mock
 from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
-from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
+from ebpfprof.goruntime.process import GoTarget, go_target, open_program
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
@@ -127,7 +127,7 @@ def _steady(profile: Profile, program: str) -> Profile:
 def _opened(shown: Shown, saved: Saved) -> Iterator[_Replay]:
     with ExitStack() as held:
         target = held.enter_context(SavedTarget(shown))
-        inspected = inspect_program(target)
+        inspected = open_program(target)
         held.callback(inspected.close)
         yield _Replay(target, go_target(target, inspected), held, saved)
 
