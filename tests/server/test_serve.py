@@ -57,7 +57,7 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Target, Server]]:
-    """For tests that only send requests."""
+    """For tests that ask for no sums, which record for minutes afterwards."""
     invoking = {"SUDO_UID": str(INVOKING), "SUDO_GID": str(INVOKING)}
     with (
         httppprof("1.27") as (running, _),
@@ -93,20 +93,20 @@ def recording(server: Server) -> list[bool]:
     return [each["recording"] for each in found["targets"]]
 
 
-def test_ten_clients_are_answered_at_once(served: tuple[Target, Server]) -> None:
-    _, server = served
+def test_ten_clients_are_answered_at_once(target: Target) -> None:
     paths = ["block?seconds=1", "mutex?seconds=2", "profile?seconds=1", "mutex", "block"] * 2
-    with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(lambda path: server.get(f"/debug/pprof/{path}"), paths))
+    with Server("--pid", str(target.pid)) as server:
+        assert server.ready
+        with ThreadPoolExecutor(10) as pool:
+            answers = list(pool.map(lambda path: server.get(f"/debug/pprof/{path}"), paths))
+        metrics = server.get("/metrics").body.decode()
     for answer, path in zip(answers, paths, strict=True):
         kind = path.partition("?")[0]
         assert answer.profile("cpu" if kind == "profile" else "block").samples or (
             kind == "profile"
         )
     assert re.search(
-        r'^ebpfprof_requests_total\{code="200",endpoint="mutex"\} 4.0$',
-        server.get("/metrics").body.decode(),
-        re.MULTILINE,
+        r'^ebpfprof_requests_total\{code="200",endpoint="mutex"\} 4.0$', metrics, re.MULTILINE
     )
 
 
