@@ -60,7 +60,7 @@ def _run(settings: Settings, path: str | None) -> None:
     import functools
     from contextlib import ExitStack
 
-    from ebpfprof.agent.alone import only_agent
+    from ebpfprof.agent.single_instance import only_agent
     from ebpfprof.agent.endpoints import application
     from ebpfprof.agent.log import Log
     from ebpfprof.agent.rounds import SPARE_PLACES

@@ -20,7 +20,8 @@ class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is r
 
 
 class Memory:
-    """Reads a target's memory while the target runs on. Any thread may use it: see Target.memory.
+    """Reads a target's memory while the target keeps running. Any thread may use it: see
+    Target.memory.
 
     It has no state beside its pages.
     """

@@ -92,7 +92,7 @@ class Target(Closing):
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
     _memory: Memory | None = None
     _opening = threading.Lock()
-    """Held while the memory of a target is opened, which takes some microseconds."""
+    """Held while the memory of a target is opened, which takes a few microseconds."""
 
     def __init__(self, pid: int, files: FileOpener | None = None) -> None:
         """Open process `pid`; `files` opens what it runs and has mapped.

@@ -76,7 +76,7 @@ _DESCRIPTIONS = {
 def endpoint_names() -> set[str]:
     """The names behind /debug/pprof/ that there are, of all kinds of profiles."""
     endpoints = [kind.endpoint for kind in kinds() if kind.endpoint]
-    named = {name for each in endpoints for name in (each.name, each.delta) if name}
+    named = {name for endpoint in endpoints for name in (endpoint.name, endpoint.delta) if name}
     return {*_DESCRIPTIONS, *named}
 
 

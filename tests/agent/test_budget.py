@@ -169,7 +169,7 @@ def test_while_it_is_not_known_what_recording_costs_few_more_are_recorded(
     run(work())
 
 
-def test_when_more_may_begin_those_that_are_recorded_go_on(
+def test_when_more_may_begin_those_that_are_recorded_continue(
     three: list[GoProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the others are busier, and have waited; their windows do not end, either."""

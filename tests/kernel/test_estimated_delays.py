@@ -30,7 +30,7 @@ SECONDS = 4.0
 
 
 def wait(seconds: float) -> None:
-    """Let so much time pass."""
+    """Let that much time pass."""
     until = monotonic() + seconds
     while monotonic() < until:
         sleep(0.05)

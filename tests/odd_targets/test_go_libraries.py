@@ -87,9 +87,9 @@ def test_the_file_with_go_code_is_named(target: Started, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["dump", "trace"])
 def test_other_verbs_name_it_too(target: Started, name: str, tmp_path: Path) -> None:
-    said = verb(name, "--pid", str(target.pid), folder=tmp_path)
-    assert said.code == ExitCode.NOT_GO_PROGRAM
-    assert target.sentence in in_one_line(said.stderr)
+    output = verb(name, "--pid", str(target.pid), folder=tmp_path)
+    assert output.code == ExitCode.NOT_GO_PROGRAM
+    assert target.sentence in in_one_line(output.stderr)
 
 
 def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:

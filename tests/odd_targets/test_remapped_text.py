@@ -40,15 +40,15 @@ def test_profiles_that_need_probes_are_refused(target: Target, kinds: str, tmp_p
     options = ("--profile", kinds, "--duration", "1")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.UNSUPPORTED_TARGET, finished.stderr
-    said = in_one_line(finished.stderr)
-    assert f"Process {target.pid} (remapped) {SENTENCE} {WORKS}" in said
+    output = in_one_line(finished.stderr)
+    assert f"Process {target.pid} (remapped) {SENTENCE} {WORKS}" in output
     assert os.listdir(tmp_path) == []
 
 
 def test_a_trace_is_refused(target: Target, tmp_path: Path) -> None:
-    said = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
-    assert said.code == ExitCode.UNSUPPORTED_TARGET
-    assert SENTENCE in in_one_line(said.stderr)
+    output = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
+    assert output.code == ExitCode.UNSUPPORTED_TARGET
+    assert SENTENCE in in_one_line(output.stderr)
 
 
 def test_other_profiles_are_recorded(target: Target, tmp_path: Path) -> None:

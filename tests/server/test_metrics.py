@@ -132,7 +132,7 @@ def test_prometheus_reads_the_metrics(accept: dict[str, str]) -> None:
     run(work())
 
 
-def test_the_build_is_told() -> None:
+def test_the_build_is_reported() -> None:
     async def work() -> None:
         service = await Service.of()
         text = (await service.client.ask("/metrics")).body.decode()

@@ -94,7 +94,7 @@ class GoroutineSampler:
             self._sums.end_at(at_ns)
 
     def pause(self) -> None:
-        """The samples end for now: what goes on has neither begun nor ended to the next one."""
+        """Pause sampling: waits that span the pause count as neither started nor ended."""
         with self._lock:
             self._sums.pause()
             self._watch = IdleLoops(self._causes)

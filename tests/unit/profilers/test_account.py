@@ -91,7 +91,7 @@ def test_without_pauses_no_scaling_is_mentioned() -> None:
     assert not any(word in said for word in ("windows", "sampled 0", "error"))
 
 
-def test_losses_are_told_in_proportion() -> None:
+def test_losses_are_reported_in_proportion() -> None:
     few = replace(EARLIER, coverage=None, events=58_000, losses=(replace(LOST, count=1),))
     assert "incomplete: 1 events lost (lost)" in few.comments()
     told = "incomplete in total: less than 0.01 % of what happened"

@@ -152,7 +152,7 @@ def test_a_function_with_too_much_code_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", MINORS)
-def test_programs_that_can_set_labels_are_told_from_others(version: str) -> None:
+def test_programs_that_can_set_labels_are_distinguished_from_others(version: str) -> None:
     found = {
         folder.name: probe_sites(
             GoBinary.open(ElfFile.open(toolchain(version).build(folder)))
