@@ -27,8 +27,6 @@ from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 ROWS = 256
 HZ = 999
 WAYS = 2500
