@@ -312,10 +312,10 @@ class PprofEndpoints:
 
 def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     """The profiles of a process that have an endpoint: recorded ones, and those read on request."""
-    found = [find_kind(name) for name in process.kinds]
+    endpoints = [find_kind(name) for name in process.kinds]
     others = [kind for kind in kinds() if is_go(process) and kind.name not in process.kinds]
     return [
-        *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
+        *((kind, kind.endpoint) for kind in endpoints if kind and kind.endpoint),
         *((kind, kind.endpoint) for kind in others if kind.endpoint and is_read(kind)),
     ]
 
