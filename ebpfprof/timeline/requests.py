@@ -112,6 +112,15 @@ def _divided(request: Request, marks: Sequence[tuple[int, int]]) -> Iterator[Req
     yield request
 
 
+def _ends_by_network(after: Span) -> bool:
+    """Whether the network ended a wait, by the span after it.
+
+    If data comes just as a goroutine parks, netpollblockcommit (runtime/netpoll.go, Go 1.19 to
+    1.27) keeps it from parking. Then no wake is seen.
+    """
+    return after.word == BY_NETWORK or (not after.word and not after.by)
+
+
 class _Requests:
     """Finds the requests on some sockets."""
 
@@ -187,7 +196,7 @@ class _Requests:
                     yield begun._replace(end_ns=span.begin_ns, is_ended=True)
                 begun, waited = None, True
                 continue
-            if last is None or (waited and span.word == BY_NETWORK):
+            if last is None or (waited and _ends_by_network(span)):
                 woken, had_begun = last is not None, span.is_cut and last is None
                 begun = Request(goid, span.begin_ns, span.end_ns, not had_begun, False)
                 does = had_begun
