@@ -161,9 +161,9 @@ def _check(settings: Settings) -> None:
     from ebpfprof.console.terminal import say
     from ebpfprof.console.text import printable
     from ebpfprof.discovery.processes import ProcessTable, not_answered, not_seen
-    from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.recording.drop_privileges import give_up_recording_rights
 
-    give_up_before_looking()
+    give_up_recording_rights()
     with ProcessTable() as processes:
         survey = processes.survey()
     say(as_toml(settings))

@@ -35,7 +35,7 @@ class _GrowthReader:
     @property
     def samples(self) -> int:
         """How many garbage collections were sampled."""
-        return self._growth.looks
+        return self._growth.samples
 
     def is_new(self, collections: int) -> bool:
         """Whether there was a garbage collection since the last call."""

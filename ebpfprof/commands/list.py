@@ -64,11 +64,11 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
     from ebpfprof.privileges.checks import missing_capabilities
-    from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.recording.drop_privileges import give_up_recording_rights
     from ebpfprof.system.pid_namespace import sees_whole_machine
 
     missing = missing_capabilities()  # before dropping what listing does not need
-    give_up_before_looking()
+    give_up_recording_rights()
     with ProcessTable() as processes:
         survey = processes.survey()
     shown = [

@@ -160,7 +160,7 @@ def command(
 def _require_trace_is_possible(pids: list[int], *, is_screen: bool) -> None:
     """Raise click.UsageError if --last is not possible."""
     if len(pids) != 1:
-        raise click.UsageError(f"A trace (--last) is of one process, but {len(pids)} were chosen.")
+        raise click.UsageError(f"A trace (--last) covers one process, but {len(pids)} were chosen.")
     if not is_screen:
         raise click.UsageError(
             f"--last needs the live table, where {_KEY} writes the trace. Without the table:"
@@ -225,7 +225,7 @@ def _print_tables(
             time.sleep(max(min(next_s - time.monotonic(), _TICK_S), 0))
         if not _has_reader():
             return
-        view.moment = poller.look()
+        view.moment = poller.sample()
         say(("\n" if printed and text is _table else "") + text(view, _BATCH_ROWS), end="")
         printed += 1
         if _ends(poller, signals, until_s):

@@ -129,7 +129,7 @@ class Leases:
     async def _add_user(self, process: RecordedProcess) -> None:
         async with process.lock:
             if process.ending is not None:
-                raise TargetGone(f"Nothing is recorded any more: {process.ending}.")
+                raise TargetGone(f"The recording has ended: {process.ending}.")
             if process.users == 0:
                 await self._lifecycle.start(process)
             process.users += 1

@@ -27,8 +27,8 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
     for sample in profile.samples:
         if min(sample.values) < 0:
             raise InvalidProfile(
-                "The profile has negative values, as a difference has, which speedscope cannot "
-                "show: use another format, or ebpfprof diff on the two profiles."
+                "Speedscope cannot show negative values, such as those of a difference: use "
+                "another format, or ebpfprof diff on the two profiles."
             )
         known = sums.setdefault(tuple(table.stack(sample)), [0] * len(sample.values))
         for column, value in enumerate(sample.values):

@@ -245,7 +245,7 @@ def for_user(target: Target, error: Exception) -> Exception:
             children = children_instead(target.pid)
             return NotGoProgram(
                 f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "
-                "can't read packed programs, by upx for example."
+                "can't read packed programs (by upx, for example)."
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))

@@ -201,7 +201,7 @@ def _stayed(pid: int, addresses: Sequence[int]) -> str:
     breakpoints = "1 breakpoint" if len(addresses) == 1 else f"{len(addresses)} breakpoints"
     return (
         f"The kernel could not remove {breakpoints} from process {pid} (at "
-        f"{', '.join(map(hex, addresses))}), nor when it was asked again. The process runs on as "
+        f"{', '.join(map(hex, addresses))}), even when asked again. The process runs on as "
         "before, but each thread that passes there loses some microseconds: restart it when you "
         "can."
     )

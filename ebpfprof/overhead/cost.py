@@ -135,7 +135,7 @@ class Overhead:
             each_ns = (self.hit_ns or 0.0) + self.hits.each_ns
             parts.append(_times(self.hits, "probe hit", each_ns))
             if self.hit_ns is None:
-                parts.append("without their traps, whose cost is not known")
+                parts.append("without the traps, whose cost is not known")
         if self.samples.count:
             parts.append(_times(self.samples, "CPU sample", self.samples.each_ns))
         if self._is_bounded:

@@ -228,9 +228,7 @@ class MappedObjects(Closing):
 
     def _look_at(self, lines: list[MapsLine]) -> dict[MapsLine, MappedObject]:
         if len(lines) > self._left:
-            self._warn(
-                f"more than {_MAX_OBJECTS} executable mappings were seen; the rest is unknown"
-            )
+            self._warn(f"more than {_MAX_OBJECTS} executable mappings exist; the rest is unknown")
         taken = lines[: self._left]
         self._left -= len(taken)
         return {line: self._object(line) for line in taken}

@@ -316,7 +316,7 @@ class Target(Closing):
                 os.close(fd)
 
     def _has_gone(self) -> TargetGone:
-        return TargetGone(f"Process {self.pid} ended before it could be looked at.")
+        return TargetGone(f"Process {self.pid} ended before it could be read.")
 
     def _read(self, name: str) -> bytes:
         """A file of /proc/PID, or of a thread that runs where that is not the same."""
@@ -389,8 +389,8 @@ def _wait_for_program(pid: int) -> None:
         if time.monotonic() >= until_s:
             raise EbpfprofError(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
-                f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
-                f"again."
+                "exec still waits. Check the file system of its executable (NFS, FUSE), and try "
+                "again."
             )
         time.sleep(_EXEC_TICK_S)  # nothing signals the end of exec
 

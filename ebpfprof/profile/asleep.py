@@ -65,7 +65,7 @@ def may_be_asleep(dump: GoroutineDump) -> bool:
 
 
 def asleep(dump: GoroutineDump) -> Asleep | None:
-    """What closer looks confirmed to be asleep; None if anything moves, or may be idle.
+    """What further samples confirmed to be asleep; None if anything moves, or may be idle.
 
     A program that waits for connections or signals is idle, unless a goroutine waits for a lock.
     """

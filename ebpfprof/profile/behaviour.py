@@ -1,4 +1,4 @@
-"""Idle by behaviour: what looks at goroutines showed of a wait, and in words why it is idle."""
+"""Idle by behaviour: what samples of goroutines showed of a wait, and in words why it is idle."""
 
 from dataclasses import dataclass
 from typing import Literal

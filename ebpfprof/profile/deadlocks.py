@@ -22,7 +22,7 @@ class Circle:
 
 
 def circles(goroutines: Iterable[DumpedGoroutine]) -> list[Circle]:
-    """Goroutines that wait for locks in a circle, and did not move between the looks.
+    """Goroutines that wait for locks in a circle, and did not move between the samples.
 
     Each waits for a lock that the next may hold, or behind the next, which wants to write; the last
     waits for the first. One alone waits for a lock that it may hold itself. No goroutine is in two

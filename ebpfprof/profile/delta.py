@@ -141,8 +141,7 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
     require_same_types(profile, base)
     if min(profile.duration_ns, base.duration_ns) <= 0:
         raise InvalidProfile(
-            "One of the profiles does not say how long it was recorded: they can't be compared per "
-            "second."
+            "One of the profiles has no duration: they can't be compared per second."
         )
 
     factor = base.duration_ns / profile.duration_ns

@@ -31,7 +31,7 @@ class DumpedGoroutine:
     """A goroutine. `state` is the word of Go's own tracebacks: "running", "chan receive".
 
     `frames` are logical frames, innermost first; () for a goroutine that runs, or kept moving.
-    `stood_ns` is the time between the first look and the last if it did not move, else 0.
+    `stood_ns` is the time between the first sample and the last if it did not move, else 0.
     `waited_ns` is a lower bound of how long it waits, 0 if unknown. `created_by` is the line of its
     `go` statement, None for the main goroutine, `parent` the id of the goroutine that executed it,
     0 if unknown.
@@ -96,12 +96,12 @@ class GrowingSite:
 class GoroutineDump:
     """The goroutines of a process, without the runtime's own, by their ids; what is missing.
 
-    `apart_ns` is the time between the first look and the last. `system` counts the runtime's own
+    `apart_ns` is the time between the first sample and the last. `system` counts the runtime's own
     goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
     beyond the limit of what we read, `unlabelled` those whose labels could not be read. `read_ns`
-    is the time of the look that is shown (CLOCK_MONOTONIC). `outside` is None unless closer looks
-    found that all goroutines are asleep. There were `looks` before these. `growing` are lines that
-    created more and more goroutines meanwhile; looked for within a second or more only.
+    is the time of the sample that is shown (CLOCK_MONOTONIC). `outside` is None unless further
+    samples found that all goroutines are asleep. There were `samples` before these. `growing` are
+    lines that created more and more goroutines meanwhile; looked for within a second or more only.
     """
 
     pid: int
@@ -115,7 +115,7 @@ class GoroutineDump:
     unlabelled: int = 0
     read_ns: int = 0
     outside: Outside | None = None
-    looks: int = 4
+    samples: int = 4
     growing: tuple[GrowingSite, ...] = ()
 
 
@@ -132,7 +132,7 @@ class GoroutineGroup:
 
     @property
     def standing(self) -> int:
-        """How many of them did not move between the looks."""
+        """How many of them did not move between the samples."""
         return sum(each.stood_ns > 0 for each in self.goroutines)
 
     @property

@@ -35,11 +35,11 @@ _ALL_BITS: Final = (1 << 64) - 1
 class Suspects:
     """Goroutines with the same stack, created by the same line, that may have leaked.
 
-    `only_grows`: at two looks or more there were more of them than before, by `per_minute` on the
+    `only_grows`: at two samples or more there were more of them than before, by `per_minute` on the
     average, and none of them has moved since. The oldest waits at least `oldest_ns`. `others` are
-    in the same place, and wait no longer than goroutines did there that went on. `came` is
-    how many came after the first look. With `is_alive` they have only their creator in common: they
-    move, but do not end.
+    in the same place, and wait no longer than goroutines did there that went on. `came` is how many
+    came after the first sample. With `is_alive` they have only their creator in common: they move,
+    but do not end.
     """
 
     group: GoroutineGroup
@@ -87,7 +87,8 @@ class _Members:
 
 
 class _History:
-    """A group since the look at `first_ns`: its members, and since which look each of them waits.
+    """A group since the sample at `first_ns`: its members, and since which sample each of them
+    waits.
 
     `known_ns` is `first_ns` if there were members already; then nothing tells when they came.
     """
@@ -101,7 +102,7 @@ class _History:
         self._members = _Members()
 
     def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
-        """What one more look found: None if there are no members any more."""
+        """What one more sample found: None if there are no members any more."""
         members = group.goroutines if group else ()
         waits = np.unique(np.array([self._number(each) for each in members], np.uint64))
         ended_ns = self._members.add(waits, now_ns)
@@ -142,7 +143,7 @@ def _life(each: DumpedGoroutine) -> int:
 
 
 class LeakWatch:
-    """Compares the looks at one process. It takes about 16 bytes for each goroutine.
+    """Compares the samples of one process. It takes about 16 bytes for each goroutine.
 
     Goroutines that leak may share their stack with others that go on. How long those wait is what
     tells them apart: members of a group that wait twice as long as any that went on are counted.
@@ -156,7 +157,7 @@ class LeakWatch:
         self._last_ns = 0
 
     def add(self, dump: GoroutineDump) -> list[Suspects]:
-        """What one more look tells: certain leaks, and those that only grow, the fastest first."""
+        """With one more sample: certain leaks, and groups that only grow, the fastest first."""
         now_ns, found = dump.read_ns, []
         waiting = [each for each in groups(dump.goroutines) if each.first.wait is not None]
         present = {group_key(each.first): each for each in waiting[:_MAX_GROUPS]}

@@ -47,7 +47,7 @@ def stuck(dump: GoroutineDump) -> list[Stuck]:
 
 
 def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
-    """The lost wakes that closer looks found, by lock."""
+    """The lost wakes that further samples found, by lock."""
     found = defaultdict[tuple[LockState, Sureness], list[DumpedGoroutine]](list)
     for each in goroutines:
         waits = each.waits_for

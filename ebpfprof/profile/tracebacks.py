@@ -60,7 +60,7 @@ class PhysicalCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TracedGoroutine:
-    """A goroutine at the moment of the look.
+    """A goroutine at the moment of the sample.
 
     `status` is the word of tracebacks: "running", "chan receive"; `reason` the name of the wait
     reason ("ChanReceive"), whose words `status` may be. `waited_ns` is how long ago the garbage

@@ -165,7 +165,7 @@ class RecordingAccount:
         if len(known) == len(errors):
             most = percent(max(known, default=0.0))
             return [f"at most +-{most} on {of_ten} (one standard error)"]
-        rare = "the others were seen too rarely to tell"
+        rare = "the others were recorded too rarely for an estimate"
         if not known:
             return [f"the errors of {of_ten} are above {percent(_MOST_ERROR)}"]
         most = percent(max(known))
@@ -179,7 +179,7 @@ def in_proportion(found: Completeness) -> str:
     so = "" if found.is_alarming else ", too little to change what the profile shows"
     share = percent(found.lost_share)
     most = share if share.startswith("less") else f"at most {share}"
-    return f"incomplete in all: {most} of what happened{so}"
+    return f"incomplete in total: {most} of what happened{so}"
 
 
 def loss_lines(

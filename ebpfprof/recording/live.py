@@ -190,7 +190,7 @@ class LiveSession(Closing):
         with self._lock:
             self._require_held(target)
             recorded = target.recorded
-            recorded.look_at_cpu()
+            recorded.read_cpu_time()
             cost = target.recordings.cost()
             used_ns = recorded.cpu_ns, recorded.kernel_ns
             return Overhead(cost.hits, cost.samples, cost.hit_ns, *used_ns)
@@ -241,7 +241,7 @@ class LiveSession(Closing):
     def _detach(self, target: LiveTarget) -> int:
         """End the recording of a process; returns when that was (CLOCK_MONOTONIC, ns)."""
         ended_ns = end_together([target.recordings])
-        target.recorded.look_at_cpu(is_over=True)
+        target.recorded.read_cpu_time(is_over=True)
         target.recordings.stop()
         return ended_ns
 
@@ -254,7 +254,7 @@ class LiveSession(Closing):
         if not target.started_unix_ns:  # nothing was recorded before, either
             target.recorded.target.require_running()
         if target.ending:
-            raise TargetGone(f"Nothing is recorded any more: {target.ending.text}.")
+            raise TargetGone(f"The recording has ended: {target.ending.text}.")
         self._require_held(target)
 
     def _notice_ending(self, target: LiveTarget) -> None:

@@ -33,9 +33,9 @@ def rights_for(options: Options) -> Rights:
 class ProcessRecordings:
     """The recordings of one process by all profilers."""
 
-    def __init__(self, looks: SharedSampler | None) -> None:
-        """`looks` are the goroutine samples that they share."""
-        self._looks = looks
+    def __init__(self, sampler: SharedSampler | None) -> None:
+        """`sampler` are the goroutine samples that they share."""
+        self._sampler = sampler
         self._kinds: dict[Recording, set[str]] = {}
         self._in_order: list[Recording] = []
 
@@ -52,8 +52,8 @@ class ProcessRecordings:
         Raises what Recording.start raises.
         """
         began_ns = max([each.start() for each in self._in_order])
-        if self._looks:
-            self._looks.count_from(began_ns)
+        if self._sampler:
+            self._sampler.count_from(began_ns)
         return began_ns
 
     def note_end(self) -> None:
@@ -63,15 +63,15 @@ class ProcessRecordings:
 
     def poll(self) -> None:
         """Do the regular work of the goroutine samples, while the process is recorded."""
-        if self._looks:
-            self._looks.poll()
+        if self._sampler:
+            self._sampler.poll()
 
     def end(self, at_ns: int) -> None:
         """End all recordings at a moment from now (CLOCK_MONOTONIC); returns at once."""
         for each in reversed(self._in_order):
             each.end(at_ns)
-        if self._looks:
-            self._looks.end_at(at_ns)
+        if self._sampler:
+            self._sampler.end_at(at_ns)
 
     def stop(self) -> None:
         """Stop all recordings, in the reverse order of their start."""
@@ -85,8 +85,8 @@ class ProcessRecordings:
             for each in self._in_order
             if kinds is None or not self._kinds[each].isdisjoint(kinds)
         ]
-        if self._looks and wanted:
-            self._looks.refresh()
+        if self._sampler and wanted:
+            self._sampler.refresh()
         found = ((each, each.sums()) for each in wanted)
         return {recording: sums for recording, sums in found if sums is not None}
 

@@ -77,13 +77,13 @@ class Session(Closing):
 
         It calls `should_stop` about ten times a second, with the seconds since the start.
         """
-        looks_s = 0.0
+        next_check_s = 0.0
         while running := [each for each in self._recorded() if each.ending is None]:
             gone_s = (kernel_now_ns() - self._started_ns) / 1e9
             if gone_s >= duration_s:
                 break
-            if gone_s >= looks_s:
-                looks_s = gone_s + _TICK_S
+            if gone_s >= next_check_s:
+                next_check_s = gone_s + _TICK_S
                 self._live.notice_endings()
                 if should_stop(gone_s):
                     break
@@ -95,7 +95,7 @@ class Session(Closing):
             if endings.poll(1000 * min(tick_s, duration_s - gone_s)):
                 self._live.notice_endings()
             for recorded in running:
-                recorded.look_at_cpu()
+                recorded.read_cpu_time()
             self._live.poll()
 
     def finish(self) -> list[Report]:
@@ -113,7 +113,7 @@ class Session(Closing):
         ended_ns = end_together(running)
         live.notice_endings()
         for each in recorded:
-            each.look_at_cpu(is_over=True)
+            each.read_cpu_time(is_over=True)
         overheads = self.overheads()  # until the same moment as the CPU time
         profilers.detach()
         parts = [target.recordings.sums() for target in self._targets]

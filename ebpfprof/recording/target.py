@@ -57,7 +57,7 @@ class RecordedTarget:
     ended_ns: int = 0
     """When we noticed its end, CLOCK_MONOTONIC; 0 while it runs."""
     cpu_ns: int = 0
-    """The CPU time of its threads while it was recorded, until the last look_at_cpu()."""
+    """The CPU time of its threads while it was recorded, until the last read_cpu_time()."""
     cpu_before_ns: int | None = None
     """Their CPU time before the recording, minus cpu_ns of it; None: it is not recorded."""
     kernel_ns: int | None = None
@@ -97,7 +97,7 @@ class RecordedTarget:
         total_ns = self.target.kernel_ns()
         self.kernel_before_ns = None if total_ns is None else total_ns - (self.kernel_ns or 0)
 
-    def look_at_cpu(self, *, is_over: bool = False) -> None:
+    def read_cpu_time(self, *, is_over: bool = False) -> None:
         """Update cpu_ns, unless the process has ended. With `is_over`, stop counting."""
         total_ns = self.target.cpu_ns() if self.ending is None else None
         if total_ns is not None and self.cpu_before_ns is not None:
@@ -170,7 +170,7 @@ class LiveTarget:
 
     @property
     def go_version(self) -> str | None:
-        """Its version of Go, such as "go1.27.3"; None if it is no Go program."""
+        """Its version of Go, such as "go1.27.3"; None if it is not a Go program."""
         go = self.recorded.go
         return printable(go.binary.version.text) if go else None
 
@@ -255,7 +255,7 @@ def open_target(
     except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        what = error.mapped or f"{_named(target)} is no Go program"
+        what = error.mapped or f"{_named(target)} is not a Go program"
         no_go = f"{what}: {_all_there_is(kinds)}"
         if children := children_instead(pid):
             no_go += f". {children.rstrip('.')}"
@@ -289,7 +289,7 @@ def sampler_of(
     from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 
     only_idle = not options.needs_all_samples
-    looks = SharedSampler(
+    sampler = SharedSampler(
         recorded.go,
         rate=(
             SamplingRate(_IDLE_HZ, _IDLE_LATER_HZ)
@@ -301,4 +301,4 @@ def sampler_of(
         thread=thread,
         most=_IDLE_MOST if only_idle else MAX_GOROUTINES,
     )
-    return held.enter_context(looks)
+    return held.enter_context(sampler)

@@ -17,7 +17,7 @@ from ebpfprof.profilers.registry import find_kind
 from ebpfprof.ring.typed import from_plain, to_plain
 
 _FORMATS: Final = re.compile("[{}]")
-_CONTRADICTS: Final = "What the file says of how it was recorded contradicts itself."
+_CONTRADICTS: Final = "The file's account of its recording contradicts itself."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
     if facts.coverage is not None:
         wanted = _coverage_class(profile.kind)
         if wanted is None:
-            raise InvalidProfile(f"A {profile.kind} profile is no estimate.")
+            raise InvalidProfile(f"A {profile.kind} profile is not an estimate.")
         coverage = from_plain(wanted, facts.coverage)
     shown = kind.shown[1]
     account = RecordingAccount(

@@ -91,4 +91,4 @@ def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
 
 
 def _wrong() -> InvalidProfile:
-    return InvalidProfile("What the file says of itself is not what ebpfprof writes.")
+    return InvalidProfile("The file's description of itself is not one that ebpfprof writes.")

@@ -89,7 +89,7 @@ def growth_as_json(each: GrowingStack) -> dict[str, Any]:
         f"Perhaps a leak: memory in use by {place.function} ({_place(place)}) only grows, by "
         f"{_bytes(each.per_minute)} a minute{shown_error}; {_bytes(each.now)} now."
     )
-    lines = [f"It grew by {_bytes(each.grown)} since it was first looked at."]
+    lines = [f"It grew by {_bytes(each.grown)} since the first sample."]
     return {
         **_finding("growth", title, lines, each.now, frames),
         "growth_bytes_per_minute": round(each.per_minute),

@@ -140,7 +140,7 @@ class FlightRecorders:
     def refusal(self, process: RecordedProcess) -> NoLastSecondsError:
         """Why there are no last seconds of a process, if there are none."""
         if self._manager.stopping.is_set():
-            return NoLastSecondsError(503, "This server is about to end.")
+            return NoLastSecondsError(503, "This server is shutting down.")
         if self.settings.last_s is None:
             return NoLastSecondsError(
                 404,
@@ -151,7 +151,7 @@ class FlightRecorders:
             return NoLastSecondsError(
                 404,
                 f"{process.ending[:1].upper()}{process.ending[1:]}, and its last seconds are not "
-                f"here: they are kept for {KEPT_S / 60:g} minutes, of {MOST_LEFT} processes.",
+                f"available: they are kept for {KEPT_S / 60:g} minutes, of {MOST_LEFT} processes.",
             )
         recorded = self._recorded.get(process)
         if recorded and recorded.failure:
@@ -159,14 +159,14 @@ class FlightRecorders:
             tried = "" if recorded.child.is_hopeless else again
             return NoLastSecondsError(500, f"{recorded.failure}{tried}")
         if not _is_go(process):
-            return NoLastSecondsError(404, "A trace is of a Go program.")
+            return NoLastSecondsError(404, "Only Go programs can be traced.")
         if recorded or self._has_room:
-            return NoLastSecondsError(503, "It begins to be traced: try again in some seconds.")
+            return NoLastSecondsError(503, "Its trace is starting: try again in a few seconds.")
         others = ", ".join(str(each.pid) for each in self._recorded)
         return NoLastSecondsError(
             503,
-            f"The last seconds are kept of {MOST} processes at most, now of {others}. For "
-            f"this one:{to_type(f'ebpfprof trace --last 5s {process.pid}')}",
+            f"The last seconds are kept for {MOST} processes at most, now of {others}. For this "
+            f"one:{to_type(f'ebpfprof trace --last 5s {process.pid}')}",
         )
 
     @property

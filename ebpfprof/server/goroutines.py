@@ -47,7 +47,11 @@ def profile(process: OpenProcess, kind: ProfileKind) -> Profile:
     build_id = process.binary(any_version=True).elf.build_id
     mappings = process.target.executable_mappings(build_id)
     running = sum(each.count for each in counts if not each.has_stack)
-    comments = [f"{running} goroutines ran: what runs has no stack to read"] if running else []
+    comments = (
+        [f"{running} goroutines were running: a running goroutine has no stack to read"]
+        if running
+        else []
+    )
     return kind.make_profile(
         samples(counts, mappings),
         mappings,

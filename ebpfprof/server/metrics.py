@@ -150,7 +150,7 @@ class _Sums(Collector):
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
             "ebpfprof_target_recording",
-            "Whether the probes are in a process.",
+            "Whether probes are attached to a process.",
             labels=_OF_PROCESS,
         )
         events = CounterMetricFamily(
@@ -168,7 +168,7 @@ class _Sums(Collector):
         }
         overheads = CounterMetricFamily(
             "ebpfprof_target_overhead_seconds",
-            "CPU time that recording took a process, estimated.",
+            "Estimated CPU time that recording cost a process.",
             labels=_OF_PROCESS,
             unit="seconds",
         )
@@ -227,13 +227,13 @@ class _Goroutines(Collector):
     def collect(self) -> Iterable[Metric]:
         every = GaugeMetricFamily(
             "ebpfprof_target_goroutines",
-            "Goroutines at the last look, of processes that are watched.",
+            "Goroutines in the last sample, of watched processes.",
             labels=_OF_PROCESS,
         )
         found = GaugeMetricFamily(
             "ebpfprof_target_goroutines_suspect",
-            "Goroutines that hang in locks or sends, wait in a circle of locks, lost a wake, are "
-            "asleep with all others, or may leak.",
+            "Goroutines that hang in locks or sends, are deadlocked, missed a wake, are asleep "
+            "with all others, or may leak.",
             labels=(*_OF_PROCESS, "reason"),
         )
         for process in self._manager.processes:

@@ -112,7 +112,7 @@ class PageApi:
     async def _answered(self, request: Request, answer: _Answer) -> Response:
         try:
             if self._manager.stopping.is_set():
-                return refused(request.scope, 503, "This server is about to end.")
+                return refused(request.scope, 503, "This server is shutting down.")
             process = self._manager.find(request.path_params["pid"])
             if process is None:
                 raise _NotFoundError(f"Process {request.path_params['pid']} is not served here.")
@@ -120,7 +120,7 @@ class PageApi:
             kind = request.query_params.get("kind", kinds_of_page[0])
             if kind not in kinds_of_page:
                 known = ", ".join(kinds_of_page)
-                raise _BadRequestError(f"There is no such profile of this process, only {known}.")
+                raise _BadRequestError(f"This process has no such profile, only {known}.")
             return await answer(request, process, kind)
         except _BadRequestError as error:
             return refused(request.scope, 400, str(error))
@@ -158,11 +158,11 @@ class PageApi:
 
     async def _goroutines(self, _: Request, process: RecordedProcess, _kind: str) -> Response:
         is_over = process.ending is not None
-        found, looked_s, problem = self._watches.read(process) if not is_over else (None, 0.0, "")
+        found, sampled_s, problem = self._watches.read(process) if not is_over else (None, 0.0, "")
         body = {
-            "looked_s": looked_s or None,
+            "sampled_s": sampled_s or None,
             "goroutines": found.goroutines if found else 0,
-            "looks": found.samples if found else 0,
+            "samples": found.samples if found else 0,
             "not_read": found.beyond if found else 0,
             "problem": problem or (_not_read(found.beyond) if found else ""),
             "findings": [
@@ -241,7 +241,7 @@ def _lock_option(kind: ProfileKind, recorded: Collection[str]) -> str:
 
 
 def _not_read(beyond: int) -> str:
-    return f"There are too many: {beyond} goroutines were not looked at." if beyond else ""
+    return f"There are too many: {beyond} goroutines were not read." if beyond else ""
 
 
 def described_kind(kind: ProfileKind, recorded: Collection[str]) -> dict[str, Any]:

@@ -336,9 +336,9 @@ def _unknown(process: RecordedProcess, name: str) -> str:
     known = sorted({*_described(process), *(each.name for _, each in _endpoints(process))})
     why = ""
     if name == trace_endpoint.NAME:
-        why = "A trace is of a Go program, which this process does not run. "
+        why = "Only Go programs can be traced, and this process is not one. "
     elif name in endpoint_names():
-        why = f"{name} is not recorded of this process: serve --profile says what is. "
+        why = f"{name} is not recorded for this process: choose profiles with serve --profile. "
     elif name in _GOS_OWN:
         why = f"ebpfprof can't record {name}. "
     return f"Unknown profile. {why}Process {process.pid} has {', '.join(known)}."
@@ -392,11 +392,11 @@ Profile Descriptions:
 <ul>
 {descriptions}</ul>
 </p>
-<p>{process}, seen from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
+<p>{process}, profiled from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
 {sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines,
 threads and the memory profile are read when they are asked for, and need no recording.</p>
 </body>
 </html>"""
 _SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least
-in the {FIRST_S:g} s before the answer. It goes on recording for {LEASE_S:g} s after it.
+in the {FIRST_S:g} s before the answer. It continues recording for {LEASE_S:g} s after it.
 """

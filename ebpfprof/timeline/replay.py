@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
-from ebpfprof.timeline.looks import NOT_RECORDED, LooksAtGoroutines
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED, SampledGoroutines
 from ebpfprof.timeline.scheduler import Scheduler
 from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
 from ebpfprof.timeline.threads import wake_step
@@ -27,11 +27,11 @@ class Replay:
     """Takes events in the order of their times, and has the steps."""
 
     def __init__(self, begin_ns: int, known: Mapping[int, Known]) -> None:
-        """The recording began at `begin_ns`; `known` are goroutines of a look, by goid."""
+        """The recording began at `begin_ns`; `known` are goroutines of a sample, by goid."""
         self._scheduler = Scheduler(begin_ns)
         self.ignored = 0
         """Events that contradict all that is known: others were lost before."""
-        self._looks = LooksAtGoroutines(self._scheduler, known)
+        self._sampled = SampledGoroutines(self._scheduler, known)
         self._ranges = RuntimeRanges(self._scheduler)
         self._takes: dict[EventKind, Callable[[Event, ReplayedThread], None]] = {
             EventKind.PARK: self._park,
@@ -76,9 +76,9 @@ class Replay:
             g = thread.g
             if g and g.state is ReplayedState.SYSCALL and not thread.off_ns and thread.p != NO_P:
                 self._scheduler.end_call(thread, min(at_ns, max(thread.on_ns, thread.last_ns)))
-        for known in self._looks.known.values():
+        for known in self._sampled.known.values():
             if known.goid not in self._scheduler.goroutines:
-                self._looks.untold(known)
+                self._sampled.untold(known)
 
     def pause(self, begin_ns: int, end_ns: int, known: Mapping[int, Known]) -> None:
         """Nothing was recorded between two times; `known` are the goroutines afterwards.
@@ -98,11 +98,11 @@ class Replay:
         free = next((each for each in scheduler.threads.values() if each.p != NO_P), None)
         if free:
             for g in tuple(scheduler.goroutines.values()):
-                self._looks.hide(g, free, begin_ns, known)
+                self._sampled.hide(g, free, begin_ns, known)
         for thread in scheduler.threads.values():
             thread.on_ns = thread.off_ns = thread.left = 0
             thread.last_ns = max(thread.last_ns, end_ns)
-        self._looks.known, scheduler.begin_ns = known, end_ns
+        self._sampled.known, scheduler.begin_ns = known, end_ns
         scheduler.add(TraceStep(begin_ns, StepKind.GAP, other=end_ns))
 
     # What events tell.
@@ -117,7 +117,7 @@ class Replay:
         self._runner(event, thread)
         g = self._scheduler.goroutines.get(event.goid)
         if g is None:
-            known = self._looks.known.get(event.goid)
+            known = self._sampled.known.get(event.goid)
             is_same = known and known.sequence == event.more
             stack, on = (known.stack, known.on) if known and is_same else (0, 0)
             g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack, on)
@@ -133,7 +133,9 @@ class Replay:
         self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by, word=word)
 
     def _run(self, event: Event, thread: ReplayedThread) -> None:
-        g = self._scheduler.goroutines.get(event.goid) or self._looks.first(event.goid, event.at_ns)
+        g = self._scheduler.goroutines.get(event.goid) or self._sampled.first(
+            event.goid, event.at_ns
+        )
         if g.state is ReplayedState.GONE or event.p == NO_P:
             self.ignored += 1
             return
@@ -265,7 +267,7 @@ class Replay:
         """Have the goroutine run on the thread at the time of the event; None if it can't."""
         g = self._scheduler.goroutines.get(goid)
         if g is None:
-            g = self._looks.first(goid, event.at_ns)
+            g = self._sampled.first(goid, event.at_ns)
         is_there = thread.g is g and g.state is ReplayedState.RUNNING
         if is_there and event.p in (NO_P, thread.p):
             return g

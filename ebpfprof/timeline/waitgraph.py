@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.links import GoroutineClass, Link
-from ebpfprof.timeline.looks import NOT_RECORDED
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.peers import Peers
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED
 from ebpfprof.timeline.steps import StepKind
 from ebpfprof.timeline.sweep import NOTHING, START
 

@@ -90,10 +90,9 @@ def _sums(view: TopView) -> list[Part]:
     if not kind.is_moment and reading.window_ns > 0:
         parts.append(f"last {duration(reading.window_ns)}")
     parts.append(f"ebpfprof itself {_share(max(0.0, moment.own_cpu))} CPU")
-    if moment.lost_share > 0:
-        each = "target loses" if len(moment.targets) == 1 else "targets lose"
-        about = "~" if moment.lost_share >= _LEAST_SHARE else ""
-        parts.append(f"{each} {about}{_share(moment.lost_share)}")
+    if moment.overhead_share > 0:
+        about = "~" if moment.overhead_share >= _LEAST_SHARE else ""
+        parts.append(f"overhead {about}{_share(moment.overhead_share)}")
     if moment.recorded_share < 1:
         parts.append(f"recorded {_share(moment.recorded_share)}, scaled")
     if moment.tracing:

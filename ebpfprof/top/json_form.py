@@ -28,7 +28,7 @@ def document(view: TopView, time_s: float) -> dict[str, Any]:
             }
             for target in moment.targets
         ],
-        "target_lost_share": moment.lost_share,
+        "overhead_share": moment.overhead_share,
         "recorded_share": moment.recorded_share,
         "own_cpus": max(moment.own_cpu, 0.0),
         "losses": [

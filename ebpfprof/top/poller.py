@@ -60,7 +60,7 @@ class Poller:
         """The moment before the first sample."""
         return Moment({}, self._target_lines(), 0, 0.0)
 
-    def look(self) -> Moment:
+    def sample(self) -> Moment:
         """All tables as they are now."""
         of_targets = list(zip(self._targets, self._reports(), strict=True))
         readings = {
@@ -76,7 +76,7 @@ class Poller:
             targets=self._target_lines(),
             uptime_ns=time.monotonic_ns() - self._started_ns,
             own_cpu=self._own_cpu(),
-            lost_share=self._lost_share(),
+            overhead_share=self._overhead_share(),
             recorded_share=min((r.coverage.share for r in reports if r.coverage), default=1.0),
             losses=self._session.losses(),
             notes=notes,
@@ -117,7 +117,7 @@ class Poller:
             for target in self._targets
         ]
 
-    def _lost_share(self) -> float:
+    def _overhead_share(self) -> float:
         overheads = [self._session.overhead(target) for target in self._targets]
         cpu_ns = sum(each.cpu_ns for each in overheads)
         lost_ns = sum(each.ns for each in overheads) + self.trace.lost_ns
@@ -202,7 +202,7 @@ class PollingThread:
                 began_s = time.monotonic()
                 if not has_ended and began_s >= next_s and not self._closing:
                     has_ended = self._poller.has_ended
-                    self._moment = self._poller.look()
+                    self._moment = self._poller.sample()
                     took_s = time.monotonic() - began_s
                     next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
         except BaseException as error:

@@ -211,7 +211,7 @@ class Moment:
     own_cpu: float
     losses: Sequence[Loss] = ()
     notes: Sequence[str] = ()
-    lost_share: float = 0.0
+    overhead_share: float = 0.0
     """The part of their CPU time that the targets lost to this since the start, 0 to 1."""
     recorded_share: float = 1.0
     """The part of the time in which waits were recorded, of the target where it is the least."""

@@ -29,7 +29,7 @@ NEXT_S: Final = 5.0
 """How long a trace is where the last seconds are not kept."""
 _GO: Final = FORMATS["go"]
 _TICK_S: Final = 0.05
-_NOT_GO: Final = "A trace is of a Go program, which this process does not run."
+_NOT_GO: Final = "Only Go programs can be traced, and this process is not one."
 
 
 class TopTrace(Closing):
@@ -95,11 +95,11 @@ class TopTrace(Closing):
 
     def _why_not(self) -> str:
         if len(self._targets) != 1:
-            return "A trace is of one process: start top with one, or run ebpfprof trace PID."
+            return "A trace covers one process: start top with one, or run ebpfprof trace PID."
         if self._targets[0].recorded.go is None:
             return _NOT_GO
         if self._targets[0].ending:
-            return "The process has ended: there is nothing to trace any more."
+            return "The process has ended and can't be traced."
         return ""
 
     def _opened(self) -> TraceRecorder:

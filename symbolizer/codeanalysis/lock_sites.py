@@ -318,7 +318,7 @@ def _argument(
 ) -> _Where:
     """What a register has at an instruction: a variable's address, or one beside a pointer.
 
-    Looks at the instructions from number `first` on, or at so many before.
+    Examines the instructions from number `first` on, or at so many before.
     """
     first = max(0, at - _MAX_BACK) if first is None else first
     added = 0

@@ -233,9 +233,9 @@ class LockNames:
     ) -> _Nameable:
         own, behind = (
             dict.fromkeys(
-                names for kind, name in holders for names in look(kind, wanted, package, name)
+                names for kind, name in holders for names in read(kind, wanted, package, name)
             )
-            for look in (self._types.locks, self._types.behind_pointers)
+            for read in (self._types.locks, self._types.behind_pointers)
         )
         return _Nameable(list(own or behind), list(own | behind))
 

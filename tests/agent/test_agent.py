@@ -141,7 +141,7 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         told(manager, "WATCHDOG=1")
         assert agent.get("/healthz").body == b"ok\n"
         assert agent.get("/readyz").status == 200
-        # A process that has not lived long enough costs nothing but a look at its age.
+        # A process that has not lived long enough costs only a check of its age.
         assert agent.metric("ebpfprof_agent_processes", state="young") >= 1
         assert agent.metric("ebpfprof_agent_processes", state="recorded") == 0
         assert not has_probes(steps.pid)

@@ -135,7 +135,7 @@ def test_the_last_window_is_delivered_at_the_end(tmp_path: Path, shop: GoProcess
         async with running(into(tmp_path), shop) as made:
             assert made.is_ready()
             made.live.targets[shop.pid].work(3)
-            await asyncio.sleep(0.05)  # that many looks end no window
+            await asyncio.sleep(0.05)  # that many samples end no window
             (sink,) = made.agent.sinks.all
         assert not made.is_ready()
         (window,) = windows(tmp_path)

@@ -7,7 +7,7 @@ As root. For each number it starts so many Go programs (tests/targets/crowd; one
 10 ms each time, the others for 200 ms), and all the time so many more each second that end at once.
 An agent that may record none of them tells what it takes to watch the machine; another one records
 them all. The table has, from the agent's own metrics, CPU time in percent of one processor once
-all are recorded, the most memory that any look found, and the time until all were recorded and
+all are recorded, the most memory that any sample found, and the time until all were recorded and
 until the agent had ended. If all of them at once don't fit into --memory, they have turns: then
 all were recorded once each has had one.
 
@@ -68,13 +68,13 @@ def read(agent: RunningAgent) -> Metrics:
 
 
 class Peak:
-    """The most memory of an agent that a look found."""
+    """The most memory of an agent that a sample found."""
 
     def __init__(self, agent: RunningAgent) -> None:
         self.bytes = 0.0
         self._agent = agent
 
-    def look(self) -> Metrics:
+    def sample(self) -> Metrics:
         """Look now; returns all metrics."""
         now = read(self._agent)
         self.bytes = max(self.bytes, now[_MEMORY])
@@ -136,7 +136,7 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
     with RunningAgent(folder, text) as agent:
         agent.await_said("Recording ")
         begun_s, memory = time.monotonic(), Peak(agent)
-        while memory.look()[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
+        while memory.sample()[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
             churn.go_on(_STEP_S)
             if own <= {each.pid for each in agent.windows()}:
                 break
@@ -144,7 +144,7 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
         until_s = since_s + (given.seconds if most else min(60, given.seconds / 2))
         while time.monotonic() < until_s:
             churn.go_on(_STEP_S)
-            memory.look()
+            memory.sample()
         now = read(agent)
         cpu = (now[_CPU] - before[_CPU]) / (time.monotonic() - since_s)
         lost = {

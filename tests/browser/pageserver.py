@@ -178,7 +178,7 @@ class PageServer:
             return 200, "application/json", json.dumps(found).encode()
         kind = query.get("kind", "block")
         if path.endswith("/goroutines"):
-            watched = {"looked_s": None, "goroutines": 9, "looks": 1, "not_read": 0}
+            watched = {"sampled_s": None, "goroutines": 9, "samples": 1, "not_read": 0}
             known = {**watched, "problem": self.unwatched, "findings": self.findings}
             return 200, "application/json", json.dumps(known).encode()
         if path.endswith("/source"):

@@ -56,8 +56,8 @@ def test_the_page_says_that_a_profile_is_empty(page: FakedPage) -> None:
 @pytest.mark.parametrize(
     ("lost", "is_alarming", "said"),
     [
-        (1, False, "incomplete in all: less than 0.01 % of what happened, too little"),
-        (900, True, "incomplete: 900 events lost; incomplete in all: at most 1.5 % of what"),
+        (1, False, "incomplete in total: less than 0.01 % of what happened, too little"),
+        (900, True, "incomplete: 900 events lost; incomplete in total: at most 1.5 % of what"),
     ],
 )
 def test_losses_alarm_only_where_they_matter(

@@ -70,15 +70,15 @@ def test_keys_save_the_last_seconds_in_a_format_on_a_phone(page: FakedPage, save
 
 def test_why_there_is_none_is_told(page: FakedPage) -> None:
     page.server.last_s = 10
-    page.server.trace = (503, b"The last seconds are kept of 4 processes at most.\n")
+    page.server.trace = (503, b"The last seconds are kept for 4 processes at most.\n")
     page.server.targets = [described(1234, "shop", last=THERE)]
     page.open()
     page.until_text(LAST, "Trace of the last 10 s")
     page.click(LAST)
-    page.until_text(SAYS, "The last seconds are kept of 4 processes at most.")
+    page.until_text(SAYS, "The last seconds are kept for 4 processes at most.")
     assert "bad" in str(page.one(SAYS).get_attribute("class"))
     forget_errors(page)
-    why = "It begins to be traced: try again in some seconds."
+    why = "Its trace is starting: try again in a few seconds."
     page.server.targets = [described(1234, "shop", last={"is_there": False, "says": why})]
     page.open()
     page.until_text(SAYS, why)

@@ -225,13 +225,13 @@ def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> N
         comments = "\n".join(allocs.comments)
         counted = by_leaf(allocs, 0)["first"]
         assert 0 < counted < 500_000
-        part = re.search(r"^sampled ([\d.]+) % of the time, from the beginning on", comments, re.M)
+        part = re.search(r"^sampled ([\d.]+) % of the time, from the start until", comments, re.M)
         assert part, comments
         assert float(part[1]) < 50
         assert "standard error not known" in comments
         # What is missing is known if the program's own counters were read before it ended.
-        if re.search(r"^not in it: [\d.]+ MiB of [\d.]+ MiB, in objects of", comments, re.M):
-            assert "are in no stack: --max-overhead let probes in for" in done.stderr
+        if re.search(r"^not included: [\d.]+ MiB of [\d.]+ MiB, in objects of", comments, re.M):
+            assert "have no stack: --max-overhead allowed probes for" in done.stderr
             assert "main.first" not in done.stderr  # its error is more than half of it
             assert "rows were seen too few times to rank" in done.stderr
             return

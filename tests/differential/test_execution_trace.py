@@ -145,7 +145,7 @@ def on_our_clock(pairs: Pairs) -> Pairs:
     ours, theirs = np.array(times, np.int64).T
     origin = int(theirs[0])
     ahead, near = ours - theirs, np.ones(len(ours), np.bool_)
-    for _ in range(FITS):  # the kernel took the processor between both looks at the clock: rare
+    for _ in range(FITS):  # the kernel took the processor between both readings of the clock: rare
         line = np.polynomial.Polynomial.fit(theirs[near] - origin, ahead[near], 1)
         apart = np.abs(ahead - line(theirs - origin))
         near = apart <= 2 * np.median(apart)

@@ -153,7 +153,7 @@ def test_minutes_count_from_where_the_collector_saw_the_wait(version: str, tmp_p
         waits = ("sleep", "IO wait", "syscall", "chan receive", "select")
         for minutes, state in enumerate(waits, start=1):
             each = [each for each in found.goroutines if each.state == state][-1]
-            # Half a minute more, so that it is the same for both looks.
+            # Half a minute more, so that it is the same for both samples.
             since_ns = found.read_ns - minutes * MINUTE_NS - MINUTE_NS // 2
             poke(target.pid, each.address + offset, since_ns)
         ours, gos = read(target.pid, goroutines.traceback), own(target, 2, tmp_path)
@@ -188,7 +188,9 @@ def test_goroutines_that_run_are_told_without_a_stack() -> None:
     )
     (sample,) = [each for each in profile.samples if each.frames[0].function.startswith("[")]
     assert [each.function for each in sample.frames] == ["[running: no stack]", "main.spin.func1"]
-    assert profile.comments == ("1 goroutines ran: what runs has no stack to read",)
+    assert profile.comments == (
+        "1 goroutines were running: a running goroutine has no stack to read",
+    )
 
 
 @pytest.mark.parametrize("version", versions())

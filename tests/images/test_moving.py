@@ -108,7 +108,7 @@ def test_regular_goroutines_do_not_stand() -> None:
 def test_where_samples_take_long_there_are_fewer(list_s: float, samples: int) -> None:
     with moving(MadeUpTime(), list_s=list_s) as go:
         found = dump(go, apart_s=APART_S)
-    assert found.looks == samples
+    assert found.samples == samples
     stood = {each.goid for each in found.goroutines if each.stood_ns}
     assert facts(VERSION).goid("cond") in stood
 

@@ -49,7 +49,7 @@ def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
                 kernels = runs_of(os.getpid()) - before
                 session.finish()
                 (cost,) = session.overheads()
-            # Between our looks at the kernel's the target does nothing; later it may.
+            # Between our readings of the kernel's counters the target does nothing; later it may.
             assert kernels.count <= cost.hits.count <= kernels.count + 100
             assert kernels.count > SENDS
             quickest.append((kernels.time_ns / kernels.count, cost.hits.ns / cost.hits.count))

@@ -111,7 +111,7 @@ def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     assert finished.code == 0, finished.stderr
     said, recording, *_ = finished.stderr.splitlines()
     assert said == (
-        f"ebpfprof: process {pid} (yes) is no Go program: only its CPU profile is recorded."
+        f"ebpfprof: process {pid} (yes) is not a Go program: only its CPU profile is recorded."
     )
     assert recording.startswith(f"recording cpu profile of process {pid} (yes)")
     assert names_in(tmp_path) == {f"yes-{pid}.cpu.pb.gz"}

@@ -64,8 +64,8 @@ def test_watch_finds_a_leak_whose_goroutines_move(services: dict[str, Target]) -
     def watched(name: str) -> list[dict[str, object]]:
         pid = str(services[name].pid)
         said = verb("dump", "--watch", "--every", "1", "-d", "4", "--json", "--pid", pid)
-        looks = [json.loads(line) for line in said.stdout.splitlines()]
-        suspects: list[dict[str, object]] = looks[-1]["suspects"]
+        samples = [json.loads(line) for line in said.stdout.splitlines()]
+        suspects: list[dict[str, object]] = samples[-1]["suspects"]
         return suspects
 
     (found,) = watched("movingleak")

@@ -150,7 +150,7 @@ def test_a_goroutine_that_moves_is_told_from_one_that_stands() -> None:
 
 
 def test_it_is_told_for_how_long_they_stood_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the last look took is not part of it: they may have gone on meanwhile."""
+    """What the last sample took is not part of it: they may have gone on meanwhile."""
     scan = GoroutineScanner.scan
 
     def later(scanner: GoroutineScanner) -> AllGoroutines:

@@ -32,8 +32,8 @@ def watching(run: OnCall, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def next_look(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """A look that began after this call: the next line may be of one that had begun before."""
+def next_sample(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """A sample that began after this call: the next line may be of one that had begun before."""
     assert process.stdout
     process.stdout.readline()
     found: dict[str, Any] = json.loads(process.stdout.readline())
@@ -47,22 +47,22 @@ def innermost(suspects: dict[str, Any]) -> str:
 
 def test_a_group_that_only_grows_is_told_and_no_other() -> None:
     with oncall() as run, watching(run, "--json") as process:
-        next_look(process)
+        next_sample(process)
         for _ in range(3):
             for command, answer in (("leak 3", "leaked"), ("turn", "turned")):
                 run.target.ask(command, answer)
-            look = next_look(process)
-        growing = [each for each in look["suspects"] if each["only_grows"]]
+            sample = next_sample(process)
+        growing = [each for each in sample["suspects"] if each["only_grows"]]
         assert {innermost(each) for each in growing} == {"main.leaky"}
         (leak,) = growing
         assert leak["count"] == 9
-        # Since the look before it was there.
-        assert leak["growth_per_minute"] > 9 * 60 / look["seconds"]
-        assert 0 < leak["oldest_at_least_s"] <= look["seconds"]
+        # Since the sample before it was there.
+        assert leak["growth_per_minute"] > 9 * 60 / sample["seconds"]
+        assert 0 < leak["oldest_at_least_s"] <= sample["seconds"]
         assert not leak["can_never_go_on"]
         assert leak["created_by"]["function"] == "main.begin"
         # It stops to grow: it is still told, by a smaller rate. It only ever grew.
-        later = next_look(process)
+        later = next_sample(process)
         (still,) = [each for each in later["suspects"] if each["only_grows"]]
         assert still["count"] == 9
         assert still["growth_per_minute"] < leak["growth_per_minute"]
@@ -75,8 +75,8 @@ def test_a_group_whose_members_move_is_no_leak() -> None:
     with oncall() as run, watching(run, "--json") as process:
         for _ in range(4):
             run.target.ask("turn", "turned")
-            look = next_look(process)
-        assert [each for each in look["suspects"] if each["only_grows"]] == []
+            sample = next_sample(process)
+        assert [each for each in sample["suspects"] if each["only_grows"]] == []
 
 
 @pytest.mark.full
@@ -85,8 +85,8 @@ def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
         busy = {each["id"] for each in run.ask("mixed 1").values()}
         growing: list[dict[str, Any]] = []
         for _ in range(200):
-            look = next_look(process)
-            growing = [each for each in look["suspects"] if each["only_grows"]]
+            sample = next_sample(process)
+            growing = [each for each in sample["suspects"] if each["only_grows"]]
             if growing:
                 break
             run.ask("mixed 1")
@@ -136,7 +136,7 @@ def test_what_the_runtime_calls_leaked_is_marked(version: str) -> None:
         sum(any(frame["function"] == "main.leaky" for frame in each["stack"]) for each in leaked)
         == 4
     )
-    assert "leaked, says Go's runtime\n" in text
+    assert "leaked, as Go's runtime reported\n" in text
 
 
 def test_the_text_tells_rate_number_and_age() -> None:
@@ -159,7 +159,7 @@ def test_the_text_tells_rate_number_and_age() -> None:
 
 def test_a_watch_ends_with_the_last_process() -> None:
     with oncall() as run, watching(run, "--json") as process:
-        next_look(process)
+        next_sample(process)
         run.target.kill()
         assert process.wait() == ExitCode.TARGET_GONE
         assert process.stderr

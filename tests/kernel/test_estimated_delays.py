@@ -1,4 +1,4 @@
-"""Delays of a recording in windows, from looks: held against arithmetic and Go's own profile."""
+"""Delays of a recording in windows, from samples: held against arithmetic and Go's own profile."""
 
 from __future__ import annotations
 

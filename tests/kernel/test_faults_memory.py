@@ -93,7 +93,7 @@ def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels(
             g = 0
             while not g % PAGE < PAGE - BOUNDS_BYTES < PAGE < g % PAGE + g_bytes:
                 g = int(tracing.ask(f"catch {before_park:x}", "caught ").split()[-1], 16)
-            # It may come back before the thread is at the probe: the runtime has a look at it.
+            # It may come back before the thread is at the probe: the runtime checks it.
             page_out_ranges(target.pid, [((g + g_bytes) // PAGE * PAGE, PAGE)])
             tracing.ask("continue", "continued")
             target.expect("parked")

@@ -210,7 +210,7 @@ def test_a_corrupt_stack_is_cut_short() -> None:
             assert facts(run, parked) == expected(run)
             (found,) = [each for each in parked.goroutines if each.goid == goroutine.goid]
             assert found.return_pcs == goroutine.return_pcs[:11]
-        # While its stack is being moved, another look may tell.
+        # While its stack is being moved, another sample may tell.
         scanned = 0x1004
         poke(run.target.pid, goroutine.address + layout.offset("g", "atomicstatus"), scanned)
         parked = parked_goroutines(run.go)

@@ -174,7 +174,7 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> N
     ):
         order(target, "make 3")
         order(target, "gc")
-        sleep(1.5)  # a look is due after a second
+        sleep(1.5)  # a sample is due after a second
         target.kill()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr
@@ -196,7 +196,7 @@ def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert not whole.is_torn
     assert found.is_torn
     assert found.allocs.tolist() == whole.allocs.tolist()
-    assert any("they may be off" in each for each in remarks(found, fresh=False))
+    assert any("they may be wrong" in each for each in remarks(found, fresh=False))
 
 
 def test_the_list_is_read_once() -> None:

@@ -107,7 +107,7 @@ def test_waits_for_others_are_not_idle(
             assert found[function] == {None}, (kind, function)
             seen.add(function)
     assert seen == PROBLEMS
-    # Loops are idle all the same, if they are slow enough for looks to tell.
+    # Loops are idle all the same, if they are slow enough for samples to tell.
     found = rules_by_function(profile_in(tmp_path, "wall"))
     assert found["main.caught"] == {SIGNAL}
 

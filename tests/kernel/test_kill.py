@@ -201,7 +201,7 @@ def test_after_a_killed_holder_the_profile_is_written(target: Target, tmp_path: 
         await_ended(holder)
         finished = tell(recorder, signal.SIGINT)
     assert finished.code == 13
-    assert "(ebpfprof-holder) was killed before they were to be detached" in finished.stderr
+    assert "(ebpfprof-holder) was killed, which detached them" in finished.stderr
     assert "Every wait was recorded" not in finished.stdout.decode() + finished.stderr
     assert "Traceback" not in finished.stderr
     only_profile(tmp_path)

@@ -281,7 +281,7 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
     """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
-    def look(at_least: int) -> Profile:
+    def read(at_least: int) -> Profile:
         until_s = time.monotonic() + DEADLINE_S
         while True:
             profile, *_ = live.report(live.sums(target, ("block",))).profiles
@@ -298,9 +298,9 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
         target = live.add(load.pid)
         live.start(target)
         load.say("go")
-        before = look(1)
+        before = read(1)
         first = int(said(WINDOWS, before))
-        after = look(first + 2)
+        after = read(first + 2)
         live.remove(target)
         load.kill()
     part = difference(after, before)

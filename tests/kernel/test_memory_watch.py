@@ -35,7 +35,7 @@ def watching(target: Target, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 
 def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
-    """The first look with so many collections."""
+    """The first sample with so many collections."""
     assert process.stdout
     for line in process.stdout:
         found: dict[str, Any] = json.loads(line)
@@ -50,10 +50,10 @@ def test_a_stack_that_leaks_is_told_and_no_other(version: str) -> None:
         running(version, rate=EVERY_ALLOCATION, GOGC="off") as target,
         watching(target, "--json") as process,
     ):
-        for look in range(1, 5):
+        for sample in range(1, 5):
             for command in ("leak 10", "turn", "make 3", "drop", "gc"):
                 order(target, command)
-            found = after(process, look)
+            found = after(process, sample)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.OK
     growing = {each["stack"][0]["function"]: each for each in found["growing"]}
@@ -93,10 +93,10 @@ def test_a_program_without_a_memory_profile_tells_types_and_sizes(version: str) 
         Target.start(program("memory", version), env={"GOGC": "off"}) as target,
         watching(target, "--json") as process,
     ):
-        for look in range(1, 5):
+        for sample in range(1, 5):
             for command in ("keep 100", "gc"):
                 order(target, command)
-            found = after(process, look)
+            found = after(process, sample)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.OK
         assert process.stderr

@@ -167,7 +167,7 @@ def lock_labels(name: str, stay: dict[str, Any], mode: str) -> dict[str, str | i
 def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
     """The terminal shows each function of the open profile below a heading."""
     text = finished.stdout.decode()
-    heading = f"\nGoroutines of process {target.pid} (heldlocks) that still wait after "
+    heading = f"\nWaits in progress of process {target.pid} (heldlocks) after "
     assert text.count(heading) == 1
     table = text.partition(heading)[2].splitlines()
     assert table[1].split()[:3] == ["Waiting", "Share", "Goroutines"]

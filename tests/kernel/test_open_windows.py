@@ -1,4 +1,4 @@
-"""--open with a bound on the overhead: goroutines that have not moved between looks, no others."""
+"""--open with a bound on the overhead: goroutines that have not moved between samples only."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ def test_a_wait_from_before_the_recording_says_so(found: Profile) -> None:
 
 def test_the_profile_says_that_times_are_lower_bounds(found: Profile) -> None:
     (said,) = [each for each in found.comments if "lower bounds" in each]
-    assert re.search(r"goroutines that did not move between looks, \d+ ms apart on average", said)
+    assert re.search(r"goroutines that did not move between samples, \d+ ms apart on average", said)

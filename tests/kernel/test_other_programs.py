@@ -103,7 +103,7 @@ def test_an_idle_program_that_is_not_go_is_said_to_have_nothing_else(tmp_path: P
             folder=tmp_path / "out",
         )
         live = verb("top", "--pid", str(pid), "--once", "--interval", "0.5")
-    said = f"process {pid} (python3) is no Go program: only its CPU profile is recorded."
+    said = f"process {pid} (python3) is not a Go program: only its CPU profile is recorded."
     *_, results = finished.stderr.partition(f"recording cpu profile of process {pid}")
     assert f"ebpfprof: {said}" in results  # beside the empty table, too
     assert said in " ".join(live.stdout.split())

@@ -97,7 +97,7 @@ def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     words = ("awk", "BEGIN { while (i < 3e7) i++; exit 6 }")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=COMMAND)
     assert finished.code == 6
-    assert "is no Go program: only its CPU profile is recorded" in finished.stderr
+    assert "is not a Go program: only its CPU profile is recorded" in finished.stderr
     assert only_profile(tmp_path).samples
 
 

@@ -158,7 +158,7 @@ def test_the_doctor_tells_what_is_stuck_with_all_stacks_and_an_exit_code() -> No
     read = json.loads(also.stdout)
     assert (also.code, read["exit_code"]) == (14, 14)
     (process,) = read["processes"]
-    assert (process["pid"], process["looks"]) == (target.pid, 8)
+    assert (process["pid"], process["samples"]) == (target.pid, 8)
     kinds = [(each["kind"], each["certain"]) for each in process["findings"]]
     assert kinds == [("deadlock", True)] * 3 + [("lost_wake", True)] * 4
     for each in process["findings"]:
@@ -217,7 +217,7 @@ def test_dump_shows_what_is_stuck_first_and_in_json() -> None:
         said = verb("dump", "--pid", str(target.pid))
         read = json.loads(verb("dump", "--json", "--pid", str(target.pid)).stdout)
     top = said.stdout[: said.stdout.index("\n1 goroutine: ")]
-    assert "\nEverything is asleep: nothing can wake any of 3 goroutines.\n" in top
+    assert "\nAll goroutines are asleep: nothing can wake any of 3 goroutines.\n" in top
     assert "    Certain: no timer is set, no thread is in a system call or in C, " in top
     assert [(each["kind"], each["certain"]) for each in read["stuck"]] == [
         ("deadlock", True),

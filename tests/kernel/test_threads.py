@@ -136,7 +136,7 @@ def test_new_threads_are_charged_to_those_that_hold_threads(tmp_path: Path) -> N
     assert held(found, "syscall", "main.readPipe") == 22
     assert total(found, 0) == after - before > 10
     assert held(found, "syscall", "main.readPipe", 0) > 0.8 * (after - before)
-    assert any("new threads while it recorded" in comment for comment in found.comments)
+    assert any("new threads during the recording" in comment for comment in found.comments)
 
 
 def test_it_is_shown(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
 KEYS = r" Stacks q Quit / Search "
 SUMS = (
     r"^[\d,.]+ waits/s\s+delay [\d.]+ m?s/s\s+last [\d.]+ m?s"
-    r"\s+ebpfprof itself [\d.]+% CPU(\s+target loses [a-z\d.~ ]+%)?\s+nothing lost$"
+    r"\s+ebpfprof itself [\d.]+% CPU(\s+overhead [a-z\d.~ ]+%)?\s+nothing lost$"
 )
 DEADLINE_S = 60
 NUMBERS = count(1)
@@ -87,7 +87,7 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
         r"\A b block$",
         rf"^ebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
         SUMS,
-        r"target loses",
+        r"overhead",
         r"^idle, hidden \(i shows it\): ",
         HEADINGS,
         rf"^.* {GET} +shop\.go:\d+$",
@@ -131,7 +131,7 @@ def test_cost_and_losses_are_readable_in_windows_of_any_width(
         terminal.type(f"{TOP} --pid {pid} --interval 0.5 --profile block,mutex; echo status $?")
         name = rf"(demo )?{pid}( go1\.27\.\d+)?"  # as much as has room
         title = rf"^ebpfprof top  block  {name}\s+for [\d.]+ m?s$"
-        terminal.wait_for(r"\A b block  u mutex$", title, SUMS, "target loses", r"\)\.Get")
+        terminal.wait_for(r"\A b block  u mutex$", title, SUMS, "overhead", r"\)\.Get")
         terminal.wait_for(KEYS if columns > 40 else " q Quit ", without=r"for 0 ns|\s-\d")
         terminal.resize(60, 24)
         terminal.wait_for(title, SUMS, GET)

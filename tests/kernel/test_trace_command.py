@@ -293,7 +293,7 @@ def test_one_process_only(tmp_path: Path) -> None:
     with working("sleeps", tmp_path) as one, working("sleeps", tmp_path) as two:
         said = trace(str(one.pid), str(two.pid))
     assert said.code == ExitCode.USAGE
-    assert "A trace is of one process, but 2 were chosen." in said.stderr
+    assert "A trace covers one process, but 2 were chosen." in said.stderr
 
 
 @pytest.mark.full

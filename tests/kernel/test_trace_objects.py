@@ -57,7 +57,7 @@ def waits(timeline: Timeline) -> dict[str, list[tuple[Span, WaitObject]]]:
 
 
 def reads(found: list[tuple[Span, WaitObject]]) -> list[WaitObject]:
-    """What the network waits were for, but for those that a look may have found too late."""
+    """What the network waits were for, but for those that a sample may have found too late."""
     return [thing for span, thing in found if span.word == "IO wait" and not span.is_cut]
 
 
@@ -77,7 +77,7 @@ def test_waits_have_the_names_of_locks_and_the_addresses_of_connections(
         ("main.look", {"main.shelf.rw"}),
         ("main.put", {"main.shelf.rw", "main.shelf.moved"}),
     ):
-        # At its begin, a look may find them just before they go on.
+        # At its begin, a sample may find them just before they go on.
         seen = [pair for pair in found[function] if not pair[0].is_cut]
         locks = [thing.name for span, thing in seen if span.word != "sleep"]
         assert set(locks) == names

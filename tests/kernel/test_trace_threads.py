@@ -82,7 +82,7 @@ def is_in(timeline: Timeline, step: TraceStep, function: str) -> bool:
 def sleeps(timeline: Timeline, function: str, *, is_c: bool = False) -> list[list[str]]:
     """The stacks of system calls of a function of the program, innermost first.
 
-    `is_c`: without those that a look at all goroutines found before.
+    `is_c`: without those that a sample of all goroutines found before.
     """
     stacks = [
         timeline.stacks.get(step.stack, ())

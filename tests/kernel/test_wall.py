@@ -56,8 +56,8 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
         ("samples", "count"),
         ("wall", "nanoseconds"),
     ]
-    (looked,) = [each for each in profile.comments if "samples at random times" in each]
-    looks = int(looked.split()[0])
+    (comment,) = [each for each in profile.comments if "samples at random times" in each]
+    samples = int(comment.split()[0])
     expected: dict[str, int] = defaultdict(int)
     for report in reports.values():
         expected[report["state"]] += len(report["goids"])
@@ -67,7 +67,7 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
             found[state(sample)] += sample.values[0]
     # The main goroutine waits for its input in a system call; another of the runtime's may help it.
     assert {name: found[name] for name in expected} == {
-        name: looks * count for name, count in expected.items()
+        name: samples * count for name, count in expected.items()
     }
 
 

@@ -137,7 +137,7 @@ def test_of_more_processes_than_that_the_later_ones_have_none_and_learn_why(
 def test_what_is_no_go_program_has_none() -> None:
     async def work() -> None:
         async with keeping(RECORDS, FakeTarget(PID, go_version=None)) as (recorders, (process,)):
-            assert await refusal(recorders, process) == (404, "A trace is of a Go program.")
+            assert await refusal(recorders, process) == (404, "Only Go programs can be traced.")
 
     run(work())
 

@@ -39,7 +39,7 @@ def told(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
 
 
 def test_a_stack_that_grows_is_told() -> None:
-    assert told(*(heap(10 * look) for look in range(1, 8))) == [(LEAK, 60 * KIB)]
+    assert told(*(heap(10 * number) for number in range(1, 8))) == [(LEAK, 60 * KIB)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_too_few_collections_and_what_shrinks_are_not(leaked: list[int]) -> None
 
 
 def test_growth_of_next_to_nothing_is_not() -> None:
-    assert told(*(heap(10 + look, other=100_000) for look in range(8))) == []
+    assert told(*(heap(10 + number, other=100_000) for number in range(8))) == []
 
 
 def growths(server: Server, target: Target, *commands: str) -> list[dict[str, Any]]:

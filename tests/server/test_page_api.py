@@ -352,6 +352,6 @@ def test_a_server_that_ends_says_so() -> None:
         await service.manager.stop_at_once(ends_windows=False)
         answer = await service.client.ask(f"/api/targets/{PID}/profile?kind=block")
         assert answer.status == 503
-        assert answer.json == {"error": "This server is about to end."}
+        assert answer.json == {"error": "This server is shutting down."}
 
     run(work())

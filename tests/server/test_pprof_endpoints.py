@@ -269,8 +269,8 @@ def test_only_recorded_kinds_have_endpoints() -> None:
         for name in ("block", "mutex", "delta_mutex"):
             answer = await service.client.ask(f"/debug/pprof/{name}")
             assert answer.body.decode() == (
-                f"Unknown profile. {name} is not recorded of this process: serve --profile says "
-                f"what is. Process {PID} has allocs, cmdline, goroutine, heap, "
+                f"Unknown profile. {name} is not recorded for this process: choose profiles with "
+                f"serve --profile. Process {PID} has allocs, cmdline, goroutine, heap, "
                 "profile, symbol, threadcreate, threads, trace.\n"
             )
         page = (await service.client.ask("/debug/pprof/")).body

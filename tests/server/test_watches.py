@@ -88,11 +88,11 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
                 await asyncio.to_thread(target.target.ask, "leak 2", "leaked")
                 before = watches.read(process)[0].samples
                 await until(functools.partial(has_looked, before + 2))
-            found, looked_s, problem = watches.read(process)
+            found, sampled_s, problem = watches.read(process)
             ((leak, count),) = [each for each in found.leaks if each[0].only_grows]
             assert (count, problem) == (6, "")
             assert leak.per_minute > 0
-            assert looked_s > 0
+            assert sampled_s > 0
             manager.stopping.set()
             await running
             assert watches.known(process) is None
@@ -136,8 +136,8 @@ def test_a_program_that_is_not_go_has_no_findings_and_no_problem() -> None:
         running = asyncio.ensure_future(watches.run())
         watches.read(process)
         await until(lambda: watches._watched[process].due_s > monotonic() + 9)
-        found, looked_s, problem = watches.read(process)
-        assert (found.samples, looked_s, problem) == (0, 0.0, "")
+        found, sampled_s, problem = watches.read(process)
+        assert (found.samples, sampled_s, problem) == (0, 0.0, "")
         manager.stopping.set()
         await running
 

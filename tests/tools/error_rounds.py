@@ -6,7 +6,7 @@ Each round starts the program (tests/targets/load: a contended lock, channels, s
 and records its block profile with the default bound on the overhead, and its wall profile, while
 Go's own block profile takes every event. Of each stack it tells in how many rounds the truth was
 within 1.96 of the told standard errors, and the mean of what was told, as a part of the truth.
-A stack counts in rounds in which looks found it ten times or more: an error that comes from fewer
+A stack counts in rounds in which samples found it ten times or more: an error that comes from fewer
 hits is itself not known. Ctrl-C ends it early.
 """
 

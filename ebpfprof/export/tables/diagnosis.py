@@ -25,10 +25,10 @@ from ebpfprof.profile.waiting_for import Sureness
 _INDENT: Final = "    "
 _MAX_STACKS: Final = 8  # of a finding
 _MAX_HOLDERS: Final = 3
-_WHY_HELD: Final = "Likely: a lock that is held for long, but released later, looks the same."
+_WHY_HELD: Final = "Likely: a lock that is held for long and released later gives the same picture."
 _WHY_LEAK: Final = {
     True: "Certain: no other goroutine can do anything about it.",
-    False: "Certain: Go's runtime says so, after the program made its goroutineleak profile.",
+    False: "Certain: Go's runtime reported it when the program made its goroutineleak profile.",
 }
 
 
@@ -40,12 +40,12 @@ def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
     """
     dump = found.dump
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
-    looked = (
-        f"Sampled {dump.looks} times within {duration(dump.apart_ns)}, without a probe: "
+    summary = (
+        f"Sampled {dump.samples} times within {duration(dump.apart_ns)}, without a probe: "
         f"{standing} of {counted(len(dump.goroutines), 'goroutine')} did not move."
     )
     title = f"Process {dump.pid} ({dump.name}, {dump.version}) can be profiled."
-    blocks = [_paragraphs([printable(title), looked, *_missing(found)], width)]
+    blocks = [_paragraphs([printable(title), summary, *_missing(found)], width)]
     shown: set[int] = set()
     for finding in _findings(found):
         said = _paragraphs(finding["lines"], width, _INDENT)
@@ -55,8 +55,8 @@ def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
         blocks.append(
             _paragraphs(
                 [
-                    "No fault was found: no deadlock of locks, no lost wake, no goroutine that "
-                    "stood still in a lock, no large group in a send, none that grows.",
+                    "No fault was found: no deadlock of locks, no lost wake, no goroutine stuck "
+                    "in a lock, no large group stuck in a send, no growing group.",
                     f"To find slow leaks: ebpfprof dump --pid {dump.pid} --watch",
                 ],
                 width,
@@ -80,8 +80,8 @@ def as_json(found: Diagnosis) -> dict[str, Any]:
         "pid": dump.pid,
         "name": dump.name,
         "go": dump.version,
-        "seconds_of_looks": dump.apart_ns / 1e9,
-        "looks": dump.looks,
+        "seconds_of_samples": dump.apart_ns / 1e9,
+        "samples": dump.samples,
         "goroutines": len(dump.goroutines),
         "did_not_move": sum(each.stood_ns > 0 for each in dump.goroutines),
         "without_stack": dump.moved,
@@ -159,7 +159,7 @@ def _senders(each: Senders, dump: GoroutineDump) -> list[str]:
     if created := group.first.created_by:
         lines.append(f"They were created by {created.function} ({_place(created)}).")
     lines += [
-        f"All that it created grew from {site.before:,} to {site.now:,} in "
+        f"The goroutines that it created grew from {site.before:,} to {site.now:,} in "
         f"{duration(dump.apart_ns)}."
         for site in dump.growing
         if site.created_by == created
@@ -180,7 +180,7 @@ def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
     return [
         f"Perhaps a leak: goroutines that {place} created grew from {site.before:,} to "
         f"{site.now:,} in {duration(dump.apart_ns)}.",
-        f"{ended} ended meanwhile. Growing load looks the same.",
+        f"{ended} ended meanwhile. Growing load gives the same picture.",
         f"To see whether it continues: ebpfprof dump --pid {dump.pid} --watch",
     ]
 

@@ -71,7 +71,7 @@ def encode(dump: GoroutineDump) -> str:
             "pid": dump.pid,
             "name": dump.name,
             "go": dump.version,
-            "seconds_of_looks": dump.apart_ns / 1e9,
+            "seconds_of_samples": dump.apart_ns / 1e9,
             "runtime_goroutines": dump.system,
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
@@ -120,7 +120,7 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     standing = sum(each.stood_ns > 0 for each in dump.goroutines)
     lines = [
         f"{standing} did not move in {duration(dump.apart_ns)}, "
-        f"in {_NUMBERS.get(dump.looks, dump.looks)} samples"
+        f"in {_NUMBERS.get(dump.samples, dump.samples)} samples"
     ]
     states = Counter(each.state for each in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
@@ -164,7 +164,7 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
     if first.can_never_go_on:
         words.append("can never go on")
     if first.is_leaked:
-        words.append("leaked, says Go's runtime")
+        words.append("leaked, as Go's runtime reported")
     if first.is_locked:
         words.append("locked to a thread")
     if labels := {f"{each.key}={each.value}" for each in first.labels} if each_alone else None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.growth import Growing
     from ebpfprof.profile.model import Location
 
-_TOO_FEW_LOOKS: Final = 3
+_TOO_FEW_SAMPLES: Final = 3
 _MAX_STACKS: Final = 5
 _MAX_FRAMES: Final = 6
 
@@ -32,7 +32,7 @@ class MemoryPlace(NamedTuple):
 class Seen:
     """What a sample shows of process `pid`, `gone_s` seconds after the first one.
 
-    `collections` is how many of the collections of garbage were looked at, `in_use` the memory in
+    `collections` is how many of the collections of garbage were checked, `in_use` the memory in
     use in all (bytes), `growing` what of it only grows.
     """
 
@@ -47,8 +47,8 @@ class Seen:
         """The text, at most `width` columns wide; None: no limit. Ends with a newline."""
         title = f"process {self.pid} ({self.name}), {duration(1e9 * self.gone_s)}: "
         title += f"{_bytes(self.in_use)} in use, {counted(self.collections, 'collection')} seen"
-        if self.collections < _TOO_FEW_LOOKS:
-            title += f"; {_TOO_FEW_LOOKS} are needed"
+        if self.collections < _TOO_FEW_SAMPLES:
+            title += f"; {_TOO_FEW_SAMPLES} are needed"
         elif not self.growing:
             title += "; nothing only grows"
         else:

@@ -11,20 +11,20 @@ from ebpfprof.export.tables.goroutines import fitting, stack
 from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.leaks import Suspects
 
-_TOO_FEW_LOOKS = 3
+_TOO_FEW_SAMPLES = 3
 
 
 def render(
-    dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: int, width: int | None
+    dump: GoroutineDump, found: Sequence[Suspects], sample: int, gone_ns: int, width: int | None
 ) -> str:
-    """What sample number `look`, `gone_ns` after the first one, shows of a process.
+    """What sample number `sample`, `gone_ns` after the first one, shows of a process.
 
     Lines have at most `width` columns; None: no limit. Ends with a newline.
     """
     growing = sum(each.only_grows for each in found)
     number = counted(len(dump.goroutines), "goroutine")
     title = f"process {dump.pid} ({dump.name}), {duration(gone_ns) if gone_ns else '0 s'}: {number}"
-    if look >= _TOO_FEW_LOOKS:
+    if sample >= _TOO_FEW_SAMPLES:
         verb = "grows" if growing == 1 else "grow"
         title += (
             f"; {counted(growing, 'group')} only {verb}" if growing else "; no group only grows"
@@ -37,13 +37,13 @@ def render(
     return text
 
 
-def encode(dump: GoroutineDump, found: Sequence[Suspects], look: int, gone_ns: int) -> str:
+def encode(dump: GoroutineDump, found: Sequence[Suspects], sample: int, gone_ns: int) -> str:
     """The same as a line of JSON."""
     return json.dumps(
         {
             "pid": dump.pid,
             "name": dump.name,
-            "look": look,
+            "sample": sample,
             "seconds": gone_ns / 1e9,
             "goroutines": len(dump.goroutines),
             "suspects": [
@@ -85,5 +85,5 @@ def head(each: Suspects, count: int) -> str:
     if first.can_never_go_on:
         words.append("can never go on")
     if first.is_leaked:
-        words.append("leaked, says Go's runtime")
+        words.append("leaked, as Go's runtime reported")
     return printable(f"{', '.join(words)}: {first.state}")

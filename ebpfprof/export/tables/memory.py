@@ -47,13 +47,13 @@ def _lines(memory: MemoryParts, now_s: float) -> list[str]:
         ("Besides", f"stacks {_bytes(found.stacks_in_use)}, the runtime {_bytes(runtime)}"),
         (
             "In all",
-            f"{_bytes(found.mapped)}, of which the kernel has {_bytes(found.released)} back",
+            f"{_bytes(found.mapped)}, {_bytes(found.released)} of it returned to the kernel",
         ),
         ("GC", _collections(memory, now_s)),
         ("Next GC", _pace(memory)),
     ]
     if not found.is_settled:
-        rows.append(("", "read while collections began and ended: sums may be off by one of them"))
+        rows.append(("", "read during garbage collections: sums may be off by one collection"))
     return [f"  {name:<8} {text}\n" for name, text in rows]
 
 
@@ -102,7 +102,7 @@ def _sizes(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -
 
 
 def _size(each: SizeClass) -> str:
-    return f"{each.size} B" if each.size else "large: a span each"
+    return f"{each.size} B" if each.size else "large: one span each"
 
 
 def _types(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -> str:
@@ -111,7 +111,7 @@ def _types(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -
     whole = memory.statistics.allocated
     share = percent(min(1.0, memory.typed / whole)) if whole > 0 else "none"
     part = "" if memory.typed_share == 1 else f", from {percent(memory.typed_share)} of them"
-    title = f"By type, where the heap has it: {share} of the bytes{part}.\n"
+    title = f"By type, where it is known: {share} of the bytes{part}.\n"
     if not memory.types:
         return title
     rows = [

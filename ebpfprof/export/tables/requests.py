@@ -20,8 +20,8 @@ def render(found: ConnectionUse, of: Sequence[Request], timeline: Timeline) -> s
     """How many there are of the requests `of`, and how long they took. Ends with a newline."""
     if not found.sockets:
         return (
-            "  No goroutine waited for that: PATH is a peer (10.0.0.2:4242), a local address, or "
-            "a local port (:8080).\n"
+            "  No goroutine waited for such a connection: PATH is a peer (10.0.0.2:4242), a local "
+            "address, or a local port (:8080).\n"
         )
     whole = [each for each in of if each.is_whole]
     noun = "request" if found.is_served else "time"
@@ -34,8 +34,8 @@ def render(found: ConnectionUse, of: Sequence[Request], timeline: Timeline) -> s
     if cut := [each for each in of if not each.is_whole]:
         longest = max(cut, key=lambda each: each.length_ns)
         lines += [
-            f"{counted(len(cut), noun)} more had begun before the trace, or went on at its end or "
-            "in a pause;",
+            f"{counted(len(cut), noun)} more began before the trace, or continued past its end or "
+            "into a pause;",
             f"the longest took {described(longest, timeline)} at least",
         ]
     between = "between them" if found.is_served else "the waits"

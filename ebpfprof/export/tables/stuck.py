@@ -23,8 +23,8 @@ _SYNC: Final = ("sync.", "internal/sync.")
 _MAX_SHOWN: Final = 8
 _KINDS: Final = {Circle: "deadlock", LostWake: "lost_wake", Asleep: "asleep"}
 _WHY_CIRCLE: Final = {
-    Sureness.CERTAIN: "Certain: whichever way each came through its code, it has taken that lock, "
-    "and has not released it.",
+    Sureness.CERTAIN: "Certain: on every path through its code, each goroutine has taken its lock "
+    "and not released it.",
     Sureness.LIKELY: "Likely: which goroutine holds a lock is a guess from the stacks.",
 }
 _WHY_LOST: Final = {
@@ -105,7 +105,7 @@ def _lost(finding: LostWake) -> list[str]:
 def _asleep(finding: Asleep) -> list[str]:
     number = counted(len(finding.goroutines), "goroutine")
     if finding.sureness is Sureness.CERTAIN:
-        title = f"Everything is asleep: nothing can wake any of {number}."
+        title = f"All goroutines are asleep: nothing can wake any of {number}."
     else:
         title = f"Probably hung: {number} can only wake each other, and all are asleep."
     return [title, *_waiting(finding.goroutines)]

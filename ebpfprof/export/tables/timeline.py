@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 _HEADINGS: Final = ("Running", "Runnable", "Longest", "Syscall", "Goroutines", "Function")
 
-_ESTIMATE: Final = (
-    "Runnable is an estimate, some us a start too short; --exact-starts measures it.\n"
-)
+_ESTIMATE: Final = "Runnable is an estimate, a few us short; --exact-starts measures it.\n"
 
 
 def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: bool) -> str:

@@ -152,7 +152,7 @@ def knot_sentence(knot: Knot) -> str:
     rest = 1 - knot.own_ns / knot.waited_ns
     but = f" but for {percent(rest)}" if rest >= _SMALL else ""
     return (
-        f"A knot: {subject}, and for nothing else{but} ({duration(knot.own_ns)}): {listed(parts)}."
+        f"A cycle: {subject}, and for nothing else{but} ({duration(knot.own_ns)}): {listed(parts)}."
     )
 
 

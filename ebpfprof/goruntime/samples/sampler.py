@@ -43,7 +43,7 @@ _NOTES_APART_NS: Final = 50_000_000  # samples of exact recordings are twice as 
 
 
 class GoroutineSampler:
-    """The samples at one target. Any thread may use it. Closes the target's memory."""
+    """The samples of one target. Any thread may use it."""
 
     def __init__(
         self,

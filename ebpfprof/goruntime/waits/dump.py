@@ -194,7 +194,7 @@ class GoroutineDumper:
             found.beyond,
             sum(each.labels is None for each in found.goroutines),
             found.read_ns,
-            looks=samples,
+            samples=samples,
         )
 
     def _shown(

@@ -71,7 +71,7 @@ class _Frame(NamedTuple):
 
 
 class HolderFinder:
-    """Finds holders in one target. Looks at the code of each function once."""
+    """Finds holders in one target. Reads the code of each function once."""
 
     def __init__(self, go: GoTarget) -> None:
         """Raises GoTableError."""

@@ -87,7 +87,7 @@ class CpuRecording:
         if self.is_sampled:
             self._profiler.poll()
         one_in = self._bound.one_in
-        thinned = f", in the end one sample in {one_in}, by chance, to keep to --max-overhead"
+        thinned = f", at the end one sample in {one_in}, at random, to stay within --max-overhead"
         sampler = self._program.sampler + (thinned if one_in > 1 else "")
         return CpuSums(self._program.samples.sums(self.slot), sampler)
 

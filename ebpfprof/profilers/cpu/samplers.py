@@ -26,7 +26,7 @@ def online_cpus() -> tuple[int, ...]:
         found = [_numbers(part) for part in text.strip().split(",")]
     except (OSError, ValueError) as error:
         raise KernelUnsupported(
-            f"The kernel does not tell which processors it has ({_ONLINE}: {error}). Mount /sys."
+            f"The kernel does not list its processors ({_ONLINE}: {error}). Mount /sys."
         ) from error
     return tuple(cpu for numbers in found for cpu in numbers)
 

@@ -46,11 +46,11 @@ class Ending(IntEnum):
 
 
 CUT_TEXTS: Final = {
-    Ending.UNLEARNED: "the rules to unwind it were not known yet",
+    Ending.UNLEARNED: "its unwind rules were not known yet",
     Ending.TOO_DEEP: f"it is deeper than {MAX_DEPTH} frames",
-    Ending.NO_RULE: "no table tells the caller of a function",
+    Ending.NO_RULE: "no unwind table covers a function",
     Ending.UNREADABLE: "a part of it could not be read",
-    Ending.ASTRAY: "the caller is not where it should be",
+    Ending.ASTRAY: "the caller is not where the table points",
 }
 """Why a stack is incomplete, in words."""
 

@@ -80,7 +80,9 @@ def remarks(counts: AllocationCounts) -> list[str]:
         "the recording on"
     ]
     if counts.unseen_bytes >= 1:
-        found.append(f"not in it: {_unseen(counts)}, in objects of sizes that no window saw")
+        found.append(
+            f"not included: {_unseen(counts)}, in objects of sizes that no window recorded"
+        )
     following = counts.following
     if following is None:
         return [*found, "memory in use is not known: this program was compiled in an unknown way"]
@@ -107,8 +109,8 @@ def warning(counts: AllocationCounts) -> str:
     if counts.unseen_bytes < ALARMING_SHARE * _allocated(counts):
         return ""
     return (
-        f"{_unseen(counts)} that it had allocated, when its counters were last read, are in no "
-        f"stack: --max-overhead let probes in for {percent(counts.share)} of the time. Record for "
+        f"{_unseen(counts)} that it had allocated when its counters were last read have no stack: "
+        f"--max-overhead allowed probes for {percent(counts.share)} of the time. Record for "
         "longer, or with a higher --max-overhead."
     )
 
@@ -161,10 +163,7 @@ class AllocationCoverage:
                 f"{share}, in {windows} at random times, and scaled to the program's own counters"
             )
         if self.is_cut_short:
-            return (
-                f"{share}, from the beginning on: then the budget was used up, and there was no "
-                "time for a window"
-            )
+            return f"{share}, from the start until the budget was used up"
         return ""
 
     @property

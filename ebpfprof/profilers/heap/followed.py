@@ -1,9 +1,9 @@
 """Follows sampled objects of one process: which of them are still there.
 
-Each collection says so of the objects that were allocated before it (heap.survivors). If we
-look after each, no object is taken for another one that got its slot later. We can't look at each
-collection of a program that collects all the time: then a slot may have changed its owner between
-two looks, and we count for how many objects that may be so.
+Each collection says so of the objects that were allocated before it (heap.survivors). If we check
+after each collection, no object is taken for another one that got its slot later. We can't check
+after each collection of a program that collects all the time: then a slot may have changed its
+owner between two checks, and we count for how many objects that may be so.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Followed:
         is_kept = self._rows["drawn"] < limits[which]
         self._rows = self._rows[is_kept | (self._rows["size"] > SMALL_BYTES)]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Drop those that the latest collection has found gone. Raises TargetGone."""
         generation = self._survivors.generation()
         passed = (generation - self._generation) % (1 << 32) // _STEP

@@ -201,7 +201,7 @@ class GateProfiler(Closing):
         all_of = [each.followed for each in self._recordings.values() if each.followed is not None]
         for followed in all_of:
             with suppress(*_GONE):  # its objects stay as they were
-                followed.look()
+                followed.check()
         # Ever fewer, so that this stays short.
         while max(map(len, all_of), default=0) > MOST_FOLLOWED:
             self.program.report_fewer(_THIN_BY * self.program.reported_rate)

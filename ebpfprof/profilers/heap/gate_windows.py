@@ -115,7 +115,7 @@ class GateWindows:
         spending = Spending(self._program, self._index, self._go, self._lease)
         if self._paused_at is not None:  # what was allocated since stop() does not count
             before = self._until
-            self._look_at_counters()
+            self._read_counters()
             self._paused_at = {
                 kind: self._paused_at.get(kind, 0.0) + used - before.get(kind, 0.0)
                 for kind, used in self._until.items()
@@ -135,7 +135,7 @@ class GateWindows:
             if self._open:
                 self._program.record(self._index, is_on=False)
             self._stopped_ns = at_ns
-            self._look_at_counters()
+            self._read_counters()
             self._ending.come()
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ class GateWindows:
             now = self._piece(until_ns) if self._open else None
             paused_ns = self._paused_ns + self._pause_ns(until_ns)
             if not self._ending.has_come:
-                self._look_at_counters()
+                self._read_counters()
             since = self._paused_at
             until = self._until
         for piece in ended:
@@ -270,7 +270,7 @@ class GateWindows:
         with self._lock:
             self._add(end_ns)
             self._paused_at = paused_at
-            self._look_at_counters()
+            self._read_counters()
         spending.update()
         spending.budget.note_window(
             spending.budget.spent_ns - window.spent_before_ns,
@@ -278,10 +278,10 @@ class GateWindows:
             window.begin_ns - window.attached_ns,
         )
 
-    def _look_at_counters(self) -> None:
+    def _read_counters(self) -> None:
         self._until = self._now_allocated()
 
     def _now_allocated(self) -> ClassBytes:
         with suppress(TargetGone, UnreadableMemory):
             return self._allocated()
-        return self._until  # as of the last look
+        return self._until  # as of the last sample

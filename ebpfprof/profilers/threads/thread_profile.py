@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.threads.thread_stacks import Key, ThreadStacks
 
 GOS_OWN: Final = (
-    "Go notes who made a thread only where a goroutine did, and its scheduler makes nearly all: "
-    "the threads profile tells what holds them"
+    "Go notes the creator of a thread only if it is a goroutine, and its scheduler creates nearly "
+    "all threads: the threads profile shows what holds them"
 )
 
 
@@ -42,7 +42,9 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
             builder.fail(error)
     recording = builder.recording
     new = sum(read.charged.values())
-    remark = f"{new} new threads while it recorded, charged to what held threads then: new_threads"
+    remark = (
+        f"{new} new threads during the recording, charged to what held threads then: new_threads"
+    )
     for kind, found, remarks in (
         (THREADS, now, [remark] if new else []),
         (THREADCREATE, created, [GOS_OWN]),

@@ -56,8 +56,9 @@ class StandingGoroutines:
 
     def __str__(self) -> str:
         return (
-            "waiting times are lower bounds: of goroutines that did not move between looks, "
-            f"{self.interval_ns / 1e6:.0f} ms apart on average. Others that wait are not shown"
+            "waiting times are lower bounds: for goroutines that did not move between samples, "
+            f"{self.interval_ns / 1e6:.0f} ms apart on average. Other waiting goroutines "
+            "are not shown"
         )
 
 

@@ -1,1 +1,1 @@
-"""The wall profile: where goroutines spend all their time, from looks at random times."""
+"""The wall profile: where goroutines spend all their time, from samples at random times."""

@@ -48,5 +48,5 @@ WALL = ProfileKind(
     ),
     sampling=_sampling,
     is_default=False,
-    coverage="ebpfprof.profilers.look_coverage:LookCoverage",
+    coverage="ebpfprof.profilers.sample_coverage:SampleCoverage",
 )

@@ -12,7 +12,7 @@ from ebpfprof.profile.idle_comments import idle_comments
 from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE
 from ebpfprof.profilers.labels import chosen
-from ebpfprof.profilers.look_coverage import LookCoverage
+from ebpfprof.profilers.sample_coverage import SampleCoverage
 from ebpfprof.profilers.wall.kind import WALL
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> 
         Sample(stack, (each.hits, each.ns), labels, each.variance, together(each.behaviours))
         for (stack, labels), each in sums.items()
     ]
-    coverage = LookCoverage(
+    coverage = SampleCoverage(
         found.totals.samples,
         found.totals.length_ns,
         found.torn,

@@ -83,7 +83,7 @@ def test_a_file_that_appears_late_stays_and_the_profile_is_rescued(
 ) -> None:
     path = folder / "x.html"
     file = OutputFile.prepare(path, suffix=".html")
-    # As late as can be: after the last look at what is there.
+    # As late as can be: after the last check of what is there.
     looked = OutputFolder.publish
 
     def publish(*args: Any, **how: Any) -> None:  # noqa: ANN401

@@ -152,19 +152,19 @@ def test_unknown_addresses_cause_a_few_refreshes_a_second(target: ScriptedTarget
     clock = Clock()
     with MappedObjects(target, clock) as found:
         target.lines = [line(0x10000, 0x11000)]
-        assert target.looks == 1
+        assert target.reads == 1
         for _ in range(100):
             assert found.at(0x10000) is None
-        assert target.looks == 1
+        assert target.reads == 1
         clock.now_s += 0.3
         assert found.at(0x10000) is not None
-        looks = target.looks
+        reads = target.reads
         clock.now_s += 0.3
         assert found.at(0x10000) is not None
-        assert target.looks == looks
+        assert target.reads == reads
         for _ in range(100):
             assert found.at(0x20000) is None
-        assert target.looks == looks + 1
+        assert target.reads == reads + 1
 
 
 def test_refreshes_take_a_bounded_share_of_the_time(target: ScriptedTarget) -> None:
@@ -172,20 +172,20 @@ def test_refreshes_take_a_bounded_share_of_the_time(target: ScriptedTarget) -> N
     with MappedObjects(target, clock) as found:
 
         def slow() -> tuple[MapsLine, ...]:
-            target.looks += 1
+            target.reads += 1
             clock.now_s += 2
             return ()
 
         target.executable_lines = slow  # type: ignore[method-assign]
         clock.now_s += 1
         found.at(0x10000)
-        looks = target.looks
+        reads = target.reads
         clock.now_s += 19
         found.at(0x10000)
-        assert target.looks == looks
+        assert target.reads == reads
         clock.now_s += 2
         found.at(0x10000)
-        assert target.looks == looks + 1
+        assert target.reads == reads + 1
 
 
 def test_an_unmapped_object_stays_until_it_is_overwritten(target: ScriptedTarget) -> None:
@@ -255,7 +255,7 @@ def test_the_numbers_of_mappings_and_files_are_limited(
         assert len(found.mappings) == 5
         read = [file for n, file in enumerate(files, 1) if (f := found.at(0x10000 * n)) and f.elf]
         assert read == files[:2]  # and the main binary
-        assert "more than 5 executable mappings were seen; the rest is unknown" in found.warnings
+        assert "more than 5 executable mappings exist; the rest is unknown" in found.warnings
         assert "more than 3 files are mapped; the rest have no names" in found.warnings
         found.refresh()
         assert len(found.mappings) == 5

@@ -152,7 +152,7 @@ def test_a_profile_is_scaled_to_the_length_of_the_base() -> None:
         (profile, replace(base, duration_ns=0)),
         (replace(profile, duration_ns=0), base),
     ):
-        with pytest.raises(InvalidProfile, match="how long"):
+        with pytest.raises(InvalidProfile, match="no duration"):
             delta.of_same_length(one, other)
 
 

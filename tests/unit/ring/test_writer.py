@@ -267,15 +267,15 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(RingError, match="is a symbolic link or no folder"):
+    with pytest.raises(RingError, match="is a symbolic link or not a folder"):
         ring(tmp_path / "link", Clock())
     (tmp_path / "file").touch()
-    with pytest.raises(RingError, match="is a symbolic link or no folder"):
+    with pytest.raises(RingError, match="is a symbolic link or not a folder"):
         ring(tmp_path / "file", Clock())
 
 
 def test_a_folder_in_one_that_is_missing_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(RingError, match="make the folder above it first"):
+    with pytest.raises(RingError, match="create its parent folder first"):
         ring(tmp_path / "missing" / "ring", Clock())
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
-from ebpfprof.timeline.looks import NOT_RECORDED
 from ebpfprof.timeline.replay import Replay
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED
 from ebpfprof.timeline.steps import NO_THREAD, StepKind, TraceStep
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of
 
@@ -212,7 +212,7 @@ def test_a_thread_may_lose_its_processor_while_a_coroutine_hands_over() -> None:
 
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_made: bool) -> None:
-    """Even if it ended before a look could find it."""
+    """Even if it ended before a sample could find it."""
     switch = event(10, EventKind.SWITCH, 1, by=1, more=2, is_made=is_made)
     steps = replayed([switch, event(20, EventKind.EXIT, 2)], waiting(1, 3))
     made = [step for step in steps if step.kind is StepKind.CREATE]
@@ -261,7 +261,7 @@ def test_a_pause_tells_nothing_but_waits_that_go_on() -> None:
     steps = replay.taken()
     words = {step.goid: step.word for step in steps if step.kind is StepKind.BLOCK}
     ends = {step.goid for step in steps if step.kind is StepKind.DESTROY}
-    assert words == {1: NOT_RECORDED}  # it parked, with another reason than the look tells
+    assert words == {1: NOT_RECORDED}  # it parked, with another reason than the sample tells
     assert ends == {3, 4}
     assert [(s.at_ns, s.other) for s in steps if s.kind is StepKind.GAP] == [(30, 90)]
 

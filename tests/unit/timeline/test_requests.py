@@ -185,7 +185,7 @@ def test_the_tables_say_how_many_how_long_and_what_the_slowest_waited_for() -> N
 
 def test_a_connection_of_nobody_says_so() -> None:
     tables = TraceTables(story().timeline(1000), width=80, color=False)
-    assert "No goroutine waited for that" in tables.parts(Asked(":1"))[1][1]
+    assert "No goroutine waited for such a connection" in tables.parts(Asked(":1"))[1][1]
 
 
 def test_pauses_of_the_recording_divide_requests() -> None:

@@ -143,7 +143,7 @@ def test_two_that_wait_for_each_other_are_a_knot_and_it_says_who_ran() -> None:
     }
     (sentence, *_) = waits.waits_findings(found)
     assert sentence == (
-        "A knot: main.client and main.server wait for each other, and for nothing else (41.0 us): "
+        "A cycle: main.client and main.server wait for each other, and for nothing else (41.0 us): "
         "73 % for main.server, which ran, 24 % for main.client, which ran and 2.4 % for one that "
         "was in the run queue."
     )

@@ -131,7 +131,7 @@ def test_stacks_of_an_idle_row_have_the_reason() -> None:
 def test_a_row_that_went_says_so() -> None:
     async def use(on: Live) -> None:
         await on.press("enter")
-        assert "nothing of this row any more" in await on.show(moment(()))
+        assert "This row has no values any more" in await on.show(moment(()))
 
     live(view(), use)
 

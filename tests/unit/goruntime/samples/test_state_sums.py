@@ -1,4 +1,4 @@
-"""Sums of looks at goroutines: their times, and how much can be known of them."""
+"""Sums of samples of goroutines: their times, and how much can be known of them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_told_error_is_honest(length_ns: int) -> None:
 
 
 def one_run(chance: random.Random, length_ns: int) -> tuple[float, float, float]:
-    """The time that four goroutines waited, what looks make of it, and its standard error.
+    """The time that four goroutines waited, what samples make of it, and its standard error.
 
     Waits and the time between them have random lengths, on average `length_ns` and three of it.
     """
