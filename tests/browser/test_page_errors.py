@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -121,25 +120,6 @@ def test_a_server_error_is_shown_until_the_next_answer(page: FakedPage, code: in
     page.click("[data-kind=block]")
     page.until(lambda p: not p.one("#error").is_displayed(), "no error")
     forget_errors(page)
-
-
-def test_the_page_sends_no_request_to_another_server(page: FakedPage) -> None:
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
-    page.browser.get_log("performance")  # type: ignore[no-untyped-call]
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
-    page.click("[data-kind=cpu]")
-    page.until_text("#headline", "main.hash")
-    entries = page.browser.get_log("performance")  # type: ignore[no-untyped-call]
-    messages = [json.loads(entry["message"])["message"] for entry in entries]
-    asked = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert f"{page.url}assets/flamegraph.js" in asked
-    assert all(url.startswith((page.url, "about:", "chrome")) for url in asked)
 
 
 def test_escape_sequences_are_made_visible(page: FakedPage) -> None:

@@ -1,8 +1,7 @@
-"""The page of a trace: rows, spans, who woke whom, search; offline, also on a phone."""
+"""The page of a trace: rows, spans, who woke whom, search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from selenium.webdriver.common.keys import Keys
 from ebpfprof.export.timelines import page
 from ebpfprof.profile.model import Frame
 from ebpfprof.timeline.model import TimelineGoroutine
-from tests.browser.test_standalone import offline
 from tests.unit.timeline.test_critical import A, B, C, timeline
 from tests.unit.timeline.test_threads import timeline as threads
 
@@ -61,11 +59,10 @@ class TracePage:
 
 
 @pytest.fixture
-def shown(browser: Chrome, tmp_path: Path) -> Iterator[TracePage]:
+def shown(browser: Chrome, tmp_path: Path) -> TracePage:
     path = tmp_path / "trace.html"
     path.write_bytes(page.encode(replace(timeline(), comments=("slices: 3",))))
-    with offline(browser, path):
-        yield TracePage(browser, path)
+    return TracePage(browser, path)
 
 
 def test_it_shows_goroutines_and_how_it_was_recorded(shown: TracePage) -> None:

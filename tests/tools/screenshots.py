@@ -20,7 +20,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.browser.conftest import FLAGS
+from tests.browser.chromium import FLAGS
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
