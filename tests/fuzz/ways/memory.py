@@ -384,7 +384,7 @@ MEMORY = (
             "ebpfprof.goruntime.waits.dump",
             "ebpfprof.goruntime.goroutines.fault_stacks",
             "ebpfprof.goruntime.waits.file_waits",
-            "ebpfprof.goruntime.memory.records",
+            "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.waits.sleeps",
             "ebpfprof.goruntime.waits.thread_calls",
             "ebpfprof.goruntime.waits.waits_for",
