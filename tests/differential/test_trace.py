@@ -24,7 +24,7 @@ from tests.toolchains import toolchain
 
 pytestmark = pytest.mark.alone
 
-SECONDS = 5.0
+SECONDS = 2.5
 HZ = 200
 SIGMAS = 4
 FEW = 30  # sampler at one goroutine

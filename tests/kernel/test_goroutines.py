@@ -71,7 +71,7 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
     with running(minor, "plain", "-busy=1000") as run:
         planned = expected(run)
         busy = set()
-        for _ in range(40):
+        for _ in range(10):
             parked = parked_goroutines(run.go)
             found = facts(run, parked)
             assert found.items() <= planned.items()

@@ -38,7 +38,7 @@ def samples_now(kind: ProfileKind, scanner: ThreadScanner, stacks: ThreadStacks)
     Raises TargetGone, UnreadableMemory or GoTableError.
     """
     if kind is THREADCREATE:  # Go's list alone has them
-        return _created(stacks, (each.creation for each in scanner.machines()))
+        return _created(stacks, (machine.creation for machine in scanner.machines()))
     return samples(stacks.counted(scanner.scan()), Counter())
 
 
@@ -49,7 +49,7 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
     if read.threads is not None:
         try:
             now = samples(stacks.counted(read.threads), read.charged)
-            created = _created(stacks, (each.creation for each in read.threads.threads))
+            created = _created(stacks, (thread.creation for thread in read.threads.threads))
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
     recording = builder.recording
