@@ -1,4 +1,4 @@
-"""Conditions that end a recording: so that its last seconds tell how it came to that."""
+"""Conditions that end a recording: so that its last seconds show the cause."""
 
 from __future__ import annotations
 

@@ -16,8 +16,6 @@ from tests.fuzz.driver import CORPUS, ROOT, Parser, TooLong, ask_many, bounded, 
 from tests.fuzz.mutate import minimised
 from tests.fuzz.parsers import PARSERS
 
-pytestmark = pytest.mark.machine
-
 NAMES = [parser.name for parser in PARSERS]
 # Modules that parse bytes, but none that a target or a stranger's file can choose.
 OUR_OWN = {

@@ -46,9 +46,9 @@ from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
-from tests.fuzz.minigo import real
 from tests.fuzz.ways.made_up import made_up_process
 from tests.images.target import SavedTarget, Shown
+from tests.programs import saved
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -57,7 +57,7 @@ _BIAS = 0
 
 @cache
 def _go() -> GoTarget:
-    binary = real("frames")
+    binary = saved.binary("frames")
     start, end = binary.text_start, binary.text_end
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
     target = SavedTarget(Shown("/usr/bin/frames"))
