@@ -60,12 +60,12 @@ def _run(settings: Settings, path: str | None) -> None:
     import functools
     from contextlib import ExitStack
 
-    from ebpfprof.agent.alone import only_agent
     from ebpfprof.agent.endpoints import application
     from ebpfprof.agent.log import Log
     from ebpfprof.agent.rounds import SPARE_PLACES
     from ebpfprof.agent.service import Agent
     from ebpfprof.agent.settings_file import load
+    from ebpfprof.agent.single_instance import only_agent
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities

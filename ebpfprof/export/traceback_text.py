@@ -273,14 +273,16 @@ def _arguments(frame: PhysicalCall, line: _Line) -> str:
     if not site.arguments or line.call is not site.calls[-1]:
         return ""
     values = iter(frame.values)
-    found = []
+    arguments = []
     for argument in site.arguments:
         if isinstance(argument, str):
-            found.append(argument)
+            arguments.append(argument)
             continue
         value = next(values)
-        found.append("_" if value is None else f"{value:#x}" + ("" if argument.is_live else "?"))
-    return "".join(found)
+        arguments.append(
+            "_" if value is None else f"{value:#x}" + ("" if argument.is_live else "?")
+        )
+    return "".join(arguments)
 
 
 def _place(call: LogicalCall) -> str:

@@ -78,7 +78,7 @@ def open_plugins(
     if not modules:
         return ()
     objects = target.held.enter_context(MappedObjects(target))
-    found = []
+    plugins = []
     for module in modules:
         mapped = objects.at(module.text)
         if mapped is None or mapped.elf is None:
@@ -90,8 +90,8 @@ def open_plugins(
                 probed = None
                 with suppress(SymbolizerError, struct.error):
                     probed = ProbedCode(mapped.elf, mapped.bias, probe_sites(code))
-                found.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
-    return tuple(found)
+                plugins.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
+    return tuple(plugins)
 
 
 def with_plugin_code(binary: GoBinary, load_bias: int, plugins: Sequence[GoPlugin]) -> GoBinary:
@@ -133,7 +133,7 @@ def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> tuple[Pl
     """All modules of the process but the program itself; none if its memory can't be read."""
     offsets = (binary.layout.offset("moduledata", name) for name in ("next", "text"))
     next_offset, text_offset = offsets
-    found: list[PluginModule] = []
+    modules: list[PluginModule] = []
     with suppress(EbpfprofError):
         memory = target.memory
 
@@ -141,7 +141,7 @@ def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> tuple[Pl
             return int.from_bytes(memory.read(address, _WORD_BYTES), "little")
 
         at = pointer(binary.module_start + load_bias + next_offset)
-        while at and len(found) < _MAX_MODULES:
-            found.append(PluginModule(at, pointer(at + text_offset)))
+        while at and len(modules) < _MAX_MODULES:
+            modules.append(PluginModule(at, pointer(at + text_offset)))
             at = pointer(at + next_offset)
-    return tuple(found)
+    return tuple(modules)

@@ -20,7 +20,8 @@ class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is r
 
 
 class Memory:
-    """Reads a target's memory while the target runs on. Any thread may use it: see Target.memory.
+    """Reads a target's memory while the target keeps running. Any thread may use it: see
+    Target.memory.
 
     It has no state beside its pages.
     """
@@ -49,23 +50,23 @@ class Memory:
         """
         import numpy as np
 
-        found = np.zeros(len(addresses), kind)
+        records = np.zeros(len(addresses), kind)
         pieces = np.empty((len(addresses), 2), np.uint64)
         pieces[:, 0], pieces[:, 1] = addresses, kind.itemsize
         done = 0
         while done < len(addresses):
             count = min(_MAX_PIECES, len(addresses) - done)
-            local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
+            local = np.array([records[done:].ctypes.data, count * kind.itemsize], np.uint64)
             there = pieces[done : done + count]
             data = self.read_pieces(local.ctypes.data, 1, there.ctypes.data, count)
             # The call ends at the first struct that it can't read, or only in part.
             whole = max(0, data) // kind.itemsize
             if whole < count:
-                found[done + whole] = np.zeros(1, kind)[0]
+                records[done + whole] = np.zeros(1, kind)[0]
                 whole += 1
             done += whole
         self._pages.require()
-        return found
+        return records
 
     def read_pieces(self, here: int, here_count: int, there: int, there_count: int) -> int:
         """Read many pieces by one system call, as process_vm_readv(2) does.

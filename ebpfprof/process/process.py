@@ -92,7 +92,7 @@ class Target(Closing):
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
     _memory: Memory | None = None
     _opening = threading.Lock()
-    """Held while the memory of a target is opened, which takes some microseconds."""
+    """Held while the memory of a target is opened, which takes a few microseconds."""
 
     def __init__(self, pid: int, files: FileOpener | None = None) -> None:
         """Open process `pid`; `files` opens what it runs and has mapped.
@@ -199,7 +199,7 @@ class Target(Closing):
 
         `build_id` is the main binary's own. Empty if the process has ended.
         """
-        found = [
+        mappings = [
             Mapping(
                 line.start,
                 line.limit,
@@ -209,7 +209,7 @@ class Target(Closing):
             )
             for line in self.executable_lines()
         ]
-        return tuple(sorted(found, key=lambda mapping: mapping.filename != self.exe_name))
+        return tuple(sorted(mappings, key=lambda mapping: mapping.filename != self.exe_name))
 
     def executable_lines(self) -> tuple[MapsLine, ...]:
         """The executable lines of /proc/PID/maps, by address; empty if the process has ended."""
@@ -326,7 +326,7 @@ class Target(Closing):
 
 
 def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
-    found = []
+    lines = []
     # Not splitlines(): in names the kernel escapes newlines only (fs/proc/task_mmu.c).
     for line in maps.split(b"\n")[:-1]:
         match = _MAPS_LINE.fullmatch(line)
@@ -334,8 +334,8 @@ def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
             start, limit, offset, major, minor = (int(f, 16) for f in match.groups()[:5])
             device = os.makedev(major, minor)
             name = os.fsdecode(match[7])
-            found.append(MapsLine(start, limit, offset, device, int(match[6]), name))
-    return tuple(found)
+            lines.append(MapsLine(start, limit, offset, device, int(match[6]), name))
+    return tuple(lines)
 
 
 def _gone(pid: int) -> str:

@@ -48,12 +48,12 @@ def stuck(dump: GoroutineDump) -> list[Stuck]:
 
 def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
     """The lost wakes that further samples found, by lock."""
-    found = defaultdict[tuple[LockState, Sureness], list[DumpedGoroutine]](list)
+    wakes = defaultdict[tuple[LockState, Sureness], list[DumpedGoroutine]](list)
     for goroutine in goroutines:
         waits = goroutine.waits_for
         if goroutine.stood_ns and waits.lock and waits.lost_wake:
-            found[waits.lock, waits.lost_wake].append(goroutine)
-    return [LostWake(tuple(members), lock, sureness) for (lock, sureness), members in found.items()]
+            wakes[waits.lock, waits.lost_wake].append(goroutine)
+    return [LostWake(tuple(members), lock, sureness) for (lock, sureness), members in wakes.items()]
 
 
 def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:

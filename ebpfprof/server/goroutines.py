@@ -1,8 +1,8 @@
 """The goroutines of a process in the forms of net/http/pprof, and how many there are.
 
-The process runs on meanwhile, and needs no recording. The goroutine that would answer the request
-does not exist in it. Goroutines that run when they are read have no stack: Go stops them first.
-Functions raise as server.read_endpoint.Reader.
+The process keeps running meanwhile, and needs no recording. The goroutine that would answer the
+request does not exist in it. Goroutines that run when they are read have no stack: Go stops them
+first. Functions raise as server.read_endpoint.Reader.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The memory profile of a process in the forms of net/http/pprof.
 
-The process runs on meanwhile, and needs no recording. Functions raise as
+The process keeps running meanwhile, and needs no recording. Functions raise as
 server.read_endpoint.Reader; UnsupportedTarget if the program keeps no memory profile.
 """
 

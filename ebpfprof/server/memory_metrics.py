@@ -80,7 +80,7 @@ class MemoryMetrics(Collector):
         self._found: dict[RecordedProcess, MemoryStatistics] = {}
 
     def read(self) -> None:
-        """Read all processes that are open, and open some more. Blocks for some milliseconds."""
+        """Read all processes that are open, and open some more. Blocks for a few milliseconds."""
         running = [each for each in self._manager.processes if each.ending is None]
         for process in self._readers.keys() - set(running):
             self._close(process)

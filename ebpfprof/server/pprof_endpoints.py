@@ -76,7 +76,7 @@ _DESCRIPTIONS = {
 def endpoint_names() -> set[str]:
     """The names behind /debug/pprof/ that there are, of all kinds of profiles."""
     endpoints = [kind.endpoint for kind in kinds() if kind.endpoint]
-    named = {name for each in endpoints for name in (each.name, each.delta) if name}
+    named = {name for endpoint in endpoints for name in (endpoint.name, endpoint.delta) if name}
     return {*_DESCRIPTIONS, *named}
 
 
@@ -312,10 +312,10 @@ class PprofEndpoints:
 
 def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     """The profiles of a process that have an endpoint: recorded ones, and those read on request."""
-    found = [find_kind(name) for name in process.kinds]
+    endpoints = [find_kind(name) for name in process.kinds]
     others = [kind for kind in kinds() if is_go(process) and kind.name not in process.kinds]
     return [
-        *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
+        *((kind, kind.endpoint) for kind in endpoints if kind and kind.endpoint),
         *((kind, kind.endpoint) for kind in others if kind.endpoint and is_read(kind)),
     ]
 

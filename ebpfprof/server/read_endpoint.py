@@ -127,7 +127,7 @@ class ReadEndpoint:
     async def _delta(
         self, request: Request, process: RecordedProcess, kind: ProfileKind, seconds: int
     ) -> Profile | None:
-        """How the counts change in some seconds; None if the client does not wait for it.
+        """How the counts change in a few seconds; None if the client does not wait for it.
 
         Raises TargetGone if the process ends meanwhile.
         """
@@ -158,7 +158,7 @@ def _reader(endpoint: Endpoint | None) -> Reader:
 
 
 def _explained(request: Request, profile: Profile | None) -> Profile | None:
-    """The profile, which says what ?gc=1 can't do: the process runs on as it would."""
+    """The profile, which says what ?gc=1 can't do: the process keeps running as it would."""
     if profile is None or parse_int(parameter(request, "gc"))[0] <= 0:
         return profile
     return replace(profile, comments=(*profile.comments, NO_COLLECTION))

@@ -46,13 +46,13 @@ class Symbols:
         """
         by_linked = {pc - self._bias: pc for pc in pcs}
         try:
-            found = self._binary.frames_many(by_linked) if self._binary else {}
+            names = self._binary.frames_many(by_linked) if self._binary else {}
         except SymbolizerError:
             return {}
         lists = self.type_argument_lists
         return {
             by_linked[at]: shortened(frames[0].function, lists)
-            for at, frames in found.items()
+            for at, frames in names.items()
             if frames
         }
 

@@ -52,15 +52,15 @@ def cycles(graph: WaitGraph) -> list[Cycle]:
 def _neighbours(
     edges: Mapping[TracedGroup, list[WaitEdge]],
 ) -> dict[TracedGroup, set[TracedGroup]]:
-    found = {}
+    neighbours = {}
     for waiter, of in edges.items():
         least_ns = _LEAST * sum(edge.ns for edge in of)
         between: Counter[TracedGroup] = Counter()
         for each in of:
             if isinstance(each.waited_for, TracedGroup):
                 between[each.waited_for] += each.ns
-        found[waiter] = {other for other, ns in between.items() if ns >= least_ns}
-    return found
+        neighbours[waiter] = {other for other, ns in between.items() if ns >= least_ns}
+    return neighbours
 
 
 def _cycle(

@@ -120,9 +120,9 @@ class Links:
 
 def _locations(calls: Sequence[StackCall]) -> tuple[Location, ...]:
     """The physical frames of a stack: calls that were inlined have the address of the outer one."""
-    found: list[tuple[int, list[Frame]]] = []
+    locations: list[tuple[int, list[Frame]]] = []
     for call in calls:
-        if not found or found[-1][0] != call.address:
-            found.append((call.address, []))
-        found[-1][1].append(call.frame)
-    return tuple(Location(address, None, tuple(frames)) for address, frames in found)
+        if not locations or locations[-1][0] != call.address:
+            locations.append((call.address, []))
+        locations[-1][1].append(call.frame)
+    return tuple(Location(address, None, tuple(frames)) for address, frames in locations)

@@ -217,12 +217,12 @@ class _Requests:
         unless the next request came meanwhile.
         """
         readers = [each for each in self._created.get(goid, ()) if self._is_background(each[1])]
-        found = []
+        marks = []
         for (_, reader), (next_ns, _) in pairwise(readers):
             of = self._spans[reader]
             has_read = any(each.word == BY_NETWORK for each in of)
-            found.append((next_ns if has_read else min(next_ns, of[-1].end_ns), next_ns))
-        return found
+            marks.append((next_ns if has_read else min(next_ns, of[-1].end_ns), next_ns))
+        return marks
 
     def _awaits_request(self, span: Span, known: set[tuple[str, ...]]) -> bool:
         """Whether a wait is one for the next request; `known` are stacks of waits for the peer.

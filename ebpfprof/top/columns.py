@@ -223,15 +223,15 @@ class Layout:
         texts.append(_padded(first_fitting(self._view.place, self._name), self._name))
         if self._place:
             texts.append(" " * self._place)
-        found = []
+        headings = []
         for text, sort in zip(texts, self.sorts, strict=True):
             styled = Text(text, "bold")
             if sort == self._state.sort:
                 word = text.strip()
                 start = text.index(word)
                 styled.stylize("reverse", start, start + len(word))
-            found.append(styled)
-        return found
+            headings.append(styled)
+        return headings
 
     def cells(self, row: TopRow, all_rates: float) -> list[Text]:
         """The cells of a row, as wide as their columns; `all_rates` is the rate of all rows."""
@@ -247,10 +247,10 @@ class Layout:
             texts.append(_padded(operation, self._operation))
         texts.append(_padded(fit(safe(row.key.name), self._name), self._name))
         is_quiet = row.key.idle is not None or not (row.count or row.callees)
-        found = [Text(text, "dim" if is_quiet else "") for text in texts]
+        cells = [Text(text, "dim" if is_quiet else "") for text in texts]
         if self._place:
-            found.append(Text(fit(safe(row.key.place), self._place), "dim"))
-        return found
+            cells.append(Text(fit(safe(row.key.place), self._place), "dim"))
+        return cells
 
 
 def _padded(text: str, width: int) -> str:

@@ -53,7 +53,7 @@ class Trigger:
         self._judge = StandingJudge()
         self._stacks = WaitStacks(go, self._scanner, self._table, self._states)
         self._rejected: list[set[int]] = [set() for _ in waits]
-        shortest_s = min((each.least_ns / 1e9 for each in waits), default=_USUAL_PAUSE_S)
+        shortest_s = min((wait.least_ns / 1e9 for wait in waits), default=_USUAL_PAUSE_S)
         # Twice as often as must be: so that it is noticed while it lasts.
         self._every_s = max(
             SHORTEST_PAUSE_S, min(_USUAL_PAUSE_S, shortest_s / (2 * TRIGGERING.samples))

@@ -89,17 +89,17 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
     for function in binary.functions_named(_SET_STATUS):
         length = min(function.end - function.entry, _MAX_CODE_BYTES)
         code = decode(binary.elf.read(function.entry, length), function.entry)
-        found: list[int] = []
+        latencies: list[int] = []
         for instruction in code:
             if instruction.refers_to:
-                found.append(instruction.refers_to)
+                latencies.append(instruction.refers_to)
             if instruction.is_call and instruction.target in records:
-                found = found[-1:]
+                latencies = latencies[-1:]
                 break
         else:
-            found = [start for start in found if start + size - _WORD_BYTES in found]
-        if len(found) == 1 and is_variable(binary.elf, found[0], size):
-            return found[0]
+            latencies = [start for start in latencies if start + size - _WORD_BYTES in latencies]
+        if len(latencies) == 1 and is_variable(binary.elf, latencies[0], size):
+            return latencies[0]
     return None
 
 

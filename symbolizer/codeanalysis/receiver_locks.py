@@ -55,17 +55,17 @@ def _whole_registers() -> dict[int, int]:
         if name.startswith("X86_REG_")
     }
     numbers = {name: number for number, name in names.items()}
-    found = {}
+    registers = {}
     for letters in ("A", "B", "C", "D"):
         for part in (f"R{letters}X", f"E{letters}X", f"{letters}X", f"{letters}L", f"{letters}H"):
-            found[numbers[part]] = numbers[f"R{letters}X"]
+            registers[numbers[part]] = numbers[f"R{letters}X"]
     for letters in ("SI", "DI", "BP", "SP"):
         for part in (f"R{letters}", f"E{letters}", letters, f"{letters}L"):
-            found[numbers[part]] = numbers[f"R{letters}"]
+            registers[numbers[part]] = numbers[f"R{letters}"]
     for number in range(8, 16):
         for part in ("", "D", "W", "B"):
-            found[numbers[f"R{number}{part}"]] = numbers[f"R{number}"]
-    return found
+            registers[numbers[f"R{number}{part}"]] = numbers[f"R{number}"]
+    return registers
 
 
 _WHOLE: Final = _whole_registers()

@@ -50,7 +50,7 @@ def opened(target: Target, held: ExitStack) -> tuple[GoTarget, Memory]:
 
 
 def buckets_ms(number: int) -> float:
-    """To read so many buckets and some more again."""
+    """To read that many buckets and some more again."""
     with ExitStack() as held:
         target = held.enter_context(
             Target.start(program("heap"), "1", env={"GOGC": "off"})  # every allocation is sampled
@@ -83,7 +83,7 @@ def memory_ms(kept: int) -> float:
 
 
 def threads_ms(number: int) -> float:
-    """To read so many threads, and all goroutines."""
+    """To read that many threads, and all goroutines."""
     with ExitStack() as held:
         target = held.enter_context(Target.start(program("threads")))
         target.ask(f"read {number}", "done")

@@ -132,7 +132,7 @@ def row(
         times_ms.append(take())
         cpu_ms.append(main_thread_ms(browser) - before_ms)
     figures = (median(times_ms), max(times_ms), median(cpu_ms))
-    print(f"{name:8} {what:28}" + "".join(f"{each:8.0f}" for each in figures), flush=True)
+    print(f"{name:8} {what:28}" + "".join(f"{figure:8.0f}" for figure in figures), flush=True)
 
 
 def main_thread_ms(browser: webdriver.Chrome) -> float:

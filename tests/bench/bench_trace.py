@@ -55,7 +55,7 @@ SLOWER: Final = 20  # times fewer sends beside bpftrace
 
 
 class Case(NamedTuple):
-    """One way in which ping-pong goes on."""
+    """One way in which ping-pong continues."""
 
     processors: int
     spin: str

@@ -23,9 +23,9 @@ def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     """The browser; any message on its console at the end is a failure."""
     chromium.get_log("browser")  # type: ignore[no-untyped-call]
     yield chromium
-    said = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]
+    messages = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]
     chromium.get("about:blank")
-    assert said == []
+    assert messages == []
 
 
 @pytest.fixture(scope="session")

@@ -92,7 +92,7 @@ def cpu_profile() -> Profile:
 
 
 def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A process as the server tells of it."""
+    """A process as the server describes it."""
     return {
         "pid": pid,
         "name": name,

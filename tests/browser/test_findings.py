@@ -60,7 +60,7 @@ def test_they_are_above_the_profiles_of_a_program_that_stands_still(page: FakedP
         assert width(page.browser) <= PHONE
 
 
-def test_without_them_nothing_is_said(page: FakedPage) -> None:
+def test_without_them_nothing_is_reported(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     assert not page.one("#findings").is_displayed()

@@ -76,7 +76,7 @@ def test_losses_alarm_only_where_they_matter(
     assert (shown.location["y"] < page.one("#graph").location["y"]) == is_alarming
     assert shown.size["height"] < 60
     assert page.text("#status") == ""
-    # All of it is told among the notes.
+    # All of it is reported among the notes.
     page.click("#notes summary")
     page.until_text("#notes", f"{lost} events lost")
 

@@ -81,7 +81,7 @@ def test_a_click_shows_a_wait_its_stack_and_who_ended_it(shown: TracePage) -> No
     assert shown.text("#span h2").startswith("G2 main.holds: running")
 
 
-def test_it_tells_what_a_goroutine_waits_for(shown: TracePage) -> None:
+def test_it_shows_what_a_goroutine_waits_for(shown: TracePage) -> None:
     shown.click(A, 500)
     assert shown.text("#thing") == "waits for main.cache.mu (sync.Mutex at 0xc000012340)"
     shown.click(C, 500)
@@ -176,7 +176,7 @@ def test_threads_say_who_woke_them_and_the_heap_how_large_it_is(
     assert shown.run("return tracePage.canvas.canvas.width") > 0
 
 
-def test_names_of_a_program_are_no_markup(browser: Chrome, tmp_path: Path) -> None:
+def test_names_of_a_program_are_not_markup(browser: Chrome, tmp_path: Path) -> None:
     found = timeline()
     start = found.goroutines[A].start
     assert start

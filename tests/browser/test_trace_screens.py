@@ -224,7 +224,7 @@ def test_a_pause_has_a_legend_and_texts(browser: Chrome, path: Path) -> None:
         assert shown.text("#unrecorded") == ""
 
 
-def test_without_a_pause_there_is_no_word_of_one(browser: Chrome, tmp_path: Path) -> None:
+def test_without_a_pause_there_is_not_a_word_of_one(browser: Chrome, tmp_path: Path) -> None:
     path = tmp_path / "trace.html"
     path.write_bytes(page.encode(Story({A: "main.asks"}).timeline(END_NS)))
     with screen(browser, path, 1280) as shown:

@@ -68,7 +68,7 @@ def test_keys_save_the_last_seconds_in_a_format_on_a_phone(page: FakedPage, save
     assert asked == "/proc/1234/debug/pprof/trace?last=&format=perfetto"
 
 
-def test_why_there_is_none_is_told(page: FakedPage) -> None:
+def test_why_there_is_none_is_reported(page: FakedPage) -> None:
     page.server.last_s = 10
     page.server.trace = (503, b"The last seconds are kept for 4 processes at most.\n")
     page.server.targets = [described(1234, "shop", last=THERE)]

@@ -109,15 +109,17 @@ def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = O
         with recording(target.pid, folder, *arguments) as recorder:
             target.ask(f"profile {own} {GO_HZ}", "profiling")
             stolen_before_ns = stolen_ns()
-            said = json.loads(target.ask(f"work {works} {work_ms}", "{"))
-            stolen_part = (stolen_ns() - stolen_before_ns) / said["cpu_ns"]
+            output = json.loads(target.ask(f"work {works} {work_ms}", "{"))
+            stolen_part = (stolen_ns() - stolen_before_ns) / output["cpu_ns"]
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == 0, finished.stderr
         target.ask("stop", "stopped")
     go = pprof.decode(own.read_bytes(), kind="cpu")
     ours = pprof.decode(from_outside.read_bytes(), kind="cpu")
-    return Run(comparable(go), comparable(ours), ours, said["cpu_ns"], said["works"], stolen_part)
+    return Run(
+        comparable(go), comparable(ours), ours, output["cpu_ns"], output["works"], stolen_part
+    )
 
 
 def stolen_ns() -> int:
@@ -156,7 +158,7 @@ def check_stacks(run: Run, program: Path) -> None:
 def is_incomplete(stack: Stack) -> bool:
     """Whether it ends with a remark that something is missing.
 
-    Until the kernel has learnt all rules, it can't tell which stack a signal came to.
+    Until the kernel has learnt all rules, it can't decide which stack a signal came to.
     """
     return stack.functions[-1].startswith(MARK) and not stack.in_handler
 

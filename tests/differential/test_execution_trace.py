@@ -71,9 +71,9 @@ def sequences(path: Path) -> Sequences:
     """All changes by goroutine, as the tool replays them."""
     text = toolchain(NEWEST).go("tool", "trace", "-d=parsed", path)
     found: Sequences = defaultdict(list)
-    for each in transitions(text.splitlines()):
-        if not each.is_same and each.before != "Undetermined":
-            found[each.goid].append(each)
+    for transition in transitions(text.splitlines()):
+        if not transition.is_same and transition.before != "Undetermined":
+            found[transition.goid].append(transition)
     return found
 
 

@@ -169,7 +169,7 @@ def test_releases_are_charged_with_the_waits_of_all_threads(
 @pytest.mark.alone
 @pytest.mark.parametrize("fraction", [0, 1])
 @pytest.mark.parametrize("version", versions(*VERSIONS))
-def test_an_overtaken_thread_goes_on_waiting(version: str, fraction: int, tmp_path: Path) -> None:
+def test_an_overtaken_thread_continues_waiting(version: str, fraction: int, tmp_path: Path) -> None:
     """It sleeps several times in one call of lock2: the time awake is part of the wait."""
     program = build(version)
 

@@ -105,7 +105,7 @@ def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -
     for group in sorted(ours):
         theirs, mine = spent.get(group, Spent()), found.get(group, Looked())
         variance = mine.variance
-        if theirs.ns < FEW * mean_ns:  # few samples hit it: what is told has an error, too
+        if theirs.ns < FEW * mean_ns:  # few samples hit it: what is reported has an error, too
             variance = max(variance, theirs.ns * mean_ns)
         allowed_ns = SIGMAS * math.sqrt(variance) + BIAS * theirs.ns + BIAS_NS * theirs.times
         if abs(mine.ns - theirs.ns) > allowed_ns:

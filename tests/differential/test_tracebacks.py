@@ -49,7 +49,7 @@ def own(target: Target, debug: int, folder: Path) -> bytes:
 def without_main(text: bytes) -> list[str]:
     """The goroutines, or the stacks, of a text: what stands between empty lines."""
     records = text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n\n")
-    kept = [each for each in records if not MAIN.search(each)]
+    kept = [record for record in records if not MAIN.search(record)]
     assert len(records) - len(kept) == 1, "the main goroutine"
     return kept
 
@@ -58,7 +58,7 @@ def stacks(profile: Profile) -> Counter[tuple[object, ...]]:
     """How many goroutines have each stack and labels; bytes that are no UTF-8 are left out."""
     found = Counter[tuple[object, ...]]()
     for sample in profile.samples:
-        labels = tuple(sorted((each.key, each.value) for each in sample.labels))
+        labels = tuple(sorted((label.key, label.value) for label in sample.labels))
         labels = tuple(each for each in labels if each[0] != "bytes")
         if all(frame.function != "main.main" for frame in sample.frames):
             found[sample.locations, labels] += sample.values[0]
@@ -152,7 +152,7 @@ def test_minutes_count_from_where_the_collector_saw_the_wait(version: str, tmp_p
         offset = go.binary.layout.offset("g", "waitsince")
         waits = ("sleep", "IO wait", "syscall", "chan receive", "select")
         for minutes, state in enumerate(waits, start=1):
-            each = [each for each in found.goroutines if each.state == state][-1]
+            each = [goroutine for goroutine in found.goroutines if goroutine.state == state][-1]
             # Half a minute more, so that it is the same for both samples.
             since_ns = found.read_ns - minutes * MINUTE_NS - MINUTE_NS // 2
             poke(target.pid, each.address + offset, since_ns)
@@ -162,7 +162,7 @@ def test_minutes_count_from_where_the_collector_saw_the_wait(version: str, tmp_p
         assert f"[{state}, {minutes} minutes".encode() in ours
 
 
-def test_goroutines_that_run_are_told_without_a_stack() -> None:
+def test_goroutines_that_run_are_reported_without_a_stack() -> None:
     """Nothing takes its processor from it."""
     with still(program("tracebacks"), {"GODEBUG": "asyncpreemptoff=1"}) as target:
         before = read(target.pid, goroutines.count)
@@ -187,7 +187,7 @@ def test_goroutines_that_run_are_told_without_a_stack() -> None:
         stack,
     )
     (sample,) = [each for each in profile.samples if each.frames[0].function.startswith("[")]
-    assert [each.function for each in sample.frames] == ["[running: no stack]", "main.spin.func1"]
+    assert [frame.function for frame in sample.frames] == ["[running: no stack]", "main.spin.func1"]
     assert profile.comments == (
         "1 goroutines were running: a running goroutine has no stack to read",
     )

@@ -123,7 +123,9 @@ def causes(go: GoTarget) -> dict[int, WaitCause]:
     """What can wake each goroutine, by its id."""
     opened = go.target.memory
     addresses = {
-        each.address: each.goid for each in parked_goroutines(go).goroutines if each.address
+        goroutine.address: goroutine.goid
+        for goroutine in parked_goroutines(go).goroutines
+        if goroutine.address
     }
     found = CauseReader(go, opened).read(addresses)
     return {addresses[address]: cause for address, cause in found.items()}
@@ -132,9 +134,9 @@ def causes(go: GoTarget) -> dict[int, WaitCause]:
 def lock_names(go: GoTarget) -> None:
     """The names of locks that goroutines wait for, of those on the heap."""
     names = HeapLocks(go)
-    for each in goroutines(go).goroutines:
-        if each.waits_for.lock:
-            names.name(each.waits_for.lock.address, (), each.waits_for.lock.type)
+    for goroutine in goroutines(go).goroutines:
+        if goroutine.waits_for.lock:
+            names.name(goroutine.waits_for.lock.address, (), goroutine.waits_for.lock.type)
 
 
 READERS: Final[dict[str, Callable[[GoTarget], object]]] = {

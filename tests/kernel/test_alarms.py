@@ -1,4 +1,4 @@
-"""The kernel tells when the probes of a target were passed so often that a budget is used up."""
+"""The kernel shows when the probes of a target were passed so often that a budget is used up."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_a_burst_exceeds_the_budget_by_little_more_than_the_credit(tmp_path: Pat
                     sleep(0.05)
                 running.round(units)
             recorder.interrupt()
-            said = recorder.finish().stdout.decode()
-    ((number, unit, percent),) = re.findall(r"Overhead: ([\d.]+) (us|ms|s), ([\d.]+) %", said)
+            output = recorder.finish().stdout.decode()
+    ((number, unit, percent),) = re.findall(r"Overhead: ([\d.]+) (us|ms|s), ([\d.]+) %", output)
     lost_ns = float(number) * {"us": 1e3, "ms": 1e6, "s": 1e9}[unit]
     allowed_ns = max(MOST_CREDIT_NS, lost_ns / float(percent))
     assert lost_ns < allowed_ns + MOST_CREDIT_NS + LATE_NS

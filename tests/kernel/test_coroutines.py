@@ -1,4 +1,4 @@
-"""Goroutines that go on by coroutines are never said to stand still: nothing in memory tells."""
+"""Goroutines that continue by coroutines are never said to stand still: nothing in memory tells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_dump_does_not_say_that_they_did_not_move(go: GoTarget) -> None:
     for _ in range(LOOKS):
         dumper.sample(judge)
     standing = {wait >> GOID_SHIFT for wait in judge.standing(Threshold(2)).waits.tolist()}
-    switching = [each for each in found.goroutines if each.state == COROUTINE]
+    switching = [goroutine for goroutine in found.goroutines if goroutine.state == COROUTINE]
     assert len(switching) >= 2
     assert {(each.stood_ns, each.waited_ns, each.wait) for each in switching} == {(0, 0, None)}
     assert standing
@@ -48,7 +48,7 @@ def test_a_dump_does_not_say_that_they_did_not_move(go: GoTarget) -> None:
     assert any(each.stood_ns for each in found.goroutines)
 
 
-def test_looks_at_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
+def test_samples_of_a_recording_do_not_find_them_standing(go: GoTarget) -> None:
     sampler = GoroutineSampler(go, has_labels=False)
     for _ in range(LOOKS):
         sampler.sample()

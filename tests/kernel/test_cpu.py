@@ -91,7 +91,7 @@ def test_by_default_all_three_profiles_are_written(checker: Target, tmp_path: Pa
 def stacks_with(profile: Profile, function: str) -> list[list[str]]:
     """The stacks with a function, innermost first."""
     stacks = [
-        [frame.function for each in sample.locations for frame in each.frames]
+        [frame.function for location in sample.locations for frame in location.frames]
         for sample in profile.samples
     ]
     return [stack for stack in stacks if function in stack]
@@ -101,7 +101,9 @@ def samples_with(profile: Profile, function: str) -> int:
     return sum(
         sample.values[0]
         for sample in profile.samples
-        if any(frame.function == function for each in sample.locations for frame in each.frames)
+        if any(
+            frame.function == function for location in sample.locations for frame in location.frames
+        )
     )
 
 
@@ -109,8 +111,8 @@ def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     with busy() as pid:
         finished = run("--pid", str(pid), "-d", "0.4", "--profile", "default", folder=tmp_path)
     assert finished.code == 0, finished.stderr
-    said, recording, *_ = finished.stderr.splitlines()
-    assert said == (
+    output, recording, *_ = finished.stderr.splitlines()
+    assert output == (
         f"ebpfprof: process {pid} (yes) is not a Go program: only its CPU profile is recorded."
     )
     assert recording.startswith(f"recording cpu profile of process {pid} (yes)")
@@ -123,8 +125,8 @@ def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
 def test_a_block_profile_of_a_program_that_is_not_go_is_refused(tmp_path: Path) -> None:
     with busy() as pid:
         arguments = ("--pid", str(pid), "--profile", "block,cpu")
-        said = refused(ExitCode.NOT_GO_PROGRAM, *arguments, folder=tmp_path)
-    assert "yes" in said
+        output = refused(ExitCode.NOT_GO_PROGRAM, *arguments, folder=tmp_path)
+    assert "yes" in output
 
 
 @pytest.mark.parametrize("option", ["--kernel", *in_full("--no-kernel")])

@@ -45,7 +45,7 @@ def innermost(suspects: dict[str, Any]) -> str:
     return next(name for name in names if name.startswith("main."))
 
 
-def test_a_group_that_only_grows_is_told_and_no_other() -> None:
+def test_a_group_that_only_grows_is_reported_and_no_other() -> None:
     with oncall() as run, watching(run, "--json") as process:
         next_sample(process)
         for _ in range(3):
@@ -70,7 +70,7 @@ def test_a_group_that_only_grows_is_told_and_no_other() -> None:
         assert process.wait() == ExitCode.OK
 
 
-def test_a_group_whose_members_move_is_no_leak() -> None:
+def test_a_group_whose_members_move_is_not_a_leak() -> None:
     """main.work grows by two goroutines at each turn, and all of them get work."""
     with oncall() as run, watching(run, "--json") as process:
         for _ in range(4):
@@ -80,7 +80,7 @@ def test_a_group_whose_members_move_is_no_leak() -> None:
 
 
 @pytest.mark.full
-def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
+def test_leaks_are_reported_although_others_move_at_the_same_line() -> None:
     with oncall() as run, watching(run, "--json") as process:
         busy = {each["id"] for each in run.ask("mixed 1").values()}
         growing: list[dict[str, Any]] = []
@@ -99,13 +99,13 @@ def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
     assert leak["growth_per_minute"] > 0
 
 
-def test_what_can_never_go_on_is_marked() -> None:
+def test_what_can_never_continue_is_marked() -> None:
     with oncall() as run:
         run.target.ask("stuck", "stuck")
         found = run.dump("--apart", "0")
         stuck = [each for each in found.values() if each["can_never_go_on"]]
         text = run.text("--apart", "0")
-        looked = verb(
+        sampled = verb(
             *("dump", "--watch", "--duration", "0.1", "--json", "--pid", str(run.target.pid))
         )
     assert sorted(each["state"] for each in stuck) == [
@@ -114,8 +114,8 @@ def test_what_can_never_go_on_is_marked() -> None:
         "select (no cases)",
     ]
     assert "1 goroutine: select (no cases), did not move, can never go on\n" in text
-    assert looked.code == ExitCode.OK, looked.stderr
-    certain = json.loads(looked.stdout)["suspects"]
+    assert sampled.code == ExitCode.OK, sampled.stderr
+    certain = json.loads(sampled.stdout)["suspects"]
     assert sorted(each["state"] for each in certain) == sorted(each["state"] for each in stuck)
     assert all(each["can_never_go_on"] and not each["only_grows"] for each in certain)
 
@@ -139,7 +139,7 @@ def test_what_the_runtime_calls_leaked_is_marked(version: str) -> None:
     assert "leaked, as Go's runtime reported\n" in text
 
 
-def test_the_text_tells_rate_number_and_age() -> None:
+def test_the_text_shows_rate_number_and_age() -> None:
     with oncall() as run, watching(run) as process:
         assert process.stdout
         lines = []
@@ -175,6 +175,6 @@ def test_options_that_make_no_sense_together_are_refused() -> None:
         ("--watch", "--all"),
         ("--watch", "--apart", "1"),
     ):
-        said = verb("dump", "--pid", "1", *arguments)
-        assert said.code == ExitCode.USAGE
-        assert "--watch" in said.stderr
+        output = verb("dump", "--pid", "1", *arguments)
+        assert output.code == ExitCode.USAGE
+        assert "--watch" in output.stderr

@@ -38,7 +38,7 @@ def ahead(name: str, version: str = "1.27") -> Iterator[tuple[Target, int]]:
 
 # They keep the end of a sleep elsewhere.
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
-def test_ends_of_sleeps_are_told_by_its_clock(version: str) -> None:
+def test_ends_of_sleeps_are_reported_by_its_clock(version: str) -> None:
     with ahead("oncall", version) as (target, pid):
         run = OnCall(target, json.loads(target.output[0]))
         found = run.dump("--apart", "0", pid=pid)

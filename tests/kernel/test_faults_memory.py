@@ -60,7 +60,7 @@ def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> No
         (lost,) = [loss for loss in session.losses() if loss.name == "stack_unreadable"]
         (profile,) = report.profiles
     assert f"incomplete: {lost}" in profile.comments
-    # Those that are cut count all the same.
+    # Those that are cut count anyway.
     assert sum(sample.values[0] for sample in profile.samples) > lost.count
 
 

@@ -28,14 +28,14 @@ def functions(profile: Profile) -> set[str]:
 
 
 def dumped(target: Target) -> list[dict[str, Any]]:
-    said = verb("dump", "--json", "--pid", str(target.pid), "--apart", "0.05")
-    assert said.code == ExitCode.OK, said.stderr
-    found: list[dict[str, Any]] = json.loads(said.stdout)["goroutines"]
+    output = verb("dump", "--json", "--pid", str(target.pid), "--apart", "0.05")
+    assert output.code == ExitCode.OK, output.stderr
+    found: list[dict[str, Any]] = json.loads(output.stdout)["goroutines"]
     return found
 
 
 def stacks(goroutines: list[dict[str, Any]]) -> set[str]:
-    return {frame["function"] for each in goroutines for frame in each["stack"]}
+    return {frame["function"] for goroutine in goroutines for frame in goroutine["stack"]}
 
 
 @pytest.mark.parametrize("version", versions())

@@ -32,11 +32,11 @@ def test_a_corrupt_goroutine_list_is_refused() -> None:
 def test_dump_refuses_a_corrupt_goroutine_list() -> None:
     with running(NEWEST, "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
-        said = verb("dump", "--pid", str(run.target.pid))
+        output = verb("dump", "--pid", str(run.target.pid))
         run.target.kill()
-    assert said.code == ExitCode.FAILURE
-    assert "makes no sense" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert output.code == ExitCode.FAILURE
+    assert "makes no sense" in output.stderr
+    assert "Traceback" not in output.stderr
 
 
 def test_a_goroutine_profile_without_the_list_says_why_it_is_empty(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None
     assert "This is a bug" not in finished.stderr
     (path,) = tmp_path.glob("*.open.pb.gz")
     comments = pprof.decode(path.read_bytes()).comments
-    assert any(each.startswith("open waits are missing: The list of ") for each in comments)
+    assert any(comment.startswith("open waits are missing: The list of ") for comment in comments)
 
 
 def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ ENOUGH = OPEN_WAIT._replace(ns=1)
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) -> None:
+def test_a_goroutine_that_moved_stands_only_from_the_next_sample_on(version: str) -> None:
     with running(version, "plain") as run:
         sampler = GoroutineSampler(run.go, has_labels=False)
         (moving,) = run.reports["turnLeft"]["goids"]
@@ -49,7 +49,7 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
         run.target.kill()
 
 
-def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
+def test_few_samples_do_not_show_that_a_goroutine_stands() -> None:
     """One that moves regularly passes a sample once in 20 times."""
     with running(NEWEST, "plain") as run:
         sampler = GoroutineSampler(run.go, has_labels=False)
@@ -72,10 +72,10 @@ def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
         run.target.kill()
 
 
-def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
+def test_goroutines_stand_from_the_end_of_a_sample_to_the_begin_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At least: they may have moved while a sample went on."""
+    """At least: they may have moved during a sample."""
     ticks = itertools.count()
     monkeypatch.setattr(sampler_module, "kernel_now_ns", lambda: next(ticks))
     with running(NEWEST, "plain") as run:
@@ -122,11 +122,11 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
         state: totals.length_ns * count for state, count in expected.items()
     }
     # What was there at the first sample may have begun long before, and has not ended. Of system
-    # calls nothing tells whether one is the same.
+    # calls nothing shows whether one is the same.
     assert {s[0] for s, each in found.items() if each.ended} <= {"syscall"}
 
 
-def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
+def test_a_wait_that_begins_and_ends_between_samples_has_its_time() -> None:
     with running(NEWEST, "plain") as run:
         sampler = GoroutineSampler(run.go, has_labels=False)
         sampler.sample()
@@ -148,7 +148,7 @@ def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
     assert total.ended_ns == pytest.approx(first_to_last, abs=2)
 
 
-def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
+def test_samples_continue_while_there_are_users_and_begin_again() -> None:
     with (
         running(NEWEST, "plain") as run,
         SharedSampler(
@@ -175,8 +175,8 @@ def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
         run.target.kill()
 
 
-def test_there_is_a_last_look_for_each_user() -> None:
-    """What has just ended is in the sums of the one that stops, though others go on."""
+def test_there_is_a_last_sample_for_each_user() -> None:
+    """What has just ended is in the sums of the one that stops, though others continue."""
     with (
         running(NEWEST, "plain") as run,
         SharedSampler(

@@ -38,7 +38,7 @@ def test_each_parked_goroutine_is_found_with_its_stack(version: str, mode: str) 
         parked = parked_goroutines(run.go)
         assert (parked.unreadable, parked.cut_short) == (0, 0)
         assert facts(run, parked) == expected(run)
-        stacks = {each.goid: run.names(each) for each in parked.goroutines}
+        stacks = {goroutine.goid: run.names(goroutine) for goroutine in parked.goroutines}
         for name, levels in LEVELS.items():
             for goid in run.reports[name]["goids"]:
                 assert stacks[goid].count(f"main.{name}") == levels
@@ -59,7 +59,9 @@ def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
     with running(minor, "plain") as run:
         scanner = ParkedScanner(run.go, has_labels=False)
         found = {each.goid: each for each in scanner.parked().values()}
-        assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
+        assert found == {
+            goroutine.goid: goroutine for goroutine in parked_goroutines(run.go).goroutines
+        }
         waiting = {each.goid for each in scanner.waiting}
         everybody = {goid for report in run.reports.values() for goid in report["goids"]}
         assert everybody <= waiting
@@ -77,11 +79,11 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
             assert found.items() <= planned.items()
             assert len(planned) - len(found) <= parked.unreadable
             assert parked.cut_short == 0
-            for each in parked.goroutines:
-                names = " ".join(run.names(each))
+            for goroutine in parked.goroutines:
+                names = " ".join(run.names(goroutine))
                 if "main.busy" in names:
                     assert BUSY.fullmatch(names)
-                    busy.add(each.goid)
+                    busy.add(goroutine.goid)
         assert len(busy) > 500
 
 
@@ -113,7 +115,7 @@ def reads_until_found(
     expected: tuple[str, int],
     turn_behind: int | None,
 ) -> int:
-    """How often memory is read until a goroutine is found, in so many levels of that function.
+    """How often memory is read until a goroutine is found, in that many levels of that function.
 
     It is made to park elsewhere behind the read `turn_behind`.
     """
@@ -141,7 +143,7 @@ def reads_until_found(
         patch.setattr(Memory, "read_pieces", noted_pieces)
         parked = parked_goroutines(run.go)
     assert (parked.unreadable, parked.cut_short) == (0, 0)
-    (found,) = [each for each in parked.goroutines if each.goid == goid]
+    (found,) = [goroutine for goroutine in parked.goroutines if goroutine.goid == goid]
     turns = Counter(name for name in run.names(found) if name.startswith("main.turn"))
     # Where it turned behind the read of its stack, what was read is what it was.
     whole = [{name: levels, "main.turn": 1} for name, levels in TURNS.items()]

@@ -43,11 +43,11 @@ def buckets_of(pid: int) -> Iterator[tuple[HeapBuckets, GoTarget]]:
         go.binary.elf.close()
 
 
-def objects(found: HeapCounts, stacks: HeapStacks) -> dict[str, tuple[int, int]]:
+def objects(counts: HeapCounts, stacks: HeapStacks) -> dict[str, tuple[int, int]]:
     """How many objects each function allocated, and how many of them are in use."""
-    stacks.look_up(found.stacks)
+    stacks.look_up(counts.stacks)
     sums: dict[str, tuple[int, int]] = {}
-    for stack, allocs, frees in zip(found.stacks, found.allocs, found.frees, strict=True):
+    for stack, allocs, frees in zip(counts.stacks, counts.allocs, counts.frees, strict=True):
         leaf = next((each.frame.function for each in stacks.shown(stack) if each.frame), "")
         before = sums.get(leaf, (0, 0))
         sums[leaf] = before[0] + int(allocs), before[1] + int(allocs - frees)
@@ -132,7 +132,7 @@ def test_a_program_without_a_memory_profile_is_probed(profiles: str, tmp_path: P
     assert finished.code == ExitCode.OK, finished.stderr
     found = {p.kind: p for p in (pprof.decode(f.read_bytes()) for f in tmp_path.iterdir())}
     for kind in ("heap", "allocs"):
-        assert any("keeps no memory profile: probes" in each for each in found[kind].comments)
+        assert any("keeps no memory profile: probes" in comment for comment in found[kind].comments)
         assert found[kind].period == 1
     (rest,) = {s.frames[0].function for s in found["heap"].samples if not s.values[0]}
     assert rest == "[other objects in use]"
@@ -185,7 +185,7 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> N
     assert any("ended early" in comment for comment in profile.comments)
 
 
-def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_never_settle_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(NEWEST, rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         order(target, "gc")
@@ -196,7 +196,7 @@ def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert not whole.is_torn
     assert found.is_torn
     assert found.allocs.tolist() == whole.allocs.tolist()
-    assert any("they may be wrong" in each for each in remarks(found, fresh=False))
+    assert any("they may be wrong" in remark for remark in remarks(found, fresh=False))
 
 
 def test_the_list_is_read_once() -> None:

@@ -50,8 +50,8 @@ def running(minor: str, mode: str) -> Iterator[tuple[GoTarget, list[Locked]]]:
         yield go, [Locked(int(w[1], 16), int(w[2], 16), w[3], w[4].strip("-")) for w in words]
 
 
-def caller_of(go: GoTarget, each: Locked) -> Caller:
-    frame = go.binary.frames(each.pc - 1 - go.load_bias)[0]
+def caller_of(go: GoTarget, locked: Locked) -> Caller:
+    frame = go.binary.frames(locked.pc - 1 - go.load_bias)[0]
     return Caller(frame.function, frame.pc)
 
 

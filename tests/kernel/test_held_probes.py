@@ -131,9 +131,9 @@ def test_a_breakpoint_that_stays_is_reported(
 
     with monkeypatch.context() as patch:
         patch.setattr(HeldProbes, "_start", refused)
-        with pytest.raises(AttachFailed, match="could not remove") as told:
+        with pytest.raises(AttachFailed, match="could not remove") as reported:
             held_probes.detach([probes], anchors_stay=True)
-    assert [int(each, 16) for each in re.findall("0x[0-9a-f]+", str(told.value))] == left
+    assert [int(each, 16) for each in re.findall("0x[0-9a-f]+", str(reported.value))] == left
     held_probes.detach([probes], anchors_stay=False)  # now they go
 
 

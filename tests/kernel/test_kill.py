@@ -228,7 +228,9 @@ def test_with_a_leaked_breakpoint_the_profile_is_written(ticking: Target, tmp_pa
 
 @pytest.mark.alone
 @pytest.mark.parametrize("how", [*in_full("stops while attaching"), "stops while detaching"])
-def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_path: Path) -> None:
+def test_a_stopped_and_continued_profiler_continues(
+    how: str, target: Target, tmp_path: Path
+) -> None:
     with stopped(how, target, tmp_path) as recorder:
         signals = []
         if how in SETTING_UP:

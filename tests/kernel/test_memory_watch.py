@@ -35,7 +35,7 @@ def watching(target: Target, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 
 def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
-    """The first sample with so many collections."""
+    """The first sample with that many collections."""
     assert process.stdout
     for line in process.stdout:
         found: dict[str, Any] = json.loads(line)
@@ -45,7 +45,7 @@ def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", versions("1.19", NEWEST))
-def test_a_stack_that_leaks_is_told_and_no_other(version: str) -> None:
+def test_a_stack_that_leaks_is_reported_and_no_other(version: str) -> None:
     with (
         running(version, rate=EVERY_ALLOCATION, GOGC="off") as target,
         watching(target, "--json") as process,
@@ -71,24 +71,24 @@ def test_the_text_says_how_fast() -> None:
         watching(target) as process,
     ):
         assert process.stdout
-        said: list[str] = []
+        messages: list[str] = []
         for _ in range(4):
             for command in ("leak 100", "turn", "gc"):
                 order(target, command)
-            seen = len(said)
-            while not any("collection" in line for line in said[seen:]):
-                said.append(process.stdout.readline())
-            said.append(process.stdout.readline())
-        while not any("main.leak" in line for line in said):
-            said.append(process.stdout.readline())
-    text = "".join(said)
+            seen = len(messages)
+            while not any("collection" in line for line in messages[seen:]):
+                messages.append(process.stdout.readline())
+            messages.append(process.stdout.readline())
+        while not any("main.leak" in line for line in messages):
+            messages.append(process.stdout.readline())
+    text = "".join(messages)
     assert "in use" in text
     assert "a minute" in text
     assert "1 stack only grows" in text
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_program_without_a_memory_profile_tells_types_and_sizes(version: str) -> None:
+def test_a_program_without_a_memory_profile_shows_types_and_sizes(version: str) -> None:
     with (
         Target.start(program("memory", version), env={"GOGC": "off"}) as target,
         watching(target, "--json") as process,

@@ -127,7 +127,7 @@ def test_open_waits_have_their_start_times_and_locks(
             target.ask("contend", "[")  # time passes
             late = hang(target, "late")
             hang(target, "woken")
-            # Long enough that waits can be told from each other.
+            # Long enough that waits can be distinguished.
             until_ns = time.monotonic_ns() + 20 * LEEWAY_NS
             while time.monotonic_ns() < until_ns:
                 truths(target.ask("contend", "["))
@@ -244,7 +244,7 @@ def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: P
         assert names_in(tmp_path) == []
 
 
-def test_woken_goroutines_are_no_open_waits(tmp_path: Path) -> None:
+def test_woken_goroutines_are_not_open_waits(tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         hang(target, "early")
         with recording(target.pid, tmp_path, "--open") as recorder:

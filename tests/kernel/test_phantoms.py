@@ -15,7 +15,7 @@ from tests.tools.phantoms import Claim, search
 
 
 @pytest.mark.full
-def test_contention_is_no_hang_and_hangs_are_found_in_two_looks() -> None:
+def test_contention_is_not_a_hang_and_hangs_are_found_in_two_samples() -> None:
     outcome = search(goes_on=lambda found: found.rounds < 3, samples=50, apart_s=0.3)
     assert outcome.phantoms == []
     assert outcome.hangs == 3 * 2 * 6
@@ -28,7 +28,7 @@ def test_a_claim_is_a_phantom_if_the_goroutine_never_waited_so_long() -> None:
 
 
 @pytest.mark.parametrize("moved_at", [0, 3, DUMPED.samples - 2])
-def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
+def test_a_goroutine_that_moved_at_any_sample_of_a_dump_did_not_stand(
     moved_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """g.trackingSeq counts modulo 256, so a single sample may find what the one before found."""

@@ -25,9 +25,9 @@ def service(name: str, folder: Path) -> Iterator[First]:
     with Target.start(program(f"services/{name}")) as target:
 
         def first(name: str, *arguments: str, code: ExitCode = ExitCode.OK) -> str:
-            said = verb(name, "--pid", str(target.pid), *arguments, folder=folder)
-            assert said.code == code, said.stderr
-            return "\n".join(said.stdout.splitlines()[:LINES])
+            output = verb(name, "--pid", str(target.pid), *arguments, folder=folder)
+            assert output.code == code, output.stderr
+            return "\n".join(output.stdout.splitlines()[:LINES])
 
         yield first
         target.kill()
@@ -41,9 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(folder: Path, kind: str) -> str:
     """The first lines of `report` of the newest profile of a kind."""
     newest = max(folder.glob(f"*.{kind}.pb.gz"), key=lambda path: path.stat().st_mtime_ns)
-    said = verb("report", str(newest))
-    assert said.code == ExitCode.OK, said.stderr
-    return "\n".join(said.stdout.splitlines()[:LINES])
+    output = verb("report", str(newest))
+    assert output.code == ExitCode.OK, output.stderr
+    return "\n".join(output.stdout.splitlines()[:LINES])
 
 
 def test_a_hot_lock_is_named(folder: Path) -> None:
@@ -96,8 +96,8 @@ def test_leaks_are_named(folder: Path) -> None:
 @pytest.mark.full
 def test_memory_that_grows_is_named(folder: Path) -> None:
     with service("growth", folder) as first:
-        said = first("attach", "-d", "3", "--profile", "allocs", *EVERY_WAIT)
-        assert "main.newSession" in said
+        output = first("attach", "-d", "3", "--profile", "allocs", *EVERY_WAIT)
+        assert "main.newSession" in output
         assert re.search(r"Objects +[\d.]+ MiB", first("memory"))
 
 

@@ -77,7 +77,7 @@ def test_waits_have_the_names_of_locks_and_the_addresses_of_connections(
         ("main.look", {"main.shelf.rw"}),
         ("main.put", {"main.shelf.rw", "main.shelf.moved"}),
     ):
-        # At its begin, a sample may find them just before they go on.
+        # At its begin, a sample may find them just before they continue.
         seen = [pair for pair in found[function] if not pair[0].is_cut]
         locks = [thing.name for span, thing in seen if span.word != "sleep"]
         assert set(locks) == names

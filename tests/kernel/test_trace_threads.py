@@ -1,4 +1,4 @@
-"""What the kernel tells of threads in a trace: who woke them, and where they sleep."""
+"""What the kernel shows of threads in a trace: who woke them, and where they sleep."""
 
 from __future__ import annotations
 

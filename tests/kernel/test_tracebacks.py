@@ -60,7 +60,7 @@ CUT = b"...additional frames elided..."
 def test_a_target_cannot_make_stacks_use_all_memory(
     module: object, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left out is told; goroutines with small stacks are there as ever."""
+    """What is left out is reported; goroutines with small stacks are there as ever."""
     with still(program("tracebacks")) as target:
         whole = read(target.pid, goroutines.traceback)
         monkeypatch.setattr(module, limit, value)

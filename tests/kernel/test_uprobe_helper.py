@@ -111,7 +111,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
         (with_anchor,) = only_holders()
         await_true(lambda: _is_shell(with_anchor), "the anchor's holder is no shell")
         put_in(anchor=anchor, uses_links=uses_links)
-        of_window = [each for each in only_holders() if each != with_anchor]
+        of_window = [holder for holder in only_holders() if holder != with_anchor]
         assert len(of_window) == 1
         assert not _is_shell(of_window[0])
         kept.detach([0])
@@ -123,7 +123,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
 
 def only_holders() -> list[int]:
     """The pids of what holds the probes of our helper."""
-    return [each for each in holders(os.getpid()) if each not in helpers(os.getpid())]
+    return [holder for holder in holders(os.getpid()) if holder not in helpers(os.getpid())]
 
 
 def _is_shell(pid: int) -> bool:

@@ -85,8 +85,10 @@ def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
     longest = max(wakers.samples, key=lambda sample: sample.values[1])
     assert longest.variance > 0
     assert any("split among them as windows saw who woke" in text for text in wakers.comments)
-    told = [text for text in wakers.comments if text.endswith(" on delays (one standard error)")]
-    assert told == [
+    reported = [
+        text for text in wakers.comments if text.endswith(" on delays (one standard error)")
+    ]
+    assert reported == [
         text for text in block.comments if text.endswith(" on delays (one standard error)")
     ]
     # Two functions that only wake each other.
@@ -133,8 +135,8 @@ def test_the_kernel_keeps_one_pair_whatever_labels_the_waker_has(
         session.start()
         target.ask("go", "done")
         (report,) = session.finish()
-    profiles = {each.kind: each for each in report.profiles}
-    waited = [each for each in profiles["wakers"].samples if not each.labels]
+    profiles = {profile.kind: profile for profile in report.profiles}
+    waited = [sample for sample in profiles["wakers"].samples if not sample.labels]
     mutex = profiles["mutex"].samples
     released = [each for each in mutex if "main.unlock" in labelled_runs.functions(each)]
     assert len({each.labels for each in released}) > labelled_runs.ACTORS / 2

@@ -44,9 +44,9 @@ def sample(watch: GoroutineWatch, times: int = 1, *, full_every_s: float = 3600)
         watch.sample(interval_s=0, full_every_s=full_every_s)
 
 
-def hung(found: WatchedGoroutines) -> dict[str, int]:
+def hung(goroutines: WatchedGoroutines) -> dict[str, int]:
     """How many goroutines hang in each operation."""
-    return {each.operation: each.count for each in found.hanging}
+    return {each.operation: each.count for each in goroutines.hanging}
 
 
 def until_hung(watch: GoroutineWatch, operation: str) -> WatchedGoroutines:
@@ -88,7 +88,10 @@ def test_circles_of_lock_waits_are_found() -> None:
         found = set[frozenset[int]]()
         for _ in range(10_000):
             sample(watch)
-            found = {frozenset(each.goid for each in one.goroutines) for one in watch.found.stuck}
+            found = {
+                frozenset(goroutine.goid for goroutine in one.goroutines)
+                for one in watch.found.stuck
+            }
             if found == expected:
                 break
         assert found == expected

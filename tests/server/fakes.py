@@ -103,7 +103,7 @@ class Service:
         **options: Any,  # noqa: ANN401 - the manager's
     ) -> Self:
         """Serves `targets`, with lines of `sources`; `options` are the manager's."""
-        live = FakeLive({each.pid: each for each in targets})
+        live = FakeLive({target.pid: target for target in targets})
         manager = Manager(live, kinds=ALL_KINDS, **options)
         follower = FakeFollower(manager, *(go_process(each.pid) for each in targets))
         for each in targets:

@@ -149,13 +149,13 @@ def test_a_collection_is_not_made_and_the_answer_says_so(target: Target, server:
     plain = server.get("/debug/pprof/heap").profile("heap")
     asked = server.get("/debug/pprof/heap?gc=1").profile("heap")
     assert rows(asked) == rows(plain)
-    assert [each for each in asked.comments if each not in plain.comments] == [
+    assert [comment for comment in asked.comments if comment not in plain.comments] == [
         "gc=1 asks for a garbage collection first: ebpfprof makes the process do nothing, so this "
         "is as of the latest one"
     ]
 
 
-def test_a_program_without_a_memory_profile_is_told() -> None:
+def test_a_program_without_a_memory_profile_is_reported() -> None:
     with (
         Target.start(program("nopprof")) as target,
         Server("--pid", str(target.pid), "--profile", "goroutine") as server,

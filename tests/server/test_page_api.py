@@ -222,9 +222,9 @@ def test_a_bug_is_reported_without_details(
             await service.client.ask(f"/api/targets/{PID}/profile")
 
     run(work())
-    said = capsys.readouterr().err
-    assert "This is a bug: RuntimeError" in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().err
+    assert "This is a bug: RuntimeError" in output
+    assert "\x1b" not in output
 
 
 def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

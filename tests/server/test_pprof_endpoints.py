@@ -360,7 +360,7 @@ def test_what_is_scraped_has_labels_of_locks_only_where_they_are_asked_for(
                 asked[query] = answer.body
                 service.manager.processes[0].last_read.clear()
         for query, body in asked.items():
-            labels = [each.labels for each in pprof.decode(body).samples if each.labels]
+            labels = [sample.labels for sample in pprof.decode(body).samples if sample.labels]
             assert len(labels) == (2 if query or always else 0), (query, labels)
         await ended(service, running)
 

@@ -141,7 +141,7 @@ def test_a_client_that_hangs_up_ends_the_waiting(target: Target) -> None:
     run(work())
 
 
-def test_an_ended_process_is_told() -> None:
+def test_an_ended_process_is_reported() -> None:
     async def work() -> None:
         with still(program("tracebacks")) as target:
             fake = FakeTarget(target.pid)

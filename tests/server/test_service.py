@@ -76,8 +76,8 @@ def test_silent_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "SILENCE_S", 0.3)
     target = FakeTarget(PID)
     with served(target) as address:
-        for said in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
-            with closing(connected(address, said)) as silent:
+        for output in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
+            with closing(connected(address, output)) as silent:
                 assert silent.recv(1) == b""
         # A client that waits for an answer is not silent.
         assert ask(address, "/debug/pprof/block?seconds=1").status == 200
@@ -98,8 +98,8 @@ def test_silent_connections_keep_no_client_out() -> None:
     """Long before their time is over."""
     with served(FakeTarget(PID)) as address, ExitStack() as stack:
         for _ in range(150):
-            for said in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
-                stack.enter_context(closing(connected(address, said)))
+            for output in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
+                stack.enter_context(closing(connected(address, output)))
         assert ask(address, "/debug/pprof/").status == 200
 
 

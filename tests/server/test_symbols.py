@@ -85,18 +85,18 @@ def test_a_text_looks_each_address_up_once(
 def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names may be long, and each may be asked for a hundred thousand times."""
     monkeypatch.setattr(symbol_endpoint, "_MAX_NAMES", 1000)
-    status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
+    status, output = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
     assert status == 413
-    assert said == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
+    assert output == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
 
 
 def test_a_body_that_never_arrives_times_out(
     ticker: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(symbol_endpoint, "_BODY_S", 0.05)
-    status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
+    status, output = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
     assert status == 408
-    assert said == b"The addresses did not come within 0.05 s.\n"
+    assert output == b"The addresses did not come within 0.05 s.\n"
 
 
 def asked_of(target: FakeTarget, sent: bytes | None) -> tuple[int, bytes]:
@@ -116,9 +116,9 @@ def test_type_arguments_are_as_this_version_of_go_writes_them(minor: str, lists:
     path = program("heaplocks", minor)
     with ElfFile.open(path) as elf:
         generic = [
-            each
-            for each in GoBinary.open(elf).functions()
-            if each.name.startswith("main.(*box[") and each.name.endswith("]).put")
+            function
+            for function in GoBinary.open(elf).functions()
+            if function.name.startswith("main.(*box[") and function.name.endswith("]).put")
         ]
     assert generic
     with Target.start(path) as target, symbols_of(OpenProcesses(), target.pid) as symbols:

@@ -36,7 +36,7 @@ def test_a_deadlock_is_found_while_a_client_asks() -> None:
         facts = target.ask("deadlock")
         assert "target_goroutines{" not in server.get("/metrics").body.decode()
         until_s = monotonic() + DEADLINE_S
-        while sum(each["kind"] == "deadlock" for each in findings(server, pid)) < 3:
+        while sum(finding["kind"] == "deadlock" for finding in findings(server, pid)) < 3:
             assert monotonic() < until_s
         found = findings(server, pid)
         metrics = server.get("/metrics").body.decode()
@@ -101,7 +101,7 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
 
 
 @pytest.mark.usefixtures("often")
-def test_a_process_that_nobody_asks_for_any_more_is_watched_no_longer(
+def test_a_process_without_requests_is_watched_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work() -> None:

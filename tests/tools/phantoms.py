@@ -66,7 +66,7 @@ class Claim:
 
 @dataclass
 class Outcome:
-    """What was found in so many rounds: `hangs` goroutines hung, of which some were `missed`.
+    """What was found in that many rounds: `hangs` goroutines hung, of which some were `missed`.
 
     `stuck` are claims of deadlocks and the like; `closer` is how often it was looked for them.
     """
@@ -87,17 +87,17 @@ class Outcome:
         return not self.phantoms and not self.stuck and not self.missed
 
     def __str__(self) -> str:
-        told = (
+        reported = (
             f"{self.rounds} rounds, {self.samples} samples, {self.dumps} dumps: "
             f"{self.claims} goroutines that did not move, {len(self.phantoms)} of them phantoms; "
             f"{self.hangs} hangs, {self.missed} of them not found; {self.closer} further samples, "
             f"{len(self.stuck)} claims of deadlocks, lost wakes or all asleep"
         )
-        return "\n".join([told, *map(str, self.phantoms[:10]), *self.stuck[:10]])
+        return "\n".join([reported, *map(str, self.phantoms[:10]), *self.stuck[:10]])
 
 
 class Round:
-    """Samples of one target, which go on from round to round."""
+    """Samples of one target, which continue from round to round."""
 
     def __init__(self, target: Target, go: GoTarget, held: ExitStack) -> None:
         self._target, self._go = target, go
@@ -133,7 +133,11 @@ class Round:
     def _dumped(self, apart_s: float, into: Outcome) -> dict[int, int]:
         dump = self._dumper.dump(apart_s=apart_s)
         into.stuck += [" ".join(lines(each)) for each in stuck(dump)]
-        return {each.goid: each.stood_ns for each in dump.goroutines if each.stood_ns}
+        return {
+            goroutine.goid: goroutine.stood_ns
+            for goroutine in dump.goroutines
+            if goroutine.stood_ns
+        }
 
     def _look_closer(self, into: Outcome) -> None:
         """Dump in so short a time that many goroutines do not move."""
@@ -185,12 +189,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.tools.phantoms", description="Look for phantoms.")
     parser.add_argument("--minutes", type=float, default=60)
     until = monotonic() + 60 * parser.parse_args(arguments).minutes
-    told = monotonic()
+    last_s = monotonic()
 
     def notify(outcome: Outcome) -> None:
-        nonlocal told
-        if monotonic() > told + _TOLD_S:
-            told = monotonic()
+        nonlocal last_s
+        if monotonic() > last_s + _TOLD_S:
+            last_s = monotonic()
             print(outcome, flush=True)
 
     outcome = search(goes_on=lambda _: monotonic() < until, notify=notify)

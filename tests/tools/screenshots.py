@@ -37,9 +37,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     built = program("demo", mode="trimpath")
     with Target.start(built) as demo, tempfile.TemporaryDirectory() as profile:
-        command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid)]
+        # Every wait, so that there are enough releases for the pictures of locks.
+        options = ["--continuous", "--lock-labels", "--max-overhead", "0"]
+        command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid), *options]
         server = subprocess.Popen(
-            [*command, "--continuous", "--lock-labels", "--listen", "127.0.0.1:0"],
+            [*command, "--listen", "127.0.0.1:0"],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -219,7 +219,7 @@ def _heading(finding: dict[str, Any], width: int | None, *, color: bool) -> str:
 
 def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | None) -> list[str]:
     """The stacks of goroutines that were not shown before; alike ones together are one."""
-    found = []
+    stacks = []
     new = [member for member in members if member.goid not in shown]
     alike: dict[tuple[object, ...], list[DumpedGoroutine]] = {}
     for goroutine in new:
@@ -231,11 +231,11 @@ def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | No
         head = printable(f"{_INDENT}{ids(group)}: {group[0].state}{since}")
         lines = stack(alike_ones, width and max(width - len(_INDENT), 1))
         body = "".join(f"{_INDENT}{line}\n" for line in lines.splitlines())
-        found.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
+        stacks.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
     shown.update(each.goid for each in new)
     if len(alike) > _MAX_STACKS:
-        found.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see ebpfprof dump\n")
-    return found
+        stacks.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see ebpfprof dump\n")
+    return stacks
 
 
 def _missing(diagnosis: Diagnosis) -> list[str]:

@@ -100,15 +100,15 @@ def _locks(waits: Sequence[WaitsFor]) -> list[str]:
         if wait.lock:
             alike[wait.lock].append(wait)
     ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0].address))
-    found = []
+    locks = []
     for lock, some in ordered[:_MAX_SHOWN]:
         number = f"{counted(len(some), 'goroutine')}: " if len(some) < len(waits) else ""
-        found.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
+        locks.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
         if lock.is_locked or lock.readers:
-            found += _holders(some[0])
+            locks += _holders(some[0])
     if len(ordered) > _MAX_SHOWN:
-        found.append(f"for {counted(len(ordered) - _MAX_SHOWN, 'other lock')}")
-    return found
+        locks.append(f"for {counted(len(ordered) - _MAX_SHOWN, 'other lock')}")
+    return locks
 
 
 def lock_name(lock: LockState) -> str:
@@ -134,16 +134,16 @@ def _s(number: int) -> str:
 
 
 def _holders(waits: WaitsFor) -> list[str]:
-    found = []
+    holders = []
     if waits.may_hold:
         shown = [str(each) for each in waits.may_hold[:_MAX_HOLDERS]]
         more = len(waits.may_hold) - len(shown)
         shown += [f"{more} more"] if more else []
         noun = "goroutine" if len(shown) == 1 else "goroutines"
-        found.append(f"it may be held by {noun} {listed(shown)}")
+        holders.append(f"it may be held by {noun} {listed(shown)}")
     if waits.behind:
-        found.append(f"goroutine {waits.behind} wants to write first")
-    return found
+        holders.append(f"goroutine {waits.behind} wants to write first")
+    return holders
 
 
 def _files(waits: Sequence[FileWait]) -> list[str]:

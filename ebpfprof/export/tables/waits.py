@@ -63,10 +63,10 @@ def waits_findings(graph: WaitGraph) -> list[str]:
             "ebpfprof dump shows which goroutine may hold what is waited for."
         ]
     much = [cycle for cycle in cycles(graph) if cycle.own_ns >= _MUCH * whole_ns][:_MOST_CYCLES]
-    found = [printable(cycle_sentence(each)) for each in much]
+    findings = [printable(cycle_sentence(each)) for each in much]
     if not much or much[0].own_ns < _MOST * whole_ns:
-        found += _cause_sentence(graph, whole_ns)
-    return found
+        findings += _cause_sentence(graph, whole_ns)
+    return findings
 
 
 def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:

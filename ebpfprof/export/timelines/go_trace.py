@@ -278,10 +278,10 @@ def _batch(m: int, begin_ns: int, data: bytes) -> bytes:
 
 def _numbers(*values: int) -> bytes:
     """Unsigned LEB128, which protobuf calls varints."""
-    found = bytearray()
+    numbers = bytearray()
     for value in values:
         while value > 0x7F:
-            found.append(value & 0x7F | 0x80)
+            numbers.append(value & 0x7F | 0x80)
             value >>= 7
-        found.append(value)
-    return bytes(found)
+        numbers.append(value)
+    return bytes(numbers)

@@ -85,8 +85,10 @@ class ThreadScanner:
 
     def scan(self) -> AllThreads:
         """Read all threads now. Raises TargetGone or UnreadableMemory."""
-        before = {each.address: each for each in self.machines()}
-        goroutines = {each.address: each for each in self._goroutines.scan().goroutines}
+        before = {machine.address: machine for machine in self.machines()}
+        goroutines = {
+            goroutine.address: goroutine for goroutine in self._goroutines.scan().goroutines
+        }
         numbers = self._threads.numbers()
         after = self.machines()
         found = [

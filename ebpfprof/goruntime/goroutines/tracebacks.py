@@ -133,7 +133,7 @@ class TracebackReader:
             return False
         if stack is None:  # while it runs, it hardly does anything else
             return int(head["status"]) & ~SCAN == RUNNING
-        return any(not each.site.calls[-1].function.startswith(RUNTIME) for each in stack.frames)
+        return any(not frame.site.calls[-1].function.startswith(RUNTIME) for frame in stack.frames)
 
     def _read(self, places: StackPlaces) -> tuple[npt.NDArray[Any], list[_Stack | None]]:
         """The runtime.g of goroutines, and their stacks; None if each attempt saw it run or move.

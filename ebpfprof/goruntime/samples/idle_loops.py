@@ -165,13 +165,15 @@ class IdleLoops:
         open_ns: Counter[GoroutineState] = Counter()
         for state, since_ns in self._at.values():
             open_ns[state] += round(self._last_ns - max(since_ns, self._begin_ns))
-        found = {}
+        behaviours = {}
         for state, group in self._sets.items():
             if behaviour := self._behaviour(group, open_ns[state]):
-                found[state] = behaviour
+                behaviours[state] = behaviour
         # Two timers that fire at the same time don't make one goroutine wait for the other.
         return {
-            state: each for state, each in found.items() if not self._has_followers(state, found)
+            state: each
+            for state, each in behaviours.items()
+            if not self._has_followers(state, behaviours)
         }
 
     def _behaviour(self, group: _Set, open_ns: int) -> IdleBehaviour | None:

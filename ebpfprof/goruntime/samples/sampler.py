@@ -94,7 +94,7 @@ class GoroutineSampler:
             self._sums.end_at(at_ns)
 
     def pause(self) -> None:
-        """The samples end for now: what goes on has neither begun nor ended to the next one."""
+        """Pause sampling: waits that span the pause count as neither started nor ended."""
         with self._lock:
             self._sums.pause()
             self._watch = IdleLoops(self._causes)
@@ -158,17 +158,17 @@ class GoroutineSampler:
 
         Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
         """
-        found: dict[GoroutineState, tuple[int, int, int]] = {}
+        states: dict[GoroutineState, tuple[int, int, int]] = {}
         with self._lock:
             standing = self._judge.standing(threshold)
             times = zip(standing.slots.tolist(), standing.since_ns.tolist(), strict=True)
             for slot, since_ns in times:
                 if state := self._sums.state_of(slot):
                     stood_ns = self._judge.began_ns - since_ns
-                    count, oldest_ns, newest_ns = found.get(state, (0, stood_ns, stood_ns))
+                    count, oldest_ns, newest_ns = states.get(state, (0, stood_ns, stood_ns))
                     ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
-                    found[state] = count + 1, *ages_ns
-        return found
+                    states[state] = count + 1, *ages_ns
+        return states
 
     def _forget(self) -> None:
         """The next sample has none before it."""

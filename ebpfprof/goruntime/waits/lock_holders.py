@@ -249,17 +249,17 @@ class _Words:
 
     def _frame_pointers(self, bp: int) -> list[int]:
         """Of the frames whose return addresses are those that the goroutine had."""
-        found: list[int] = []
+        pointers: list[int] = []
         for following in (*self.pcs[1:], None):
             at = (bp - self._sp) // 8
             is_inside = self._sp <= bp and bp % 8 == 0 and at + 1 < len(self._words)
             if not is_inside or (following is not None and self._words[at + 1] != following):
                 break
-            found.append(bp)
+            pointers.append(bp)
             if (below := int(self._words[at])) <= bp:
                 break
             bp = below
-        return found
+        return pointers
 
 
 def _owners(lock: LockState, found: dict[int, bool]) -> dict[int, bool]:

@@ -130,7 +130,7 @@ class GoroutineWatch:
         dump = self._dumper.dump_once(since_ns)
         groups = hanging(dump.goroutines)
         self._stuck = []
-        if any(each.is_lock for each in groups) or _none_runs(dump):
+        if any(group.is_lock for group in groups) or _none_runs(dump):
             self._stuck = stuck(self._dumper.dump_once(since_ns, has_waits=True))[:_MOST]
         self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
         leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
@@ -150,13 +150,13 @@ class GoroutineWatch:
         )
 
     def _update(self, now_ns: int) -> None:
-        """Leave out what went on since the last full sample."""
+        """Leave out what continued since the last full sample."""
         waits = self._judge.waits
-        groups = [_still_there(each, waits, now_ns) for each in self._hangs]
+        groups = [_still_there(hang, waits, now_ns) for hang in self._hangs]
         still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
         self._found = replace(
             self._found,
-            hanging=tuple(each for each in groups if each),
+            hanging=tuple(group for group in groups if group),
             stuck=tuple(still),
         )
 
@@ -173,17 +173,17 @@ def _for_user(go: GoTarget) -> Iterator[None]:
 def _none_runs(dump: GoroutineDump) -> bool:
     """Whether no goroutine has moved, but one that takes signals."""
     return bool(dump.goroutines) and all(
-        each.stood_ns or takes_signals(each) for each in dump.goroutines
+        goroutine.stood_ns or takes_signals(goroutine) for goroutine in dump.goroutines
     )
 
 
 def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:
-    return np.array([each.wait or 0 for each in members], np.uint64)
+    return np.array([member.wait or 0 for member in members], np.uint64)
 
 
 def _hang(found: Hanging, read_ns: int) -> _Hang:
     members = found.goroutines
-    since_ns = np.array([read_ns - each.waited_ns for each in members], np.int64)
+    since_ns = np.array([read_ns - member.waited_ns for member in members], np.int64)
     return _Hang(found.operation, members[0], _numbers(members), since_ns)
 
 

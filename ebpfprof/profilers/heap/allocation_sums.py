@@ -129,16 +129,16 @@ class AllocationSums:
         `missed` has how many bytes were allocated since the probes were first detached, by size
         class: also those that windows counted.
         """
-        found = {stack: self._of_whole(stack, n, missed) for stack, n in self.whole.items()}
+        estimates = {stack: self._of_whole(stack, n, missed) for stack, n in self.whole.items()}
         scales = self.scales(missed)
         for stack, sums in self.stacks.items():
             scale = scales[size_class(stack.size_bytes)]
-            before = found.get(stack, Estimated(0.0, 0.0))
-            found[stack] = Estimated(
+            before = estimates.get(stack, Estimated(0.0, 0.0))
+            estimates[stack] = Estimated(
                 before.objects + sums.objects * scale,
                 before.variance + self._variance(stack, sums) * scale**2,
             )
-        return found
+        return estimates
 
     def scales(self, missed: Mapping[int, float]) -> dict[int, float]:
         """By which factor the sums of windows differ from the program's own counters, by class."""

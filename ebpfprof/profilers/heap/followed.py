@@ -132,9 +132,9 @@ class Followed:
         """
         for _ in range(_ATTEMPTS):
             before = self._survivors.generation()
-            found = self._survivors.ask(rows["object"], rows["size"], before)
+            answers = self._survivors.ask(rows["object"], rows["size"], before)
             if (self._survivors.generation() - before) % (1 << 32) <= _STEP:
-                return found
+                return answers
         return np.full(len(rows), UNKNOWN, np.uint8)
 
     def found(

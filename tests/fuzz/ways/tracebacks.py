@@ -91,7 +91,7 @@ def ask_tracebacks(data: bytes) -> None:
     check_shown(text.replace("\t", ""))
     assert text.count("goroutine ") >= len(found)
     counts = counted(found, style)
-    assert sum(each.count for each in counts) == len(found)
+    assert sum(count.count for count in counts) == len(found)
     check_shown(goroutine_text.text(counts, style.rules, style.most_profiled).replace("\t", ""))
     assert sum(sample.values[0] for sample in samples(counts, go.mappings)) == len(found)
 

@@ -157,7 +157,7 @@ def test_errors_of_its_file_become_sentences(
 def test_threads_get_the_same_strings_of_a_table() -> None:
     """The ledger of a table that overlaps nowhere has nothing to object to."""
     strings = [f"function{number:05}" for number in range(2000)]
-    data = b"".join(each.encode() + b"\0" for each in strings)
+    data = b"".join(string.encode() + b"\0" for string in strings)
     elf = ElfFile.from_bytes(ElfWriter([Load(0x1000, data)]).build())
     offset = elf.vaddr_to_offset(0x1000)
     for _ in range(5):
@@ -181,7 +181,7 @@ def test_threads_share_what_is_kept_of_a_file() -> None:
     data = program()
     with ElfFile.from_bytes(data) as alone:
         whole = GoBinary.open(alone)
-        pcs = [each.entry for each in whole.functions()][::7]
+        pcs = [function.entry for function in whole.functions()][::7]
         expected = whole.frames_many(pcs)
         dwarf_section(alone, "debug_info")
         kept = alone.allowance._kept_bytes

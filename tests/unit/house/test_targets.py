@@ -101,7 +101,7 @@ def test_without_a_block_rate_go_records_no_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("minor", ["1.19", "1.27"])
-def test_checker_goes_on_without_an_error(minor: str) -> None:
+def test_checker_continues_without_an_error(minor: str) -> None:
     with Target.start(toolchain(minor).build(TARGETS / "checker")) as target:
         rounds = [int(target.ask("check", "").removeprefix("ok ")) for _ in range(3)]
     # Every answer comes after two more rounds of each of the seven jobs.

@@ -93,7 +93,7 @@ def test_mappings_without_a_file_have_their_own_names(target: ScriptedTarget) ->
     names = ["", "[anon:code cache]", "[heap]", "[uprobes]", "[vsyscall]"]
     target.lines = [line(0x1000 * n, 0x1000 * n + 1, name=name) for n, name in enumerate(names, 1)]
     with MappedObjects(target) as found:
-        assert [each.filename for each in found.mappings] == ["[jit]", *names[1:]]
+        assert [mapping.filename for mapping in found.mappings] == ["[jit]", *names[1:]]
         kinds = [each.kind for n in range(1, 6) if (each := found.at(0x1000 * n))]
         assert kinds == [ObjectKind.ANONYMOUS] * 4 + [ObjectKind.VSYSCALL]
         page = found.at(0x1000)
@@ -217,7 +217,7 @@ def test_returned_mappings_stay_in_the_table(target: ScriptedTarget) -> None:
         assert given is not None
         target.lines = [line(0x10000, 0x12000), line(0x20000, 0x22000)]
         found.refresh()
-        assert {(each.start, each.limit) for each in found.mappings} == {
+        assert {(mapping.start, mapping.limit) for mapping in found.mappings} == {
             (0x10000, 0x11000),
             (0x10000, 0x12000),
             (0x20000, 0x22000),
@@ -228,7 +228,7 @@ def test_a_mapping_that_vanishes_during_a_refresh_is_skipped(target: ScriptedTar
     target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
     target.later = [[line(0x20000, 0x21000)]]
     with MappedObjects(target) as found:
-        assert [each.start for each in found.mappings] == [0x20000]
+        assert [mapping.start for mapping in found.mappings] == [0x20000]
 
 
 def test_mappings_after_an_exec_are_ignored(target: ScriptedTarget) -> None:
@@ -237,7 +237,9 @@ def test_mappings_after_an_exec_are_ignored(target: ScriptedTarget) -> None:
         target.ended = TargetEnd("exec")
         target.lines = [line(0x10000, 0x18000), line(0x20000, 0x21000)]
         found.refresh()
-        assert [(each.start, each.limit) for each in found.mappings] == [(0x10000, 0x11000)]
+        assert [(mapping.start, mapping.limit) for mapping in found.mappings] == [
+            (0x10000, 0x11000)
+        ]
 
 
 def test_the_numbers_of_mappings_and_files_are_limited(

@@ -33,7 +33,7 @@ def growing(*samples: list[Sample], period: int = 1) -> list[Growing[tuple[Locat
     return found
 
 
-def test_a_stack_that_grows_is_told_with_its_rate() -> None:
+def test_a_stack_that_grows_is_reported_with_its_rate() -> None:
     (found,) = growing(*([sample(LEAK, n), sample(OTHER, 7)] for n in (10, 20, 30)))
     assert found == Growing(LEAK, 30 * KIB, 20 * KIB, 10 * KIB, 0.0)
 
@@ -87,7 +87,7 @@ def test_a_program_that_fills_what_it_keeps_does_not_leak() -> None:
     assert wrong <= 3
 
 
-def test_the_told_error_is_that_of_the_estimate() -> None:
+def test_the_reported_error_is_that_of_the_estimate() -> None:
     """Of growth by 1,000 objects: nine in ten within two standard errors, not all within one."""
     chance, period, size = random.Random(11), 64 * KIB, 4 * KIB
     within = {1: 0, 2: 0}

@@ -32,7 +32,7 @@ def group(*goids: int) -> list[DumpedGoroutine]:
     return [goroutine(goid) for goid in goids]
 
 
-def test_a_group_that_grew_twice_is_told_with_rate_and_age() -> None:
+def test_a_group_that_grew_twice_is_reported_with_rate_and_age() -> None:
     (found,) = suspects(group(1), group(1, 2), group(1, 2, 3, 4))
     assert (found.only_grows, len(found.group.goroutines), found.is_certain) == (True, 4, False)
     assert found.per_minute == pytest.approx(3 / 20 * 60)
@@ -49,15 +49,15 @@ def test_one_growth_is_not_enough() -> None:
     assert suspects(group(1), group(1, 2), group(1, 2), group(1, 2)) == []
 
 
-def test_a_group_that_does_not_grow_is_no_leak() -> None:
+def test_a_group_that_does_not_grow_is_not_a_leak() -> None:
     assert suspects(*[group(1, 2, 3)] * 6) == []
 
 
-def test_a_group_of_which_one_ended_is_watched_anew() -> None:
+def test_a_group_of_which_one_ended_is_watched_again() -> None:
     assert suspects(group(1), group(1, 2), group(1, 2, 3), group(2, 3, 4, 5)) == []
 
 
-def test_a_group_of_which_one_moved_is_watched_anew() -> None:
+def test_a_group_of_which_one_moved_is_watched_again() -> None:
     moved = [goroutine(1, 2), *group(2, 3, 4, 5)]
     assert suspects(group(1), group(1, 2), group(1, 2, 3), moved) == []
 
@@ -67,7 +67,7 @@ def moving(number: int, *goids: int) -> list[DumpedGoroutine]:
     return [goroutine(goid, number) for goid in goids]
 
 
-def test_leaks_are_told_apart_from_those_that_move_with_the_same_stack() -> None:
+def test_leaks_are_distinguished_from_those_that_move_with_the_same_stack() -> None:
     some = [[*moving(number, 101, 102, 103), *group(*range(1, 2 + number))] for number in range(7)]
     (found,) = suspects(*some)
     assert found.only_grows
@@ -78,7 +78,7 @@ def test_leaks_are_told_apart_from_those_that_move_with_the_same_stack() -> None
     assert found.oldest_ns == 60 * SECOND_NS
 
 
-def test_workers_that_all_move_in_the_end_are_no_leak() -> None:
+def test_workers_that_all_move_in_the_end_are_not_leak() -> None:
     """Of ten goroutines one moves at each sample: each waits for a hundred seconds."""
     for length in range(2, 40):
         some = [
@@ -100,12 +100,12 @@ def test_a_leak_after_one_that_went_on_is_found() -> None:
     assert found.others == 3
 
 
-def test_goroutines_that_run_are_no_leak() -> None:
+def test_goroutines_that_run_are_not_leak() -> None:
     some = [[goroutine(goid, None) for goid in range(1, 2 + number)] for number in range(4)]
     assert suspects(*some) == []
 
 
-def test_what_can_never_go_on_is_certain_at_the_first_look() -> None:
+def test_what_can_never_continue_is_certain_at_the_first_sample() -> None:
     (found,) = suspects(
         [goroutine(2, 1, "select (no cases)"), goroutine(1, 1, "select (no cases)")]
     )
@@ -114,7 +114,7 @@ def test_what_can_never_go_on_is_certain_at_the_first_look() -> None:
     assert [each.goid for each in found.group.goroutines] == [2]
 
 
-def test_ids_of_a_hostile_target_are_no_error() -> None:
+def test_ids_of_a_hostile_target_are_not_error() -> None:
     hostile = [goroutine((1 << 64) - 1), goroutine((1 << 64) - 1, 2), *group(7, 7, 7)]
     assert suspects(hostile, hostile, group(7), hostile) == []
 
@@ -133,12 +133,12 @@ def test_goroutines_that_move_and_do_not_end_are_found_by_their_creator() -> Non
     assert (found.newest_ns, found.oldest_ns) == (0, 30 * SECOND_NS)
 
 
-def test_goroutines_that_end_in_time_are_no_leak() -> None:
+def test_goroutines_that_end_in_time_are_not_leak() -> None:
     load = [born(number, *range(100 * number, 110 * number + 20)) for number in range(6)]
     assert suspects(*load) == []
 
 
-def test_goroutines_of_more_and_more_connections_are_no_leak() -> None:
+def test_goroutines_of_more_and_more_connections_are_not_leak() -> None:
     served = [
         [*born(number, *range(1, 20 + 10 * number)), *born(number, 999, state="IO wait")]
         for number in range(4)

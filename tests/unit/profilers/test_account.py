@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.account import RecordingAccount, loss_lines
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 
@@ -91,7 +91,7 @@ def test_without_pauses_no_scaling_is_mentioned() -> None:
     assert not any(word in said for word in ("windows", "sampled 0", "error"))
 
 
-def test_losses_are_told_in_proportion() -> None:
+def test_losses_are_reported_in_proportion() -> None:
     few = replace(EARLIER, coverage=None, events=58_000, losses=(replace(LOST, count=1),))
     assert "incomplete: 1 events lost (lost)" in few.comments()
     told = "incomplete in total: less than 0.01 % of what happened"

@@ -44,7 +44,7 @@ def test_facts_that_unpack_to_more_than_they_should_are_refused() -> None:
 
 
 def test_an_error_that_is_larger_than_any_number_of_its_size_is_the_largest() -> None:
-    samples = [replace(each, variance=1e30) for each in SMALL.samples]
+    samples = [replace(sample, variance=1e30) for sample in SMALL.samples]
     _, after = unpacked(packed(replace(SMALL, samples=tuple(samples)), PROCESS, START_NS, END_NS))
     for each in after.samples:
         assert each.variance == pytest.approx((65504.0 * each.values[1]) ** 2)
@@ -58,7 +58,7 @@ def test_errors_that_are_not_those_of_the_samples_are_left_out(count: int) -> No
     errors = struct.pack(f"<{count}e", *[0.5] * count)
     extra = data[12 : 12 + length] + b"Ee" + struct.pack("<H", len(errors)) + errors
     _, after = unpacked(data[:10] + struct.pack("<H", len(extra)) + extra + data[12 + length :])
-    assert [each.variance for each in after.samples] == [0, 0]
+    assert [sample.variance for sample in after.samples] == [0, 0]
 
 
 def accounted(coverage: object) -> Profile:

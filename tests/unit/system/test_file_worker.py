@@ -114,7 +114,7 @@ def test_a_child_that_does_not_answer_is_abandoned(
 
 
 def test_an_abandoned_child_ends_with_its_next_answer(worker: FileWorker, over: Path) -> None:
-    """It does none of the other requests once nobody waits for its answers."""
+    """It does none of the other requests once nothing waits for its answers."""
     pid = worker.ask("pid").message
     worker.ask_all([("wait for", str(over)), ("touch", f"{over}-{pid}")])
     worker.close()

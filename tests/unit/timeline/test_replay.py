@@ -221,7 +221,7 @@ def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_mad
     assert before == ["coroutine"] * (not is_made)
 
 
-def test_the_end_of_a_coroutine_is_told_once() -> None:
+def test_the_end_of_a_coroutine_is_reported_once() -> None:
     events = [
         event(10, EventKind.SWITCH, 1, by=1, more=2, is_exit=True),
         event(11, EventKind.EXIT, 1),
@@ -234,7 +234,7 @@ def test_the_end_of_a_coroutine_is_told_once() -> None:
     ]
 
 
-def test_goroutines_of_which_no_event_tells_have_the_state_of_the_look() -> None:
+def test_goroutines_without_events_have_the_state_of_the_sample() -> None:
     known = {
         **waiting(1),
         2: Known(2, 0, "syscall", "", 6, 0, 0, 0, 0, tid=7),
@@ -253,7 +253,7 @@ def test_goroutines_of_which_no_event_tells_have_the_state_of_the_look() -> None
     assert [(s.goid, s.tid, s.p) for s in steps if s.kind is StepKind.START] == [(3, 8, 2)]
 
 
-def test_a_pause_tells_nothing_but_waits_that_go_on() -> None:
+def test_a_pause_shows_nothing_but_waits_that_continue() -> None:
     replay = Replay(0, waiting(2, 3, 4))
     for each in (event(5, READY, 3), event(10, READY, 4), event(20, PARK, 1)):
         replay.take(each)

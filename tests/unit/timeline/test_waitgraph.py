@@ -50,7 +50,7 @@ def causes(of: WaitEdge) -> dict[tuple[str, Did], int]:
 
 
 def names(of: Cycle) -> list[str]:
-    return [each.name for each in of.groups]
+    return [group.name for group in of.groups]
 
 
 def test_time_is_handed_on_along_a_chain() -> None:
@@ -100,7 +100,7 @@ def test_edges_and_causes_add_up_to_all_waiting(seed: int) -> None:
     steps, _ = steps_of(world.run(4000), world.known)
     simulated = timeline_of_steps(steps, world.now_ns)
     found = graph(simulated)
-    waited = [each for each in spans(simulated) if each.state == WAITING]
+    waited = [span for span in spans(simulated) if span.state == WAITING]
     assert sum(each.ns for each in found.edges) == sum(each.length_ns for each in waited)
     assert all(each.causes.total() == each.reasons.total() == each.ns for each in found.edges)
     counted = sum(not each.is_cut or each.begin_ns == simulated.begin_ns for each in waited)
@@ -174,7 +174,7 @@ def test_goroutines_of_one_group_that_wait_for_each_other_are_a_cycle() -> None:
     assert "Goroutines of main.work wait for each other" in waits.waits_findings(found)[0]
 
 
-def test_a_pipeline_is_no_cycle() -> None:
+def test_a_pipeline_is_not_a_cycle() -> None:
     """Each waits for the one before; the first one for the network."""
     story = Story({A: "main.reads", B: "main.parses", C: "main.writes"})
     story.park(0, A, "IO wait", "main.reads")
@@ -201,12 +201,12 @@ def test_a_pipeline_is_no_cycle() -> None:
     )
 
 
-def test_a_circle_out_of_which_waiting_leads_is_no_cycle() -> None:
+def test_a_circle_out_of_which_waiting_leads_is_not_a_cycle() -> None:
     """The server waits for the client, and the client sleeps: nothing is slow in between."""
     assert cycles(graph(ping_pong(100, sleeps=True))) == []
 
 
-def test_those_who_hold_a_lock_and_wait_for_the_network_are_no_cycle() -> None:
+def test_those_who_hold_a_lock_and_wait_for_the_network_are_not_cycle() -> None:
     story = Story(dict.fromkeys((A, B), "main.work"))
     story.park(0, B, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.work")
     for number in range(20):
@@ -237,14 +237,14 @@ def test_idle_waits_are_left_out_and_a_line_says_how_much() -> None:
         ("main.client", "main.(*Pool).worker")
     ]
     assert found.hidden.total() == 50 * 100
-    assert [names(each) for each in cycles(found)] == [["main.(*Pool).worker", "main.client"]]
+    assert [names(cycle) for cycle in cycles(found)] == [["main.(*Pool).worker", "main.client"]]
     text = waits.render(found, width=80, color=False)
     line = "Hidden as idle: 5.00 us (worker waiting for work 5.00 us)"
     assert line in text
     assert page.document(timeline)["waits"]["hidden"] == line
 
 
-def test_a_circle_of_idle_waits_only_is_no_cycle() -> None:
+def test_a_circle_of_idle_waits_only_is_not_a_cycle() -> None:
     story = Story({A: "main.(*Pool).worker", B: "main.(*Other).worker"})
     stacks = {A: "main.(*Pool).worker", B: "main.(*Other).worker"}
     story.park(0, B, RECEIVE, "runtime.chanrecv2", stacks[B])
@@ -319,7 +319,7 @@ def test_a_wait_that_a_pause_cuts_is_as_long_as_what_was_recorded_of_it() -> Non
     assert " >100 us " in waits.render(found, width=80, color=False)
 
 
-def test_a_wait_between_two_pauses_is_no_cut_one() -> None:
+def test_a_wait_between_two_pauses_is_not_cut() -> None:
     story = Story({A: "main.waits", B: "main.wakes"})
     story.pause(200, 10_000)
     story.run(10_010, A)
@@ -332,7 +332,7 @@ def test_a_wait_between_two_pauses_is_no_cut_one() -> None:
     assert (waited.longest.length_ns, waited.longest.is_cut) == (100, False)
 
 
-def test_waits_that_do_not_end_are_told_and_where_more_is_known() -> None:
+def test_waits_that_do_not_end_are_reported_and_where_more_is_known() -> None:
     """But of a sleep and of the network it is known what ends them."""
     story = Story({A: "main.hangs", B: "main.sleeps", C: "main.reads"})
     story.park(10, A, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.hangs")
@@ -373,7 +373,7 @@ def test_a_wait_for_no_lock_names_none() -> None:
     assert "held by" not in sentence
 
 
-def test_nothing_is_said_of_little_waiting() -> None:
+def test_nothing_is_reported_of_little_waiting() -> None:
     story = Story({A: "main.asks", B: "main.holds"})
     story.park(10, A, RECEIVE, "main.asks")
     story.wake(20, A, B)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.top.json_form import document
 from ebpfprof.top.report import plain, rendered, report
 from ebpfprof.top.rows import Moment
@@ -190,7 +190,7 @@ def test_caveats_are_whole_at_any_width(width: int, losses: list[Loss]) -> None:
     st.floats(0, 1),
     st.integers(20, 200),
 )
-def test_no_header_tells_of_no_time_or_of_less_than_nothing(
+def test_no_header_shows_no_time_or_negative_values(
     uptime_ns: int, own_cpu: float, overhead_share: float, recorded_share: float, width: int
 ) -> None:
     at = replace(
@@ -205,7 +205,7 @@ def test_no_header_tells_of_no_time_or_of_less_than_nothing(
         assert not re.search(r"(for|last) 0 ns|\s-[\d.]", text), text
 
 
-def test_before_the_first_look_it_says_what_it_does() -> None:
+def test_before_the_first_sample_it_says_what_it_does() -> None:
     text = screen(view(replace(moment(), readings={}, uptime_ns=0)))
     assert "ebpfprof top  block  shop 1234 go1.27.3" in text
     assert "Recording. The first table comes in a moment." in text
@@ -269,7 +269,7 @@ def test_waits_in_progress_have_neither_a_count_nor_a_mean() -> None:
     assert row["count_per_s"] is None
 
 
-def test_idle_waits_in_progress_are_told_as_hidden() -> None:
+def test_idle_waits_in_progress_are_reported_as_hidden() -> None:
     worker = calling(150, "main.worker")
     text = screen(view(moment([wait(0, 2 * S, RECEIVE, worker), SHOP[0]])))
     assert "idle, hidden (i shows it): 1.00 s/s (" in text

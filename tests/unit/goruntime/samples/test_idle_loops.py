@@ -100,7 +100,7 @@ def loop(
     start: Callable[[Program], object] | None = None,
     **cause: Unpack[Fields],
 ) -> Program:
-    """A goroutine that a timer wakes every so many samples."""
+    """A goroutine that a timer wakes every that many samples."""
     program = Program()
     each = program.start(BEAT, **cause)
     program.move(each, program.now_ns + samples * APART - MS)
@@ -113,7 +113,7 @@ def loop(
 
 
 def idle(program: Program) -> list[str]:
-    return [str(each) for each in program.watch.behaviours().values()]
+    return [str(behaviour) for behaviour in program.watch.behaviours().values()]
 
 
 TIMED: Final = ["one goroutine that waited nearly all of the time for a timer"]
@@ -129,7 +129,7 @@ def test_so_is_one_that_others_could_end() -> None:
     assert idle(loop(others=True, period_ns=20 * APART)) == TIMED
 
 
-def test_few_looks_tell_nothing() -> None:
+def test_few_samples_show_nothing() -> None:
     assert idle(loop(samples=3, rounds=3)) == []
     assert idle(loop(samples=9, rounds=1)) == []
 
@@ -162,7 +162,7 @@ def test_a_timer_that_never_fires_is_a_timeout() -> None:
     assert idle(program) == []
 
 
-def test_a_ticker_is_no_reason_if_work_comes_more_often() -> None:
+def test_a_ticker_is_not_a_reason_if_work_comes_more_often() -> None:
     program = Program()
     each = program.start(BEAT, others=True, period_ns=100 * APART)
     for at in range(100):
@@ -217,13 +217,13 @@ def test_a_crowd_is_not_idle() -> None:
         return loop(start=start)
 
     most = idle_loops._MAX_MEMBERS
-    told = f"{most} goroutines that waited nearly all of the time for timers"
-    assert idle(loop_with(most)) == [told]
+    reported = f"{most} goroutines that waited nearly all of the time for timers"
+    assert idle(loop_with(most)) == [reported]
     assert idle(loop_with(most + 1)) == []
 
 
 def rounds_with_another(delay: int, every: int = 1) -> Program:
-    """A loop, and a goroutine whose wait ends so many samples after every so many rounds of it."""
+    """A loop, and a goroutine with a wait that ends some samples after every few rounds of it."""
     program = Program()
     each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART)
     other = program.start(OTHER, others=True)
@@ -262,7 +262,7 @@ def test_a_short_wait_is_none_for_a_loop_that_is_seldom_at_work() -> None:
     assert idle(with_one_wait_of(10)) == []
 
 
-def test_waits_that_end_at_other_times_are_no_matter() -> None:
+def test_waits_that_end_at_other_times_do_not_matter() -> None:
     assert idle(rounds_with_another(10)) == TIMED
 
 

@@ -1,4 +1,4 @@
-"""When samples come, and who is looked at."""
+"""When samples come, and which targets are sampled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFTEN = SamplingRate(1000, 1000)
         pytest.param(FIRST_SAMPLES, 0.02, 1.0, id="later, for more than the share"),
     ],
 )
-def test_looks_become_rarer_after_the_first_and_keep_to_their_share(
+def test_samples_become_rarer_after_the_first_and_keep_to_their_share(
     samples: int, cost_s: float, interval_s: float
 ) -> None:
     assert SamplingRate(10, 2).interval_s(samples, cost_s, share=0.02) == pytest.approx(interval_s)
@@ -59,7 +59,7 @@ def looking() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "ebpfprof-samples"]
 
 
-def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
+def test_one_thread_samples_all_and_ends_with_the_last() -> None:
     thread, several = SamplingThread(share=1.0), [Looked(at=20) for _ in range(5)]
     for each in several:
         thread.join(each.turns)
@@ -77,8 +77,8 @@ def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
     thread.leave(again.turns)
 
 
-def test_who_left_is_not_looked_at_any_more() -> None:
-    """To leave waits for a sample that goes on."""
+def test_a_target_that_left_is_not_sampled_any_more() -> None:
+    """To leave waits for a sample that continues."""
     may_end, has_left = threading.Event(), threading.Event()
     thread, other = SamplingThread(share=1.0), Looked(at=1 << 30)
     leaving = Looked(do=lambda: (may_end.wait(DEADLINE_S), None)[1])
@@ -101,7 +101,7 @@ def test_who_left_is_not_looked_at_any_more() -> None:
     thread.leave(other.turns)
 
 
-def test_an_error_ends_the_looks_at_one_target_only() -> None:
+def test_an_error_ends_the_samples_of_one_target_only() -> None:
     def fail() -> None:
         raise ValueError("unreadable")
 
@@ -110,13 +110,13 @@ def test_an_error_ends_the_looks_at_one_target_only() -> None:
         thread.join(each.turns)
     assert other.reached.wait(DEADLINE_S)
     assert failing.samples == 3
-    assert [str(each) for each in failing.errors] == ["unreadable"]
+    assert [str(error) for error in failing.errors] == ["unreadable"]
     assert not other.errors
     for each in (failing, other):
         thread.leave(each.turns)
 
 
-def test_those_that_are_nearly_due_are_looked_at_together() -> None:
+def test_targets_that_are_nearly_due_are_sampled_together() -> None:
     """Two targets with the same rate: most samples come at the same moment."""
     moments: dict[int, list[float]] = {0: [], 1: []}
     both = [

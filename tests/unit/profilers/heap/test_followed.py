@@ -34,7 +34,7 @@ class Heap:
     def ask(self, addresses: Addresses, _sizes: Addresses, _generation: int) -> Answers:
         self.asked.append(addresses.tolist())
         self.now += 2 * self.end_meanwhile
-        return np.array([self.answers.get(int(each), GONE) for each in addresses], np.uint8)
+        return np.array([self.answers.get(int(address), GONE) for address in addresses], np.uint8)
 
 
 def births(*objects: int, at: int = 4, stack: int = 7, size: int = 64, drawn: int = 0) -> Births:

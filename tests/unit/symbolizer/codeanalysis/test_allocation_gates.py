@@ -46,7 +46,7 @@ def check_sources(gate: AllocationGate) -> None:
         assert gate.size.offset in range(8, 129)
 
 
-def test_without_the_jumps_there_is_no_gate() -> None:
+def test_without_the_jumps_there_is_not_a_gate() -> None:
     data = bytearray(program())
     elf, large = binary().elf, only(binary(), "runtime.mallocgcLarge")
     gate = next(g for g in allocation_gates(binary()) if large.entry <= g.pc < large.end)
@@ -73,7 +73,7 @@ def test_a_way_around_the_gate_is_refused() -> None:
         allocation_gates(GoBinary.open(ElfFile.from_bytes(bytes(data))))
 
 
-def test_an_object_that_is_not_told_is_refused() -> None:
+def test_an_object_that_is_not_reported_is_refused() -> None:
     """The register of the object is written from one that a call or arithmetic has changed."""
     # At the gate of mallocgcLarge: jl 2; mov rsi,[rip]; cmp; je; mov rax,[rsp+..]; mov rbx,...
     data = bytearray(program())

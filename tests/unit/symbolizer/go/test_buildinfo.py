@@ -93,7 +93,7 @@ def test_found_without_a_section(before: int) -> None:
     assert read(inline(), section=False, before=before) == INFO
 
 
-def test_magic_that_is_not_aligned_is_no_build_information() -> None:
+def test_magic_that_is_not_aligned_is_not_a_build_information() -> None:
     assert read(inline(), section=False, before=8) is None
 
 

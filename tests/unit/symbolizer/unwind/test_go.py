@@ -158,7 +158,7 @@ def test_the_return_from_a_signal_leads_to_the_interrupted_code(binary: GoBinary
     assert all(rule.exact_caller for rule in known)
 
 
-def test_there_are_no_rules_outside_of_gos_text(binary: GoBinary) -> None:
+def test_there_are_not_rules_outside_of_gos_text(binary: GoBinary) -> None:
     assert GoUnwind(binary).ranges(binary.text_start - 1) == ()
     assert GoUnwind(binary).ranges(binary.text_end) == ()
 
