@@ -164,11 +164,10 @@ def test_hidden_kernel_symbols_are_reported(tmp_path: Path) -> None:
     assert "\n    sudo sysctl kernel.kptr_restrict=" in finished.stderr
 
 
-@pytest.mark.full
 def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) -> None:
     with busy() as pid:
         pids = f"{pid},{checker.pid}"
-        finished = run("--pid", pids, "-d", "1", "--profile", "cpu", folder=tmp_path)
+        finished = run("--pid", pids, "-d", "0.5", "--profile", "cpu", folder=tmp_path)
     assert finished.code == 0, finished.stderr
     (native,) = tmp_path.glob("yes-*")
     (go,) = tmp_path.glob("checker-*")

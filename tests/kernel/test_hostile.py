@@ -139,7 +139,6 @@ def test_attach_sends_no_hostile_escape_sequence_to_the_terminal(
         assert terminal.title == before
 
 
-@pytest.mark.full
 def test_list_sends_no_hostile_escape_sequence_to_the_terminal(
     terminal: Screen, target: Target
 ) -> None:

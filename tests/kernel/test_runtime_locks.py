@@ -42,7 +42,6 @@ def test_runtime_locks_need_the_mutex_profile(tmp_path: Path) -> None:
     assert "mutex" in finished.stderr
 
 
-@pytest.mark.full
 def test_a_comment_says_that_runtime_locks_are_lower_bounds(tmp_path: Path) -> None:
     with Target.start(toolchain("1.27").build(MUTEXOPS), "-only=^mutexUnlock$") as target:
         options = ("--profile", "block,mutex", "--runtime-locks")

@@ -275,7 +275,6 @@ def test_collections_and_stops_of_the_world_are_there(tmp_path: Path) -> None:
         assert abs(ranges["RangeBegin", name] - ranges["RangeEnd", name]) <= 4, ranges
 
 
-@pytest.mark.full
 def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
     path = tmp_path / "a.perfetto-trace"
     with working("labels", tmp_path) as target:
