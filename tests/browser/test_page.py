@@ -16,6 +16,7 @@ from ebpfprof.export import json_profile
 from ebpfprof.export.kinds import kind_words
 from ebpfprof.profile.kind import ProfileKind, Table
 from ebpfprof.profile.model import Sample
+from ebpfprof.profilers.registry import registered
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import (
     HOSTILE,
@@ -25,7 +26,7 @@ from tests.browser.pageserver import (
     block_profile,
     stack,
 )
-from tests.unit.made_up_kinds import NAPS, registered
+from tests.unit.made_up_kinds import NAPS
 
 
 def test_the_only_process_is_shown_at_once_with_its_worst_wait(page: FakedPage) -> None:
