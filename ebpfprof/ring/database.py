@@ -91,7 +91,7 @@ class RingDatabase:
                 (version,) = index._execute("PRAGMA user_version").fetchone()
                 (mark,) = index._execute("PRAGMA application_id").fetchone()
             if mark != _MARK:
-                raise IndexDamagedError("it is not one of ebpfprof's")
+                raise IndexDamagedError("ebpfprof did not create it")
             index._require_version(version)
         except BaseException:
             index.close()

@@ -46,7 +46,7 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
     """The top stacks by Go's delays, and ours of the same stacks.
 
     Without those that have next to nothing of all delay: where there are few stacks, a lock that
-    was waited for three times is among the top ten, and no sample of the time tells how long.
+    was waited for three times is among the top ten, and no sample of the time shows how long.
     """
     theirs, mine = by_stack(go), by_stack(ours)
     whole = sum(value.delay_ns for value in theirs.values())

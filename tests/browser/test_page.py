@@ -167,8 +167,10 @@ def test_the_graph_is_grouped_and_inverted(page: FakedPage) -> None:
     assert page.fragment()["inverted"] == "1"
 
 
-def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: FakedPage) -> None:
-    samples = tuple(replace(each, labels=()) for each in block_profile().samples)
+def test_the_page_says_how_to_group_by_lock_where_locks_are_not_distinguished(
+    page: FakedPage,
+) -> None:
+    samples = tuple(replace(sample, labels=()) for sample in block_profile().samples)
     page.server.profiles["block"] = replace(block_profile(), samples=samples)
     page.open()
     page.until_text("#headline", "Mutex.Lock")

@@ -46,7 +46,7 @@ def test_all_of_it_fits_80_by_24(tmp_path: Path) -> None:
     assert any(line.startswith("    go tool pprof -http=: demo-") for line in lines)
 
 
-def test_it_has_what_is_told_of_a_program_that_hangs(tmp_path: Path) -> None:
+def test_it_has_the_report_of_a_program_that_hangs(tmp_path: Path) -> None:
     with oncall() as run, screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal:
         lines = shown(terminal, tmp_path, run.target.pid, "-d 7s")
     assert len(lines) <= 23

@@ -140,7 +140,7 @@ def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
     assert row["command"] == f"{hostile} \x1b[2J line\nfeed \\xff"
 
 
-def test_an_empty_list_is_no_failure() -> None:
+def test_an_empty_list_is_not_a_failure() -> None:
     said = verb("list", "--name", "no-such-program")
     assert said.code == ExitCode.OK
     assert said.stdout == "There is no Go process called no-such-program here.\n"

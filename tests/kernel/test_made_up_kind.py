@@ -58,9 +58,9 @@ def of_file(path: Path) -> Profile:
 def test_the_made_up_kind_is_named_nowhere_else() -> None:
     sources = [path for name in ("ebpfprof", "bpf") for path in (ROOT / name).rglob("*.*")]
     texts = [
-        each.read_text().replace("from textual.widgets import", "")
-        for each in sources
-        if each.suffix in (".py", ".js", ".html", ".toml")
+        source.read_text().replace("from textual.widgets import", "")
+        for source in sources
+        if source.suffix in (".py", ".js", ".html", ".toml")
     ]
     assert len(texts) > 100
     assert not any("widget" in text.lower() for text in texts)

@@ -191,7 +191,7 @@ def test_a_profile_comes_through_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("name", formats.PROFILES)
-def test_a_closed_pipe_is_no_error(name: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     with subprocess.Popen(
         [*COMMAND, "report", source, "-f", name],
@@ -303,7 +303,7 @@ def test_options_that_omit_samples_are_refused_for_pprof(
     assert "always have everything" in said
 
 
-def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_profile_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text\x1b[31m").write_bytes(b"hello")
     (tmp_path / "cut.pb.gz").write_bytes(pprof.encode(SMALL)[:-20])
     (tmp_path / "secret").write_bytes(pprof.encode(SMALL))

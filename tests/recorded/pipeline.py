@@ -16,13 +16,13 @@ from unittest import mock
 from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
-from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.goruntime.process import GoTarget, go_target, open_program
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label, Location, Profile, Sample
 from ebpfprof.profile.model import Mapping as MappedRange
 from ebpfprof.profilers.cpu import cpu_profile, cpu_program
@@ -127,7 +127,7 @@ def _steady(profile: Profile, program: str) -> Profile:
 def _opened(shown: Shown, saved: Saved) -> Iterator[_Replay]:
     with ExitStack() as held:
         target = held.enter_context(SavedTarget(shown))
-        inspected = inspect_program(target)
+        inspected = open_program(target)
         held.callback(inspected.close)
         yield _Replay(target, go_target(target, inspected), held, saved)
 

@@ -248,7 +248,7 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
         held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))
-        # What windows tell without looks at the goroutines, which are not kept.
+        # What windows tell without goroutine samples, which are not kept.
         held.enter_context(mock.patch.object(LookedDelays, "has_begun", new=False))
         held.enter_context(mock.patch.object(LookedDelays, "grown", lambda _, totals: totals))
         held.enter_context(mock.patch.object(OpenWaitsRecorder, "note_end", _note_end))

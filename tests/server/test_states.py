@@ -52,7 +52,7 @@ def test_a_process_has_one_state_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     run(work())
 
 
-def test_after_a_failed_begin_nothing_is_said_to_begin() -> None:
+def test_after_a_failed_begin_nothing_is_reported_to_begin() -> None:
     async def work() -> None:
         service = await Service.of()
         process = service.manager.add_found(go_process(PID))

@@ -19,10 +19,10 @@ def ended(pid: int) -> int:
 
 
 def test_a_child_that_ignores_signals_survives_them() -> None:
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
 
     def wait() -> NoReturn:
-        os.read(told, 1)
+        os.read(reported, 1)
         os._exit(7)
 
     pid = child_process.fork(wait, ignores_signals=True)
@@ -30,7 +30,7 @@ def test_a_child_that_ignores_signals_survives_them() -> None:
         os.kill(pid, number)
     os.write(tell, b"x")
     assert ended(pid) == 7
-    os.close(told)
+    os.close(reported)
     os.close(tell)
 
 

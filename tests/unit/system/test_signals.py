@@ -44,7 +44,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     [
         # What may be interrupted ends there.
         "assert is_raised(lambda: interruptible(lambda: (tell(), print('too late'))))",
-        # What swallows the exception goes on, but what follows does not.
+        # What swallows the exception continues, but what follows does not.
         """
         def swallow():
             try:

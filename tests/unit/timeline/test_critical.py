@@ -76,7 +76,7 @@ def test_others_are_followed_only_while_it_waited() -> None:
     assert path(timeline(), A, 900, 1000) == {(ASKS, ("main.holds", Did.RUN)): 100}
 
 
-def test_between_two_moments_a_wait_that_goes_on_is_for_the_one_that_ends_it_later() -> None:
+def test_between_two_moments_a_wait_that_continues_is_for_the_one_that_ends_it_later() -> None:
     assert path(timeline(), A, 100, 200) == {
         (ASKS, ("main.holds", Did.RUN)): 50,
         (ASKS, HOLDS, ("main.reads", Did.FOR_NETWORK)): 50,
@@ -98,7 +98,7 @@ def test_a_queue_for_a_lock_is_one_link() -> None:
     }
 
 
-def test_a_chain_that_is_too_long_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_is_too_long_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """And all of the time is charged."""
     monkeypatch.setattr("ebpfprof.timeline.sweep._LONG_CHAIN", 2)
     story = Story({goid: f"main.work{goid}" for goid in (1, 2, 3, 4)})
@@ -123,7 +123,7 @@ def test_before_a_goroutine_is_created_its_creator_is_followed() -> None:
     }
 
 
-def test_assists_stops_and_lost_processors_are_told_apart() -> None:
+def test_assists_stops_and_lost_processors_are_distinguished() -> None:
     story = Story({A: "main.asks", B: "main.holds"})
     story.of_thread(100, EventKind.ASSIST, A)
     story.of_thread(150, EventKind.ASSIST_END, A)
@@ -142,7 +142,7 @@ def test_assists_stops_and_lost_processors_are_told_apart() -> None:
     }
 
 
-def test_what_ended_a_wait_is_told() -> None:
+def test_what_ended_a_wait_is_reported() -> None:
     """The network, though a goroutine looked for it; a timer; the garbage collector."""
     story = Story({A: "main.asks", B: "main.holds"})
     story.park(10, A, "IO wait", "main.read")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
-from ebpfprof.timeline.looks import NOT_RECORDED
 from ebpfprof.timeline.replay import Replay
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED
 from ebpfprof.timeline.steps import NO_THREAD, StepKind, TraceStep
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of
 
@@ -212,7 +212,7 @@ def test_a_thread_may_lose_its_processor_while_a_coroutine_hands_over() -> None:
 
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_made: bool) -> None:
-    """Even if it ended before a look could find it."""
+    """Even if it ended before a sample could find it."""
     switch = event(10, EventKind.SWITCH, 1, by=1, more=2, is_made=is_made)
     steps = replayed([switch, event(20, EventKind.EXIT, 2)], waiting(1, 3))
     made = [step for step in steps if step.kind is StepKind.CREATE]
@@ -221,7 +221,7 @@ def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_mad
     assert before == ["coroutine"] * (not is_made)
 
 
-def test_the_end_of_a_coroutine_is_told_once() -> None:
+def test_the_end_of_a_coroutine_is_reported_once() -> None:
     events = [
         event(10, EventKind.SWITCH, 1, by=1, more=2, is_exit=True),
         event(11, EventKind.EXIT, 1),
@@ -234,7 +234,7 @@ def test_the_end_of_a_coroutine_is_told_once() -> None:
     ]
 
 
-def test_goroutines_of_which_no_event_tells_have_the_state_of_the_look() -> None:
+def test_goroutines_without_events_have_the_state_of_the_sample() -> None:
     known = {
         **waiting(1),
         2: Known(2, 0, "syscall", "", 6, 0, 0, 0, 0, tid=7),
@@ -253,7 +253,7 @@ def test_goroutines_of_which_no_event_tells_have_the_state_of_the_look() -> None
     assert [(s.goid, s.tid, s.p) for s in steps if s.kind is StepKind.START] == [(3, 8, 2)]
 
 
-def test_a_pause_tells_nothing_but_waits_that_go_on() -> None:
+def test_a_pause_shows_nothing_but_waits_that_continue() -> None:
     replay = Replay(0, waiting(2, 3, 4))
     for each in (event(5, READY, 3), event(10, READY, 4), event(20, PARK, 1)):
         replay.take(each)
@@ -261,7 +261,7 @@ def test_a_pause_tells_nothing_but_waits_that_go_on() -> None:
     steps = replay.taken()
     words = {step.goid: step.word for step in steps if step.kind is StepKind.BLOCK}
     ends = {step.goid for step in steps if step.kind is StepKind.DESTROY}
-    assert words == {1: NOT_RECORDED}  # it parked, with another reason than the look tells
+    assert words == {1: NOT_RECORDED}  # it parked, with another reason than the sample tells
     assert ends == {3, 4}
     assert [(s.at_ns, s.other) for s in steps if s.kind is StepKind.GAP] == [(30, 90)]
 

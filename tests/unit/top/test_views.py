@@ -23,16 +23,16 @@ from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, view
 MIB = 1 << 20
 
 
-def seen(kind: ProfileKind, *looks: Sequence[Sample]) -> Moment:
-    """The last of some looks, two seconds apart, at profiles of a kind."""
+def seen(kind: ProfileKind, *samples: Sequence[Sample]) -> Moment:
+    """The last of some samples, two seconds apart, at profiles of a kind."""
     table = TopTable(kind.name)
-    for number, samples in enumerate(looks, 1):
+    for number, at_once in enumerate(samples, 1):
         profile = Profile(
             kind=kind.name,
             sample_types=kind.sample_types,
             period_type=kind.sample_types[0],
             period=1,
-            samples=tuple(samples),
+            samples=tuple(at_once),
             mappings=(MAIN,),
             time_ns=1,
             duration_ns=2 * S * number,

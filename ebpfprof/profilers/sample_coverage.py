@@ -10,31 +10,31 @@ _LATE_NS = 200_000  # later than that, samples come when it suits the target
 
 
 @dataclass(frozen=True, slots=True)
-class LookCoverage:
+class SampleCoverage:
     """How often goroutines were sampled.
 
     `torn` counts stacks that were read a moment too late, `unknown`
     goroutines without a stack. `late_ns` is how late samples came on average.
     """
 
-    looks: int
+    samples: int
     length_ns: int
     torn: int
     unknown: int
     late_ns: float
 
-    def __sub__(self, earlier: LookCoverage) -> LookCoverage:
-        return LookCoverage(
-            self.looks - earlier.looks,
+    def __sub__(self, earlier: SampleCoverage) -> SampleCoverage:
+        return SampleCoverage(
+            self.samples - earlier.samples,
             self.length_ns - earlier.length_ns,
             self.torn - earlier.torn,
             self.unknown - earlier.unknown,
             self.late_ns,
         )
 
-    def __add__(self, later: LookCoverage) -> LookCoverage:
-        return LookCoverage(
-            self.looks + later.looks,
+    def __add__(self, later: SampleCoverage) -> SampleCoverage:
+        return SampleCoverage(
+            self.samples + later.samples,
             self.length_ns + later.length_ns,
             self.torn + later.torn,
             self.unknown + later.unknown,
@@ -42,15 +42,16 @@ class LookCoverage:
         )
 
     def __str__(self) -> str:
-        apart_ns = self.length_ns / max(self.looks - 1, 1)
+        apart_ns = self.length_ns / max(self.samples - 1, 1)
         return (
-            f"{self.looks} goroutine samples at random times, {duration(apart_ns)} apart on average"
+            f"{self.samples} goroutine samples at random times, "
+            f"{duration(apart_ns)} apart on average"
         )
 
     @property
     def windows(self) -> int:
         """The number of samples."""
-        return self.looks
+        return self.samples
 
     @property
     def share(self) -> float:
@@ -70,14 +71,14 @@ class LookCoverage:
     @property
     def knows_errors(self) -> bool:
         """Whether there were enough samples."""
-        return self.looks > 1
+        return self.samples > 1
 
     def error(self, kind: str) -> str:
-        """In words, that errors are unknown; of all time together there is none to tell.
+        """That errors are unknown; nothing to report for all of the time.
 
         Each sample finds all goroutines.
         """
-        if self.looks < 2:
+        if self.samples < 2:
             return "standard error not known, from a single sample"
         return ""
 
@@ -85,10 +86,10 @@ class LookCoverage:
         """In words, what may be wrong with short waits."""
         found = []
         if self.unknown:
-            found.append(f"goroutines without a stack: {self.unknown}, they ran again too soon")
+            found.append(f"goroutines without a stack: {self.unknown}: they ran again too soon")
         if self.late_ns > _LATE_NS:
             found.append(
                 f"samples came {duration(self.late_ns)} late on average, because all processors "
-                "were busy: shorter waits may seem longer. With CAP_SYS_NICE they come in time"
+                "were busy: shorter waits may seem longer. With CAP_SYS_NICE they come on time"
             )
         return found

@@ -1,4 +1,4 @@
-"""What looks at all goroutines tell a replay: of those of which no event tells, and at pauses."""
+"""What goroutine samples add to a replay: goroutines without events, and pauses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NOT_RECORDED: Final = "not recorded"
 """The reason of a wait in place of what a goroutine did while nothing was recorded."""
 
 
-class LooksAtGoroutines:
-    """Puts goroutines into the state in which a look found them."""
+class SampledGoroutines:
+    """Puts goroutines into the state in which a sample found them."""
 
     def __init__(self, scheduler: Scheduler, known: Mapping[int, Known]) -> None:
         self._scheduler = scheduler
         self.known = known
-        """What the last look found, by goid."""
+        """What the last sample found, by goid."""
 
     def hide(
         self, g: ReplayedGoroutine, thread: ReplayedThread, at_ns: int, known: Mapping[int, Known]
@@ -42,7 +42,7 @@ class LooksAtGoroutines:
             self._scheduler.destroy(thread, at_ns)
 
     def untold(self, known: Known) -> None:
-        """No event tells of a goroutine: it did the same all the time."""
+        """A goroutine without events did the same all the time."""
         g = self._as_known(known)
         thread = self._scheduler.threads.get(known.tid)
         is_free = thread is None or (
@@ -54,14 +54,14 @@ class LooksAtGoroutines:
             self._scheduler.start(g, thread, known.p, thread.last_ns, inferred=True)
 
     def first(self, goid: int, at_ns: int) -> ReplayedGoroutine:
-        """A goroutine of which an event of this time is the first to tell."""
+        """A goroutine with its first event at this time."""
         known = self.known.get(goid)
-        if known is None or known.at_ns > at_ns:  # the look came later
+        if known is None or known.at_ns > at_ns:  # the sample came later
             return self._scheduler.begin_with(goid, ReplayedState.RUNNABLE)
         return self._as_known(known)
 
     def _as_known(self, known: Known) -> ReplayedGoroutine:
-        """A goroutine as the look at all of them found it."""
+        """A goroutine as the sample of all of them found it."""
         scheduler = self._scheduler
         if known.state == ReplayedState.WAITING.value:
             return scheduler.begin_with(
