@@ -42,7 +42,7 @@ def _lines(memory: MemoryParts, now_s: float) -> list[str]:
     runtime = found.mapped - found.heap_mapped - found.stacks_mapped
     free = f"{_bytes(waste)} of it free slots" if held else "no spans"
     rows = [
-        ("Objects", f"{_bytes(found.allocated)}, {found.objects:,} of them"),
+        ("Objects", f"{_bytes(found.allocated)} in {found.objects:,} objects"),
         ("Heap", f"{_bytes(found.heap_in_use)} in use, {free}; {_bytes(found.idle)} idle"),
         ("Besides", f"stacks {_bytes(found.stacks_in_use)}, the runtime {_bytes(runtime)}"),
         (
@@ -50,6 +50,7 @@ def _lines(memory: MemoryParts, now_s: float) -> list[str]:
             f"{_bytes(found.mapped)}, {_bytes(found.released)} of it returned to the kernel",
         ),
         ("GC", _collections(memory, now_s)),
+        *([("GC time", _time(memory))] if found.collector.cycles else ()),
         ("Next GC", _pace(memory)),
     ]
     if not found.is_settled:
@@ -63,10 +64,12 @@ def _collections(memory: MemoryParts, now_s: float) -> str:
         return "no collection yet"
     ago = max(0.0, now_s * 1e9 - gc.last_unix_ns)
     forced = f" ({gc.forced} forced)" if gc.forced else ""
-    return (
-        f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago; pauses "
-        f"{duration(gc.paused_ns)}; {percent(gc.cpu_fraction)} of CPU"
-    )
+    return f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago"
+
+
+def _time(memory: MemoryParts) -> str:
+    gc = memory.statistics.collector
+    return f"pauses of {duration(gc.paused_ns)} in all; {percent(gc.cpu_fraction)} of the CPU time"
 
 
 def _pace(memory: MemoryParts) -> str:
