@@ -44,8 +44,8 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
             "activeProfileIndex": range(len(profile.sample_types))[index],
             "shared": {"frames": [_frame(frame) for frame in frames]},
             "profiles": [
-                _sampled(each.type, each.unit, [(s, v[i]) for s, v in ordered if v[i]])
-                for i, each in enumerate(profile.sample_types)
+                _sampled(value_type.type, value_type.unit, [(s, v[i]) for s, v in ordered if v[i]])
+                for i, value_type in enumerate(profile.sample_types)
             ],
         }
     )

@@ -186,7 +186,7 @@ def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
         held.start_anchor(is_to_last=anchors_stay)
     for held in targets:
         held.await_anchor()
-    were_in = probe_holders.end([each for held in targets for each in held.take_holders()])
+    were_in = probe_holders.end([holder for held in targets for holder in held.take_holders()])
     left = {held.pid: held.leftovers() for held in targets}
     if not anchors_stay:
         were_in &= probe_holders.end([each for held in targets for each in held.take_anchor()])

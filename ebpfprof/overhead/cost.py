@@ -102,9 +102,9 @@ class Overhead:
     def ns(self) -> float:
         """How long the target's threads were delayed, in ns.
 
-        In a program that does little but trap, with warm caches, a trap takes less than was tried
-        out. There the time in the kernel is a bound, since traps and our programs run there. Ticks
-        tell it well enough if it is long.
+        In a program that does little but trap, with warm caches, a trap takes less than was
+        measured. There the time in the kernel is a bound, since traps and our programs run there.
+        Ticks are exact enough if it is long.
         """
         return float(self.kernel_ns or 0) if self._is_bounded else self._tried_out_ns
 

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import struct
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.process.file_opener import FileOpener
+from ebpfprof.process.memory import Memory
 from ebpfprof.process.pages import KernelPages, Pages
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.threads import Threads
@@ -84,10 +86,13 @@ class Target(Closing):
     """One running process, pinned by its pidfd, its open executable and its auxiliary vector.
 
     So we notice if its pid is reused, if it calls exec or ends, and read the file that it runs even
-    if that is deleted or replaced on disk.
+    if that is deleted or replaced on disk. Any thread may use it.
     """
 
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
+    _memory: Memory | None = None
+    _opening = threading.Lock()
+    """Held while the memory of a target is opened, which takes some microseconds."""
 
     def __init__(self, pid: int, files: FileOpener | None = None) -> None:
         """Open process `pid`; `files` opens what it runs and has mapped.
@@ -156,8 +161,21 @@ class Target(Closing):
 
         return ElfFile.open(self.exe_fd, self.allowance)
 
+    @property
+    def memory(self) -> Memory:
+        """Its memory: opened once, for all that read it, and closed with the target.
+
+        Raises TargetGone or PermissionDenied.
+        """
+        with self._opening:
+            if self._memory is None:
+                pages = self.open_pages()
+                self.held.callback(pages.close)
+                self._memory = Memory(self.pid, pages)
+            return self._memory
+
     def open_pages(self) -> Pages:
-        """Open its memory, for Memory to read. Raises TargetGone or PermissionDenied."""
+        """Open what its memory is read from. Raises TargetGone or PermissionDenied."""
         return KernelPages(self.pid, self.reading_pid, self.ending)
 
     def threads(self) -> Threads:
@@ -290,7 +308,7 @@ class Target(Closing):
         return self._pidfd
 
     def close(self) -> None:
-        """Close the pidfd, the executable and all that `held` has."""
+        """Close the pidfd, the executable, the memory and all that `held` has."""
         self.held.close()
         for name in ("_pidfd", "exe_fd"):
             fd = self.__dict__.pop(name, None)

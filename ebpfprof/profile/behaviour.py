@@ -35,7 +35,7 @@ class IdleBehaviour:
 
 def together(behaviours: list[IdleBehaviour | None]) -> IdleBehaviour | None:
     """What holds for all of several sets of goroutines; None unless all of them are idle."""
-    known = [each for each in behaviours if each]
+    known = [behaviour for behaviour in behaviours if behaviour]
     if not known or len(known) < len(behaviours) or len({each.cause for each in known}) > 1:
         return None
     goroutines = sum(each.goroutines for each in known)

@@ -207,7 +207,7 @@ class ProfileKind:
             profile,
             sample_types=tuple(types[index] for index in kept),
             samples=tuple(
-                replace(each, values=tuple(each.values[index] for index in kept))
-                for each in profile.samples
+                replace(sample, values=tuple(sample.values[index] for index in kept))
+                for sample in profile.samples
             ),
         )

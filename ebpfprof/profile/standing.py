@@ -30,7 +30,9 @@ def standing_senders(dump: GoroutineDump) -> list[Senders]:
     A goroutine that sends does work for another one, so it is never idle. Goroutines that wait to
     receive, or for the network, are as many in programs that are fine: pools, idle connections.
     """
-    waiting = Counter(channel.address for each in dump.goroutines for channel in each.channels)
+    waiting = Counter(
+        channel.address for goroutine in dump.goroutines for channel in goroutine.channels
+    )
     found = []
     for group in groups(each for each in dump.goroutines if each.stood_ns and each.state == _SEND):
         if len(group.goroutines) >= LARGE:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.kernel import c_facts
-from ebpfprof.process.memory import Memory
 
 if TYPE_CHECKING:
     from ebpfprof.kernel.program import BpfProgram
@@ -69,5 +68,6 @@ class AbsentLabels:
         while wanted := self._wanted.get():
             target, address, size_bytes = wanted
             # The target may have ended, or been closed by its owner (an AttributeError).
-            with suppress(EbpfprofError, OSError, AttributeError), Memory(target) as memory:
-                memory.bring(address, size_bytes)
+            with suppress(EbpfprofError, OSError, AttributeError):
+                target.require_running()  # it is read by its pid, which may be another's by now
+                target.memory.bring(address, size_bytes)

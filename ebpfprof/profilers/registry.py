@@ -70,7 +70,7 @@ def kind_of(
 
     Of kinds with the same types, one with that default type comes first.
     """
-    types = [each.type for each in sample_types]
+    types = [value_type.type for value_type in sample_types]
     fitting = [k for k in kinds() if [each.type for each in k.sample_types] == types]
     fitting.sort(key=lambda kind: kind.default_sample_type != default_sample_type)
     by_samples = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]

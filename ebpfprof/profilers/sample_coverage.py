@@ -74,7 +74,7 @@ class SampleCoverage:
         return self.samples > 1
 
     def error(self, kind: str) -> str:
-        """In words, that errors are unknown; of all time together there is none to tell.
+        """That errors are unknown; nothing to report for all of the time.
 
         Each sample finds all goroutines.
         """

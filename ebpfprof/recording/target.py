@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import listed, printable
 from ebpfprof.errors import NotGoProgram, UnsupportedGo, UnsupportedTarget
-from ebpfprof.goruntime.programs import Programs
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
-from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
@@ -228,29 +227,23 @@ class LiveTarget:
         )
 
 
-def programs_for(options: Options) -> Programs:
-    """The programs that open_target shares among the processes of a session."""
-    runtime_locks = bool(options["runtime_locks"])
-    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=runtime_locks)
-
-
 def open_target(
-    pid: int, options: Options, held: ExitStack, files: FileOpener, programs: Programs
+    pid: int, options: Options, held: ExitStack, processes: OpenProcesses
 ) -> RecordedTarget:
-    """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
+    """Open a process and read its program; `held` will close it. Raises any of ebpfprof.errors.
 
-    `files` opens its executable and its mapped files, `programs` shares inspected programs. A
-    process that runs no Go program gets the kinds that any program can have; so does one of an
+    A process that runs no Go program gets the kinds that any program can have; so does one of an
     unknown version of Go, if the options ask for no others. One whose code can't be probed gets the
     kinds that need no probes.
     """
-    from ebpfprof.goruntime.process import children_instead, go_target
+    from ebpfprof.goruntime.process import children_instead
     from ebpfprof.goruntime.remapped_text import remapped_warning
 
-    target, go, no_go = held.enter_context(Target(pid, files)), None, ""
+    process = held.enter_context(processes.open(pid))
+    target, go, no_go = process.target, None, ""
     kinds = tuple(name for name in options.kinds if not kind_named(name).loader.needs_go)
     try:
-        go = go_target(target, held.enter_context(programs.of(target)))
+        go = process.go()
         kinds = options.kinds
         if any(kind_named(name).loader.needs_probes for name in kinds) and (
             why := remapped_warning(go)

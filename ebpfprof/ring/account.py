@@ -93,9 +93,9 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
         losses=facts.losses,
         coverage=coverage,
         spread={
-            (each.locations, each.labels): (each.values[shown], each.variance)
-            for each in profile.samples
-            if each.variance
+            (sample.locations, sample.labels): (sample.values[shown], sample.variance)
+            for sample in profile.samples
+            if sample.variance
         },
         counted=facts.counted,
         events=facts.events,
@@ -112,7 +112,7 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
 
 def _of_any_target(losses: Iterable[Loss]) -> tuple[Loss, ...]:
     """The losses without the numbers of targets, which hold for one run of ebpfprof only."""
-    return losses_together(replace(each, target=None) for each in losses)
+    return losses_together(replace(loss, target=None) for loss in losses)
 
 
 def _coverage_class(kind: str) -> Any:  # noqa: ANN401 - a class that the kind names

@@ -30,7 +30,7 @@ FORMAT = 1
 """The version of the facts. A reader refuses others."""
 
 MAX_HEADER = 12 + 0xFFFF
-"""So many bytes of a file hold all that facts() needs."""
+"""That many bytes of a file hold all that facts() needs."""
 
 _FIXED = 10  # bytes of a gzip header without optional parts
 _FLAGS, _HAS_EXTRA = 3, 4

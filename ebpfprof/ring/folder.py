@@ -257,14 +257,14 @@ def _published(folder: OutputFolder, fd: int, name: str) -> str:
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
-def _require_trust(found: os.stat_result, shown: str) -> None:
+def _require_trust(status: os.stat_result, shown: str) -> None:
     """Raise RingError if others could have put something into the folder."""
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         raise RingError(
-            f"{shown} belongs to another user (uid {found.st_uid}) and is not used: choose a "
+            f"{shown} belongs to another user (uid {status.st_uid}) and is not used: choose a "
             "folder that belongs to root."
         )
-    if found.st_mode & 0o022:
+    if status.st_mode & 0o022:
         raise RingError(f"Others can write to {shown}; it is not used: chmod go-w it.")
 
 

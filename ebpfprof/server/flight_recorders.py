@@ -74,7 +74,7 @@ class _Left:
 
     @property
     def size(self) -> int:
-        return sum(len(each.data) for each in self.files.values())
+        return sum(len(file.data) for file in self.files.values())
 
 
 class FlightRecorders:
@@ -100,7 +100,7 @@ class FlightRecorders:
                 self._check()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), CHECK_S)
-            await asyncio.gather(*(each.child.close() for each in self._recorded.values()))
+            await asyncio.gather(*(recorded.child.close() for recorded in self._recorded.values()))
             await asyncio.gather(*(each.running for each in self._recorded.values()))
         finally:
             for each in self._recorded.values():
@@ -133,7 +133,7 @@ class FlightRecorders:
         return is_there, "" if is_there else str(self.refusal(process))
 
     def lost_ns(self, process: RecordedProcess) -> float:
-        """The CPU time that a process has lost to it, estimated."""
+        """The CPU time that a process has spent on it, estimated."""
         found = self._recorded.get(process) or self._left.get(process)
         return found.lost_ns if found else 0.0
 
@@ -171,7 +171,7 @@ class FlightRecorders:
 
     @property
     def _has_room(self) -> bool:
-        return sum(not each.running.done() for each in self._recorded.values()) < MOST
+        return sum(not recorded.running.done() for recorded in self._recorded.values()) < MOST
 
     def _check(self) -> None:
         """Take what ended children left, start what is missing, forget what is too old.
@@ -209,13 +209,13 @@ class FlightRecorders:
             recorded.failure = recorded.child.failure or _bug(recorded.running)
             recorded.retry_s = now_s + (math.inf if recorded.child.is_hopeless else RETRY_S)
             if not isinstance(recorded.failure, TargetGone):  # the manager will notice that
-                self._tell(process, recorded)
+                self._notify(process, recorded)
         elif now_s > recorded.retry_s and self._has_room:
             again = self._started(process, recorded.lost_ns)
             again.reported = recorded.reported
             self._recorded[process] = again
 
-    def _tell(self, process: RecordedProcess, recorded: _Recorded) -> None:
+    def _notify(self, process: RecordedProcess, recorded: _Recorded) -> None:
         why = printable(in_one_line(str(recorded.failure)))
         if why != recorded.reported:  # it may be tried, and fail, every RETRY_S
             say(f"ebpfprof: The last seconds of process {process.pid}: {why}", err=True)

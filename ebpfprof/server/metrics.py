@@ -35,6 +35,7 @@ from ebpfprof.server.pprof_endpoints import endpoint_names
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
     from ebpfprof.profile.stuck import Stuck
@@ -50,7 +51,11 @@ class Metrics:
     """The endpoint /metrics, with a registry of its own."""
 
     def __init__(
-        self, manager: Manager, watches: GoroutineWatches, recorders: FlightRecorders
+        self,
+        manager: Manager,
+        watches: GoroutineWatches,
+        recorders: FlightRecorders,
+        processes: OpenProcesses,
     ) -> None:
         self._manager = manager
         self._registry = CollectorRegistry()
@@ -60,7 +65,7 @@ class Metrics:
         self._registry.register(self._sums)
         self._registry.register(_Goroutines(manager, watches))
         self._registry.register(Build())
-        self._memory = MemoryMetrics(manager)
+        self._memory = MemoryMetrics(manager, processes)
         self._registry.register(self._memory)
         ProcessCollector(registry=self._registry)  # process_cpu_seconds_total and so on
 

@@ -44,11 +44,12 @@ from ebpfprof.server.pprof_answers import (
 )
 from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.symbol_endpoint import symbol
-from ebpfprof.server.symbols import Symbols
+from ebpfprof.server.symbols import symbols_of
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.profile.kind import Endpoint, ProfileKind
     from ebpfprof.profile.model import Profile
 
@@ -101,6 +102,7 @@ class PprofEndpoints:
         manager: Manager,
         recorders: FlightRecorders,
         reads: ReadEndpoint,
+        processes: OpenProcesses,
         *,
         lock_labels: bool = False,
     ) -> None:
@@ -112,6 +114,7 @@ class PprofEndpoints:
         self._trace = trace_endpoint.TraceEndpoint(manager, recorders)
         self._lock_labels = lock_labels
         self._read = reads
+        self._processes = processes
 
     async def __call__(self, request: Request) -> Response:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
@@ -177,7 +180,7 @@ class PprofEndpoints:
             case "cmdline":
                 return await _cmdline(process)
             case "symbol":
-                return await symbol(request, process)
+                return await symbol(request, process, self._processes)
             case trace_endpoint.NAME if is_go(process):
                 return await self._trace.answer(request, process)
         for kind, endpoint in _endpoints(process):
@@ -227,8 +230,10 @@ class PprofEndpoints:
             # As Go's, which has no duration where it holds all since the start.
             ended = profile and replace(profile, time_ns=time.time_ns(), duration_ns=0)
             return await file(ended, headers)
-        head, pid = asked.endpoint.text, asked.process.pid
-        body = await asyncio.to_thread(_text_of, pid, profile, head) if profile else None
+        if profile is None:
+            return Response(None, 200, headers, TEXT)
+        pid, head = asked.process.pid, asked.endpoint.text
+        body = await asyncio.to_thread(_text_of, self._processes, pid, profile, head)
         return Response(body, 200, headers, TEXT)
 
     async def _since_last(self, asked: _Asked) -> Response:
@@ -356,8 +361,8 @@ async def _cmdline(process: RecordedProcess) -> Response:
     return Response(body, 200, NOSNIFF, TEXT)
 
 
-def _text_of(pid: int, profile: Profile, head: tuple[str, ...]) -> str:
-    with Symbols(pid) as symbols:
+def _text_of(processes: OpenProcesses, pid: int, profile: Profile, head: tuple[str, ...]) -> str:
+    with symbols_of(processes, pid) as symbols:
         offset_of = functools.cache(symbols.offset)
         return pprof_text.text(profile, head, offset_of, symbols.type_argument_lists)
 

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NotGoProgram
-from ebpfprof.goruntime.process import go_target
-from ebpfprof.goruntime.programs import Programs
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
-from ebpfprof.process.process import Target
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
-    from ebpfprof.process.file_opener import FileOpener
+    from ebpfprof.goruntime.open_processes import OpenProcesses
 
 READ_S: Final = 30.0
 """For how long after a request samples are frequent."""
@@ -58,17 +55,8 @@ class GoroutineWatches:
     at most. A process that is not watched takes no memory or time.
     """
 
-    def __init__(
-        self,
-        manager: Manager,
-        *,
-        files: FileOpener | None = None,
-        allow_unknown_go: bool = False,
-    ) -> None:
-        """`files` opens the executables of processes."""
-        self._manager = manager
-        self._files = files
-        self._programs = Programs(allow_unknown_go=allow_unknown_go)
+    def __init__(self, manager: Manager, processes: OpenProcesses) -> None:
+        self._manager, self._processes = manager, processes
         self._watched: dict[RecordedProcess, _Watched] = {}
 
     def read(self, process: RecordedProcess) -> tuple[WatchedGoroutines, float, str]:
@@ -140,6 +128,4 @@ class GoroutineWatches:
         watched.due_s = time.monotonic() + wait_s
 
     def _opened(self, pid: int, held: ExitStack) -> GoroutineWatch:
-        target = held.enter_context(Target(pid, self._files))
-        program = held.enter_context(self._programs.of(target))
-        return held.enter_context(GoroutineWatch(go_target(target, program)))
+        return GoroutineWatch(held.enter_context(self._processes.open(pid)).go())

@@ -1,4 +1,4 @@
-"""Replays events and tells what goroutines, Ps and threads did, without contradiction.
+"""Replays events and shows what goroutines, Ps and threads did, without contradiction.
 
 Not every change is seen: what a thread does later shows which goroutine began to run, nothing shows
 short system calls, and events may be lost. The replay keeps the state of all, and puts in what must
@@ -57,7 +57,7 @@ class Replay:
 
     @property
     def inferred(self) -> Counter[StepKind]:
-        """How many steps nobody saw, by kind."""
+        """The number of inferred steps, by kind."""
         return self._scheduler.inferred
 
     def taken(self) -> list[TraceStep]:
@@ -105,7 +105,7 @@ class Replay:
         self._sampled.known, scheduler.begin_ns = known, end_ns
         scheduler.add(TraceStep(begin_ns, StepKind.GAP, other=end_ns))
 
-    # What events tell.
+    # What events show.
 
     def _park(self, event: Event, thread: ReplayedThread) -> None:
         if self._runs(event, thread, event.goid):
@@ -191,7 +191,7 @@ class Replay:
     def _other(self, event: Event, thread: ReplayedThread) -> ReplayedGoroutine | None:
         """The goroutine that gets the thread; the runtime makes it without a moment of its own.
 
-        One of which nobody knows, and that does not begin now, was there before.
+        An unknown one that does not begin now was there before.
         """
         other = self._scheduler.goroutines.get(event.more)
         if other or not event.more:
@@ -250,8 +250,8 @@ class Replay:
         if p == NO_P or is_taken:
             self.ignored += 1  # its P runs another goroutine already
             return
-        found = self._runs(event._replace(p=p), thread, event.goid)
-        if found:
+        goroutine = self._runs(event._replace(p=p), thread, event.goid)
+        if goroutine:
             thread.call = event.more
             self._scheduler.enter_call(thread, event.at_ns, event.stack, inferred=False)
 
@@ -274,7 +274,7 @@ class Replay:
         if g.state is ReplayedState.GONE or event.p == NO_P:
             self.ignored += 1
             return None
-        if is_there:  # it has another P: it was in a system call that nobody saw
+        if is_there:  # it has another P: it was in a system call that no event showed
             self._scheduler.enter_call(thread, thread.last_ns, 0, inferred=True)
         if g.state is ReplayedState.SYSCALL and thread.g is g and thread.p == event.p:
             self._scheduler.end_call(thread, max(thread.on_ns, thread.last_ns))
@@ -289,7 +289,7 @@ def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
     """Whether a thread runs a goroutine, of which the other one could not take the P since.
 
     It could from a thread that lost its processor before the other got one: within a short system
-    call, which nobody saw.
+    call, which no event showed.
     """
     is_off = holder.off_ns and holder.off_ns <= thread.on_ns
     return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING

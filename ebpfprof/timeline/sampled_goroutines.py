@@ -42,7 +42,7 @@ class SampledGoroutines:
             self._scheduler.destroy(thread, at_ns)
 
     def untold(self, known: Known) -> None:
-        """No event tells of a goroutine: it did the same all the time."""
+        """A goroutine without events did the same all the time."""
         g = self._as_known(known)
         thread = self._scheduler.threads.get(known.tid)
         is_free = thread is None or (
@@ -54,7 +54,7 @@ class SampledGoroutines:
             self._scheduler.start(g, thread, known.p, thread.last_ns, inferred=True)
 
     def first(self, goid: int, at_ns: int) -> ReplayedGoroutine:
-        """A goroutine of which an event of this time is the first to tell."""
+        """A goroutine with its first event at this time."""
         known = self.known.get(goid)
         if known is None or known.at_ns > at_ns:  # the sample came later
             return self._scheduler.begin_with(goid, ReplayedState.RUNNABLE)

@@ -60,7 +60,7 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     if view.rows == "functions":
         rate = of_processor if kind.table.rate == "processors" else partial(amount, kind)
         per_s = "" if kind.table.rate == "processors" else per(kind)
-        found = [
+        columns = [
             _column(
                 kind.table.value + per_s,
                 _wide(kind),
@@ -75,8 +75,8 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
             _column("Total", 8, 4, lambda row, _: total(kind, row.total_value)),
             _column("+Callees", 8, 3, lambda row, _: total(kind, row.total_callees)),
         ]
-        return [*found, *sums] if is_sum else found
-    found = [
+        return [*columns, *sums] if is_sum else columns
+    columns = [
         _column(
             kind.table.value + per(kind),
             *(8, 9),
@@ -88,13 +88,13 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     ]
     if kind.has_amount and kind.table.count:
         heading = kind.table.count + per(kind)
-        found += [
+        columns += [
             _column(heading, 8, 6, _known(lambda row: _events(kind, row)), "count"),
             _column("Mean", 8, 5, _known(lambda row: _mean(kind, row)), "mean"),
         ]
     if is_sum:
-        found.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
-    return [*found, _HELD] if view.rows == "locks" else found
+        columns.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
+    return [*columns, _HELD] if view.rows == "locks" else columns
 
 
 def _wide(kind: ProfileKind) -> int:

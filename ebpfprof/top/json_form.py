@@ -88,10 +88,10 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
 def _hidden(shown: Shown) -> list[dict[str, Any]]:
     return [
         {
-            "idle": each.rule.name,
-            "reason": each.rule.reason,
-            "count_per_s": each.count_per_s,
-            "value_per_s": each.rate * 1e9,
+            "idle": rate.rule.name,
+            "reason": rate.rule.reason,
+            "count_per_s": rate.count_per_s,
+            "value_per_s": rate.rate * 1e9,
         }
-        for each in shown.hidden
+        for rate in shown.hidden
     ]

@@ -182,9 +182,9 @@ class Reading:
 
     def stacks_of(self, number: int) -> list[TopStack]:
         """The stacks of a row, the largest value since the sample before first."""
-        found = [stack for stack in self.stacks if number in stack.rows]
-        found.sort(key=lambda stack: (stack.role, -stack.value, -stack.sample.values[-1]))
-        return found
+        stacks = [stack for stack in self.stacks if number in stack.rows]
+        stacks.sort(key=lambda stack: (stack.role, -stack.value, -stack.sample.values[-1]))
+        return stacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
 from ebpfprof.tracing.wait_objects import SampledWaits
 from symbolizer.errors import SymbolizerError
@@ -29,7 +28,7 @@ _WORD: Final = struct.Struct("<Q")
 _ID: Final = struct.Struct("<i")
 
 
-class Census(Closing):
+class Census:
     """Samples the goroutines of one process, any number of times. Any thread may use it."""
 
     def __init__(self, go: GoTarget) -> None:
@@ -66,10 +65,6 @@ class Census(Closing):
         with self._lock:
             wanted = {known.stack for sample in samples for known in sample.values()}
             self.stacks = {key: pcs for key, pcs in self.stacks.items() if key in wanted}
-
-    def close(self) -> None:
-        """Close the process's memory."""
-        self._scanner.close()
 
     def _known(self, each: Goroutine, at_ns: int, on: int) -> Known:
         is_waiting = each.state not in _NOT_WAITING

@@ -109,7 +109,7 @@ class TraceNames:
         steps: Iterable[TraceStep],
         stacks: Mapping[int, tuple[StackCall, ...]],
     ) -> None:
-        """Goroutines that nobody saw begin: named by the outermost call of their first stack."""
+        """Goroutines without a begin event are named by the outermost call of their first stack."""
         for step in steps:
             named = found.get(step.goid)
             calls = stacks.get(step.stack, ()) if step.kind in _OWN_STACKS else ()

@@ -23,7 +23,7 @@ _WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """A copy: the recording may go on meanwhile.
+    """A copy: the recording may continue meanwhile.
 
     Times are CLOCK_MONOTONIC; `stopped_ns` is when the copy was made, `end_ns` until when there are
     events. `rows` are the events by time (tracing.rings.EVENT), `stacks` runtime addresses,

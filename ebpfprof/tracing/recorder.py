@@ -92,8 +92,8 @@ class TraceRecorder(Closing):
         self._parts: list[npt.NDArray[Any]] = []
         self._lock = threading.Lock()  # held while a slice begins or ends, or events are read
         with ExitStack() as opened:  # at Ctrl-C, too, the process's memory must not stay open
-            self.census = opened.enter_context(Census(go))
-            self.heap = opened.enter_context(HeapCounters(go, options.last_s))
+            self.census = Census(go)
+            self.heap = HeapCounters(go, options.last_s)
             try:
                 sites = schedule_sites(go.binary)
                 self.program = opened.enter_context(

@@ -67,11 +67,11 @@ class SliceBudget:
         self._spent_in_slices_ns += spent_ns
         self._used_in_slices_ns += self._used_ns() - self._used_before_ns
         self._budget.note_window(spent_ns, now_ns - self._slice_ns, 0)
-        turn = self._budget.next_turn()
+        following = self._budget.next_window()
         self._ends_ns = NEVER_NS
-        if turn.window_ns is not None:
-            self._ends_ns = now_ns + int(turn.pause_ns) + max(turn.window_ns, SHORTEST_NS)
-        return max(0, int(turn.pause_ns))
+        if following.window_ns is not None:
+            self._ends_ns = now_ns + int(following.pause_ns) + max(following.window_ns, SHORTEST_NS)
+        return max(0, int(following.pause_ns))
 
     @property
     def share_of_slices(self) -> float | None:

@@ -99,8 +99,8 @@ def _thread_names(pid: int) -> dict[int, str]:
 
 def _read_thread_names(folder: Path) -> Iterator[tuple[int, str]]:
     try:
-        for each in folder.iterdir():
-            yield int(each.name), printable((each / "comm").read_text(errors="replace").strip())
+        for path in folder.iterdir():
+            yield int(path.name), printable((path / "comm").read_text(errors="replace").strip())
     except OSError:  # it has ended
         return
 

@@ -65,7 +65,7 @@ class _Module:
 
 
 class GoBinary:
-    """A Go program; tables are read when they are needed. One thread at a time may use it."""
+    """A Go program; tables are read when they are needed. Any thread may use it."""
 
     _modules: tuple[_Module, ...] = ()
 

@@ -58,8 +58,8 @@ def opened(
     backend = BACKENDS[kind]()
     settings = sink(kind, url, timeout=timeout_s)
     delivery = RemoteDelivery(HttpClient(settings, backend.path), backend)
-    tell = (said if said is not None else []).append
-    return QueuedSink(kind, delivery, tell=tell, only_windows=True, **more)  # type: ignore[arg-type]
+    notify = (said if said is not None else []).append
+    return QueuedSink(kind, delivery, notify=notify, only_windows=True, **more)  # type: ignore[arg-type]
 
 
 def outcome(kind: str, window: ServiceWindow, *steps: Step) -> tuple[SinkCounters, list[Received]]:

@@ -86,7 +86,7 @@ def test_windows_are_delivered_in_order_and_counted() -> None:
 def test_what_fails_is_tried_again_and_what_is_refused_is_not() -> None:
     said: list[str] = []
     delivery = Scripted(RetryLater("busy"), OSError("odd"), None, Refused("bad", "invalid"), None)
-    sink = QueuedSink("x", delivery, tell=said.append)
+    sink = QueuedSink("x", delivery, notify=said.append)
     items = [window(n) for n in range(3)]
     for each in items:
         sink.take(each)

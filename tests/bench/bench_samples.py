@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
 from ebpfprof.process.process import Target as Process
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -50,11 +50,8 @@ def measure(standing: int, moving: int, seconds: float) -> Measured:
     """Sample a program for so long, a hundred times a second on average."""
     costs_us: list[float] = []
     arguments = f"-standing={standing}", f"-goroutines={moving}"
-    with (
-        Target.start(program("crowd"), *arguments) as target,
-        Process(target.pid) as process,
-        GoroutineSampler(inspect(process), has_labels=True) as sampler,
-    ):
+    with Target.start(program("crowd"), *arguments) as target, Process(target.pid) as process:
+        sampler = GoroutineSampler(inspect(process), has_labels=True)
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s or len(costs_us) <= WARM_UP:
             began_s = time.thread_time()

@@ -218,7 +218,7 @@ def test_a_pause_has_a_legend_and_texts(browser: Chrome, path: Path) -> None:
         assert told(shown, f"G1 {LONG}", 600) == f"not recorded for 400 ns. {reason}"
         shown.run(_SUMS, 200, 800)
         assert shown.text("#unrecorded") == (
-            "600 ns shown, of which not recorded: 400 ns (66.7 %). The sums leave that out."
+            "600 ns shown, not recorded: 400 ns (66.7 %). The totals exclude that."
         )
         shown.run(_SUMS, 0, 300)
         assert shown.text("#unrecorded") == ""

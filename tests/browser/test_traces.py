@@ -102,7 +102,7 @@ def test_the_real_server_gives_its_last_seconds(
     chromium: Chrome, saved: Path, tmp_path: Path
 ) -> None:
     with Target.start(program("demo")) as demo:
-        with serving(chromium, demo.pid, tmp_path, "--last", "1s") as address:
+        with serving(chromium, [demo.pid], tmp_path, "--last", "1s") as address:
             page = Page(chromium, address).open()
             page.until_text(LAST, "Trace of the last 1 s")
             page.until(lambda p: p.one(LAST).is_enabled(), "the last seconds")

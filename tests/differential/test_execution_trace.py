@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from ebpfprof.export.timelines import go_trace
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from tests.builds import VERSIONS, in_full, versions
 from tests.differential.go_trace import WAITING, Transition, transitions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain

@@ -10,20 +10,21 @@ from time import sleep
 
 import pytest
 
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
 from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 from ebpfprof.goruntime.samples.state_sums import StateTotals
 from ebpfprof.process.process import Target as Process
 from tests.builds import in_full
 from tests.differential.go_trace import Group, Spent, time_spent
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 pytestmark = pytest.mark.alone
 
-SECONDS = 5.0
+SECONDS = 2.5
 HZ = 200
 SIGMAS = 4
 FEW = 30  # sampler at one goroutine

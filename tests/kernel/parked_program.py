@@ -16,10 +16,11 @@ from ebpfprof.goruntime.goroutines.parked import (
     ParkedGoroutines,
     parked_goroutines,
 )
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from symbolizer.codeanalysis.globals import allgs_address
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 

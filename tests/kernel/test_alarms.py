@@ -10,12 +10,12 @@ from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.overhead.budget import MOST_CREDIT_NS
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from tests.bench.workloads import WORKLOADS, Running
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.recorder import recording
 from tests.targets_run import Target
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.alone
 WINDOWS = WaitsConfig(block=True, mutex=False, windows=True)
 DEADLINE_S = 20.0
 SENDS = 10_000
-BURSTS = 5
+BURSTS = 3
 BURST_S, PAUSE_S = 0.1, 1.0
 LATE_NS = 30_000_000  # until the alarm is heard and the probes are detached, with one more window
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode, UnsupportedGo, UnsupportedTarget
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
 from tests.builds import in_full, versions
+from tests.go_target import inspect
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import (
     TARGETS,

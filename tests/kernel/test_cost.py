@@ -27,8 +27,6 @@ from tests.kernel.programs import program
 from tests.recorder import recording, run
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 SENDS = 50_000
 # The kernel's own clock runs when it enters a program, ours within it.
 AGREEMENT = 2.0
@@ -38,6 +36,7 @@ TOLD = 4.0
 FEW = 8.0
 
 
+@pytest.mark.alone
 def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
     quickest = []
     with Target.start(program("pingpong"), f"-sends={SENDS}") as target:
@@ -60,6 +59,7 @@ def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
     assert kernel_ns / AGREEMENT < our_ns < kernel_ns * AGREEMENT
 
 
+@pytest.mark.alone
 def test_each_sample_is_counted() -> None:
     with (
         Target.start(program("cpuops")) as target,
@@ -79,6 +79,7 @@ def test_each_sample_is_counted() -> None:
     assert cost.cpu_ns > 0
 
 
+@pytest.mark.alone
 def test_two_targets_have_their_own_costs() -> None:
     arguments = ("-sends=1000",)
     with (
@@ -95,6 +96,7 @@ def test_two_targets_have_their_own_costs() -> None:
     assert of_busy.cpu_ns > of_idle.cpu_ns
 
 
+@pytest.mark.alone
 def test_targets_have_the_costs_of_their_recorded_time() -> None:
     options = Options(kinds=("block",))
     with (
@@ -180,6 +182,7 @@ def busy_machine(programs: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("others_a_processor", [0, 5])
 def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) -> None:
     """Also if the target has to wait for a processor, perhaps in the middle of a probe."""
@@ -196,6 +199,7 @@ def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) ->
     assert cost.hits.timed > 100
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_few_hits_have_the_same_cost_each_as_many() -> None:
     """The first hits find cold caches, so they say little about later ones."""
@@ -221,6 +225,7 @@ def test_the_cost_goes_to_stderr_beside_a_profile_on_stdout(tmp_path: Path) -> N
     assert "\nOverhead: " in finished.stderr
 
 
+@pytest.mark.alone
 def test_calibration_measures_a_hit_and_leaves_nothing() -> None:
     files, leaked = len(os.listdir("/proc/self/fd")), leaked_probes()
     found = [probe_cost.hit_ns() for _ in range(3)]
@@ -250,6 +255,7 @@ def test_a_negative_trap_time_is_discarded(
     assert probe_cost.hit_ns() is None
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_on_busy_processors_our_own_time_is_part_of_the_cost(tmp_path: Path) -> None:
     with ExitStack() as held:

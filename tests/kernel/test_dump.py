@@ -16,10 +16,10 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, GoroutineScanner
 from ebpfprof.goruntime.goroutines.frames import StackFrames
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.process.process import Target as Process
 from tests.builds import NEWEST, builds, versions
+from tests.go_target import inspect
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -118,15 +118,15 @@ def test_each_goroutine_can_be_shown_by_itself() -> None:
 def test_goroutines_under_load_have_stacks_that_they_had() -> None:
     """Those of parked -busy have levels of busyLeft only or of busyRight only."""
     with running(NEWEST, "plain", "-busy=16") as run:
-        with GoroutineScanner(run.go) as scanner:
-            frames = StackFrames(run.go)
-            seen = 0
-            for _ in range(200):
-                for each in scanner.scan().goroutines:
-                    names = [frame.function for frame in frames.of(each.pcs)]
-                    sides = {name for name in names if name in ("main.busyLeft", "main.busyRight")}
-                    assert len(sides) <= 1, names
-                    seen += bool(sides)
+        scanner = GoroutineScanner(run.go)
+        frames = StackFrames(run.go)
+        seen = 0
+        for _ in range(200):
+            for each in scanner.scan().goroutines:
+                names = [frame.function for frame in frames.of(each.pcs)]
+                sides = {name for name in names if name in ("main.busyLeft", "main.busyRight")}
+                assert len(sides) <= 1, names
+                seen += bool(sides)
         run.target.kill()
     assert seen > 100
 

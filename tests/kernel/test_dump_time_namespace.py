@@ -15,6 +15,7 @@ import pytest
 from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.server import goroutines
 from tests.builds import versions
+from tests.go_target import read
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.oncall_program import OnCall
 from tests.kernel.programs import program
@@ -53,7 +54,7 @@ def test_waits_that_the_collector_saw_are_as_long_as_they_are() -> None:
         ready_s = monotonic()
         assert clock_ahead_ns(pid) == AHEAD_S * 10**9
         assert clock_ahead_ns(os.getpid()) == 0
-        text = goroutines.traceback(pid).decode()
+        text = read(pid, goroutines.traceback).decode()
         least_s = monotonic() - ready_s
         found = OnCall(target, {}).dump("--apart", "0", pid=pid)
     waited = [each["waited_at_least_s"] for each in found.values()]

@@ -51,7 +51,7 @@ def is_scaled(finished: Finished) -> bool:
 def test_a_crowd_has_waited_as_long_as_it_was_watched(tmp_path: Path) -> None:
     with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
         with recording(target.pid, tmp_path, *BLOCK) as recorder:
-            wait(SECONDS)
+            wait(SECONDS / 2)
             recorder.interrupt()
             finished = recorder.finish()
         assert not has_probes(target.pid)

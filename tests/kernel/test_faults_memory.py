@@ -11,12 +11,13 @@ from typing import Final
 import pytest
 
 from ebpfprof.goruntime import process as goruntime
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.x86.disasm import decode
+from tests.go_target import inspect
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.paging import page_out, page_out_ranges, swap, swapped_bytes

@@ -11,7 +11,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines import table
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import NEWEST
 from tests.kernel.parked_program import all_goroutines, expected, facts, poke, running, word
@@ -79,8 +79,8 @@ def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.Monkey
     with running(NEWEST, "plain") as run:
         everything = expected(run)
         capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16
-        with Memory(run.go.target) as memory:
-            capacity = word(memory, capacity_at)
+        memory = run.go.target.memory
+        capacity = word(memory, capacity_at)
         poke(run.target.pid, capacity_at, 0)
         pauses: list[float] = []
 
@@ -95,7 +95,8 @@ def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.Monkey
 
 
 def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run:
+        memory = run.go.target.memory
         total = len(all_goroutines(run, memory))
         monkeypatch.setattr(table, "MAX_GOROUTINES", 10)
         parked = parked_goroutines(run.go)

@@ -25,7 +25,8 @@ ENOUGH = OPEN_WAIT._replace(ns=1)
 
 @pytest.mark.parametrize("version", versions())
 def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) -> None:
-    with running(version, "plain") as run, GoroutineSampler(run.go, has_labels=False) as sampler:
+    with running(version, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
         (moving,) = run.reports["turnLeft"]["goids"]
         before_ns = kernel_now_ns()
         sampler.sample()
@@ -50,7 +51,8 @@ def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) 
 
 def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
     """One that moves regularly passes a sample once in 20 times."""
-    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as sampler:
+    with running(NEWEST, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
         parked = parked_goroutines(run.go).goroutines
         for _ in range(ENOUGH.samples - 1):
             sampler.sample()
@@ -76,7 +78,8 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
     """At least: they may have moved while a sample went on."""
     ticks = itertools.count()
     monkeypatch.setattr(sampler_module, "kernel_now_ns", lambda: next(ticks))
-    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as sampler:
+    with running(NEWEST, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
         sampler.sample()
         first_ns = next(ticks)
         sampler.sample()
@@ -91,12 +94,12 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
 @pytest.mark.parametrize(("version", "mode"), builds())
 def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> None:
     with running(version, mode) as run:
-        with GoroutineScanner(run.go) as scanner:
-            scanned = scanner.scan().goroutines
-        with GoroutineSampler(run.go, has_labels=True) as sampler:
-            for _ in range(LOOKS):
-                sampler.sample()
-            totals = sampler.totals()
+        scanner = GoroutineScanner(run.go)
+        scanned = scanner.scan().goroutines
+        sampler = GoroutineSampler(run.go, has_labels=True)
+        for _ in range(LOOKS):
+            sampler.sample()
+        totals = sampler.totals()
         run.target.kill()
     expected = Counter((each.state, each.pcs, each.start_pc, each.labels) for each in scanned)
     found = {state[:4]: total for state, total in totals.states.items()}
@@ -124,7 +127,8 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
 
 
 def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
-    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as sampler:
+    with running(NEWEST, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
         sampler.sample()
         run.target.ask("turn", "turned")  # its second wait begins
         times = []

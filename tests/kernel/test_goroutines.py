@@ -56,7 +56,8 @@ def test_each_parked_goroutine_is_found_with_its_stack(version: str, mode: str) 
 @pytest.mark.parametrize("minor", versions())
 def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
     """And it knows that the other goroutines wait."""
-    with running(minor, "plain") as run, ParkedScanner(run.go, has_labels=False) as scanner:
+    with running(minor, "plain") as run:
+        scanner = ParkedScanner(run.go, has_labels=False)
         found = {each.goid: each for each in scanner.parked().values()}
         assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
         waiting = {each.goid for each in scanner.waiting}
@@ -70,7 +71,7 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
     with running(minor, "plain", "-busy=1000") as run:
         planned = expected(run)
         busy = set()
-        for _ in range(40):
+        for _ in range(10):
             parked = parked_goroutines(run.go)
             found = facts(run, parked)
             assert found.items() <= planned.items()
@@ -181,7 +182,8 @@ def test_a_goroutine_with_a_corrupt_record_is_counted() -> None:
 
 
 def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
-    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run:
+        memory = run.go.target.memory
         layout = run.go.binary.layout
         goids = run.reports["silentSleep"]["goids"]
         for g in all_goroutines(run, memory):
@@ -196,11 +198,11 @@ def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
 def test_a_corrupt_stack_is_cut_short() -> None:
     with running(NEWEST, "plain") as run:
         goroutine = run.one("deepReceive")
-        with Memory(run.go.target) as memory:
-            layout = run.go.binary.layout
-            frame = word(memory, goroutine.address + layout.offset("g", "sched.bp"))
-            for _ in range(10):
-                frame = word(memory, frame)
+        memory = run.go.target.memory
+        layout = run.go.binary.layout
+        frame = word(memory, goroutine.address + layout.offset("g", "sched.bp"))
+        for _ in range(10):
+            frame = word(memory, frame)
         for wrong in (frame, 1 << 40, frame + 1, (1 << 64) - 8):
             poke(run.target.pid, frame, wrong)
             parked = parked_goroutines(run.go)

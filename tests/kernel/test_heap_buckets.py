@@ -13,8 +13,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.heap.bucket_list import BucketList
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
-from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.process.memory import Memory
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap.buckets import remarks
@@ -24,6 +23,7 @@ from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.x86.disasm import decode
 from tests.builds import NEWEST, in_full, versions
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
+from tests.go_target import inspect
 from tests.kernel.programs import changed, program
 from tests.recorder import names_in, recording, run
 from tests.targets_run import Target
@@ -37,9 +37,9 @@ CYCLES = 30
 def buckets_of(pid: int) -> Iterator[tuple[HeapBuckets, GoTarget]]:
     with Process(pid) as process:
         go = inspect(process)
-        with Memory(process) as memory:
-            found = heap_globals(go.binary)
-            yield HeapBuckets(memory, go.binary.layout, found, go.load_bias), go
+        memory = process.memory
+        found = heap_globals(go.binary)
+        yield HeapBuckets(memory, go.binary.layout, found, go.load_bias), go
         go.binary.elf.close()
 
 
@@ -159,7 +159,7 @@ def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
     with Target.start(without_gates(tmp_path)) as target:
         finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "0.1", folder=folder)
         assert finished.code == ExitCode.CORRUPT_BINARY, finished.stderr
-        assert "does not tell the object that it has allocated" in finished.stderr
+        assert "does not show where its allocated object is" in finished.stderr
         finished = run("--pid", str(target.pid), "--profile", "all", "-d", "0.1", folder=folder)
     assert finished.code == ExitCode.OK, finished.stderr
     assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
@@ -205,15 +205,15 @@ def test_the_list_is_read_once() -> None:
         order(target, "make 3")
         with Process(target.pid) as process:
             go = inspect(process)
-            with Memory(process) as memory:
-                found = heap_globals(go.binary)
-                known = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
-                known.update()
-                before = list(known.stacks)
-                order(target, "buckets 500")
-                known.update()
-                fresh = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
-                fresh.update()
+            memory = process.memory
+            found = heap_globals(go.binary)
+            known = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
+            known.update()
+            before = list(known.stacks)
+            order(target, "buckets 500")
+            known.update()
+            fresh = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
+            fresh.update()
             go.binary.elf.close()
     assert len(known.stacks) >= len(before) + 500
     assert known.stacks[: len(before)] == before

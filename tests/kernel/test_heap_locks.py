@@ -10,10 +10,11 @@ from typing import Final
 import pytest
 
 from ebpfprof.goruntime.heap.heap_locks import HeapLocks
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from symbolizer.locks.names import Caller, LockNames
 from tests.builds import builds, versions
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 from tests.toolchains import MINORS

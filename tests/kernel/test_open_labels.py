@@ -12,12 +12,12 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, LabelReader
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label, Profile
 from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE
 from tests.builds import versions
 from tests.differential.mutexes import losses
+from tests.go_target import inspect
 from tests.kernel.labelled_runs import (
     ACTORS,
     KEPT,

@@ -14,7 +14,7 @@ from tests.kernel.programs import program
 from tests.kernel.windowed_runs import is_below
 from tests.targets_run import Target
 
-LENGTH_S = 6
+LENGTH_S = 3
 # The longest wait of goroutines that move is 0.62 s; others may take the processors meanwhile.
 LONGEST_S = 1.5
 STANDING = "waitForEver"

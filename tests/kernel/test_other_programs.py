@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode, UnsupportedGo
-from ebpfprof.goruntime.process import inspect
+from tests.go_target import inspect
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import changed, pclntab_parts, program, with_version
 from tests.kernel.refusal import refused

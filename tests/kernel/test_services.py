@@ -52,11 +52,11 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
         assert "waiting for locks is for one, main.priceCache.mu, held for" in exact
         assert "waiting: Mutex.Lock in main.(*priceCache).get (main.go:" in exact
         assert "main.(*priceCache).get" in report(folder, "mutex")
-        estimate = first("attach", "-d", "3")
+        estimate = first("attach", "-d", "2")
         assert re.match(r"9\d % of waiting: Mutex.Lock in main.\(\*priceCache\).get", estimate)
         assert re.match(r"9\d % of waiting: Mutex.Lock in main", report(folder, "block"))
         assert "Deadlock" not in first("dump")  # nobody may wait at that moment
-        assert "can be profiled" in first("doctor")
+        assert "can be profiled" in first("doctor", "--apart", "0.5s")
         traced = first("trace", "-d", "0.5", "-o", "hotlock.html", "--force")
         holder = r"main\.priceCache\.mu \(sync\.Mutex\.Lock\), held by net/http\.\(\*conn\)\.serve"
         assert re.search(r"which waited for the network \(127\.0\.0\.1:\d+\)", traced)
@@ -66,7 +66,7 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
 def test_a_starved_pool_is_named(folder: Path) -> None:
     with service("pool", folder) as first:
         waits = "chan receive in main.(*connectionPool).acquire (main.go:"
-        assert f"100 % of waiting: {waits}" in first("attach", "-d", "2", *EVERY_WAIT)
+        assert f"100 % of waiting: {waits}" in first("attach", "-d", "1", *EVERY_WAIT)
         assert f"100 % of waiting: {waits}" in report(folder, "block")
         assert re.search(r"^\d+ IO wait, 3\d chan receive", first("dump"), re.MULTILINE)
 

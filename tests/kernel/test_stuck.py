@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.asleep import Asleep
@@ -21,6 +20,7 @@ from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.stuck import LostWake, stuck
 from ebpfprof.profile.waiting_for import Sureness
 from tests.builds import VERSIONS, builds, versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
@@ -39,8 +39,8 @@ def running(mode: str, minor: str = NEWEST, build: str = "plain") -> Iterator[Ta
 def dumped(target: Target) -> GoroutineDump:
     with Process(target.pid) as process:
         go = inspect(process)
-        with GoroutineDumper(go) as dumper:
-            found = dumper.dump(apart_s=APART_S)
+        dumper = GoroutineDumper(go)
+        found = dumper.dump(apart_s=APART_S)
         go.binary.elf.close()
     return found
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.cpu.partial_samples import MappedCode
@@ -28,6 +28,7 @@ from ebpfprof.profilers.cpu.unwinder import (
 from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.x86.disasm import decode
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.debugger import traced
 from tests.kernel.unharmed import checker
 

@@ -56,7 +56,7 @@ def perfetto(path: Path) -> Trace:
 def test_it_writes_a_trace_for_go_s_tool_and_says_what_is_in_it(tmp_path: Path) -> None:
     path = tmp_path / "locks.trace"
     with working("locks", tmp_path) as target:
-        said = trace("--pid", str(target.pid), "--duration", "1", "-o", str(path))
+        said = trace("--pid", str(target.pid), "--duration", "0.3", "-o", str(path))
         assert not has_probes(target.pid)
     assert said.code == ExitCode.OK, said.stderr
     assert f"Goroutines of process {target.pid} (traced)" in said.stdout

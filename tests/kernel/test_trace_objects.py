@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import Timeline, WaitObject
 from ebpfprof.timeline.spans import WAITING, Span, spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export.timelines import go_trace
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import KERNEL_FILE, Timeline
 from ebpfprof.timeline.steps import StepKind, TraceStep
@@ -19,6 +18,7 @@ from ebpfprof.timeline.threads import thread_spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import AttachFailed
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel import probe_holders, syscalls, uprobe_helper, uprobe_links, uprobes
 from ebpfprof.kernel.held_probes import ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
@@ -21,6 +20,7 @@ from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.kernel.uprobes import NO_PROGRAM
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.system.channel import MessageChannel
+from tests.go_target import inspect
 from tests.kernel.kernel_state import has_probes, helpers, holders, probed
 from tests.kernel.programs import program
 from tests.kernel.unharmed import await_true

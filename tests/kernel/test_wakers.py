@@ -156,12 +156,12 @@ def test_attach_shows_who_woke_whom_and_report_and_diff_read_it(tmp_path: Path) 
     assert (finished.code, "and what ended them:" in finished.stdout.decode()) == (0, True)
     (path,) = tmp_path.glob("*.wakers.pb.gz")
     pairs = counts_by_pair(pprof.decode(path.read_bytes()))
-    assert pairs["main.chanRecv1.func1", "main.chanRecv1.func2"] == 211
-    assert pairs["main.mutexLock.func1", "main.mutexLock"] == 173
+    assert pairs["main.chanRecv1.func1", "main.chanRecv1.func2"] == 47
+    assert pairs["main.mutexLock.func1", "main.mutexLock"] == 39
     report = ebpfprof("report", path)
     table = report.partition("Who waited")[2].splitlines()
     (row,) = [line for line in table if "main.chanRecv1.func1" in line]
-    assert row.split()[2:] == ["211", "main.chanRecv1.func1", "main.chanRecv1.func2"]
+    assert row.split()[2:] == ["47", "main.chanRecv1.func1", "main.chanRecv1.func2"]
     assert "Who waited" in report
     assert "Woken by" in report
     assert "No place in the program differs." in ebpfprof("diff", path, path)

@@ -8,13 +8,13 @@ from time import monotonic
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile import hanging as hanging_module
 from tests.builds import in_full, versions
+from tests.go_target import inspect
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -34,8 +34,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def watching(pid: int) -> Iterator[GoroutineWatch]:
     with Process(pid) as process:
         go = inspect(process)
-        with GoroutineWatch(go) as watch:
-            yield watch
+        watch = GoroutineWatch(go)
+        yield watch
         go.binary.elf.close()
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
+from ebpfprof.goruntime.open_processes import OpenProcess
 from ebpfprof.server import goroutines
+from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.kernel.verbs import verb
@@ -129,10 +131,12 @@ def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
             assert WORK in stack
 
 
-@pytest.mark.parametrize("read", [goroutines.text, goroutines.traceback])
-def test_served_stacks_have_its_frames(target: Target, read: Callable[[int], bytes]) -> None:
+@pytest.mark.parametrize("reader", [goroutines.text, goroutines.traceback])
+def test_served_stacks_have_its_frames(
+    target: Target, reader: Callable[[OpenProcess], bytes]
+) -> None:
     """As /debug/pprof/goroutine has them."""
-    served = read(target.pid).decode()
+    served = read(target.pid, reader).decode()
     assert served.count("sync.(*Mutex).Lock") > 0
     assert served.count(WORK) > 0
     assert "additional frames elided" not in served

@@ -10,9 +10,9 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.remapped_text import is_remapped
 from ebpfprof.process.process import Target as Process
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run

@@ -17,7 +17,7 @@ from unittest import mock
 from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
-from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
+from ebpfprof.goruntime.process import GoTarget, go_target, open_program
 from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
@@ -129,7 +129,7 @@ def opened(shown: Shown, saved: Saved, pid: int = NO_PID) -> Iterator[Replay]:
     """A recording of the program that is `shown`, as if it had been a process with this pid."""
     with ExitStack() as held:
         target = held.enter_context(SavedTarget(shown, pid))
-        inspected = inspect_program(target)
+        inspected = open_program(target)
         held.callback(inspected.close)
         yield Replay(target, go_target(target, inspected), held, saved)
 

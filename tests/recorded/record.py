@@ -321,9 +321,10 @@ def _photograph(program: Program, built: Path) -> None:
 
 
 def _make_golden() -> None:
+    made = {**outputs.all_outputs(), **commands.all_outputs()}
     shutil.rmtree(outputs.GOLDEN, ignore_errors=True)
     outputs.GOLDEN.mkdir()
-    for name, output in {**outputs.all_outputs(), **commands.all_outputs()}.items():
+    for name, output in made.items():
         (outputs.GOLDEN / name).write_bytes(output)
 
 

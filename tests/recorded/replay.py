@@ -22,12 +22,13 @@ from unittest import mock
 
 import ebpfprof
 import ebpfprof.__main__ as entry
-from ebpfprof.commands import doctor_process, memory_reports, readable_targets, results
+from ebpfprof.commands import doctor_process, results
 from ebpfprof.commands import list as list_verb
 from ebpfprof.commands.list import Load
 from ebpfprof.console import output_file
 from ebpfprof.discovery import processes
 from ebpfprof.discovery.processes import GoProcess, Survey
+from ebpfprof.goruntime import open_processes
 from ebpfprof.goruntime.samples.sampling_thread import SampledTarget
 from ebpfprof.kernel.losses import Loss, losses_in_all
 from ebpfprof.overhead.busy import ProcessorTime
@@ -40,7 +41,6 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.recording import drop_privileges, live
 from ebpfprof.recording import session as session_module
-from ebpfprof.recording import target as target_module
 from ebpfprof.recording.session import Session
 from ebpfprof.system import open_files, pid_namespace
 from ebpfprof.system.closing import Closing
@@ -179,10 +179,7 @@ def _machine(there: dict[int, Shows]) -> Iterator[None]:
         (ProcessorTime, {"taken": lambda *_: None}),
         (processes, {"ProcessTable": lambda: _ProcessTable(there)}),
         (list_verb, {"loads_of": lambda shown: {each.pid: _LOAD for each in shown}}),
-        *(
-            (module, {"Target": open_target})
-            for module in (readable_targets, memory_reports, target_module)
-        ),
+        (open_processes, {"Target": open_target}),
         (
             drop_privileges,
             {

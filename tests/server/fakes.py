@@ -11,6 +11,7 @@ from typing import Any, Self
 from starlette.types import ASGIApp, Message
 
 from ebpfprof.continuous.manager import Manager
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.process.source_files import SourceFiles
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
@@ -109,7 +110,9 @@ class Service:
             manager.add_opened(each)
         await follower.survey()
         app = application(
-            manager, follower, Policy(is_unix=True), sources=sources, lock_labels=lock_labels
+            *(manager, follower, Policy(is_unix=True), OpenProcesses()),
+            sources=sources,
+            lock_labels=lock_labels,
         )
         return cls(live, manager, follower, Client(app))
 

@@ -16,6 +16,7 @@ from tests.builds import NEWEST, versions
 from tests.continuous.fakes import FakeTarget
 from tests.continuous.loops import run
 from tests.differential.test_heap import EVERY_ALLOCATION, order, rows, running
+from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.server.fakes import Service
@@ -125,12 +126,12 @@ def _bytes_in_head(text: bytes) -> tuple[int, int]:
 def test_a_difference_has_what_came_and_what_went() -> None:
     async def work(target: Target) -> None:
         service = await Service.of(FakeTarget(target.pid, kinds=("cpu",)))
-        before = heap.profile(target.pid, KIND)
+        before = read(target.pid, heap.profile, KIND)
         answer = await delta(service, ["make 10", "gc"], target, "heap")
         assert answer.status == 200
         assert answer.headers["content-disposition"] == 'attachment; filename="heap-delta"'
         more = pprof.decode(answer.body)
-        grown = rows(heap.profile(target.pid, KIND))
+        grown = rows(read(target.pid, heap.profile, KIND))
         grown.subtract(rows(before))
         assert rows(more) == +grown
         assert {index for _, index in rows(more)} == {0, 1, 2, 3}

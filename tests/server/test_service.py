@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from ebpfprof.discovery.processes import ProcessTable
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.server import connections, service
 from ebpfprof.server.access import Policy
 from ebpfprof.server.connections import Admitted
@@ -39,6 +40,7 @@ def served(target: FakeTarget) -> Iterator[str]:
                 Policy(is_unix=True),
                 listener,
                 table,
+                OpenProcesses(),
             ),
             kwargs={"on_ready": lambda _: ready.set(), "should_end": over.is_set},
         )

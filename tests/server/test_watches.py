@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile import hanging as hanging_module
@@ -72,7 +73,7 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
             fake = FakeTarget(target.target.pid, kinds=())
             manager = managed(FakeLive({fake.pid: fake}), continuous=continuous)
             process = manager.add_opened(fake)
-            watches = GoroutineWatches(manager)
+            watches = GoroutineWatches(manager, OpenProcesses())
 
             def has_looked(times: int) -> bool:
                 return watches.read(process)[0].samples >= times
@@ -108,7 +109,7 @@ def test_a_process_that_nobody_asks_for_any_more_is_watched_no_longer(
             fake = FakeTarget(target.target.pid, kinds=())
             manager = managed(FakeLive({fake.pid: fake}))
             process = manager.add_opened(fake)
-            watches = GoroutineWatches(manager)
+            watches = GoroutineWatches(manager, OpenProcesses())
             running = asyncio.ensure_future(watches.run())
             watches.read(process)
             await until(lambda: watches.known(process) is not None)
@@ -131,7 +132,7 @@ def test_a_program_that_is_not_go_has_no_findings_and_no_problem() -> None:
         fake = FakeTarget(os.getpid(), kinds=())
         manager = managed(FakeLive({fake.pid: fake}))
         process = manager.add_opened(fake)
-        watches = GoroutineWatches(manager)
+        watches = GoroutineWatches(manager, OpenProcesses())
         running = asyncio.ensure_future(watches.run())
         watches.read(process)
         await until(lambda: watches._watched[process].due_s > monotonic() + 9)

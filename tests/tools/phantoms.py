@@ -7,7 +7,7 @@ an RWMutex, waits for conditions and groups, starves and hands over, and notes b
 how long each goroutine waited at most. Whatever we say did not move for some time is a phantom if
 that is longer. So a machine that is slow makes none. In each round we sample a hundred times, as a
 recording does, and dump once. Then goroutines hang in each way: two samples, and one dump, must
-find all of them. No dump may tell of a deadlock, a lost wake, or a program asleep. Nor may dumps
+find all of them. No dump may report a deadlock, a lost wake, or a program asleep. Nor may dumps
 whose samples are less than a millisecond apart, which find many goroutines that did not move: they
 look closer at each lock that is free just then. Exits with 1 if there was a phantom, or a hang that
 was not found.
@@ -28,7 +28,7 @@ from unittest.mock import patch
 
 from ebpfprof.export.tables.stuck import lines
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits import stuck_check
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
@@ -37,6 +37,7 @@ from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.stuck import stuck
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -100,8 +101,8 @@ class Round:
 
     def __init__(self, target: Target, go: GoTarget, held: ExitStack) -> None:
         self._target, self._go = target, go
-        self._sampler = held.enter_context(GoroutineSampler(go, has_labels=False))
-        self._dumper = held.enter_context(GoroutineDumper(go))
+        self._sampler = GoroutineSampler(go, has_labels=False)
+        self._dumper = GoroutineDumper(go)
 
     def run(self, into: Outcome, *, samples: int, apart_s: float) -> None:
         """Look and dump, while all move, and then while some hang."""
@@ -158,9 +159,9 @@ def search(
     goes_on: Callable[[Outcome], bool],
     samples: int = SAMPLES,
     apart_s: float = APART_S,
-    tell: Callable[[Outcome], None] = lambda _: None,
+    notify: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:
-    """Look for as long as `goes_on`; `tell` after each round."""
+    """Look for as long as `goes_on`; `notify` after each round."""
     outcome = Outcome()
     with ExitStack() as held:
         confirm = held.enter_context(
@@ -174,7 +175,7 @@ def search(
         while goes_on(outcome):
             rounds.run(outcome, samples=samples, apart_s=apart_s)
             outcome.closer = confirm.call_count
-            tell(outcome)
+            notify(outcome)
         target.kill()
     return outcome
 
@@ -186,13 +187,13 @@ def main(arguments: Sequence[str]) -> int:
     until = monotonic() + 60 * parser.parse_args(arguments).minutes
     told = monotonic()
 
-    def tell(outcome: Outcome) -> None:
+    def notify(outcome: Outcome) -> None:
         nonlocal told
         if monotonic() > told + _TOLD_S:
             told = monotonic()
             print(outcome, flush=True)
 
-    outcome = search(goes_on=lambda _: monotonic() < until, tell=tell)
+    outcome = search(goes_on=lambda _: monotonic() < until, notify=notify)
     print(outcome)
     return not outcome.is_good
 

@@ -347,5 +347,5 @@ def _check_id(what: str, number: int, table: dict[int, Any]) -> None:
 def _name_of_kind(
     sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...], default: str
 ) -> str:
-    found = kind_of(sample_types, samples, default)
-    return found.name if found else ""
+    kind = kind_of(sample_types, samples, default)
+    return kind.name if kind else ""

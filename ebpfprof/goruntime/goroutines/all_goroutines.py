@@ -31,7 +31,6 @@ from ebpfprof.goruntime.goroutines.states import (
 )
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES, GoroutineTable, Heads
 from ebpfprof.process.memory import Memory
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -141,7 +140,7 @@ class AllGoroutines:
     ahead_ns: int | None = 0
 
 
-class GoroutineScanner(Closing):
+class GoroutineScanner:
     """Reads all goroutines of a target, any number of times. Closes the target's memory."""
 
     def __init__(
@@ -152,7 +151,7 @@ class GoroutineScanner(Closing):
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
         self._go = go
-        self._memory = Memory(go.target)
+        self._memory = go.target.memory
         layout = go.binary.layout
         self._table = GoroutineTable(
             self._memory, go.binary, go.load_bias, "sp", "hi", "created_pc", most=most
@@ -212,10 +211,6 @@ class GoroutineScanner(Closing):
     def memory(self) -> Memory:
         """The target's memory, open until close()."""
         return self._memory
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._memory.close()
 
     def _read(self, heads: Heads) -> tuple[npt.NDArray[Any], list[Walk | None]]:
         """The runtime.g of the goroutines of a table, and their stacks.

@@ -64,5 +64,7 @@ def _return_addresses(binary: GoBinary) -> frozenset[int]:
     for function in binary.functions_named(_SIGPANIC):
         size = min(function.end - function.entry, _MOST_CODE_BYTES)
         code = decode(binary.elf.read(function.entry, size), function.entry)
-        found.update(each.address + each.size for each in code if each.is_call)
+        found.update(
+            instruction.address + instruction.size for instruction in code if instruction.is_call
+        )
     return frozenset(found)

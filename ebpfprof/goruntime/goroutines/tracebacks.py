@@ -29,9 +29,8 @@ from ebpfprof.goruntime.goroutines.states import (
 )
 from ebpfprof.goruntime.goroutines.table import GoroutineTable, Heads
 from ebpfprof.goruntime.goroutines.table_walk import StackCopy, TableWalker
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.tracebacks import PhysicalCall, TracedGoroutine
-from ebpfprof.system.closing import Closing
 from symbolizer.go.arguments import Argument
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ _MOST_LABEL_BYTES: Final = 64 << 20  # of all goroutines, also where they share 
 _NO_ROOM: Final = ((LEFT_OUT.encode(), b"all"),)
 
 
-class TracebackReader(Closing):
+class TracebackReader:
     """Reads the goroutines of a target, any number of times. Closes the target's memory."""
 
     def __init__(
@@ -69,7 +68,7 @@ class TracebackReader(Closing):
         self._layout = layout = binary.layout
         self._sites = CallSites(binary, bias, has_arguments=has_arguments)
         self._walker = TableWalker(binary, bias)
-        self._memory = Memory(target)
+        self._memory = target.memory
         self._table = GoroutineTable(self._memory, binary, bias, "sp", "hi", "start_pc")
         self._starts = StackStarts(binary, bias, as_tracebacks=True)
         self._labels = LabelReader(self._memory, layout) if has_labels else None
@@ -110,10 +109,6 @@ class TracebackReader(Closing):
             for record, stack, is_there in zip(records, stacks, are_there(records), strict=True):
                 if is_there and self._is_shown(record, stack):
                     yield self._traced(record, stack, read_ns)
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._memory.close()
 
     def _places(self, heads: Heads) -> StackPlaces:
         """Where the stacks of the goroutines are that Go may show."""

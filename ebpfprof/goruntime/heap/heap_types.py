@@ -53,7 +53,7 @@ class HeapTypes:
         return self._names[address]
 
     def of(self, spans: Spans, *, only_marked: bool = False) -> TypedObjects:
-        """The objects in spans that tell types, large ones too. Raises TargetGone.
+        """The objects in spans that record types, large ones too. Raises TargetGone.
 
         With `only_marked`, those that survived the last collection: see mark_bits.
         """

@@ -41,7 +41,7 @@ class Survivors:
     def __init__(self, memory: Memory, binary: GoBinary, heap: int, load_bias: int) -> None:
         """`heap` is the runtime address of runtime.mheap_.
 
-        Raises GoTableError if the code does not tell where the arenas are.
+        Raises GoTableError if the code does not show where the arenas are.
         """
         self._memory, self._layout = memory, binary.layout
         self._arenas = Arenas(memory, binary, load_bias)

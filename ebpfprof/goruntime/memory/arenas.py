@@ -29,7 +29,7 @@ class Arenas:
     """The arenas of one target."""
 
     def __init__(self, memory: Memory, binary: GoBinary, load_bias: int) -> None:
-        """Raises GoTableError if the code does not tell where they are."""
+        """Raises GoTableError if the code does not show where they are."""
         self._memory = memory
         self._table_at = arenas_address(binary) + load_bias
         self._spans_offset = np.uint64(binary.layout.offset("heapArena", "spans"))

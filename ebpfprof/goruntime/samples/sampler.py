@@ -26,8 +26,6 @@ from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSu
 from ebpfprof.goruntime.waits.standing import StandingJudge
 from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.process.memory import Memory
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,8 +42,8 @@ _STAYS_MOVER: Final = 4
 _NOTES_APART_NS: Final = 50_000_000  # samples of exact recordings are twice as far apart
 
 
-class GoroutineSampler(Closing):
-    """The samples of one target. Any thread may use it. Closes the target's memory."""
+class GoroutineSampler:
+    """The samples of one target. Any thread may use it."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class GoroutineSampler(Closing):
         Keep `most` goroutines and states at most.
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
-        self._memory = Memory(go.target)
+        self._memory = go.target.memory
         self._sums = StateSums(most)
         self.states = StateReader(
             go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
@@ -171,11 +169,6 @@ class GoroutineSampler(Closing):
                     ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
                     found[state] = count + 1, *ages_ns
         return found
-
-    def close(self) -> None:
-        """Close the target's memory; the sums stay."""
-        with self._lock:
-            self._memory.close()
 
     def _forget(self) -> None:
         """The next sample has none before it."""

@@ -21,7 +21,6 @@ from ebpfprof.profile.asleep import IO_WAIT
 from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ _LEAST_SHARE: Final = 0.1
 _SLOW_S: Final = 0.02  # if a sample takes that long, there are fewer
 
 
-class GoroutineDumper(Closing):
+class GoroutineDumper:
     """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
 
     def __init__(self, go: GoTarget, *, most: int = MAX_GOROUTINES) -> None:
@@ -130,10 +129,6 @@ class GoroutineDumper(Closing):
         heads = self._scanner.read_table()
         judge.add(heads.waits, began_ns, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         return heads
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._scanner.close()
 
     def _confirmed(
         self, made: GoroutineDump, found: AllGoroutines, moving: Moving
@@ -252,5 +247,5 @@ def _is_decided(made: GoroutineDump) -> bool:
 
 def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
     """Dump the goroutines once: see GoroutineDumper.dump. Raises PermissionDenied, too."""
-    with GoroutineDumper(go) as dumper:
-        return dumper.dump(apart_s=apart_s)
+    dumper = GoroutineDumper(go)
+    return dumper.dump(apart_s=apart_s)

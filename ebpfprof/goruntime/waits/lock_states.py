@@ -57,12 +57,12 @@ class LockStates:
             callers.setdefault(wait.address, set()).add(wait)
         return {
             address: replace(
-                each,
+                state,
                 name=self._namer.name(
-                    address, each.type, {wait.caller for wait in callers[address] if wait.caller}
+                    address, state.type, {wait.caller for wait in callers[address] if wait.caller}
                 ),
             )
-            for address, each in found.items()
+            for address, state in found.items()
         }
 
 

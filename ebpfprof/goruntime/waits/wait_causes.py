@@ -140,7 +140,7 @@ class CauseReader:
 
     def _ends_of_sleeps(self, heads: npt.NDArray[Any]) -> list[int]:
         if self._sleep_ends:
-            return [int(each) for each in heads["sleep_when"]]
+            return [int(head) for head in heads["sleep_when"]]
         records = self._memory.read_records(heads["timer"].copy(), self._sleep)
         return [int(each) for each in records["when"]]
 

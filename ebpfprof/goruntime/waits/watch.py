@@ -22,7 +22,6 @@ from ebpfprof.profile.goroutines import GoroutineGroup
 from ebpfprof.profile.hanging import hanging
 from ebpfprof.profile.leaks import LeakWatch, Suspects
 from ebpfprof.profile.stuck import Stuck, stuck
-from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class _Hang:
     since_ns: npt.NDArray[np.int64]
 
 
-class GoroutineWatch(Closing):
+class GoroutineWatch:
     """The samples of one target. Closes the target's memory. For one thread at a time."""
 
     def __init__(self, go: GoTarget) -> None:
@@ -124,10 +123,6 @@ class GoroutineWatch(Closing):
             self._seen = standing.waits
         self._update(now_ns)
         return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._dumper.close()
 
     def _sample_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
         began_s = time.thread_time()

@@ -150,7 +150,7 @@ class CpuProgram(Closing):
 
         Call it every `tick_s` during a recording. `processes` are all, by slot; those in the slots
         `lively` may load libraries just now. Returns whether it read the tables, too: it does five
-        times a second. It stores errors in `failures` and goes on: the samples and the other
+        times a second. It stores errors in `failures` and continues: the samples and the other
         profiles matter more.
         """
         if self._samplers is None:
@@ -169,7 +169,7 @@ class CpuProgram(Closing):
                 elif lively or self.learner.has_waiting:
                     self.learner.refresh(lively)
             self._is_learning = self.learner.learn()
-        except Exception as error:  # sampling goes on; failures() reports it
+        except Exception as error:  # sampling continues; failures() reports it
             self._failure = self._failure or error
         return is_due
 

@@ -168,7 +168,7 @@ class CpuProfiler(Closing):
     def poll(self) -> None:
         """Unwind samples and give the kernel rules, while a process is sampled."""
         now_s = time.monotonic()
-        processes = {slot: each.process for slot, each in self._recordings.items()}
+        processes = {slot: recording.process for slot, recording in self._recordings.items()}
         lively = [slot for slot, each in self._recordings.items() if each.is_lively(now_s)]
         if self.program.poll(processes, lively):
             for each in self._recordings.values():
@@ -181,14 +181,14 @@ class CpuProfiler(Closing):
 
     def halt_if_idle(self) -> None:
         """Close the samplers if no process is sampled."""
-        if not any(each.is_sampled for each in self._recordings.values()):
+        if not any(recording.is_sampled for recording in self._recordings.values()):
             self.program.halt()
 
     def detach(self) -> None:
         """Close the samplers; the sums stay readable."""
         self.settle()
-        for each in self._recordings.values():
-            each.is_sampled = False
+        for recording in self._recordings.values():
+            recording.is_sampled = False
         self.program.detach()
 
     def losses(self) -> Sequence[Loss]:

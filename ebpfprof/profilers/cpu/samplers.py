@@ -19,7 +19,7 @@ _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 def online_cpus() -> tuple[int, ...]:
     """The numbers of the online processors, ascending.
 
-    Raises KernelUnsupported if /sys does not tell.
+    Raises KernelUnsupported if /sys does not list them.
     """
     try:
         text = _ONLINE.read_text()

@@ -201,10 +201,10 @@ class ProcessRules:
             except SymbolizerError:
                 ranges = ()  # a corrupt table has nothing
         low, high = address - _WINDOW_BYTES, address + _WINDOW_BYTES
-        for each in ranges:
-            start, end = max(each.start + bias, low), min(each.end + bias, high)
+        for rule_range in ranges:
+            start, end = max(rule_range.start + bias, low), min(rule_range.end + bias, high)
             if start < end:
-                self._put(start, end, each.rule)
+                self._put(start, end, rule_range.rule)
         # Store nothing for unmapped addresses: the target may map a library there.
         if self._number(address) or address >= _ADDRESS_END:
             return

@@ -90,12 +90,12 @@ class Followed:
         self._rows = both[np.sort(len(both) - 1 - last)]
 
     def note_window(self, weight: float) -> None:
-        """A window has ended: each object since the last one stands for so many."""
+        """A window has ended: each object since the last one stands for that many."""
         self._rows["window"][self._rows["window"] == _UNENDED] = len(self._weights)
         self._weights.append(weight)
 
     def thin(self, rate_bytes: int) -> None:
-        """Follow only those that a sampling of one in so many bytes has."""
+        """Follow only those that a sampling of one in that many bytes has."""
         sizes, which = np.unique(self._rows["size"], return_inverse=True)
         limits = np.array([2.0**32 * chance(int(size), rate_bytes) for size in sizes])
         is_kept = self._rows["drawn"] < limits[which]

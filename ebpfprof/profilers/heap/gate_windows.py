@@ -108,7 +108,7 @@ class GateWindows:
     def start(self) -> int:
         """Attach the probes and count. Returns the start time (CLOCK_MONOTONIC, ns).
 
-        Earlier sums go on. Raises AttachFailed, PermissionDenied or TargetGone.
+        Earlier sums continue. Raises AttachFailed, PermissionDenied or TargetGone.
         """
         self._ending.put_off()
         self.failure = None
@@ -177,7 +177,7 @@ class GateWindows:
         return sums, {kind: used - since.get(kind, 0.0) for kind, used in until.items()}
 
     def _pause_ns(self, until_ns: int) -> int:
-        """The pause since the last window, in ns: the program's counters tell of it, too."""
+        """The pause since the last window, in ns: the program's counters report it, too."""
         if self._paused_at is None or self._open is not None:
             return 0
         return max(0, until_ns - self._closed_ns)
@@ -243,16 +243,16 @@ class GateWindows:
     def _record_windows(self, spending: Spending) -> bool:
         """Count in windows until the budget allows one without an end; False at the end of all."""
         while True:
-            turn = spending.budget.next_turn()
+            following = spending.budget.next_window()
             since_ns = self._closed_ns
-            if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
+            if self._ending.sleep(following.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             spending.update()
             run_promptly()
             begin_ns = self._begin(since_ns, spending)
-            if turn.window_ns is None:
+            if following.window_ns is None:
                 return True
-            spending.wait_for_end(self._ending, begin_ns + turn.window_ns)
+            spending.wait_for_end(self._ending, begin_ns + following.window_ns)
             if self._ending.has_come:
                 return False
             self._close(spending)

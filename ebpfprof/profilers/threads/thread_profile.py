@@ -36,7 +36,7 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
     if read.threads is not None:
         try:
             now = samples(stacks.counted(read.threads), read.charged)
-            made = stacks.created(each.creation for each in read.threads.threads)
+            made = stacks.created(thread.creation for thread in read.threads.threads)
             created = [Sample(stack, (count,)) for stack, count in made.items()]
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)

@@ -40,11 +40,10 @@ class ThreadRecording(MemoryRecording["AllThreads"]):
         super().__init__()
         assert opened.go
         try:
-            scanner = ThreadScanner(opened.go)
+            self._scanner = ThreadScanner(opened.go)
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
         self._process = opened.process
-        self._scanner = opened.held.enter_context(scanner)
         self._stacks = ThreadStacks(GoroutineStacks(opened.go))
         self._threads: int | None = None  # while it records
         self._charged = Counter["Key"]()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Key = tuple[tuple[Location, ...], tuple[Label, ...]]
 _CALL: Final = "syscall"
 _NOBODY: Final = "no goroutine held a thread"
-# Readers tell locations apart by their addresses; those of goroutines without a stack are 1 and 2.
+# Readers distinguish locations by their addresses; those of goroutines without a stack are 1 and 2.
 _FIRST_ADDRESS: Final = 3
 
 
@@ -28,26 +28,29 @@ class ThreadStacks:
         self._stacks = stacks
         self._pseudo: dict[str, Location] = {}
 
-    def counted(self, found: AllThreads) -> Counter[Key]:
+    def counted(self, threads: AllThreads) -> Counter[Key]:
         """How many threads have each stack and labels. Raises GoTableError."""
-        goroutines = [each.goroutine for each in found.threads if each.goroutine]
+        goroutines = [thread.goroutine for thread in threads.threads if thread.goroutine]
         self._stacks.look_up(
-            pc for each in goroutines for pc in (*each.pcs, each.start_pc, each.created_pc) if pc
+            pc
+            for goroutine in goroutines
+            for pc in (*goroutine.pcs, goroutine.start_pc, goroutine.created_pc)
+            if pc
         )
-        counts = Counter(self._key(each) for each in found.threads)
-        if found.others:
-            counts[self._without_goroutine(NOT_GOS)] += found.others
+        counts = Counter(self._key(each) for each in threads.threads)
+        if threads.others:
+            counts[self._without_goroutine(NOT_GOS)] += threads.others
         return counts
 
-    def charged(self, found: AllThreads, new_threads: int) -> Counter[Key]:
+    def charged(self, threads: AllThreads, new_threads: int) -> Counter[Key]:
         """New threads, charged in equal parts to those that held threads when they were seen.
 
         Raises GoTableError.
         """
-        held = [each for each in found.threads if each.state in HELD]
+        held = [thread for thread in threads.threads if thread.state in HELD]
         if not held:
             return Counter({self._without_goroutine(_NOBODY): new_threads})
-        counts = self.counted(type(found)(held, 0))
+        counts = self.counted(type(threads)(held, 0))
         return Counter(dict(zip(counts, shares(new_threads, list(counts.values())), strict=True)))
 
     def created(self, stacks: Iterable[tuple[int, ...]]) -> Counter[tuple[Location, ...]]:

@@ -43,11 +43,11 @@ class _Sum:
     behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
-def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
+def report(reading: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> None:
     """Add the wall profile, without the runtime's own goroutines."""
     sums: dict[_Key, _Sum] = {}
     try:
-        sums = _sums(found, stacks, builder.options.labels)
+        sums = _sums(reading, stacks, builder.options.labels)
     except Exception as error:  # any error: the other profiles matter more
         builder.fail(error)
     samples = [
@@ -55,11 +55,11 @@ def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> 
         for (stack, labels), each in sums.items()
     ]
     coverage = SampleCoverage(
-        found.totals.samples,
-        found.totals.length_ns,
-        found.torn,
-        found.unknown,
-        found.late_ns,
+        reading.totals.samples,
+        reading.totals.length_ns,
+        reading.torn,
+        reading.unknown,
+        reading.late_ns,
     )
     account = replace(
         builder.account(WALL, f"{WALL.title} profile"),
@@ -70,7 +70,7 @@ def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> 
     profile = WALL.make_profile(
         samples,
         stacks.go.mappings,
-        period=max(1, round(found.totals.mean_ns)),
+        period=max(1, round(reading.totals.mean_ns)),
         time_ns=builder.recording.started_unix_ns,
         duration_ns=account.length_ns,
     )
@@ -78,9 +78,9 @@ def report(found: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -> 
 
 
 def _sums(
-    found: ReadWall, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
+    reading: ReadWall, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
 ) -> dict[_Key, _Sum]:
-    states = found.totals.states
+    states = reading.totals.states
     stacks.look_up(pc for state in states for pc in (*state.pcs, state.start_pc) if pc)
     sums = defaultdict[_Key, _Sum](_Sum)
     for state, total in states.items():
@@ -91,5 +91,5 @@ def _sums(
         each.hits += total.hits
         each.ns += total.ns
         each.variance += total.variance
-        each.behaviours.append(found.idle.get(state))
+        each.behaviours.append(reading.idle.get(state))
     return {key: each for key, each in sums.items() if each.ns > 0}

@@ -103,7 +103,7 @@ class WallRecording:
             ("goroutines_beyond", _BEYOND, sampler.beyond),
             ("labels_unread", _UNLABELLED, sampler.states.unlabelled),
         )
-        return [Loss(*each) for each in counts if each[2]]
+        return [Loss(*count) for count in counts if count[2]]
 
     def failures(self) -> Sequence[Exception]:
         """Why the samples ended early."""

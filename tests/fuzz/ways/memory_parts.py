@@ -27,6 +27,7 @@ from symbolizer.codeanalysis.memory_globals import memory_globals
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
@@ -102,7 +103,7 @@ def ask_parts(data: bytes) -> None:
 _NAMES: Final = {"runtime.(*mcache).refill"}
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     return [mini(real("memory", minor), _NAMES) for minor in ("1.19", "1.27")]
 
@@ -114,7 +115,7 @@ def ask_code(data: bytes) -> None:
 _GATE_NAMES: Final = {"runtime.profilealloc", "runtime.publicationBarrier", "runtime.throw"}
 
 
-@cache
+@saved_seeds
 def gate_seeds() -> Sequence[bytes]:
     of_versions = (("1.19", "mallocgc"), ("1.24", "mallocgcTiny"), ("1.27", "mallocgcTinySC2"))
     return [mini(real("memory", v), _GATE_NAMES | {f"runtime.{name}"}) for v, name in of_versions]

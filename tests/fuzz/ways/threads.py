@@ -20,6 +20,7 @@ from symbolizer.codeanalysis.thread_globals import allm_address
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
@@ -62,7 +63,7 @@ def ask_list(data: bytes) -> None:
     assert thread_text.text(profile, go.binary, go.load_bias).startswith("threadcreate profile: ")
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     return [mini(real("threads", minor), _NAMES) for minor in ("1.19", "1.27")]
 

@@ -76,12 +76,10 @@ def ask_tracebacks(data: bytes) -> None:
     go = made_up_process(memory._go(), memory.parts_of(data))
     layout = go.binary.layout
     style = TracebackStyle(layout.tracebacks, True, layout.profile_stacks.max_depth)
-    with (
-        memory._without_pauses(),
-        tracebacks.TracebackReader(
+    with memory._without_pauses():
+        reader = tracebacks.TracebackReader(
             go.target, go.binary, go.load_bias, has_arguments=True, has_labels=True
-        ) as reader,
-    ):
+        )
         assert 0 <= reader.count() <= memory._COUNT
         found = list(reader.read())
     assert len(found) <= memory._COUNT

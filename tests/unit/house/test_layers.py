@@ -49,8 +49,8 @@ ROOMS = {
     "goruntime.samples": "goruntime.waits goruntime.goroutines goruntime process kernel profile "
     "system",
     "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime.memory goruntime process "
-    "profile system",
-    "goruntime.goroutines": "goruntime.memory goruntime process profile system",
+    "profile",
+    "goruntime.goroutines": "goruntime.memory goruntime process profile",
     "goruntime.heap": "goruntime.memory goruntime process profile console",
     "goruntime.memory": "process",
     "goruntime": "process profile console",

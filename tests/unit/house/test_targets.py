@@ -65,8 +65,8 @@ def test_every_operation_blocks_as_often_as_planned(minor: str, mode: str, tmp_p
 
 def test_operations_can_be_selected(tmp_path: Path) -> None:
     planned, profile = own_profile("1.27", "plain", tmp_path, "-only=^(mutexLock|sleeping)$")
-    assert planned == {"mutexLock": 173, "sleeping": 0}
-    assert events(profile, "main") - events(profile, RUNTIME_EVENTS.pattern) == 173
+    assert planned == {"mutexLock": 39, "sleeping": 0}
+    assert events(profile, "main") - events(profile, RUNTIME_EVENTS.pattern) == 39
 
 
 STRESS_RUNS = 5

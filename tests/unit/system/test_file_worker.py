@@ -17,7 +17,7 @@ from ebpfprof.system.channel import ChildFailedError, Frame
 from ebpfprof.system.file_worker import Answer, FileWorker, NoAnswerError
 from tests.targets_run import SLOWNESS
 
-PATIENCE_S = 1.0 * SLOWNESS
+PATIENCE_S = 0.4 * SLOWNESS
 DEADLINE_S = 60 * SLOWNESS
 
 

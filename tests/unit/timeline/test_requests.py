@@ -80,6 +80,16 @@ def test_reading_a_body_waiting_to_write_and_other_sockets_are_parts_of_a_reques
     assert requests(told, 500) == [(SERVE, 100, 450, True)]
 
 
+def test_a_request_that_comes_just_as_its_goroutine_parks_is_one() -> None:
+    """Go's netpollblockcommit then keeps it from parking, so that nobody wakes it."""
+    told = story()
+    told.network(100, SERVE)
+    told.park(150, SERVE, IO, *NEXT, on=SOCKET)
+    told.run(160, SERVE)
+    told.park(200, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(told, 300) == [(SERVE, 100, 150, True), (SERVE, 150, 200, True)]
+
+
 def test_the_goroutine_that_watches_a_connection_meanwhile_is_no_request() -> None:
     """But it tells whose the connection is: of a handler that hangs nothing else does."""
     told = Story({SERVE: "net/http.(*conn).serve", HOLDER: "main.holds"})

@@ -1,7 +1,7 @@
-"""Knots: classes of goroutines that wait for each other and for hardly anything else.
+"""Cycles: groups of goroutines that wait for each other and for hardly anything else.
 
 As long as they do, nothing outside makes them faster: one of them runs at each moment, or is in a
-run queue, and all others of the knot wait for that one.
+run queue, and all others of the cycle wait for that one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.timeline.links import GoroutineClass
+from ebpfprof.timeline.links import TracedGroup
 from ebpfprof.timeline.parts import Did
 
 if TYPE_CHECKING:
@@ -18,54 +18,54 @@ if TYPE_CHECKING:
 
     from ebpfprof.timeline.waitgraph import Cause, WaitEdge, WaitGraph
 
-_LEAST: Final = 0.05  # of a class's waiting; an edge with less makes no knot
+_LEAST: Final = 0.05  # of a group's waiting; an edge with less makes no cycle
 _NEARLY_ALL: Final = 0.9
 _OWN: Final = frozenset({Did.RUN, Did.ASSIST, Did.NO_PROCESSOR, Did.QUEUE, Did.STOPPED, Did.CALL})
 
 
 @dataclass(frozen=True, slots=True)
-class Knot:
+class Cycle:
     """Classes that wait for each other; `waited_ns` is all their waiting, `own_ns` what of it
     was in the end for one of them that did not wait, with what those did in `causes`.
     """
 
-    classes: tuple[GoroutineClass, ...]
+    groups: tuple[TracedGroup, ...]
     waited_ns: int
     own_ns: int
     causes: Counter[Cause]
 
 
-def knots(graph: WaitGraph) -> list[Knot]:
-    """The knots of a graph, that with most waiting first.
+def cycles(graph: WaitGraph) -> list[Cycle]:
+    """The cycles of a graph, that with most waiting first.
 
     Idle waits count: that a worker waits for work is half of a circle. But one of waits that are
     all idle is none.
     """
-    edges: dict[GoroutineClass, list[WaitEdge]] = defaultdict(list)
+    edges: dict[TracedGroup, list[WaitEdge]] = defaultdict(list)
     for edge in graph.edges:
         if not edge.waiter.is_system:
             edges[edge.waiter].append(edge)
-    found = (_knot(each, edges) for each in _circles(_neighbours(edges)))
-    return sorted((each for each in found if each), key=lambda each: -each.own_ns)
+    found = (_cycle(circle, edges) for circle in _circles(_neighbours(edges)))
+    return sorted((cycle for cycle in found if cycle), key=lambda each: -each.own_ns)
 
 
 def _neighbours(
-    edges: Mapping[GoroutineClass, list[WaitEdge]],
-) -> dict[GoroutineClass, set[GoroutineClass]]:
+    edges: Mapping[TracedGroup, list[WaitEdge]],
+) -> dict[TracedGroup, set[TracedGroup]]:
     found = {}
     for waiter, of in edges.items():
-        least_ns = _LEAST * sum(each.ns for each in of)
-        between: Counter[GoroutineClass] = Counter()
+        least_ns = _LEAST * sum(edge.ns for edge in of)
+        between: Counter[TracedGroup] = Counter()
         for each in of:
-            if isinstance(each.waited_for, GoroutineClass):
+            if isinstance(each.waited_for, TracedGroup):
                 between[each.waited_for] += each.ns
         found[waiter] = {other for other, ns in between.items() if ns >= least_ns}
     return found
 
 
-def _knot(
-    circle: frozenset[GoroutineClass], edges: Mapping[GoroutineClass, list[WaitEdge]]
-) -> Knot | None:
+def _cycle(
+    circle: frozenset[TracedGroup], edges: Mapping[TracedGroup, list[WaitEdge]]
+) -> Cycle | None:
     waited_ns, is_idle = 0, True
     causes: Counter[Cause] = Counter()
     for each in circle:
@@ -78,16 +78,16 @@ def _knot(
     own_ns = causes.total()
     if is_idle or own_ns < _NEARLY_ALL * waited_ns:
         return None
-    return Knot(tuple(sorted(circle)), waited_ns, own_ns, causes)
+    return Cycle(tuple(sorted(circle)), waited_ns, own_ns, causes)
 
 
 def _circles(
-    neighbours: Mapping[GoroutineClass, set[GoroutineClass]],
-) -> Iterator[frozenset[GoroutineClass]]:
-    """The classes that reach each other (Tarjan's algorithm), also one that reaches itself."""
-    index: dict[GoroutineClass, int] = {}
-    low: dict[GoroutineClass, int] = {}
-    path: dict[GoroutineClass, None] = {}
+    neighbours: Mapping[TracedGroup, set[TracedGroup]],
+) -> Iterator[frozenset[TracedGroup]]:
+    """The groups that reach each other (Tarjan's algorithm), also one that reaches itself."""
+    index: dict[TracedGroup, int] = {}
+    low: dict[TracedGroup, int] = {}
+    path: dict[TracedGroup, None] = {}
     for root in neighbours:
         if root in index:
             continue
