@@ -1,4 +1,4 @@
-"""`ebpfprof report` and `ebpfprof diff`, run as a user would, on Go's own profiles and on ours."""
+"""`ebpfprof report` and `ebpfprof diff` on Go's own profiles and on ours."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile.model import Profile
 from tests.builds import versions
+from tests.recorded import replay
 from tests.recorder import check_profile
 from tests.toolchains import toolchain
 from tests.unit.export.profiles import CPU, HEAP, IDLE, nasty
@@ -34,9 +35,14 @@ SUFFIX = {"html": b"<!DOCTYPE html>", "speedscope": b'{"$schema"', "json": b'{"f
 def run(
     *arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, timeout=60
-    )
+    """Run the command in this process, or in one of its own if it reads standard input."""
+    words = [*map(str, arguments)]
+    if "-" in words:
+        return subprocess.run(
+            [*COMMAND, *words], input=stdin, capture_output=True, cwd=cwd, timeout=60
+        )
+    done = replay.run(words, folder=cwd or Path.cwd())
+    return subprocess.CompletedProcess(words, done.code, done.stdout, done.stderr)
 
 
 def output(*arguments: str | Path, stdin: bytes = b"") -> str:

@@ -19,7 +19,7 @@ from tests.builds import NEWEST, versions
 from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
-from tests.recorder import recording, run
+from tests.recorder import recording
 from tests.targets_run import Target
 
 THREADS, THREADCREATE = kind_named("threads"), kind_named("threadcreate")
@@ -137,19 +137,6 @@ def test_new_threads_are_charged_to_those_that_hold_threads(tmp_path: Path) -> N
     assert total(found, 0) == after - before > 10
     assert held(found, "syscall", "main.readPipe", 0) > 0.8 * (after - before)
     assert any("new threads during the recording" in comment for comment in found.comments)
-
-
-def test_it_is_shown(tmp_path: Path) -> None:
-    with running() as target:
-        target.ask(f"read {NUMBER}", "done")
-        finished = run(
-            "--pid", str(target.pid), "--profile", "threads", "-d", "0.2", folder=tmp_path
-        )
-    assert finished.code == ExitCode.OK, finished.stderr
-    shown = finished.stdout.decode()
-    assert "Threads  Share  Operation" in shown
-    assert "syscall read" in shown
-    assert "main.readPipe" in shown
 
 
 def test_the_text_has_states_and_stacks() -> None:

@@ -42,7 +42,7 @@ def _lines(memory: MemoryParts, now_s: float) -> list[str]:
     runtime = statistics.mapped - statistics.heap_mapped - statistics.stacks_mapped
     free = f"{_bytes(waste)} of it free slots" if held else "no spans"
     rows = [
-        ("Objects", f"{_bytes(statistics.allocated)}, {statistics.objects:,} of them"),
+        ("Objects", f"{_bytes(statistics.allocated)} in {statistics.objects:,} objects"),
         (
             "Heap",
             f"{_bytes(statistics.heap_in_use)} in use, {free}; {_bytes(statistics.idle)} idle",
@@ -54,6 +54,7 @@ def _lines(memory: MemoryParts, now_s: float) -> list[str]:
             "kernel",
         ),
         ("GC", _collections(memory, now_s)),
+        *([("GC time", _time(memory))] if statistics.collector.cycles else ()),
         ("Next GC", _pace(memory)),
     ]
     if not statistics.is_settled:
@@ -67,10 +68,12 @@ def _collections(memory: MemoryParts, now_s: float) -> str:
         return "no collection yet"
     ago = max(0.0, now_s * 1e9 - gc.last_unix_ns)
     forced = f" ({gc.forced} forced)" if gc.forced else ""
-    return (
-        f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago; pauses "
-        f"{duration(gc.paused_ns)}; {percent(gc.cpu_fraction)} of CPU"
-    )
+    return f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago"
+
+
+def _time(memory: MemoryParts) -> str:
+    gc = memory.statistics.collector
+    return f"pauses of {duration(gc.paused_ns)} in all; {percent(gc.cpu_fraction)} of the CPU time"
 
 
 def _pace(memory: MemoryParts) -> str:
