@@ -14,8 +14,8 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ebpfprof.console.text import percent
-from ebpfprof.kernel.losses import Loss, losses_since, losses_together
 from ebpfprof.profile.completeness import FOOTNOTE_SHARE, Completeness
+from ebpfprof.profile.losses import Loss, losses_since, losses_together
 
 if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead

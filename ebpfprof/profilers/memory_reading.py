@@ -13,7 +13,7 @@ from ebpfprof.overhead.cost import Cost
 from ebpfprof.profilers.recording import Recording
 
 if TYPE_CHECKING:
-    from ebpfprof.kernel.losses import Loss
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
 

@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
-from ebpfprof.profilers.goroutines.kind import GOROUTINE
+from ebpfprof.profilers.goroutines.kinds import GOROUTINE, THREADCREATE, THREADS, WALL
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
-from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
-from ebpfprof.profilers.wall.kind import WALL
 from ebpfprof.settings.setting import Setting
 
 _kinds: dict[str, ProfileKind] = {}

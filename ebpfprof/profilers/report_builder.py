@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 import ebpfprof
 from ebpfprof.console.text import in_one_line, percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
-from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.kind import Loader, ProfileKind
+from ebpfprof.profile.losses import Loss, losses_since
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import Coverage, RecordingAccount
 from ebpfprof.profilers.options import Options

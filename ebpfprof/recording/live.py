@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
-from ebpfprof.kernel.losses import Loss, losses_in_all, losses_together
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.file_opener import WorkerFileOpener
+from ebpfprof.profile.losses import Loss, losses_in_all, losses_together
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.recording.loaded_profilers import (

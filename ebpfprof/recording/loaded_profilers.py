@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss, losses_together
 from ebpfprof.profilers.recording import LoadedProfiler, OpenedProcess, Recording, Rights
 from ebpfprof.system.priority import run_as_others, run_promptly
 

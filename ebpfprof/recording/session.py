@@ -9,9 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.loaded_profilers import end_together

@@ -12,9 +12,9 @@ from ebpfprof.console.text import listed, printable
 from ebpfprof.errors import NotGoProgram, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Overhead
+from ebpfprof.profile.losses import Loss, losses_together
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.registry import find_kind

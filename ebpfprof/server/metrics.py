@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.goruntime.open_processes import OpenProcesses
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profile.stuck import Stuck
     from ebpfprof.server.flight_recorders import FlightRecorders
     from ebpfprof.server.watches import GoroutineWatches

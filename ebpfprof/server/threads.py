@@ -7,17 +7,16 @@ server.read_endpoint.Reader.
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 from ebpfprof.goruntime.goroutines.thread_list import ThreadList
 from ebpfprof.goruntime.goroutines.threads import ThreadScanner
 from ebpfprof.goruntime.open_processes import OpenProcess
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
-from ebpfprof.profilers.threads.kind import THREADCREATE
-from ebpfprof.profilers.threads.thread_stacks import ThreadStacks, samples
+from ebpfprof.profilers.goroutines.thread_profile import samples_now
+from ebpfprof.profilers.goroutines.thread_stacks import ThreadStacks
 from ebpfprof.server import thread_text
 
 
@@ -40,11 +39,5 @@ def count(process: OpenProcess) -> int:
 
 
 def _profile(go: GoTarget, kind: ProfileKind) -> Profile:
-    stacks = ThreadStacks(GoroutineStacks(go))
-    scanner = ThreadScanner(go)
-    if kind is THREADCREATE:
-        made = stacks.created(each.creation for each in scanner.machines())
-        found = [Sample(stack, (count,)) for stack, count in made.items()]
-    else:
-        found = samples(stacks.counted(scanner.scan()), Counter())
+    found = samples_now(kind, ThreadScanner(go), ThreadStacks(GoroutineStacks(go)))
     return kind.make_profile(found, go.mappings, time_ns=time.time_ns(), duration_ns=0)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.evidence import is_ranked
 from ebpfprof.profile.idle import IdleRule
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Lock, Profile, Sample
 from ebpfprof.top.views import view_named
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.btf import field_offsets
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES
 from ebpfprof.profilers.cpu.partial_samples import ring_bytes_for
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH as C_DEPTH
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.system.pid_namespace import sees_whole_machine
 from ebpfprof.tracing.c_stacks import CStacks

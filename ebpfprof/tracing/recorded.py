@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.process.process import TargetEnd
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profile.waiting_for import FileWait
     from ebpfprof.timeline.model import HeapSize
     from ebpfprof.tracing.slices import Slice

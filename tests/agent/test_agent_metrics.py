@@ -19,7 +19,7 @@ from ebpfprof.agent.settings import RingSettings
 from ebpfprof.agent.settings_file import parsed
 from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.errors import CorruptBinary
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from tests.agent.node import DROP_DASH
 from tests.agent.test_pods import MadeUpSource
 from tests.agent.test_service import into, running

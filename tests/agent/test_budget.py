@@ -12,7 +12,7 @@ from ebpfprof.agent import rounds as module
 from ebpfprof.agent.costs import FIRST, OPENING_S
 from ebpfprof.agent.scheduler import BUDGET
 from ebpfprof.discovery.processes import GoProcess
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.system.own_usage import OwnUsage, own_usage
 from tests.agent.node import RICH, Node
 from tests.continuous.loops import run, until

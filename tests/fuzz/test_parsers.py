@@ -74,6 +74,7 @@ OUR_OWN = {
     "ebpfprof.kernel.maps": "rows of our own maps",
     "ebpfprof.profilers.waits.locks": "names come from the parsers lock-names and addresses",
     "ebpfprof.kernel.losses": "our own C",
+    "ebpfprof.profilers.kernel_losses": "numbers that our own BPF programs count",
     "ebpfprof.process.memory": "unparsed bytes, no more than the caller asked for",
     "ebpfprof.console.output_file": "names of files that the user gives",
     "ebpfprof.console.output_folder": "names of files that the user gives",

@@ -154,7 +154,7 @@ def test_a_failing_output_loses_no_other_profile(target: Target, tmp_path: Path)
         (full / "filler").write_bytes(bytes(4096))
         other.say("go")
         finished = run(
-            *("--pid", f"{target.pid},{other.pid}", "--duration", "1"),
+            *("--pid", f"{target.pid},{other.pid}", "--duration", "0.3"),
             folder=full,
             env={"TMPDIR": str(rescue)},
         )

@@ -108,7 +108,7 @@ def test_waits_that_end_while_probes_are_being_detached_are_there(
         nonlocal times
         times += 1
         if times == 1:
-            wait(SECONDS / 2)
+            wait(SECONDS)
         detach(collector, index)
 
     monkeypatch.setattr(WaitsCollector, "close_window", slowly)

@@ -27,7 +27,7 @@ def test_an_unknown_version_has_a_cpu_profile(tmp_path: Path) -> None:
     with Target.start(copy) as target:
         target.say("go garbage 100000000")
         finished = run(
-            *("--pid", str(target.pid), "--profile", "cpu", "--duration", "1"),
+            *("--pid", str(target.pid), "--profile", "cpu", "--duration", "0.4"),
             folder=tmp_path / "out",
         )
         target.kill()

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pytest
 
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu import sample_table

@@ -215,7 +215,7 @@ def test_a_bound_makes_slices_and_says_so(tmp_path: Path) -> None:
     with working("channels", tmp_path) as target:
         output = trace(str(target.pid), "-d", "2", "--max-overhead", "0.5", "-o", str(path))
         quiet = trace(
-            *(str(target.pid), "-d", "1", "--max-overhead", "0.1", "-q"),
+            *(str(target.pid), "-d", "0.5", "--max-overhead", "0.1", "-q"),
             *("-o", str(tmp_path / "quiet.trace")),
         )
     assert output.code == ExitCode.OK, output.stderr

@@ -68,7 +68,7 @@ def test_a_path_names_who_kept_it_waiting(tmp_path: Path) -> None:
     """A lock, held by one that waits for another lock, held by one that reads from a pipe."""
     with working("chains", tmp_path) as target:
         output = trace(
-            *(str(target.pid), "-d", "1", "--max-overhead", "0", "-o", str(tmp_path / "a.trace")),
+            *(str(target.pid), "-d", "0.6", "--max-overhead", "0", "-o", str(tmp_path / "a.trace")),
             *("--path", "main.chains.func1", "--waits-for"),
         )
     assert output.code == ExitCode.OK, output.stderr

@@ -47,7 +47,7 @@ def sentence(plugin: Path, stacks: str = "") -> str:
 
 def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) -> None:
     """Of three goroutines that share a lock, two wait at any time."""
-    finished = run("--pid", str(target.pid), *WAITS, "--duration", "3", folder=tmp_path)
+    finished = run("--pid", str(target.pid), *WAITS, "--duration", "1", folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert str(plugin) not in finished.stderr
     assert not has_probes(target.pid)
@@ -93,7 +93,7 @@ def test_a_plugin_opened_meanwhile_is_reported(plugin: Path, tmp_path: Path) -> 
 
 def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: Path) -> None:
     """It has the names of a plugin by the symbols of the file."""
-    options = ("--profile", "cpu", "--duration", "1")
+    options = ("--profile", "cpu", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK
     assert str(plugin) not in finished.stderr
@@ -101,7 +101,7 @@ def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: 
 
 @pytest.mark.full
 def test_a_trace_reports_missing_waits(target: Target, plugin: Path, tmp_path: Path) -> None:
-    output = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
+    output = verb("trace", "--pid", str(target.pid), "-d", "0.5", folder=tmp_path)
     assert output.code == ExitCode.OK, output.stderr
     assert sentence(plugin) in in_one_line(output.stderr)
 
@@ -117,7 +117,7 @@ def test_a_dump_has_its_frames(target: Target) -> None:
 
 
 def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
-    options = ("--profile", "wall", "--duration", "1")
+    options = ("--profile", "wall", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert "plugin" not in finished.stderr

@@ -17,12 +17,12 @@ from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
 from ebpfprof.goruntime.process import GoTarget, go_target, open_program
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label, Location, Profile, Sample
 from ebpfprof.profile.model import Mapping as MappedRange
 from ebpfprof.profilers.cpu import cpu_profile, cpu_program

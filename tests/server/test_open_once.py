@@ -51,7 +51,7 @@ def test_a_served_process_is_open_once() -> None:
         with Server(*arguments, "--profile", "block,mutex,wakers,cpu,wall,heap") as server:
             assert server.ready
             until_s = monotonic() + DEADLINE_S
-            while not json.loads(server.get(f"/api/targets/{pid}/goroutines").body)["looked_s"]:
+            while not json.loads(server.get(f"/api/targets/{pid}/goroutines").body)["sampled_s"]:
                 assert monotonic() < until_s
             ask_for_everything(server, pid)
             assert held_of(pid, server.pid) == ONCE

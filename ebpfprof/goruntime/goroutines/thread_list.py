@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.thread_globals import allm_address
 

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.memory.arenas import PAGE_SHIFT, Arenas
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.arenas import PAGE_SHIFT, Arenas
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import Memory
 from symbolizer import GoTableError, SymbolizerError
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks

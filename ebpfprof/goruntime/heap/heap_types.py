@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.mark_bits import marked, marks, slots_of
+from ebpfprof.goruntime.mark_bits import marked, marks, slots_of
 from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.memory.spans import Spans
+    from ebpfprof.goruntime.spans import Spans
     from ebpfprof.process.memory import Memory
     from symbolizer import GoBinary
 

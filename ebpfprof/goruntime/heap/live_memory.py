@@ -8,8 +8,8 @@ import numpy as np
 
 from ebpfprof.goruntime.heap.heap_types import HeapTypes
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
-from ebpfprof.goruntime.memory.mark_bits import marked
-from ebpfprof.goruntime.memory.spans import all_spans
+from ebpfprof.goruntime.mark_bits import marked
+from ebpfprof.goruntime.spans import all_spans
 
 if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory

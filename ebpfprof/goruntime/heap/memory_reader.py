@@ -9,12 +9,12 @@ import numpy as np
 
 from ebpfprof.goruntime.heap.heap_types import HeapTypes
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
-from ebpfprof.goruntime.memory.spans import all_spans
+from ebpfprof.goruntime.spans import all_spans
 from ebpfprof.profile.memory import LargeObject, MemoryParts, MemoryStatistics, TypeBytes
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.memory.spans import Spans
+    from ebpfprof.goruntime.spans import Spans
     from ebpfprof.process.process import Target
     from symbolizer import GoBinary
 

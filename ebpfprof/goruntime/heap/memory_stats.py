@@ -15,7 +15,7 @@ import numpy as np
 
 from ebpfprof.goruntime.heap.heap_goal import heap_goal
 from ebpfprof.goruntime.heap.processor_caches import ProcessorCaches
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.profile.memory import Collector, MemoryStatistics, SizeClass
 
 if TYPE_CHECKING:

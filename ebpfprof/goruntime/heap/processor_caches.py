@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from symbolizer.codeanalysis.globals import allp_address
 from symbolizer.errors import GoTableError
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.arenas import Arenas
-from ebpfprof.goruntime.memory.records import record
-from ebpfprof.goruntime.memory.spans import PAGE_BYTES
+from ebpfprof.goruntime.arenas import Arenas
+from ebpfprof.goruntime.records import record
+from ebpfprof.goruntime.spans import PAGE_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt

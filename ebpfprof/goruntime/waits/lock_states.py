@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.lock_names import LockNamer
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import COND, WAIT_GROUP, LockWait, types_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import IDENTITY, g_record, waits_in
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX, use_of
 from symbolizer.locks.names import Caller
 

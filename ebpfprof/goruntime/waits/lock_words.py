@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import WAIT_GROUP, WRITER_SEMAPHORE
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import IDENTITY, SEQUENCE_SHIFT, g_record, waits_in
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.system_calls import arguments_of, name_of
 from ebpfprof.profile.waiting_for import SystemCall, ThreadWait
 

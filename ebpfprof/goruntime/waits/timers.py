@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allp_address
 from symbolizer.errors import SymbolizerError

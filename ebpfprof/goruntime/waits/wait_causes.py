@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import IDENTITY, g_record, waits_in
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.timers import Timer, TimerReader
 from ebpfprof.process.memory import UnreadableMemory
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.kernel.btf import field_offsets
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.cost import Runs, runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES, Learner
 from ebpfprof.profilers.cpu.partial_samples import (
@@ -20,6 +20,7 @@ from ebpfprof.profilers.cpu.partial_samples import (
 from ebpfprof.profilers.cpu.sample_table import SampleTable, rows_for
 from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.options import Options
 from ebpfprof.system.closing import Closing

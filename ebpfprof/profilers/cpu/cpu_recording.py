@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.goruntime.goroutines.labels import target_fields as label_fields
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_of, losses_since
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.overhead.process_budget import HALF
 from ebpfprof.process.mappings import MappedObjects
+from ebpfprof.profile.losses import Loss, losses_of, losses_since
 from ebpfprof.profilers.cpu.bound import SampleBound
 from ebpfprof.profilers.cpu.cpu_program import CpuConfig, CpuProgram
 from ebpfprof.system.closing import Closing

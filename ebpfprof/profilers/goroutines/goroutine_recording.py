@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.memory_reading import MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them

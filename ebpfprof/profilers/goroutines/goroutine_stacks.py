@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.goroutines.frames import PhysicalFrame, StackFrames
 from ebpfprof.profile.model import Frame, Label, Location, Sample
-from ebpfprof.profilers.goroutines.kind import GOROUTINE
+from ebpfprof.profilers.goroutines.kinds import GOROUTINE
 from ebpfprof.profilers.labels import chosen
 
 if TYPE_CHECKING:

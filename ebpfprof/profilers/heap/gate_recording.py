@@ -12,9 +12,9 @@ from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.heap.survivors import Survivors
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import losses_of, losses_since
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profile.losses import losses_of, losses_since
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts, allocation_counts
 from ebpfprof.profilers.heap.allocation_sums import LARGE
 from ebpfprof.profilers.heap.followed import MOST_FOLLOWED, Followed
@@ -27,8 +27,8 @@ from symbolizer.errors import GoTableError, SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.memory import Memory
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profilers.heap.gate_tables import AllocatingStack
     from ebpfprof.profilers.heap.heap_stacks import HeapStacks
     from ebpfprof.profilers.recording import OpenedProcess

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, UnsupportedTarget
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.memory_reading import MemoryProfiler, MemoryRecording
 

@@ -91,6 +91,7 @@ BLOCK = ProfileKind(
     ),
     sampling=_block_sampling,
     coverage=_COVERAGE,
+    is_agent_default=True,
 )
 MUTEX = ProfileKind(
     name="mutex",
@@ -149,6 +150,7 @@ MUTEX = ProfileKind(
     sampling=_mutex_sampling,
     is_of=_are_releases,
     coverage=_COVERAGE,
+    is_agent_default=True,
 )
 WAKERS = ProfileKind(
     name="wakers",

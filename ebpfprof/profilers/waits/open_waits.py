@@ -7,7 +7,7 @@ from typing import Final
 from ebpfprof.goruntime.goroutines.call_sites import CallSites
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, parked_goroutines
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.kinds import OPEN
 from ebpfprof.profilers.waits.rows import LastWait, StackTotal

@@ -145,13 +145,13 @@ def ask_goroutines(data: bytes) -> None:
         assert looked.parked().keys() == parked.keys()
         with suppress(UnreadableMemory):
             assert looked.times_run() >= 0
-        looks = GoroutineSampler(go, has_labels=True)
-        looks.sample()
-        assert looks.standing(found.goroutines, OPEN_WAIT) == {}
-        looks.sample()
-        standing = looks.standing(found.goroutines, Threshold(2))
+        sampler = GoroutineSampler(go, has_labels=True)
+        sampler.sample()
+        assert sampler.standing(found.goroutines, OPEN_WAIT) == {}
+        sampler.sample()
+        standing = sampler.standing(found.goroutines, Threshold(2))
         assert standing.keys() <= {g.address for g in found.goroutines}
-        totals = looks.totals()
+        totals = sampler.totals()
         with suppress(UnreadableMemory):
             read = table.GoroutineTable(go.target.memory, go.binary, _BIAS, "thread").read()
             assert len(StateNumbers(go.target.memory, go.binary.layout).of(read)) <= 8
@@ -384,7 +384,7 @@ MEMORY = (
             "ebpfprof.goruntime.waits.dump",
             "ebpfprof.goruntime.goroutines.fault_stacks",
             "ebpfprof.goruntime.waits.file_waits",
-            "ebpfprof.goruntime.memory.records",
+            "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.waits.sleeps",
             "ebpfprof.goruntime.waits.thread_calls",
             "ebpfprof.goruntime.waits.waits_for",

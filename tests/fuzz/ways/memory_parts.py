@@ -16,8 +16,8 @@ from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
 from ebpfprof.goruntime.heap.memory_reader import _large, _with_spans
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.heap.survivors import ALIVE, GONE, UNKNOWN, Survivors
-from ebpfprof.goruntime.memory.mark_bits import marked, slots_of
-from ebpfprof.goruntime.memory.spans import all_spans
+from ebpfprof.goruntime.mark_bits import marked, slots_of
+from ebpfprof.goruntime.spans import all_spans
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.memory import MemoryParts, TypeBytes
 from symbolizer import GoBinary, SymbolizerError
@@ -140,14 +140,14 @@ MEMORY_PARTS: Final = (
         "memory-parts",
         (
             "ebpfprof.goruntime.heap.memory_stats",
-            "ebpfprof.goruntime.memory.mark_bits",
+            "ebpfprof.goruntime.mark_bits",
             "ebpfprof.goruntime.heap.heap_goal",
             "ebpfprof.goruntime.heap.heap_types",
             "ebpfprof.goruntime.heap.live_memory",
             "ebpfprof.goruntime.heap.memory_reader",
             "ebpfprof.goruntime.heap.processor_caches",
-            "ebpfprof.goruntime.memory.spans",
-            "ebpfprof.goruntime.memory.arenas",
+            "ebpfprof.goruntime.spans",
+            "ebpfprof.goruntime.arenas",
             "ebpfprof.goruntime.heap.survivors",
         ),
         ask_parts,

@@ -12,8 +12,8 @@ from ebpfprof.goruntime.goroutines.threads import AllThreads, GoThread
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Sample
 from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
-from ebpfprof.profilers.threads.kind import THREADCREATE
-from ebpfprof.profilers.threads.thread_stacks import ThreadStacks
+from ebpfprof.profilers.goroutines.kinds import THREADCREATE
+from ebpfprof.profilers.goroutines.thread_stacks import ThreadStacks
 from ebpfprof.server import thread_text
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.thread_globals import allm_address
@@ -77,7 +77,7 @@ THREADS: Final = (
         "thread-list",
         (
             "ebpfprof.goruntime.goroutines.thread_list",
-            "ebpfprof.profilers.threads.thread_stacks",
+            "ebpfprof.profilers.goroutines.thread_stacks",
             "ebpfprof.server.thread_text",
         ),
         ask_list,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.account import RecordingAccount, loss_lines
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 

@@ -14,8 +14,8 @@ import pytest
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import pprof
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.service import ServiceIdentity
 from ebpfprof.profilers.account import RecordingAccount

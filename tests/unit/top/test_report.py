@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.top.json_form import document
 from ebpfprof.top.report import plain, rendered, report
 from ebpfprof.top.rows import Moment

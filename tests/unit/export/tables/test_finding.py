@@ -7,8 +7,8 @@ import pytest
 from ebpfprof.export.tables.finding import finding, summaries, summary
 from ebpfprof.profile.model import Frame, Location, Lock, Mapping, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.goroutines.kinds import WALL
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
-from ebpfprof.profilers.wall.kind import WALL
 
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
 S = 1_000_000_000

@@ -11,9 +11,9 @@ from ebpfprof.profile.behaviour import IdleBehaviour, together
 from ebpfprof.profile.idle_comments import idle_comments
 from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE
+from ebpfprof.profilers.goroutines.kinds import WALL
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.sample_coverage import SampleCoverage
-from ebpfprof.profilers.wall.kind import WALL
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotals

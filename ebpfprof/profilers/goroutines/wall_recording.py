@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
+    from ebpfprof.profilers.goroutines.wall_profile import ReadWall
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
-    from ebpfprof.profilers.wall.wall_profile import ReadWall
 
 _BEYOND: Final = "goroutines that were not read: there are too many"
 _UNLABELLED: Final = "goroutines without labels: they could not be read"
@@ -64,8 +64,8 @@ class WallRecording:
 
     def sums(self) -> WholeSums[ReadWall] | None:
         """The sums of the process since its first start."""
+        from ebpfprof.profilers.goroutines.wall_profile import ReadWall
         from ebpfprof.profilers.report_builder import WholeSums
-        from ebpfprof.profilers.wall.wall_profile import ReadWall
 
         looks = self._sampler
         if not looks.has_begun:
@@ -114,7 +114,7 @@ class WallRecording:
 
     def _report_whole(self, read: ReadWall, builder: ReportBuilder) -> None:
         from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
-        from ebpfprof.profilers.wall.wall_profile import report
+        from ebpfprof.profilers.goroutines.wall_profile import report
 
         if self._stacks is None:
             self._stacks = GoroutineStacks(self._go)

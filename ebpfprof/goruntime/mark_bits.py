@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.spans import PAGE_BYTES
+from ebpfprof.goruntime.spans import PAGE_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +24,7 @@ _AT_ONCE: Final = 1 << 13
 
 
 def slots_of(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """How many objects each span has room for; rows as in goruntime.memory.spans.Spans."""
+    """How many objects each span has room for; rows as in goruntime.spans.Spans."""
     found: npt.NDArray[np.int64] = (rows["pages"] * np.uint64(PAGE_BYTES) // rows["slot"]).astype(
         np.int64
     )

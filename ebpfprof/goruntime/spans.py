@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from ebpfprof.profilers.memory_reading import MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.goruntime.goroutines.threads import AllThreads
+    from ebpfprof.profilers.goroutines.thread_profile import ReadThreads
+    from ebpfprof.profilers.goroutines.thread_stacks import Key
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder
-    from ebpfprof.profilers.threads.thread_profile import ReadThreads
-    from ebpfprof.profilers.threads.thread_stacks import Key
 
 _BESIDES_THREADS: Final = 2  # links of a folder: in its parent, and its own
 
@@ -34,7 +34,7 @@ class ThreadRecording(MemoryRecording["AllThreads"]):
         from ebpfprof.goruntime.goroutines.threads import ThreadScanner
         from ebpfprof.goruntime.process import for_user
         from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
-        from ebpfprof.profilers.threads.thread_stacks import ThreadStacks
+        from ebpfprof.profilers.goroutines.thread_stacks import ThreadStacks
         from symbolizer.errors import SymbolizerError
 
         super().__init__()
@@ -74,13 +74,13 @@ class ThreadRecording(MemoryRecording["AllThreads"]):
 
     def last_read(self) -> ReadThreads:
         """The threads that were read last."""
-        from ebpfprof.profilers.threads.thread_profile import ReadThreads
+        from ebpfprof.profilers.goroutines.thread_profile import ReadThreads
 
         return ReadThreads(threads=self.last, charged=Counter(self._charged))
 
     def report_whole(self, read: ReadThreads, builder: ReportBuilder) -> None:
         """Add the profiles of the chosen kinds."""
-        from ebpfprof.profilers.threads.thread_profile import report
+        from ebpfprof.profilers.goroutines.thread_profile import report
 
         report(read, self._stacks, builder)
 

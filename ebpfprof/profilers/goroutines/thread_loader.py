@@ -1,20 +1,20 @@
-"""Loads the profiler of all time of goroutines, which reads memory."""
+"""Loads the profiler of threads, which reads memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ebpfprof.profilers.goroutines.thread_recording import ThreadRecording
 from ebpfprof.profilers.memory_reading import MemoryProfiler
 from ebpfprof.profilers.recording import Rights
-from ebpfprof.profilers.wall.wall_recording import WallRecording
 
 if TYPE_CHECKING:
     from ebpfprof.profilers.options import Options
 
 
-def open_profiler(_targets: int, _options: Options) -> MemoryProfiler[WallRecording]:
+def open_profiler(_targets: int, _options: Options) -> MemoryProfiler[ThreadRecording]:
     """A profiler for any number of processes."""
-    return MemoryProfiler(WallRecording)
+    return MemoryProfiler(ThreadRecording)
 
 
 def rights(_options: Options) -> Rights:

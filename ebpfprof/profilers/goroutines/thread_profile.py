@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profile.model import Sample
-from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
-from ebpfprof.profilers.threads.thread_stacks import samples
+from ebpfprof.profilers.goroutines.kinds import THREADCREATE, THREADS
+from ebpfprof.profilers.goroutines.thread_stacks import samples
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.goroutines.threads import AllThreads
+    from collections.abc import Iterable
+
+    from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
+    from ebpfprof.profile.kind import ProfileKind
+    from ebpfprof.profilers.goroutines.thread_stacks import Key, ThreadStacks
     from ebpfprof.profilers.report_builder import ReportBuilder
-    from ebpfprof.profilers.threads.thread_stacks import Key, ThreadStacks
 
 GOS_OWN: Final = (
     "Go notes the creator of a thread only if it is a goroutine, and its scheduler creates nearly "
@@ -29,6 +32,16 @@ class ReadThreads:
     charged: Counter[Key] = field(default_factory=Counter)
 
 
+def samples_now(kind: ProfileKind, scanner: ThreadScanner, stacks: ThreadStacks) -> list[Sample]:
+    """The samples of one of these kinds, from the threads now.
+
+    Raises TargetGone, UnreadableMemory or GoTableError.
+    """
+    if kind is THREADCREATE:  # Go's list alone has them
+        return _created(stacks, (machine.creation for machine in scanner.machines()))
+    return samples(stacks.counted(scanner.scan()), Counter())
+
+
 def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> None:
     """Add a profile of each chosen kind; of threads that were not read it has no samples."""
     now: list[Sample] = []
@@ -36,8 +49,7 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
     if read.threads is not None:
         try:
             now = samples(stacks.counted(read.threads), read.charged)
-            made = stacks.created(thread.creation for thread in read.threads.threads)
-            created = [Sample(stack, (count,)) for stack, count in made.items()]
+            created = _created(stacks, (thread.creation for thread in read.threads.threads))
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
     recording = builder.recording
@@ -59,3 +71,7 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
             duration_ns=account.length_ns,
         )
         builder.add(profile, account)
+
+
+def _created(stacks: ThreadStacks, creations: Iterable[tuple[int, ...]]) -> list[Sample]:
+    return [Sample(stack, (count,)) for stack, count in stacks.created(creations).items()]
