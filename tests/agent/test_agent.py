@@ -106,7 +106,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield made
 
 
-def told(manager: socket.socket, line: str) -> str:
+def notified(manager: socket.socket, line: str) -> str:
     """The next message to systemd that has this line."""
     while line not in (text := manager.recv(4096).decode()).splitlines():
         pass
@@ -137,8 +137,8 @@ def test_systemd_and_prometheus_are_reported(tmp_path: Path, manager: socket.soc
         started(tmp_path, OTEL_SERVICE_NAME="till") as steps,
         RunningAgent(tmp_path, _with_ring(tmp_path, min_age="1h"), env) as agent,
     ):
-        assert "STATUS=0 processes recorded" in told(manager, "READY=1")
-        told(manager, "WATCHDOG=1")
+        assert "STATUS=0 processes recorded" in notified(manager, "READY=1")
+        notified(manager, "WATCHDOG=1")
         assert agent.get("/healthz").body == b"ok\n"
         assert agent.get("/readyz").status == 200
         # A process that has not lived long enough costs only a check of its age.
@@ -146,8 +146,8 @@ def test_systemd_and_prometheus_are_reported(tmp_path: Path, manager: socket.soc
         assert agent.metric("ebpfprof_agent_processes", state="recorded") == 0
         assert not has_probes(steps.pid)
         agent.reload(_with_ring(tmp_path, max_memory="64MiB"))
-        assert "MONOTONIC_USEC=" in told(manager, "RELOADING=1")
-        told(manager, "READY=1")
+        assert "MONOTONIC_USEC=" in notified(manager, "RELOADING=1")
+        notified(manager, "READY=1")
         agent.await_windows(1)
         steps.ask("hand", "done")
         agent.await_windows(3)
@@ -171,7 +171,7 @@ def test_systemd_and_prometheus_are_reported(tmp_path: Path, manager: socket.soc
         # Far more memory than 64 MiB was used: fewer are recorded at once, and the log says so.
         agent.await_said("The agent uses ")
         agent.send(signal.SIGTERM)
-        told(manager, "STOPPING=1")
+        notified(manager, "STOPPING=1")
         assert agent.finish() == 0
 
 

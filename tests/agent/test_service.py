@@ -31,7 +31,7 @@ from tests.continuous.fakes import ALL_KINDS, FakeTarget
 from tests.continuous.loops import never, run, until
 
 
-class Told(Notifier):
+class RecordingNotifier(Notifier):
     """The messages to a service manager."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Run:
 
     agent: Agent
     live: Live
-    told: Told
+    told: RecordingNotifier
     said: list[str]
     work: asyncio.Future[None]
     there: list[GoProcess]
@@ -99,7 +99,7 @@ async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
     messages: list[str] = []
     there = list(found)
     table = cast("Any", SimpleNamespace(survey=lambda **_: Survey(tuple(there), 0)))
-    reported = Told()
+    reported = RecordingNotifier()
     agent = Agent(settings, live, table, Log(messages.append), reported)
     made = Run(agent, live, reported, messages, cast("Any", None), there)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.error_rounds import Row, Told, one_round, shown, tallied
+from tests.tools.error_rounds import Reported, Row, one_round, shown, tallied
 
 pytestmark = pytest.mark.alone
 
@@ -30,9 +30,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
 
 def test_the_truth_is_inside_within_two_errors_or_not() -> None:
     stack = (("sync.(*Mutex).Lock", 0), ("main.main", 1))
-    assert Row("wall", stack, Told(119, 100.0), 100).is_inside
-    assert not Row("wall", stack, Told(120, 100.0), 100).is_inside
-    tally = tallied(iter([[Row("wall", stack, Told(ns, 100.0), 100)] for ns in (119, 121)]))
+    assert Row("wall", stack, Reported(119, 100.0), 100).is_inside
+    assert not Row("wall", stack, Reported(120, 100.0), 100).is_inside
+    tally = tallied(iter([[Row("wall", stack, Reported(ns, 100.0), 100)] for ns in (119, 121)]))
     assert (tally["wall", stack].inside, tally["wall", stack].rounds) == (1, 2)
 
 

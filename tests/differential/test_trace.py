@@ -45,18 +45,18 @@ WORDS = {
 
 
 @dataclass
-class Looked:
+class Sampled:
     """The time that sampler say, and its variance in ns²."""
 
     ns: float = 0.0
     variance: float = 0.0
 
 
-def looked(totals: StateTotals, go: GoTarget) -> dict[Group, Looked]:
+def sampled(totals: StateTotals, go: GoTarget) -> dict[Group, Sampled]:
     """The sums of samples by groups as the trace has them."""
     names = {state.start_pc for state in totals.states if state.start_pc}
     starts = {pc: go.binary.frames(pc - go.load_bias)[-1].function for pc in names}
-    found: dict[Group, Looked] = defaultdict(Looked)
+    found: dict[Group, Sampled] = defaultdict(Sampled)
     for state, total in totals.states.items():
         if state.start_pc:
             group = Group(starts[state.start_pc], WORDS.get(state.word, state.word))
@@ -65,7 +65,7 @@ def looked(totals: StateTotals, go: GoTarget) -> dict[Group, Looked]:
     return found
 
 
-def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spent], float]:
+def both(work: str, folder: Path) -> tuple[dict[Group, Sampled], dict[Group, Spent], float]:
     """What samples say of a work, what Go's trace says, and the mean time between samples in ns."""
     written = folder / "trace"
     with (
@@ -82,7 +82,7 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Looked], dict[Group, Spen
             sampler.stop()
             totals = sampler.totals()
         target.ask("end", "ended")
-        found = looked(totals, go)
+        found = sampled(totals, go)
         target.kill()
     text = toolchain(NEWEST).go("tool", "trace", "-d=parsed", written)
     spent = time_spent(text.splitlines(), begin_ns, begin_ns + totals.length_ns)
@@ -103,7 +103,7 @@ def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -
     assert len(ours) >= 4
     wrong = []
     for group in sorted(ours):
-        theirs, mine = spent.get(group, Spent()), found.get(group, Looked())
+        theirs, mine = spent.get(group, Spent()), found.get(group, Sampled())
         variance = mine.variance
         if theirs.ns < FEW * mean_ns:  # few samples hit it: what is reported has an error, too
             variance = max(variance, theirs.ns * mean_ns)

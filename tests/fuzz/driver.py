@@ -208,7 +208,7 @@ def run_apart(parser: Parser, run: int, inputs: int, seconds: float, first: int 
             os.close(reader)
             _child(parser, run, range(first, last), until, place, writer)
         os.close(writer)
-        output = _said(reader, pid, place)
+        output = _message(reader, pid, place)
         _, status = os.waitpid(pid, 0)
         if status == 0:
             result.add(Result(**json.loads(output)))
@@ -236,7 +236,7 @@ def _child(
         os._exit(1)
 
 
-def _said(reader: int, pid: int, place: mmap.mmap) -> bytes:
+def _message(reader: int, pid: int, place: mmap.mmap) -> bytes:
     """All that the process writes until it ends; if it makes no progress, kill it."""
     output, before = b"", b""
     while True:

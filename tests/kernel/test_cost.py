@@ -1,4 +1,4 @@
-"""What recording costs the target: counted and timed, calibrated, told."""
+"""What recording costs the target: counted and timed, calibrated, reported."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_cost_is_printed_and_stands_in_each_profile(tmp_path: Path) -> None:
         assert any(re.fullmatch(rf"ebpfprof used until then: {own}", c) for c in comments)
 
 
-def told(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
+def reported(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
     """The estimated cost of an exact recording of some rounds, and the CPU time they took."""
     with Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
@@ -193,7 +193,7 @@ def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) ->
             before_ns = cpu_ns(target.pid)
             target.ask("round", "ns")
             bare_ns = cpu_ns(target.pid) - before_ns
-            cost, used_ns = told(target)
+            cost, used_ns = reported(target)
     lost_ns = used_ns - bare_ns
     assert lost_ns / TOLD < cost.ns < lost_ns * TOLD, cost
     assert cost.hits.timed > 100
@@ -204,9 +204,9 @@ def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) ->
 def test_few_hits_have_the_same_cost_each_as_many() -> None:
     """The first hits find cold caches, so they say little about later ones."""
     with Target.start(program("pingpong"), f"-sends={SENDS}") as busy:
-        of_many, _ = told(busy)
+        of_many, _ = reported(busy)
     with Target.start(program("pingpong"), "-sends=25") as calm:
-        of_few = [told(calm)[0] for _ in range(ROUNDS)]
+        of_few = [reported(calm)[0] for _ in range(ROUNDS)]
     for cost in of_few:
         assert cost.hits.count < 100
         assert cost.hits.timed > 3

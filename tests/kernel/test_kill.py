@@ -80,7 +80,7 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
     await_gone(objects)
 
 
-def tell(recorder: Recorder, *signals: signal.Signals) -> Finished:
+def end_with(recorder: Recorder, *signals: signal.Signals) -> Finished:
     """Let a stopped profiler and its helper go on, with signals that it finds when it does."""
     for number in signals:
         recorder.send(number)
@@ -158,7 +158,7 @@ def test_the_anchor_is_detached_last(ticking: Target, tmp_path: Path) -> None:
         with ElfFile.open(f"/proc/{ticking.pid}/exe") as elf:
             (never_passed,) = GoBinary.open(elf).functions_named("runtime.throw")
             assert list(probed(ticking.pid)) == [never_passed.entry]
-        assert tell(recorder).code == 0
+        assert end_with(recorder).code == 0
     finally:
         recorder.close()
     assert not has_probes(ticking.pid)
@@ -185,7 +185,7 @@ def test_the_uprobe_helper_ignores_signals(
         (helper,) = helpers(recorder.pid)
         os.kill(helper, number)
         check(target)
-        finished = tell(recorder, signal.SIGINT)
+        finished = end_with(recorder, signal.SIGINT)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
 
@@ -195,7 +195,7 @@ def test_after_a_killed_helper_the_profile_is_written(ticking: Target, tmp_path:
         (helper,) = helpers(recorder.pid)
         os.kill(helper, signal.SIGKILL)
         await_no_probes(ticking.pid)
-        finished = tell(recorder, signal.SIGINT)
+        finished = end_with(recorder, signal.SIGINT)
     assert finished.code == 13
     assert "(ebpfprof-uprobe) was killed, which detached them" in finished.stderr
     assert "Traceback" not in finished.stderr
@@ -208,7 +208,7 @@ def test_after_a_killed_holder_the_profile_is_written(ticking: Target, tmp_path:
         *_, holder = descendants(helper)
         os.kill(holder, signal.SIGKILL)
         await_ended(holder)
-        finished = tell(recorder, signal.SIGINT)
+        finished = end_with(recorder, signal.SIGINT)
     assert finished.code == 13
     assert "(ebpfprof-holder) was killed, which detached them" in finished.stderr
     assert "Every wait was recorded" not in finished.stdout.decode() + finished.stderr
@@ -239,7 +239,7 @@ def test_a_stopped_and_continued_profiler_continues(
             for _ in range(2):  # so that a whole round of waits is in the recording
                 assert target.ask("check", "").startswith("ok ")
             signals = [signal.SIGINT]
-        finished = tell(recorder, *signals)
+        finished = end_with(recorder, *signals)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
 
@@ -257,7 +257,7 @@ def test_a_signal_before_recording_aborts(
     how: str, number: signal.Signals, ticking: Target, tmp_path: Path
 ) -> None:
     with stopped(how, ticking, tmp_path) as recorder:
-        finished = tell(recorder, number)
+        finished = end_with(recorder, number)
     assert finished.code == 130
     assert finished.stderr == "ebpfprof: Aborted. Written: nothing.\n"
     assert os.listdir(tmp_path) == []
@@ -268,7 +268,7 @@ def test_a_signal_ends_the_recording(
     number: signal.Signals, ticking: Target, tmp_path: Path
 ) -> None:
     with stopped("stops while recording", ticking, tmp_path) as recorder:
-        finished = tell(recorder, number)
+        finished = end_with(recorder, number)
     assert finished.code == 0, finished.stderr
     assert finished.stderr.startswith("recording ")
     assert b"Written: ticker-" in finished.stdout
@@ -282,7 +282,7 @@ def test_a_second_signal_aborts(how: str, ticking: Target, tmp_path: Path) -> No
     # Two of the same kind would become one while the profiler is stopped.
     signals = (signal.SIGINT, signal.SIGTERM)
     with stopped(how, ticking, tmp_path) as recorder:
-        finished = tell(recorder, *signals)
+        finished = end_with(recorder, *signals)
     assert finished.code == 130
     assert finished.stderr.endswith("ebpfprof: Aborted. Written: nothing.\n")
     assert "Traceback" not in finished.stderr

@@ -43,7 +43,7 @@ Stack = tuple[tuple[str, int], ...]
 """Functions and lines, innermost first: the first one without its line, without wrappers."""
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What a profile reports for a stack, in ns and ns²."""
 
     ns: int
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
     way: str
     stack: Stack
-    told: Told
+    told: Reported
     truth_ns: int
 
     @property
@@ -106,7 +106,7 @@ def one_round(
     truth = _truth(pprof.decode(own.read_bytes(), kind="block"))
     rows = []
     for profile in report.profiles:
-        reported = _told(profile)
+        reported = _reported(profile)
         rows += [
             Row(profile.kind, stack, each, truth[stack])
             for stack, each in _by_truth(reported, truth).items()
@@ -126,15 +126,15 @@ def _truth(profile: Profile) -> dict[Stack, int]:
     }
 
 
-def _told(profile: Profile) -> dict[Stack, Told]:
-    found: dict[Stack, Told] = {}
+def _reported(profile: Profile) -> dict[Stack, Reported]:
+    found: dict[Stack, Reported] = {}
     for sample in profile.samples:  # a stack has one for each set of labels
         states = {label.value for label in sample.labels if label.key == STATE}
         if states & _NOT_WAITING:
             continue
         stack = _stack(sample.frames)
-        before = found.get(stack, Told(0, 0.0))
-        found[stack] = Told(before.ns + sample.values[1], before.variance + sample.variance)
+        before = found.get(stack, Reported(0, 0.0))
+        found[stack] = Reported(before.ns + sample.values[1], before.variance + sample.variance)
     return {
         stack: each
         for stack, each in found.items()
@@ -142,7 +142,7 @@ def _told(profile: Profile) -> dict[Stack, Told]:
     }
 
 
-def _by_truth(told: Mapping[Stack, Told], truth: Mapping[Stack, int]) -> dict[Stack, Told]:
+def _by_truth(told: Mapping[Stack, Reported], truth: Mapping[Stack, int]) -> dict[Stack, Reported]:
     """What was reported, by the stacks of Go's block profile: without how a goroutine parks."""
     found = {}
     for stack, each in told.items():

@@ -27,7 +27,7 @@ SOCKET = WaitObject("read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)", FIL
 NAMES = {A: "main.asks", B: "main.holds", C: "main.reads"}
 RECEIVE = "chan receive"
 MUTEX, LOCK = "sync.Mutex.Lock", ("sync.(*Mutex).Lock", "main.lock")
-Told = dict[tuple[tuple[str, Did], ...], int]
+Readable = dict[tuple[tuple[str, Did], ...], int]
 
 
 def timeline(end_ns: int = 1200) -> Timeline:
@@ -44,15 +44,15 @@ def timeline(end_ns: int = 1200) -> Timeline:
     return story.timeline(end_ns)
 
 
-def told(found: Counter[Chain]) -> Told:
+def readable(found: Counter[Chain]) -> Readable:
     sums: Counter[tuple[tuple[str, Did], ...]] = Counter()
     for chain, ns in found.items():
         sums[tuple((link.who.name, link.did) for link in chain)] += ns
     return dict(sums)
 
 
-def path(of: Timeline, goid: int, begin_ns: int, end_ns: int) -> Told:
-    return told(Chains(of).path([Chosen(goid, begin_ns, end_ns)]))
+def path(of: Timeline, goid: int, begin_ns: int, end_ns: int) -> Readable:
+    return readable(Chains(of).path([Chosen(goid, begin_ns, end_ns)]))
 
 
 ASKS, HOLDS = ("main.asks", Did.FOR_GOROUTINE), ("main.holds", Did.FOR_GOROUTINE)
@@ -92,7 +92,7 @@ def test_a_queue_for_a_lock_is_one_link() -> None:
         story.wake(at_ns, goid, goid - 1)
     found = Chains(story.timeline(300)).path([Chosen(4, 0, 300)])
     works = ("main.works", Did.FOR_GOROUTINE)
-    assert told(found) == {
+    assert readable(found) == {
         (("main.works", Did.RUN),): 12,
         (works, ("main.works", Did.RUN)): 288,
     }
