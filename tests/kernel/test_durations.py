@@ -23,7 +23,7 @@ KINDS = ("block", "mutex", "cpu", "wall")
 STANDING = 30_000
 # One goroutine waits for its gate, one wakes it, and main waits for its input.
 GOROUTINES = STANDING + 3
-SECONDS = 0.6
+SECONDS = 1
 # The kernel and we read the clock at slightly different moments.
 CLOCKS_NS = 1_000_000
 

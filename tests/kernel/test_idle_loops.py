@@ -40,7 +40,7 @@ def recorded(
     folder: Path, version: str, flags: tuple[str, ...], *arguments: str, mode: str = "plain"
 ) -> Finished:
     with Target.start(program("loops", version, mode), *flags) as target:
-        finished = run("--pid", str(target.pid), "-d", "2", *arguments, folder=folder)
+        finished = run("--pid", str(target.pid), "-d", "3", *arguments, folder=folder)
     assert finished.code == 0, finished.stderr
     return finished
 

@@ -46,7 +46,7 @@ def test_an_unexpected_error_is_reported(helper: UprobeHelper) -> None:
     no_pid: Any = "x"
     probes = [Uprobe("f", offset=0, address=0, cookie=0)]
     try:
-        with pytest.raises(AttachFailed, match=r"in failed: .*TypeError"):
+        with pytest.raises(AttachFailed, match=r"attaches probes failed: .*TypeError"):
             helper.attach(
                 0, program, no_pid, probes, {"f": program}, anchor=(0, 0), uses_links=True
             )

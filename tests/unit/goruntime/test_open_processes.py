@@ -24,9 +24,9 @@ from symbolizer.errors import GoTableError
 from tests.descriptors import Held, held_of
 from tests.images.image import image
 from tests.images.readers import traceback
+from tests.kernel.programs import program
 from tests.toolchains import MINORS
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
-from tests.unit.symbolizer.go_programs import program
 
 THREADS = 8
 ROUNDS = 60
@@ -178,7 +178,7 @@ def test_threads_get_the_same_strings_of_a_table() -> None:
 @pytest.mark.usefixtures("switching_often")
 def test_threads_share_what_is_kept_of_a_file() -> None:
     """Its memory is counted once, and given back as a whole."""
-    data = program()
+    data = program("frames").read_bytes()  # with debug information, as saved ones are not
     with ElfFile.from_bytes(data) as alone:
         whole = GoBinary.open(alone)
         pcs = [function.entry for function in whole.functions()][::7]
