@@ -20,6 +20,7 @@ from capstone import x86_const
 
 from symbolizer.codeanalysis.cheap_sites import before_call
 from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
+from symbolizer.codeanalysis.semaphores import ACQUIRE
 from symbolizer.x86.disasm import Instruction, detailed_decoder, successors
 from symbolizer.x86.values import Source
 
@@ -34,6 +35,8 @@ TRACKING_PERIOD: Final = 8
 """One stop in so many is tracked (gTrackingPeriod, Go 1.19 to 1.27)."""
 _SET_STATUS: Final = "runtime.casgstatus"
 _CLOCKS: Final = ("runtime.nanotime1", "runtime.nanotime")  # the latter in builds without inlining
+_MAKE_SUDOG: Final = "runtime.acquireSudog"
+_WORD_BYTES: Final = 8
 _NEAR: Final = 16  # instructions between a place and what proves it
 
 
@@ -63,6 +66,9 @@ class TrackedWaitSites:
 
     At `runs`, a tracked goroutine begins to run; g.runnableTime says how long it was runnable, in
     nanoseconds.
+
+    semacquire1 keeps its sudog at `sudog_offset` bytes from its frame pointer; None if it is not
+    linked, or keeps it elsewhere.
     """
 
     begins: tuple[TrackedSite, ...]
@@ -70,11 +76,12 @@ class TrackedWaitSites:
     runs: tuple[TrackedSite, ...]
     begins_has_locks: bool
     stamps_locks: bool
+    sudog_offset: int | None
 
 
 def tracked_wait_sites(binary: GoBinary) -> TrackedWaitSites:
     """Find the places. Raises GoTableError if no known Go version compiles such code."""
-    code = RuntimeCode(binary, called=_CLOCKS, others=(_SET_STATUS,))
+    code = RuntimeCode(binary, called=(*_CLOCKS, _MAKE_SUDOG), others=(ACQUIRE,))
     copies = [_Copy(code, function, calls) for function, calls in _copies(code)]
     stamps_locks = any(copy.has_lock_branch() for copy in copies)
     begins, ends, runs = [], [], []
@@ -95,7 +102,26 @@ def tracked_wait_sites(binary: GoBinary) -> TrackedWaitSites:
     for name, places in (("begins", begins), ("ends", ends), ("runs", runs)):
         if not places:
             raise unknown_code(f"no place in {_SET_STATUS} where a tracked wait {name}")
-    return TrackedWaitSites(tuple(begins), tuple(ends), tuple(runs), begins_has_locks, stamps_locks)
+    return TrackedWaitSites(
+        tuple(begins),
+        tuple(ends),
+        tuple(runs),
+        begins_has_locks,
+        stamps_locks,
+        _sudog_offset(code),
+    )
+
+
+def _sudog_offset(code: RuntimeCode) -> int | None:
+    """Where semacquire1 stores the result of acquireSudog, from its frame pointer."""
+    calls = set(code.calls(_MAKE_SUDOG))
+    for function in code.functions(ACQUIRE):
+        steps = {step.address: step for step in code.decoded(function)}
+        for call in calls & steps.keys():
+            behind = steps.get(steps[call].end)
+            if behind is not None and behind.saves and behind.saves[0] == "rax":
+                return behind.saves[1] - (code.binary.sp_delta(call) - _WORD_BYTES)
+    return None
 
 
 def _copies(code: RuntimeCode) -> Iterable[tuple[Function, list[int]]]:

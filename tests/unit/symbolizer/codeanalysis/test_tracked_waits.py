@@ -69,6 +69,7 @@ def test_untracked_goroutines_pass_no_place(build: tuple[str, str]) -> None:
 def test_newer_versions_note_when_waits_for_locks_began(build: tuple[str, str]) -> None:
     sites = tracked_wait_sites(opened(*build))
     is_old = build[0] == "1.19"
+    assert sites.sudog_offset is not None
     assert sites.stamps_locks != is_old
     assert sites.begins_has_locks == (is_old or build[1] == "debug")
 
