@@ -20,6 +20,7 @@
 #include "probes/totals.h"
 
 #define G_WAITING 4
+#define DELAY_SHIFT 8
 #define MOVE_SPINS 64
 
 /* More of a target's layout. Offsets of runtime.g where nothing else is said. */
@@ -55,6 +56,8 @@ struct queued {
     u64 runnable_ns;
     u64 again;
     u64 again_ns; /* from the wakes before them until they began to run */
+    u64 probed;   /* waits that began at a probe */
+    u64 squares;  /* sum of the squares of the delays, in units of 1 << DELAY_SHIFT ns */
 };
 BPF_HASH(queues, u64, struct queued, MAX_STACKS);
 
@@ -144,6 +147,16 @@ static __always_inline u64 stack_of_parked(const struct passed *passed, struct w
     return key;
 }
 
+static __always_inline struct queued *queue_of(u64 stack) {
+    struct queued *queued = queues.lookup(&stack);
+    if (!queued) {
+        struct queued none = {};
+        queues.insert(&stack, &none);
+        queued = queues.lookup(&stack);
+    }
+    return queued;
+}
+
 static __always_inline void tracked_ends(const struct passed *passed, u64 now_ns) {
     const struct tracking *tracking = passed->tracking;
     const struct target *target = passed->run.target;
@@ -175,8 +188,13 @@ static __always_inline void tracked_ends(const struct passed *passed, u64 now_ns
     u64 stack = stack_of_parked(passed, walker);
     s64 delay_ns = now_ns - since_ns;
     struct total one = {.count = COUNT_ONE, .delay_ns = delay_ns > 0 ? delay_ns : 1};
-    if (stack)
+    struct queued *queued = stack ? queue_of(stack) : NULL;
+    if (queued) {
+        u64 units = one.delay_ns >> DELAY_SHIFT;
         add_to(stack, &one, target_index);
+        __sync_fetch_and_add(&queued->probed, !is_stamped);
+        __sync_fetch_and_add(&queued->squares, units * units);
+    }
     row = tracked.lookup(&key);
     if (row) {
         row->since_ns = 0;
@@ -226,12 +244,7 @@ static __always_inline void tracked_runs(const struct passed *passed, u64 now_ns
     if (!row || !row->stack)
         return;
     u64 stack = row->stack;
-    struct queued *queued = queues.lookup(&stack);
-    if (!queued) {
-        struct queued none = {};
-        queues.insert(&stack, &none);
-        queued = queues.lookup(&stack);
-    }
+    struct queued *queued = queue_of(stack);
     read_user(&runnable_ns, sizeof(runnable_ns),
               (void *)(passed->g + passed->tracking->runnable_offset));
     if (queued) {

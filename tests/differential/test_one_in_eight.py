@@ -15,8 +15,9 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.waits.tracked_program import TrackedProgram, TrackedSum, stack_totals
 from ebpfprof.profilers.waits.wait_samples import wait_samples
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
-from tests.builds import builds, versions
+from tests.builds import NEWEST, builds, versions
 from tests.differential.stacks import Stack, by_stack, delay_differences, shown
+from tests.recorder import Recorder, event_count, only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -78,6 +79,45 @@ def test_counts_are_gos_within_the_error_of_one_in_eight(
     assert sum(value.count for value in mine.values()) == pytest.approx(
         sum(value.count for value in theirs.values()), rel=0.03
     )
+
+
+def test_the_command_records_one_wait_in_eight(tmp_path: Path) -> None:
+    program = toolchain(NEWEST).build(BLOCKOPS)
+    own = tmp_path / "go.prof"
+    arguments = ("-blockrate=1", f"-profile={own}", "-only=^$", f"-stress={_EVENTS}")
+    with Target.start(program, *arguments) as target:
+        with recording(target.pid, tmp_path, "--one-in-eight") as recorder:
+            target.ask("go", "done")
+            target.expect("{")
+            recorder.interrupt()
+            finished = recorder.finish()
+        target.ask("write", "written")
+    assert finished.code == 0, finished.stderr
+    assert b"Sampled (one wait in eight). Use --max-overhead 0" in finished.stdout
+    ours = only_profile(tmp_path)
+    assert any("one wait in eight" in comment for comment in ours.comments)
+    assert any("standard error" in comment for comment in ours.comments)
+    go = pprof.decode(own.read_bytes(), kind="block")
+    assert event_count(ours) == pytest.approx(event_count(go), rel=0.03)
+    assert event_count(ours) % _PERIOD == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (("--profile", "block,mutex"), "records the block profile only, not mutex"),
+        (("--earlier-waits",), "can't be combined"),
+        (("--block-rate", "100"), "can't be combined"),
+    ],
+)
+def test_what_one_in_eight_lacks_is_refused(
+    arguments: tuple[str, ...], refusal: str, tmp_path: Path
+) -> None:
+    with Target.start(toolchain(NEWEST).build(BLOCKOPS)) as target:
+        recorder = Recorder(("--pid", str(target.pid), "--one-in-eight", *arguments), tmp_path)
+        finished = recorder.finish()
+    assert finished.code != 0
+    assert refusal in finished.stderr
 
 
 def recorded(

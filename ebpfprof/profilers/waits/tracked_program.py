@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from symbolizer.x86.values import Source
 
 SITES_PER_TARGET: Final = 32
+_TARGET_SHIFT: Final = c_facts.number("common/keys.h", "TARGET_SHIFT")
 _ORIGINS: Final = c_facts.enum("probes/source.h", "origin")
 _MAX_WAITS: Final = 1 << 18
 _MAX_STACKS: Final = 1 << 15
 _COUNT_SHIFT: Final = 0
+_DELAY_SHIFT: Final = c_facts.number("waits/tracked.bpf.c", "DELAY_SHIFT")
+# Of what a trap costs, this part lies between the clock readings of a wait: the end of the trap at
+# the begin, and the beginning of that at the end. Measured with two probes one behind the other.
+_PART_WITHIN: Final = 0.5
 # The runtime.waitReason of waits that are events of Go's block profile (runtime/mprof.go).
 _REASONS: Final = (
     *("ChanReceive", "ChanSend", "Select", "SyncCondWait", "Semacquire", "SyncMutexLock"),
@@ -47,7 +52,9 @@ class TrackedSum(NamedTuple):
 
     `return_pcs` begin with where the goroutine continues, in gopark as a rule. `again` of the
     `parks` were followed by another one in the same operation; `again_ns` went by between.
-    `runs` of the goroutines that were woken were `runnable_ns` in a run queue.
+    `runs` of the goroutines that were woken were `runnable_ns` in a run queue. The begin of
+    `probed` waits was noted by a probe, that of the others by the runtime itself. `squares` is the
+    sum of the squares of all delays (ns²).
     """
 
     return_pcs: tuple[int, ...]
@@ -57,6 +64,8 @@ class TrackedSum(NamedTuple):
     again_ns: int = 0
     runs: int = 0
     runnable_ns: int = 0
+    probed: int = 0
+    squares: float = 0.0
 
 
 class TrackedProgram(BoundedProbes):
@@ -87,11 +96,11 @@ class TrackedProgram(BoundedProbes):
         rows["tracked"] = _MAX_WAITS
         self._program.load(rows, grows=frozenset(rows))
 
-    def attach(self, index: int, go: GoTarget, *, with_runs: bool = True) -> None:
+    def attach(self, index: int, go: GoTarget, *, with_runs: bool = True) -> int:
         """Attach the probes to a target, give it the number `index`, and start to record it.
 
         Without `with_runs`, the time in run queues and parks that follow another one are not known.
-        Raises AttachFailed and the like.
+        Returns the start time (CLOCK_MONOTONIC, ns). Raises AttachFailed and the like.
         """
         sites = tracked_wait_sites(go.binary)
         fields = target_fields(go, has_labels=False)
@@ -115,6 +124,7 @@ class TrackedProgram(BoundedProbes):
             go.target.exe_fd, go.target.pid, probes, anchor=anchor, group=index
         )
         self._describe(index, is_active=True)
+        return kernel_now_ns()
 
     def detach_target(self, index: int) -> None:
         """End the recording of a target and detach its probes; the sums stay readable."""
@@ -129,24 +139,50 @@ class TrackedProgram(BoundedProbes):
             for key, row in zip(keys.tolist(), rows, strict=True):
                 if row["group"]["target"] == index:
                     stacks[key] = tuple(row["pcs"][: row["depth"]].tolist())
-        queued = _rows(self._program, "queues")
-        return [
-            TrackedSum(
-                stacks[key],
-                int(total["count"]),
-                int(total["delay_ns"]),
-                *(
-                    int(queued[key][name]) if key in queued else 0
-                    for name in ("again", "again_ns", "count", "runnable_ns")
-                ),
-            )
-            for key, total in _rows(self._program, "totals").items()
-            if key in stacks
-        ]
+        queues = _rows(self._program, "queues")
+        found = []
+        for key, total in _rows(self._program, "totals").items():
+            if key in stacks and (queued := queues.get(key)) is not None:
+                found.append(
+                    TrackedSum(
+                        stacks[key],
+                        parks=int(total["count"]),
+                        delay_ns=int(total["delay_ns"]),
+                        again=int(queued["again"]),
+                        again_ns=int(queued["again_ns"]),
+                        runs=int(queued["count"]),
+                        runnable_ns=int(queued["runnable_ns"]),
+                        probed=int(queued["probed"]),
+                        squares=float(queued["squares"]) * (1 << 2 * _DELAY_SHIFT),
+                    )
+                )
+        return found
+
+    def end(self, index: int) -> None:
+        """Record no more events of a target."""
+        if index in self._targets:
+            self._describe(index, is_active=False)
+
+    def forget(self, index: int) -> None:
+        """Delete all data of a target without attached probes."""
+        if self._targets.pop(index, None) is None:
+            return
+        for keys, rows in self._program.maps["stacks"].batches():
+            ours = keys[rows["group"]["target"] == index]
+            for table in ("totals", "queues", "stacks"):
+                self._program.maps[table].delete(ours)
+        keys, _ = self._program.maps["tracked"].rows()
+        self._program.maps["tracked"].delete(keys[keys >> _TARGET_SHIFT == index])
 
     def losses(self) -> Sequence[Loss]:
         """What was lost so far of each target."""
+        if not self._program.is_loaded:
+            return ()
         return losses(self._program.maps["losses"].numbers())
+
+    def detach(self) -> None:
+        """Detach all probes; the sums stay readable."""
+        self._program.detach()
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
@@ -158,11 +194,16 @@ class TrackedProgram(BoundedProbes):
 
 
 def stack_totals(
-    sums: Sequence[TrackedSum], go: GoTarget, *, weight: int = TRACKING_PERIOD
+    sums: Sequence[TrackedSum],
+    go: GoTarget,
+    *,
+    weight: int = TRACKING_PERIOD,
+    hit_ns: float = 0.0,
 ) -> list[StackTotal]:
     """The sums as those of a recording of every wait, of the operations of Go's block profile.
 
-    A park that was followed by another one in the same operation is no event by itself.
+    A park that was followed by another one in the same operation is no event by itself. A probe
+    hit costs `hit_ns`, which is taken off the delays as far as it is in them.
     """
     parks = {park.return_pc + go.load_bias for park in go.sites.parks}
     totals = []
@@ -172,8 +213,11 @@ def stack_totals(
         outer = next((n for n, pc in enumerate(each.return_pcs[:3]) if pc in parks), None)
         if outer is not None and each.parks > each.again:
             count = weight * (each.parks - each.again)
-            delay_ns = weight * (each.delay_ns + each.again_ns)
-            totals.append(StackTotal("block", 0, each.return_pcs[outer:], count, delay_ns))
+            within_ns = min(_PART_WITHIN * hit_ns * each.probed, each.delay_ns / 2)
+            delay_ns = weight * (each.delay_ns - round(within_ns) + each.again_ns)
+            total = StackTotal("block", 0, each.return_pcs[outer:], count, delay_ns)
+            total.delay_variance = weight * (weight - 1) * each.squares
+            totals.append(total)
     return totals
 
 
