@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests import toolchains
-from tests.toolchains import MINORS, toolchain
+from tests.toolchains import MINORS
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -26,7 +26,7 @@ _ALL = tuple(
     dict.fromkeys(
         (
             *toolchains.BUILDS,
-            *((minor, "pgopark") for minor in MINORS if "pgopark" in toolchain(minor).modes),
+            *((minor, "pgopark") for minor in MINORS if "pgopark" in toolchains.modes_of(minor)),
         )
     )
 )

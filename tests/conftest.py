@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,17 @@ from ebpfprof.privileges.capabilities import effective
 # How long an example takes says how busy the machine is, and nothing of the program.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-rerunfailures' workers send their messages at once.
+
+    After each test a worker writes how often it ran, and asks for the total. Without TCP_NODELAY
+    the kernel holds the question back until the first message is acknowledged: 40 ms.
+    """
+    if hasattr(config, "workerinput") and hasattr(config, "failures_db"):
+        config.failures_db.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -59,7 +59,7 @@ _START: Final = (
 def fetch(name: str) -> Path:
     """The program, from the Debian package of its name, unpacked in the cache, not installed.
 
-    Raises ToolchainError if apt cannot get it, KeyError if it is none of PROGRAMS.
+    Raises ToolchainError if apt cannot get it, KeyError if it is not one of PROGRAMS.
     """
     folder = cache_dir() / "foreign" / name
     program = folder / PROGRAMS[name]

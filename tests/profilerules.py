@@ -42,8 +42,8 @@ class _UnreadableError(Exception):
 def violations(data: bytes, *, name: str = "block", now_s: float | None = None) -> list[str]:
     """All that the four have against a file, each with the reader's name in front.
 
-    `name` is what Pyroscope and Parca would be told that it is; `now_s`, in Unix time, is when they
-    get it: None leaves out the rule about its age.
+    `name` is what Pyroscope and Parca would be given as its name; `now_s`, in Unix time, is when
+    they get it: None leaves out the rule about its age.
     """
     readers: dict[str, Callable[[], list[str]]] = {
         "pprof": lambda: pprof(data),

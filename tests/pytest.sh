@@ -11,6 +11,7 @@ python=$(realpath "$0" | xargs dirname | xargs dirname)/.venv/bin/python
 gate="not full and "
 if [ "${1:-}" = --full ]; then
     gate=""
+    export EBPFPROF_REAL_PROGRAMS=1
     shift
 fi
 

@@ -22,7 +22,7 @@ from tests.targets_run import SLOWNESS
 DEADLINE_S = 60 * SLOWNESS
 GZIP = b"\x1f\x8b"
 COMMAND = (sys.executable, "-m", "ebpfprof", "attach")
-# What tests ask for that don't say: one file, and the sooner.
+# What tests ask for that don't say: one file, and the earlier.
 BLOCK_ONLY = ("--profile", "block")
 # Counts are exact then, under any load of the machine.
 EVERY_WAIT = ("--max-overhead", "0")

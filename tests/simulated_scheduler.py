@@ -43,7 +43,7 @@ class SimulatedScheduler:
 
     @property
     def known(self) -> dict[int, Known]:
-        """What a look at the beginning finds: all wait."""
+        """What a sample at the beginning finds: all wait."""
         return {
             goid: Known(goid, BEGIN_NS, "waiting", "select", 7, 0, 0x1000, 0, 0)
             for goid in range(1, 21)

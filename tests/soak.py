@@ -230,9 +230,9 @@ def run(folder: Path, *arguments: str) -> None:
         text=True,
         check=False,
     )
-    said = f"{arguments[0]}: {done.returncode}\n{done.stdout}{done.stderr}"
-    assert done.returncode == 0, said
-    assert "Traceback" not in said, said
+    output = f"{arguments[0]}: {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, output
+    assert "Traceback" not in output, output
 
 
 def followed(server: Server) -> list[int]:

@@ -67,6 +67,20 @@ def cache_dir() -> Path:
     return Path(base) / "ebpfprof"
 
 
+def modes_of(minor: str) -> tuple[str, ...]:
+    """The build modes that a version has: profile-guided builds came with Go 1.20."""
+    return tuple(mode for mode in MODES if not mode.startswith("pgo") or minor != "1.19")
+
+
+def version_of(minor: str) -> str:
+    """The full version of a pinned toolchain: "1.27" gives "1.27.3". Nothing has to be installed.
+
+    The version of the oldest one is Debian's choice.
+    """
+    pinned = {minor_of(version): version for version in WHEEL_VERSIONS}
+    return pinned.get(minor) or toolchain(minor).version
+
+
 def minor_of(version: str) -> str:
     """ "1.27.3" gives "1.27"."""
     return ".".join(version.split(".")[:2])
@@ -105,8 +119,7 @@ class Toolchain:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The build modes this version knows: profile-guided builds came with Go 1.20."""
-        return tuple(m for m in MODES if not m.startswith("pgo") or self.minor != "1.19")
+        return modes_of(self.minor)
 
     def environment(self, *, cgo: bool = False) -> dict[str, str]:
         """Environment of a hermetic build: no network, no settings of the user's."""

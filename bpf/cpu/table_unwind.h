@@ -148,7 +148,7 @@ static __always_inline u64 interrupted_sp(u64 sp, const struct signal_stack *sta
         u64 start;
         u64 flags;
         u64 bytes;
-    } told = {};
+    } current = {};
     u64 found = 0;
     u64 end = (stack->start + stack->bytes) & ~(UCONTEXT_ALIGN - 1);
     if (!stack->bytes || sp - stack->start > stack->bytes)
@@ -157,8 +157,8 @@ static __always_inline u64 interrupted_sp(u64 sp, const struct signal_stack *sta
         u64 context = end - i * UCONTEXT_ALIGN;
         if (context < sp)
             return 0;
-        if (read_user(&told, sizeof(told), (void *)(context + UCONTEXT_STACK)) == 0 &&
-            told.start == stack->start && told.bytes == stack->bytes) {
+        if (read_user(&current, sizeof(current), (void *)(context + UCONTEXT_STACK)) == 0 &&
+            current.start == stack->start && current.bytes == stack->bytes) {
             read_word(&found, context + UCONTEXT_SP);
             return found;
         }

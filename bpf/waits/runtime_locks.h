@@ -82,10 +82,11 @@ static __always_inline void thread_sleeps(struct pt_regs *ctx, const struct run 
         return;
     if (sleeper->ticks == ticks)
         since_ns = sleeper->woken_ns;
-    sleeper->lock = lock;
-    if (__sync_fetch_and_add(&sleeper->sleeps, 1) == 0 &&
-        !join_queue(run->site->target, lock, 0, since_ns))
-        sleeper->lock = 0;
+    /* The queue first: a wake that finds the thread counted must find it in the queue, too. */
+    bool joined = join_queue(run->site->target, lock, 0, since_ns);
+    sleeper->lock = joined ? lock : 0;
+    if (__sync_fetch_and_add(&sleeper->sleeps, 1) != 0 && joined)
+        quit_queue(run->site->target, lock, since_ns); /* it is woken already */
 }
 
 /* At the call of semasleep in lock2, whose first argument, the lock, is in its stack slot. */

@@ -96,7 +96,7 @@ class Roster:
             member.note_use()
             members[member.key] = member
         self.members = members
-        self._tell(survey.unanswered)
+        self._notify(survey.unanswered)
 
     def judge(self, keys: Iterable[Key]) -> None:
         """Identify these processes again, and those that opted out: an annotation may be removed.
@@ -149,7 +149,7 @@ class Roster:
         del refusals[""]
         return refusals
 
-    def _tell(self, unanswered: tuple[int, ...]) -> None:
+    def _notify(self, unanswered: tuple[int, ...]) -> None:
         if new := [pid for pid in unanswered if pid not in self._unanswered]:
             self._log.say(not_answered(new))
         self._unanswered = unanswered

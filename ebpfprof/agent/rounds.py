@@ -77,7 +77,7 @@ class Rounds:
             kinds=settings.kinds,
             interval_s=math.inf,
             on_window=self._handover.on_window,
-            tell=log.say,
+            notify=log.say,
         )
         self.costs = Costs()
         self.scheduler = TurnScheduler()

@@ -71,7 +71,7 @@ class Agent:
         """
         working = asyncio.ensure_future(self.rounds.manager.run())
         serving = asyncio.ensure_future(self._serve(app, listener))
-        telling = asyncio.ensure_future(self._tell_alive())
+        feeding = asyncio.ensure_future(self._feed_watchdog())
         try:
             await asyncio.to_thread(self.sinks.use, self.settings)
             await asyncio.to_thread(self.roster.survey)
@@ -87,9 +87,9 @@ class Agent:
             raise Aborted("Aborted.") from None
         finally:
             self.rounds.manager.stopping.set()
-            for task in (working, serving, telling):
+            for task in (working, serving, feeding):
                 task.cancel()
-            await asyncio.gather(working, serving, telling, return_exceptions=True)
+            await asyncio.gather(working, serving, feeding, return_exceptions=True)
 
     async def _until_end(
         self, work: Awaitable[None], beside: asyncio.Future[None], should_end: Callable[[], bool]
@@ -128,7 +128,7 @@ class Agent:
                 self._notifier.status(self._status())
             await asyncio.sleep(_TICK_S)
 
-    async def _tell_alive(self) -> None:
+    async def _feed_watchdog(self) -> None:
         """Notify systemd's watchdog, unless the agent has hung for minutes."""
         while time.monotonic() - self._worked_s < _STUCK_S:
             self._notifier.alive()

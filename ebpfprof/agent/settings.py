@@ -42,7 +42,6 @@ _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
 _HEADER: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
 _RING_PATH: Final = str(DEFAULT_FOLDER)
-DEFAULT_KINDS: Final = ("block", "mutex", "cpu", "goroutine")
 REMOTE: Final = ("otlp", "parca", "pyroscope")
 SINK_TYPES: Final = ("folder", *REMOTE)
 QUEUE_AGE_S: Final = _DAY_S
@@ -151,7 +150,7 @@ class Settings:
 
     kinds: tuple[str, ...] = setting(
         ListValue(WordValue(_kinds), "kinds of profiles", may_be_empty=False),
-        DEFAULT_KINDS,
+        tuple(kind.name for kind in kinds_to_choose() if kind.is_agent_default),
         "The profiles to record of each process.",
         is_live=False,
     )

@@ -60,12 +60,12 @@ def _run(settings: Settings, path: str | None) -> None:
     import functools
     from contextlib import ExitStack
 
-    from ebpfprof.agent.alone import only_agent
     from ebpfprof.agent.endpoints import application
     from ebpfprof.agent.log import Log
     from ebpfprof.agent.rounds import SPARE_PLACES
     from ebpfprof.agent.service import Agent
     from ebpfprof.agent.settings_file import load
+    from ebpfprof.agent.single_instance import only_agent
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.privileges.checks import require_capabilities
@@ -161,9 +161,9 @@ def _check(settings: Settings) -> None:
     from ebpfprof.console.terminal import say
     from ebpfprof.console.text import printable
     from ebpfprof.discovery.processes import ProcessTable, not_answered, not_seen
-    from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.recording.drop_privileges import give_up_recording_rights
 
-    give_up_before_looking()
+    give_up_recording_rights()
     with ProcessTable() as processes:
         survey = processes.survey()
     say(as_toml(settings))

@@ -54,9 +54,9 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
     """
     if pids:
         from ebpfprof.commands.doctor_process import examine_processes
-        from ebpfprof.recording.drop_privileges import give_up_before_looking
+        from ebpfprof.recording.drop_privileges import give_up_recording_rights
 
-        give_up_before_looking()
+        give_up_recording_rights()
         return examine_processes(
             pids,
             apart_s=_APART_S if apart_s is None else apart_s,

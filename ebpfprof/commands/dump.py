@@ -52,11 +52,11 @@ def command(
     from ebpfprof.commands.dumping import Dumping, DumpOptions
     from ebpfprof.console.pager import paged
     from ebpfprof.process.file_opener import WorkerFileOpener
-    from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.recording.drop_privileges import give_up_recording_rights
 
     if watch and (show_all or apart_s is not None):
         raise click.UsageError("--watch compares its own samples: omit --all and --apart.")
-    give_up_before_looking()
+    give_up_recording_rights()
     chosen = DumpOptions(
         as_json, show_all, _APART_S if apart_s is None else apart_s, allow_unknown_go
     )

@@ -19,7 +19,6 @@ from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
-    from ebpfprof.process.memory import Memory
     from ebpfprof.process.process import Target
     from symbolizer import GoBinary
 
@@ -36,7 +35,7 @@ class _GrowthReader:
     @property
     def samples(self) -> int:
         """How many garbage collections were sampled."""
-        return self._growth.looks
+        return self._growth.samples
 
     def is_new(self, collections: int) -> bool:
         """Whether there was a garbage collection since the last call."""
@@ -54,11 +53,11 @@ class _GrowthReader:
 class StackGrowth(_GrowthReader):
     """By the stacks in the program's own memory profile."""
 
-    def __init__(self, target: Target, binary: GoBinary, memory: Memory) -> None:
+    def __init__(self, target: Target, binary: GoBinary) -> None:
         """Raises TargetGone, UnsupportedTarget (without such a profile) or GoTableError."""
         super().__init__()
         bias = target.load_bias(binary.elf.entry)
-        self._buckets = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
+        self._buckets = HeapBuckets(target.memory, binary.layout, heap_globals(binary), bias)
         require_profile(target, self._buckets)
         mappings = target.executable_mappings(binary.elf.build_id)
         self._stacks = HeapStacks(binary, bias, mappings)
@@ -79,11 +78,11 @@ class StackGrowth(_GrowthReader):
 class TypeGrowth(_GrowthReader):
     """By type and size of objects, for any program; exact."""
 
-    def __init__(self, target: Target, binary: GoBinary, memory: Memory) -> None:
+    def __init__(self, target: Target, binary: GoBinary) -> None:
         """Raises TargetGone, UnreadableMemory or GoTableError."""
         super().__init__()
         bias = target.load_bias(binary.elf.entry)
-        self._live = LiveMemoryReader(memory, binary, memory_globals(binary), bias)
+        self._live = LiveMemoryReader(target.memory, binary, memory_globals(binary), bias)
 
     def sample(self, now_ns: int) -> None:
         """Take a sample. Raises TargetGone or UnreadableMemory."""

@@ -64,11 +64,11 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     from ebpfprof.console.terminal import has_color, say, width
     from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
     from ebpfprof.privileges.checks import missing_capabilities
-    from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.recording.drop_privileges import give_up_recording_rights
     from ebpfprof.system.pid_namespace import sees_whole_machine
 
     missing = missing_capabilities()  # before dropping what listing does not need
-    give_up_before_looking()
+    give_up_recording_rights()
     with ProcessTable() as processes:
         survey = processes.survey()
     shown = [
@@ -132,16 +132,18 @@ def loads_of(processes: Sequence[GoProcess]) -> dict[int, Load]:
 def goroutine_counts(processes: Sequence[GoProcess]) -> dict[int, int]:
     """The number of goroutines by pid, if it can be read within _MOST_READING_S in total."""
     from ebpfprof.errors import EbpfprofError
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.server.goroutines import count
     from symbolizer import SymbolizerError
 
-    counts = {}
+    opening, counts = OpenProcesses(), {}
     until_s = time.monotonic() + _MOST_READING_S
     for process in processes:
         if not process.supported or time.monotonic() > until_s:
             continue
-        with suppress(EbpfprofError, SymbolizerError):  # without rights, or it has ended
-            counts[process.pid] = count(process.pid)
+        # Without rights, or it has ended.
+        with suppress(EbpfprofError, SymbolizerError), opening.open(process.pid) as opened:
+            counts[process.pid] = count(opened)
     return counts
 
 

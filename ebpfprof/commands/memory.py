@@ -42,11 +42,11 @@ def command(
     from ebpfprof.commands.memory_reports import MemoryReports
     from ebpfprof.commands.memory_watch import MemoryWatch
     from ebpfprof.process.file_opener import WorkerFileOpener
-    from ebpfprof.recording.drop_privileges import give_up_before_looking
+    from ebpfprof.recording.drop_privileges import give_up_recording_rights
 
     if watch and show_all:
         raise click.UsageError("--watch shows stacks that grow: omit --all.")
-    give_up_before_looking()
+    give_up_recording_rights()
     with WorkerFileOpener() as files:
         if watch:
             watching = MemoryWatch(files, as_json=as_json, allow_unknown_go=allow_unknown_go)

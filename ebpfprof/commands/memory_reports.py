@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -14,9 +13,7 @@ from ebpfprof.errors import EbpfprofError
 from ebpfprof.export import memory_json
 from ebpfprof.export.tables import memory
 from ebpfprof.goruntime.heap.memory_reader import read_memory
-from ebpfprof.goruntime.process import for_user
-from ebpfprof.process.process import Target
-from symbolizer import GoBinary, SymbolizerError
+from ebpfprof.goruntime.open_processes import OpenProcesses
 
 if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
@@ -28,8 +25,8 @@ class MemoryReports:
     def __init__(
         self, files: FileOpener, *, as_json: bool, show_all: bool, allow_unknown_go: bool
     ) -> None:
-        self._files, self._as_json, self._show_all = files, as_json, show_all
-        self._allow_unknown_go = allow_unknown_go
+        self._as_json, self._show_all = as_json, show_all
+        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
         self.failures: list[EbpfprofError] = []
         """In the order of the processes."""
 
@@ -47,13 +44,10 @@ class MemoryReports:
             say(blank + text, end="")
 
     def _text(self, pid: int) -> str:
-        with Target(pid, self._files) as target:
-            try:
-                with target.allowance, target.open_elf() as elf:
-                    binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
-                    memory_use, now_s = read_memory(target, binary), time.time()
-            except (SymbolizerError, struct.error) as error:
-                raise for_user(target, error) from error
+        with self._processes.open(pid) as process:
+            binary, target = process.binary(), process.target
+            with target.allowance:
+                memory_use, now_s = read_memory(target, binary), time.time()
             version = printable(binary.version.text)
             if self._as_json:
                 return memory_json.encode(memory_use, pid, target.name, version, now_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,15 +15,15 @@ from ebpfprof.console.terminal import say, width
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError, UnsupportedTarget, to_type
 from ebpfprof.export.tables import heap_growth
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.process.memory import Memory
-from ebpfprof.process.process import Target
 from ebpfprof.system.signals import Signals, interruptible
-from symbolizer import GoBinary, SymbolizerError
+from symbolizer import SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
+    from ebpfprof.process.process import Target
 
 
 @dataclass
@@ -40,7 +39,8 @@ class MemoryWatch:
     """Watches processes. A failure is reported, and does not affect others."""
 
     def __init__(self, files: FileOpener, *, as_json: bool, allow_unknown_go: bool) -> None:
-        self._files, self._as_json, self._allow_unknown_go = files, as_json, allow_unknown_go
+        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+        self._as_json = as_json
         self.failures: list[EbpfprofError] = []
         """In the order of the processes."""
 
@@ -63,13 +63,11 @@ class MemoryWatch:
         watched.append(interruptible(lambda: self._opened(pid, held)))
 
     def _opened(self, pid: int, held: ExitStack) -> _Watched:
-        target = held.enter_context(Target(pid, self._files))
+        process = held.enter_context(self._processes.open(pid))
+        target, binary = process.target, process.binary()
         try:
-            elf = held.enter_context(target.open_elf())
-            binary = GoBinary.open(elf, allow_unknown_version=self._allow_unknown_go)
-            memory = held.enter_context(Memory(target))
             try:
-                return _Watched(target, StackGrowth(target, binary, memory))
+                return _Watched(target, StackGrowth(target, binary))
             except UnsupportedTarget:  # without a memory profile: types and sizes remain
                 say(
                     f"ebpfprof: Process {pid} ({printable(target.name)}) keeps no memory profile, "
@@ -78,8 +76,8 @@ class MemoryWatch:
                     + to_type(f"ebpfprof serve --pid {pid} --continuous --profile heap"),
                     err=True,
                 )
-                return _Watched(target, TypeGrowth(target, binary, memory))
-        except (SymbolizerError, struct.error) as error:
+                return _Watched(target, TypeGrowth(target, binary))
+        except SymbolizerError as error:
             raise for_user(target, error) from error
 
     def _sample(self, watched: _Watched) -> bool:

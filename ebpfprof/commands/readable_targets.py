@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.plugin_warning import plugin_warning
-from ebpfprof.goruntime.process import for_user, inspect
+from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
-from ebpfprof.process.process import Target
 from ebpfprof.system.open_files import too_many
 from symbolizer import SymbolizerError
 
@@ -27,23 +27,21 @@ class ReadableTargets:
     """Opens processes, and keeps the failures."""
 
     def __init__(self, files: FileOpener, *, allow_unknown_go: bool) -> None:
-        self._files, self._allow_unknown_go = files, allow_unknown_go
+        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
         self.failures: list[EbpfprofError] = []
         """In their order."""
 
     def open(self, pid: int, held: ExitStack) -> tuple[GoTarget, GoroutineDumper]:
         """The process, open until `held` is closed. Raises EbpfprofError or SymbolizerError."""
-        target = held.enter_context(Target(pid, self._files))
-        go = inspect(target, allow_unknown_go=self._allow_unknown_go)
-        held.callback(go.binary.elf.close)
+        go = held.enter_context(self._processes.open(pid)).go()
         if go.assumption:
             say(f"ebpfprof: {go.assumption}; the output may be wrong.", err=True)
         if warning := plugin_warning(go, has_probes=False):
             say(f"ebpfprof: {warning}", err=True)
         try:
-            return go, held.enter_context(GoroutineDumper(go))
+            return go, GoroutineDumper(go)
         except SymbolizerError as error:
-            raise for_user(target, error) from error
+            raise for_user(go.target, error) from error
 
     @contextmanager
     def reported(self, pid: int) -> Iterator[None]:

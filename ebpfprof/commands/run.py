@@ -214,10 +214,10 @@ class _ProgramRecording:
 
 def _name(child: LaunchedProgram) -> str:
     """The name of the program that the child runs, printable."""
-    from ebpfprof.process.process import Target
+    from ebpfprof.goruntime.open_processes import OpenProcesses
 
-    with Target(child.pid) as target:
-        return printable(target.name)
+    with OpenProcesses().open(child.pid) as process:
+        return printable(process.target.name)
 
 
 def _say_what_is_next(child: LaunchedProgram, name: str) -> None:

@@ -198,7 +198,6 @@ def command(
         all_go=follows,
         containers=followed,
         capacity=max(_CAPACITY, len(pids)),
-        allow_unknown_go=options.allow_unknown_go,
         lock_labels=bool(options["lock_labels"]),
         traces=traces,
     )
@@ -234,9 +233,9 @@ def command(
                 policy,
                 listener,
                 table,
+                live.processes,
                 on_ready=on_ready,
                 should_end=lambda: signals.came,
-                files=live.files,
                 sources=sources,
             )
             for line in loss_lines(live.losses(), completeness):

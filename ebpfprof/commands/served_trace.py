@@ -56,9 +56,8 @@ def _record(
     """With `last_s`, keep the last seconds; else record the next ones, and send the trace."""
     from ebpfprof.commands.tracing import warnings_of
     from ebpfprof.export.formats import FORMATS, TIMELINES
-    from ebpfprof.goruntime.process import inspect
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.process.file_opener import WorkerFileOpener
-    from ebpfprof.process.process import Target
     from ebpfprof.profilers.options import Options
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.tracing.flight_recorder import FlightRecorder, send_next
@@ -69,9 +68,8 @@ def _record(
     options = TraceOptions(max_overhead=max_overhead, last_s=last_s, buffer_bytes=buffer_bytes)
     with ExitStack() as held:
         files = held.enter_context(WorkerFileOpener())
-        target = held.enter_context(Target(pid, files))
-        go = inspect(target, allow_unknown_go=allow_unknown_go)
-        held.callback(go.binary.elf.close)
+        processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+        go = held.enter_context(processes.open(pid)).go()
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()
         encoders = {name: FORMATS[name].encode_timeline for name in TIMELINES}

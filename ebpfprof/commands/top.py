@@ -120,28 +120,28 @@ def command(
     give_up_before_recording(options, writes=True, pids=pids)
     with ExitStack() as held:
         signals = held.enter_context(Signals())
-        tell = held.enter_context(_steps(is_screen))
-        tell("compiling the BPF programs")
+        notify = held.enter_context(_steps(is_screen))
+        notify("compiling the BPF programs")
         make = partial(LiveSession, options, capacity=len(pids))
         session = held.enter_context(interruptible(make))
         targets, starts = [], []
         for pid in pids:
-            tell(f"reading the executable and the symbols of process {pid}")
+            notify(f"reading the executable and the symbols of process {pid}")
             targets.append(interruptible(partial(session.add, pid)))
         for target in targets:
             check()
-            tell(f"attaching to process {target.pid} ({printable(target.name)})")
+            notify(f"attaching to process {target.pid} ({printable(target.name)})")
             starts.append(session.start(target))
         traced = TraceOptions(
             max_overhead=options.max_overhead, last_s=last_s, buffer_bytes=_TRACE_BYTES
         )
         trace = held.enter_context(TopTrace(targets, traced))
         if last_s is not None:
-            tell(f"attaching to trace process {targets[0].pid}")
+            notify(f"attaching to trace process {targets[0].pid}")
             interruptible(trace.start)
         give_up_probing(options)
         signals.end_recording_only()
-        tell("")
+        notify("")
         until_s = time.monotonic() + duration_s if duration_s else float("inf")
         poller = Poller(session, targets, starts, options, trace)
         if not poller.views:
@@ -160,7 +160,7 @@ def command(
 def _require_trace_is_possible(pids: list[int], *, is_screen: bool) -> None:
     """Raise click.UsageError if --last is not possible."""
     if len(pids) != 1:
-        raise click.UsageError(f"A trace (--last) is of one process, but {len(pids)} were chosen.")
+        raise click.UsageError(f"A trace (--last) covers one process, but {len(pids)} were chosen.")
     if not is_screen:
         raise click.UsageError(
             f"--last needs the live table, where {_KEY} writes the trace. Without the table:"
@@ -195,14 +195,14 @@ def _steps(is_screen: bool) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
 
-    def tell(what: str) -> None:
+    def notify(what: str) -> None:
         line = f"ebpfprof: {what}..."[: (width(sys.stderr) or 80) - 1] if what else ""
         say(f"\r\x1b[K{line}", err=True, end="")
 
     try:
-        yield tell
+        yield notify
     except BaseException:  # also Ctrl-C: erase the line before a message
-        tell("")
+        notify("")
         raise
 
 
@@ -225,7 +225,7 @@ def _print_tables(
             time.sleep(max(min(next_s - time.monotonic(), _TICK_S), 0))
         if not _has_reader():
             return
-        view.moment = poller.look()
+        view.moment = poller.sample()
         say(("\n" if printed and text is _table else "") + text(view, _BATCH_ROWS), end="")
         printed += 1
         if _ends(poller, signals, until_s):

@@ -178,7 +178,7 @@ def command(
     from ebpfprof.tracing.recorder import TraceOptions
 
     if len(pids) != 1:
-        raise click.UsageError(f"A trace is of one process, but {len(pids)} were chosen.")
+        raise click.UsageError(f"A trace covers one process, but {len(pids)} were chosen.")
     if path_of is None and (from_s or to_s is not None):
         raise click.UsageError("--from and --to need --path.")
     if to_s is not None and to_s <= from_s:

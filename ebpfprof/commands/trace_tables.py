@@ -89,7 +89,7 @@ class TraceTables:
             text = _NOBODY
             if whole:
                 length = duration(self._timeline.end_ns - self._timeline.begin_ns)
-                text = f"  It did not exist in that time; the trace is {length} long.\n"
+                text = f"  It did not exist then; the trace is {length} long.\n"
             return [(f"What {shown} waited for", text)]
         length_ns = sum(one.end_ns - one.begin_ns for one in of)
         heading = f"The time of {shown} ({counted(len(of), 'goroutine')}, {duration(length_ns)})"

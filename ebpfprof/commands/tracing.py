@@ -19,10 +19,9 @@ from ebpfprof.console.terminal import erase_progress, has_color, progress, say, 
 from ebpfprof.console.text import duration, percent, printable
 from ebpfprof.errors import to_type
 from ebpfprof.export.formats import FORMATS, TIMELINES
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.plugin_warning import plugin_warning
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.file_opener import WorkerFileOpener
-from ebpfprof.process.process import Target
 from ebpfprof.system.signals import Signals, interruptible
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import slices_sentence, timeline_of
@@ -89,9 +88,8 @@ class Tracing:
         self._to_stdout = output is not None and str(output) == "-"
         with working("Reading the program ...", is_shown=not self._is_quiet):
             files = held.enter_context(WorkerFileOpener())
-            target = held.enter_context(Target(pid, files))
-            go = interruptible(lambda: inspect(target, allow_unknown_go=self._allow_unknown_go))
-            held.callback(go.binary.elf.close)
+            processes = OpenProcesses(files, allow_unknown_go=self._allow_unknown_go)
+            go = interruptible(held.enter_context(processes.open(pid)).go)
             waits = wait_conditions(self._until_waits, go)
             self._recorder = held.enter_context(TraceRecorder(go, self._options))
             interruptible(self._recorder.load)
@@ -102,7 +100,7 @@ class Tracing:
             if_taken = "replace" if force else "refuse"
         when = time.localtime()
         path = output or Path(
-            default_name(target.name, pid, self._format.timeline_ending, when, "")
+            default_name(go.target.name, pid, self._format.timeline_ending, when, "")
         )
         self._output = output
         self._file = held.enter_context(
@@ -114,9 +112,7 @@ class Tracing:
                 if_taken=if_taken,
             )
         )
-        self._trigger = held.enter_context(
-            Trigger(go, waits=waits, goroutines=self._until_goroutines)
-        )
+        self._trigger = Trigger(go, waits=waits, goroutines=self._until_goroutines)
         self._writer = held.enter_context(
             TraceWriter(self._recorder, self._format.encode_timeline, suffix=self._format.suffix)
         )

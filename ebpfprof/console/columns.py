@@ -6,7 +6,7 @@ No text of a target or a file reaches the terminal as a control character.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ebpfprof.console.text import printable
@@ -16,6 +16,7 @@ GAP: Final = 2
 _MAX_NAME: Final = 512
 _MIN_ROOM: Final = 24  # columns, for a name
 _MAX_OPERATION: Final = 40  # columns
+_MIN_OPERATION: Final = 10  # columns
 # Select Graphic Rendition, ECMA-48.
 _STYLES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 
@@ -77,15 +78,21 @@ def table(
 ) -> str:
     """The rows below their headings, in at most `width` columns; None: no limit.
 
-    The last `left` columns are aligned on the left, the others on the right. Without `color` the
-    text is plain ASCII. Ends with a newline.
+    The last `left` columns are aligned on the left, the others on the right. In a narrow terminal,
+    the one before the names gets narrower if it is one of them. Without `color` the text is plain
+    ASCII. Ends with a newline.
     """
     first_left = len(headings) - left
     columns = [TextColumn(heading, number < first_left) for number, heading in enumerate(headings)]
     names = 2 if any(row.beside for row in rows) else 1
-    beside = zip(headings[:-names], *(row.cells for row in rows), strict=True)
-    taken = sum(max(map(cells_of, column)) + GAP for column in beside) + GAP * (names - 1)
-    room = None if width is None else max((width - taken) // names, _MIN_ROOM // names)
+    room = None
+    if width is not None:
+        least = _MIN_ROOM // names
+        room = _room(headings, rows, names, width)
+        if room < least and left > names:
+            rows = _narrowed(rows, least - room)
+            room = _room(headings, rows, names, width)
+        room = max(room, least)
     cells = []
     for row in rows:
         style = "dim" if row.is_dim else ""
@@ -95,6 +102,20 @@ def table(
             line.append(_name_cell(first, room, color=color))
         cells.append([*line, _name_cell(row, room, color=color)])
     return aligned(columns, cells, color=color)
+
+
+def _room(headings: Sequence[str], rows: Sequence[Row], names: int, width: int) -> int:
+    """How many columns are left for each of the names."""
+    others = zip(headings[:-names], *(row.cells for row in rows), strict=True)
+    taken = sum(max(map(cells_of, column)) + GAP for column in others)
+    return (width - taken - GAP * (names - 1)) // names
+
+
+def _narrowed(rows: Sequence[Row], by: int) -> list[Row]:
+    """The rows with the last of their cells cut, so that the column is narrower by so much."""
+    widest = max(cells_of(row.cells[-1]) for row in rows)
+    room = max(widest - by, _MIN_OPERATION)
+    return [replace(row, cells=(*row.cells[:-1], fit(row.cells[-1], room))) for row in rows]
 
 
 def aligned(columns: Sequence[TextColumn], rows: Sequence[Sequence[Cell]], *, color: bool) -> str:

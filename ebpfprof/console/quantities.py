@@ -46,12 +46,12 @@ def bytes_of(text: str) -> int | None:
 
     KB, MB, GB and TB are powers of 1000, KiB and so on powers of 1024.
     """
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
-    unit = found[2] or ""
+    unit = match[2] or ""
     base = 1024 if unit.endswith("i") else 1000
-    return int(float(found[1]) * base ** _POWERS[unit.removesuffix("i")])
+    return int(float(match[1]) * base ** _POWERS[unit.removesuffix("i")])
 
 
 def similar(word: str, words: Iterable[str]) -> str:

@@ -73,17 +73,17 @@ def has_color(stream: TextIO | None) -> bool:
 
 
 def width(stream: TextIO | None) -> int | None:
-    """Columns of the terminal behind the stream; None if it is none, or has no size."""
+    """Columns of the terminal behind the stream; None if it is not one, or has no size."""
     return _size(stream).columns or None
 
 
 def height(stream: TextIO | None) -> int | None:
-    """Lines of the terminal behind the stream; None if it is none, or has no size."""
+    """Lines of the terminal behind the stream; None if it is not one, or has no size."""
     return _size(stream).lines or None
 
 
 def _size(stream: TextIO | None) -> os.terminal_size:
-    """That of the terminal behind the stream, in zeros if it is none, or has no size."""
+    """That of the terminal behind the stream, in zeros if it is not one, or has no size."""
     if stream is None or not stream.isatty():
         return os.terminal_size((0, 0))
     try:

@@ -17,13 +17,13 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def start(self, work: Awaitable[None]) -> None:
-        """Run `work` to its end while the caller goes on."""
+        """Run `work` to its end while the caller continues."""
         self._keep(asyncio.ensure_future(work))
 
     async def complete(
         self, work: Awaitable[_T], undo: Callable[[], Awaitable[None]] | None = None
     ) -> _T:
-        """Wait for the end of `work`; if the caller is cancelled, it goes on in the background.
+        """Wait for the end of `work`; if the caller is cancelled, it continues in the background.
 
         Then `undo` follows if `work` succeeded. Raises what `work` raises.
         """

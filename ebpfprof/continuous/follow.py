@@ -51,7 +51,7 @@ class Follower:
         """Go processes that would be added if they could; `why_not` says why they can't."""
         if not self._follows:
             return []
-        added = {each.pid for each in self._manager.processes}
+        added = {process.pid for process in self._manager.processes}
         return [p for p in self.processes.values() if p.pid not in added and self._fits(p)]
 
     async def survey(self) -> None:
@@ -60,7 +60,7 @@ class Follower:
             if time.monotonic() - self._surveyed_s >= _FRESH_S:
                 survey = await asyncio.to_thread(self._table.survey)
                 self._note(survey.go)
-                self._tell(survey.unanswered)
+                self._notify(survey.unanswered)
                 self._surveyed_s = time.monotonic()
 
     async def run(self) -> None:
@@ -72,15 +72,15 @@ class Follower:
                 return
             await self.survey()
 
-    def _note(self, found: Iterable[GoProcess]) -> None:
-        self.processes = {each.pid: each for each in found}
+    def _note(self, processes: Iterable[GoProcess]) -> None:
+        self.processes = {each.pid: each for each in processes}
         for process in self._manager.processes:
             if process.about is None:
                 process.about = self.processes.get(process.pid)
         if self._follows:
             self._follow()
 
-    def _tell(self, unanswered: tuple[int, ...]) -> None:
+    def _notify(self, unanswered: tuple[int, ...]) -> None:
         """Say which processes are left out, once, if any would be followed."""
         if not self._follows:
             return

@@ -34,7 +34,7 @@ class History:
     `sums` are the profiles since the first recording, at the end of the last window. `totals` are
     the sums of each value of a profile over all windows, also those that were dropped, by kind;
     kinds that show a moment have none. `present` is what the window that has not ended had when it
-    was last read, None if nobody asked: it is not among the windows.
+    was last read, None if it was not read: it is not among the windows.
     """
 
     begun_s: float = 0.0

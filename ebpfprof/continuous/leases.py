@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.continuous.background import BackgroundTasks
-from ebpfprof.continuous.readings import tell_user
+from ebpfprof.continuous.readings import notify_user
 from ebpfprof.errors import EbpfprofError, TargetGone
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Leases:
         lifecycle: Lifecycle,
         readings: Readings,
         stopping: asyncio.Event,
-        tell: Callable[[str], None] = tell_user,
+        notify: Callable[[str], None] = notify_user,
     ) -> None:
-        """Once `stopping` is set, no lease begins. For `tell` see Manager."""
+        """Once `stopping` is set, no lease begins. For `notify` see Manager."""
         self.leaves_attached = False
         """Whether processes stay attached without users: the live session is about to close."""
-        self._tell_user = tell
+        self._notify_user = notify
         self._lifecycle = lifecycle
         self._readings = readings
         self._stopping = stopping
@@ -94,14 +94,14 @@ class Leases:
             self._background.start(self._close(process))
 
     async def stop(self, processes: Iterable[RecordedProcess]) -> None:
-        """End the leases of these processes, and wait for all that goes on in the background."""
+        """End the leases of these processes, and wait for all work in the background."""
         for process in processes:
             process.leased_until_s = 0.0
             self._end_lease(process)
         await self._background.join()
 
     async def join(self) -> None:
-        """Wait for all that goes on in the background."""
+        """Wait for all work in the background."""
         await self._background.join()
 
     async def _begin_lease(self, process: RecordedProcess) -> None:
@@ -110,12 +110,13 @@ class Leases:
         except EbpfprofError as error:
             process.is_leased = False
             if not isinstance(error, TargetGone):  # see `ending`
-                self._tell(process, printable(in_one_line(str(error))))
+                self._notify(process, printable(in_one_line(str(error))))
             return
-        except Exception as error:  # one program that nobody thought of must not hold up others
+        except Exception as error:  # an unforeseen program must not stop the others
             process.is_leased = False
             what = printable(f"{type(error).__name__}: {error}")
-            self._tell(process, f"Process {process.pid} ({process.name}) can't be recorded: {what}")
+            shown = f"Process {process.pid} ({process.name})"
+            self._notify(process, f"{shown} can't be recorded: {what}")
             return
         process.holds_lease = True
         if process.ending is not None or self._stopping.is_set():
@@ -129,7 +130,7 @@ class Leases:
     async def _add_user(self, process: RecordedProcess) -> None:
         async with process.lock:
             if process.ending is not None:
-                raise TargetGone(f"Nothing is recorded any more: {process.ending}.")
+                raise TargetGone(f"The recording has ended: {process.ending}.")
             if process.users == 0:
                 await self._lifecycle.start(process)
             process.users += 1
@@ -152,8 +153,8 @@ class Leases:
             if process.users == 0:
                 await self._lifecycle.close(process)
 
-    def _tell(self, process: RecordedProcess, problem: str) -> None:
+    def _notify(self, process: RecordedProcess, problem: str) -> None:
         process.problem = problem
         if problem != process.reported_problem:
-            self._tell_user(problem)
+            self._notify_user(problem)
         process.reported_problem = problem

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ebpfprof.continuous.leases import FOREVER, Leases
 from ebpfprof.continuous.lifecycle import Lifecycle
 from ebpfprof.continuous.process import Live, LiveTarget, RecordedProcess
-from ebpfprof.continuous.readings import OnWindow, Readings, tell_user
+from ebpfprof.continuous.readings import OnWindow, Readings, notify_user
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
@@ -39,11 +39,11 @@ MAX_ENDED = 256
 class Manager:
     """The processes that are recorded, by pid. Belongs to one event loop.
 
-    `live` records them; its calls run in threads. Each of the `kinds` is recorded of processes
-    that are found. While a process is recorded, a window of its history ends every `interval_s`
-    seconds, and windows are kept for `retention_s` seconds. If `continuous`, each process is
-    recorded all the time, otherwise while it has users (see Leases). With `on_window`, no history
-    is kept: it gets each window, in a thread. `tell` gets sentences about what went wrong.
+    `live` records them; its calls run in threads. Each of the `kinds` is recorded of processes that
+    are found. While a process is recorded, a window of its history ends every `interval_s` seconds,
+    and windows are kept for `retention_s` seconds. If `continuous`, each process is recorded all
+    the time, otherwise while it has users (see Leases). With `on_window`, no history is kept: it
+    gets each window, in a thread. `notify` is called with messages about problems.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Manager:
         retention_s: float = 600.0,
         continuous: bool = False,
         on_window: OnWindow | None = None,
-        tell: Callable[[str], None] = tell_user,
+        notify: Callable[[str], None] = notify_user,
     ) -> None:
         self.live = live
         self.kinds = tuple(kinds)
@@ -68,14 +68,14 @@ class Manager:
         """Processes that are not forgotten when they end: somebody else has something of them."""
         self._processes: dict[int, RecordedProcess] = {}
         self.readings = Readings(
-            live, lambda: [p.history for p in self._processes.values()], on_window, tell
+            live, lambda: [p.history for p in self._processes.values()], on_window, notify
         )
-        self.leases = Leases(Lifecycle(live), self.readings, self.stopping, tell)
+        self.leases = Leases(Lifecycle(live), self.readings, self.stopping, notify)
 
     @property
     def processes(self) -> list[RecordedProcess]:
         """All of them by pid, with those that ended lately."""
-        return sorted(self._processes.values(), key=lambda each: each.pid)
+        return sorted(self._processes.values(), key=lambda process: process.pid)
 
     def find(self, pid: int) -> RecordedProcess | None:
         """The process with this pid, if there is one here."""
@@ -107,9 +107,7 @@ class Manager:
         Returns False if `until` was done; it is cancelled otherwise.
         """
         ends: list[Awaitable[object]] = [process.ended.wait(), self.stopping.wait()]
-        tasks = [
-            asyncio.ensure_future(each) for each in (ends if until is None else [until, *ends])
-        ]
+        tasks = [asyncio.ensure_future(end) for end in (ends if until is None else [until, *ends])]
         try:
             await asyncio.wait(tasks, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
             return until is None or not tasks[0].done()
@@ -177,8 +175,8 @@ class Manager:
 
         Processes that the user named stay, so that their ending can be shown.
         """
-        found = [each for each in self._processes.values() if each.is_found]
-        ended = [each for each in found if each.is_closed and each not in self.kept]
+        processes = [each for each in self._processes.values() if each.is_found]
+        ended = [each for each in processes if each.is_closed and each not in self.kept]
         # Those without a history come first; of the others, those that ended first.
         ended.sort(key=lambda each: (bool(each.history.windows), each.ended_s))
         kept = min(sum(bool(each.history.windows) for each in ended), MAX_ENDED)

@@ -15,9 +15,9 @@ from ebpfprof.errors import TargetGone
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import GoProcess
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.overhead.cost import Overhead
     from ebpfprof.process.process import TargetEnd
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profile.model import Profile
     from ebpfprof.profilers.report_builder import Report
 

@@ -25,7 +25,7 @@ _MAX_SAMPLES = 200_000  # of all windows together: about 100 MB
 OnWindow = Callable[["RecordedProcess", Window], None]
 
 
-def tell_user(sentence: str) -> None:
+def notify_user(sentence: str) -> None:
     """Say on stderr what is wrong."""
     say(f"ebpfprof: {sentence}", err=True)
 
@@ -45,13 +45,13 @@ class Readings:
         live: Live,
         histories: Callable[[], Iterable[History]],
         on_window: OnWindow | None = None,
-        tell: Callable[[str], None] = tell_user,
+        notify: Callable[[str], None] = notify_user,
     ) -> None:
-        """For `on_window` and `tell` see Manager."""
+        """For `on_window` and `notify` see Manager."""
         self._live = live
         self._histories = histories
         self._on_window = on_window
-        self._tell = tell
+        self._notify = notify
 
     async def snapshot(self, process: RecordedProcess, kind: str) -> Profile:
         """The profile since the process was first recorded, of a kind that has one.
@@ -97,16 +97,16 @@ class Readings:
 
         Of a kind that shows a moment, the last one. Raises NotRecordedError.
         """
-        found = process.history.between(kind, from_s, to_s)
-        if not found:
+        profiles = process.history.between(kind, from_s, to_s)
+        if not profiles:
             raise NotRecordedError(
                 f"Process {process.pid} was not recorded in that time"
                 + (f": {process.ending}." if process.ending else " (yet).")
             )
-        return await asyncio.to_thread(together, kind, found)
+        return await asyncio.to_thread(together, kind, profiles)
 
     async def read_window(self, process: RecordedProcess, *, at_least_s: float) -> None:
-        """Read what the present window has so far; it goes on.
+        """Read what the present window has so far; it continues.
 
         Does nothing if it began or was read less than `at_least_s` ago, or if the process is not
         being recorded. What can't be read is reported.
@@ -116,7 +116,7 @@ class Readings:
                 try:
                     await asyncio.to_thread(self._read_window, process)
                 except EbpfprofError as error:
-                    self._tell(printable(str(error)))
+                    self._notify(printable(str(error)))
 
     async def end_window(self, process: RecordedProcess) -> None:
         """End the present window now. Does nothing if the process is not being recorded."""
@@ -132,7 +132,7 @@ class Readings:
         try:
             await asyncio.to_thread(self._end_window, process)
         except EbpfprofError as error:
-            self._tell(printable(in_one_line(str(error))))
+            self._notify(printable(in_one_line(str(error))))
         if self._on_window:
             process.history.windows.clear()
         limit_size(list(self._histories()), _MAX_SAMPLES)
@@ -155,7 +155,9 @@ class Readings:
     ) -> tuple[dict[str, Profile], dict[str, Profile]]:
         """By kind, the profiles since the first recording, and those of the present window."""
         reports = self._live.report(now), self._live.report(now, process.window_began)
-        whole, window = ({each.kind: each for each in report.profiles} for report in reports)
+        whole, window = (
+            {profile.kind: profile for profile in report.profiles} for report in reports
+        )
         return whole, window
 
     def _sums(self, process: RecordedProcess, kinds: Collection[str] | None = None) -> Any:  # noqa: ANN401 - the live session's
@@ -168,4 +170,4 @@ class Readings:
         since: Any = None,  # noqa: ANN401 - the live session's
     ) -> Profile:
         report = self._live.report(self._sums(process, (kind,)), since)
-        return next(each for each in report.profiles if each.kind == kind)
+        return next(profile for profile in report.profiles if profile.kind == kind)

@@ -59,7 +59,7 @@ def encode(
     """
     data: dict[str, Any] = {"profile": document(profile, default=index)}
     if not base:
-        listed = [_lock(each) for each in locks] if locks else None
+        listed = [_lock(lock) for lock in locks] if locks else None
         data["summary"] = {"sentence": finding(profile, locks), "locks": listed}
     if base:
         data["base"] = document(base, default=index)
@@ -96,13 +96,13 @@ def _places(verb: str, samples: Sequence[Sample]) -> list[dict[str, Any]]:
     return [
         {
             "verb": verb,
-            "value": each.value,
-            "count": each.count,
-            "operation": each.operation,
-            "function": each.function,
-            "file": each.file,
-            "line": each.line,
+            "value": row.value,
+            "count": row.count,
+            "operation": row.operation,
+            "function": row.function,
+            "file": row.file,
+            "line": row.line,
         }
-        for each in operation_sums(samples)
-        if each.is_ranked
+        for row in operation_sums(samples)
+        if row.is_ranked
     ]

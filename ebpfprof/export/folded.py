@@ -44,8 +44,8 @@ def _sums(profiles: Sequence[Profile], index: int) -> dict[tuple[str, ...], list
             value = sample.values[index]
             if value < 0:
                 raise InvalidProfile(
-                    "The profile has negative values, as a difference has, which folded stacks "
-                    "cannot show: use another format, or ebpfprof diff on the two profiles."
+                    "Folded stacks cannot show negative values, such as those of a difference: "
+                    "use another format, or ebpfprof diff on the two profiles."
                 )
             if value:
                 stack = tuple(table.stack(sample))

@@ -141,7 +141,7 @@ def encode_difference(
 
 def index_of(profile: Profile, sample_type: str) -> int:
     """The index of a sample type. Raises InvalidProfile if the profile does not have it."""
-    names = [each.type for each in profile.sample_types]
+    names = [value_type.type for value_type in profile.sample_types]
     if sample_type not in names:
         raise InvalidProfile(
             f"The profile has no sample type {sample_type!r}; it has {', '.join(names)}."

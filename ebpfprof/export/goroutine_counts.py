@@ -52,14 +52,14 @@ def counted(goroutines: Iterable[TracedGoroutine], style: TracebackStyle) -> lis
     """The goroutines by stack and labels, in Go's order: the most frequent first, then by key."""
     stacks = _Stacks(style.most_profiled)
     found: dict[str, GoroutineCount] = {}
-    for each in goroutines:
-        key, calls = stacks.of(each)
+    for goroutine in goroutines:
+        key, calls = stacks.of(goroutine)
         known = found.get(key)
         if known is None:
-            found[key] = GoroutineCount(1, key, calls, each.labels or (), each.has_stack)
+            found[key] = GoroutineCount(1, key, calls, goroutine.labels or (), goroutine.has_stack)
         else:
             known.count += 1
-    return sorted(found.values(), key=lambda each: (-each.count, each.key))
+    return sorted(found.values(), key=lambda count: (-count.count, count.key))
 
 
 def samples(counts: Iterable[GoroutineCount], mappings: Sequence[Mapping]) -> Iterator[Sample]:
@@ -69,9 +69,9 @@ def samples(counts: Iterable[GoroutineCount], mappings: Sequence[Mapping]) -> It
     (runtime/symtab.go, expandFinalInlineFrame).
     """
     locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
-    for each in counts:
-        stack = [] if each.has_stack else [_NO_STACK_FRAME]
-        for _, group in groupby(each.calls, key=lambda call: call.number):
+    for count in counts:
+        stack = [] if count.has_stack else [_NO_STACK_FRAME]
+        for _, group in groupby(count.calls, key=lambda call: call.number):
             calls = [call for _, call in group if call.function != GOEXIT]
             if not calls:
                 continue
@@ -80,9 +80,9 @@ def samples(counts: Iterable[GoroutineCount], mappings: Sequence[Mapping]) -> It
                 locations[key] = Location(key[0], _mapping_of(key[0], mappings), key[1])
             stack.append(locations[key])
         labels = tuple(
-            Label(_text(key), _text(value)) for key, value in each.labels if key and value
+            Label(_text(key), _text(value)) for key, value in count.labels if key and value
         )
-        yield Sample(tuple(stack), (each.count,), labels)
+        yield Sample(tuple(stack), (count.count,), labels)
 
 
 class _Stacks:
@@ -93,19 +93,23 @@ class _Stacks:
         self._known: dict[tuple[int, ...], tuple[str, Sequence[StackedCall]]] = {}
         self._kept: list[tuple[CallSite, ...]] = []
 
-    def of(self, each: TracedGoroutine) -> tuple[str, Sequence[StackedCall]]:
+    def of(self, goroutine: TracedGoroutine) -> tuple[str, Sequence[StackedCall]]:
         """The key of a goroutine, and its calls."""
-        if each.has_stack:
+        if goroutine.has_stack:
             # Wrappers don't count, but there are never several for each function.
-            frames = each.frames[: 4 * self._most]
+            frames = goroutine.frames[: 4 * self._most]
             key, calls = self._stack(tuple(frame.site for frame in frames))
         else:
-            calls = [StackedCall(0, call) for call in each.start.calls[-1:]] if each.start else []
+            calls = (
+                [StackedCall(0, call) for call in goroutine.start.calls[-1:]]
+                if goroutine.start
+                else []
+            )
             key = _key(calls)
-        if each.labels is not None:
-            labels = sorted(f"{quoted(key)}:{quoted(value)}" for key, value in each.labels)
+        if goroutine.labels is not None:
+            labels = sorted(f"{quoted(key)}:{quoted(value)}" for key, value in goroutine.labels)
             key += f"\n# labels: {{{', '.join(labels)}}}"
-        return key if each.has_stack else f"{key}\n{NO_STACK}", calls
+        return key if goroutine.has_stack else f"{key}\n{NO_STACK}", calls
 
     def _stack(self, sites: tuple[CallSite, ...]) -> tuple[str, Sequence[StackedCall]]:
         key = tuple(map(id, sites))
@@ -140,7 +144,7 @@ def _frame(call: LogicalCall) -> Frame:
 
 
 def _mapping_of(address: int, mappings: Iterable[Mapping]) -> Mapping | None:
-    return next((each for each in mappings if each.start <= address < each.limit), None)
+    return next((mapping for mapping in mappings if mapping.start <= address < mapping.limit), None)
 
 
 def _text(data: bytes) -> str:

@@ -51,7 +51,7 @@ def html_page(
         "</head>",
         "<body>",
         f'<main id="app"{" " if attributes else ""}{attributes}></main>',
-        "<noscript>What it shows is drawn by a script, which this browser does not run.</noscript>",
+        "<noscript>This page needs JavaScript, which this browser does not run.</noscript>",
         *(_data(name, content) for name, content in data.items()),
         f"<script>{script}</script>",
         "</body>",

@@ -129,7 +129,7 @@ class _Document:
             "title": title(profile),
             "time_s": profile.time_ns / 1e9,
             "duration_s": profile.duration_ns / 1e9,
-            "sample_types": [_value_type(each) for each in profile.sample_types],
+            "sample_types": [_value_type(value_type) for value_type in profile.sample_types],
             "default": range(len(profile.sample_types))[default],
             **({"count": count} if (count := count_index(profile)) else {}),
             **({"counted": counted} if (counted := count_heading(profile)) else {}),
@@ -201,10 +201,14 @@ class _Document:
 
 
 def _incomplete(profile: Profile) -> dict[str, Any]:
-    found = profile.account.completeness if profile.account else Completeness()
-    if not found.lost:
+    completeness = profile.account.completeness if profile.account else Completeness()
+    if not completeness.lost:
         return {}
-    fields = {"lost": found.lost, "share": found.lost_share, "alarming": found.is_alarming}
+    fields = {
+        "lost": completeness.lost,
+        "share": completeness.lost_share,
+        "alarming": completeness.is_alarming,
+    }
     return {"incomplete": fields}
 
 

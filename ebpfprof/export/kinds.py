@@ -35,7 +35,7 @@ def in_tables(profile: Profile) -> Profile:
 
 def default_index(profile: Profile) -> int:
     """The index of the value to show first."""
-    names = [each.type for each in profile.sample_types]
+    names = [value_type.type for value_type in profile.sample_types]
     default = profile.default_sample_type
     return names.index(default) if default in names else len(names) - 1
 

@@ -30,19 +30,20 @@ def encode(memory: MemoryParts, pid: int, name: str, go_version: str, now_s: flo
             "collector": _collector(memory.statistics.collector),
             "sizes": [
                 {
-                    "size_bytes": each.size,
-                    "objects": each.objects,
-                    "used_bytes": each.used,
-                    "mallocs": each.mallocs,
-                    "frees": each.frees,
-                    "spans": each.spans,
-                    "held_bytes": each.held,
-                    "pointerless_bytes": each.pointerless,
+                    "size_bytes": size_class.size,
+                    "objects": size_class.objects,
+                    "used_bytes": size_class.used,
+                    "mallocs": size_class.mallocs,
+                    "frees": size_class.frees,
+                    "spans": size_class.spans,
+                    "held_bytes": size_class.held,
+                    "pointerless_bytes": size_class.pointerless,
                 }
-                for each in memory.statistics.classes
+                for size_class in memory.statistics.classes
             ],
             "large": [
-                {"size_bytes": each.size, "type": well_formed(each.type)} for each in memory.large
+                {"size_bytes": object_.size, "type": well_formed(object_.type)}
+                for object_ in memory.large
             ],
             "types": None
             if memory.types is None
@@ -61,28 +62,28 @@ def failed(pid: int, error: EbpfprofError) -> str:
     return _line({"pid": pid, "error": str(error), "exit_code": int(error.exit_code)})
 
 
-def _statistics(found: MemoryStatistics) -> dict[str, Any]:
+def _statistics(statistics: MemoryStatistics) -> dict[str, Any]:
     rows = {
         name if name in _NOT_BYTES else f"{name}_bytes": value
-        for name, value in asdict(found).items()
+        for name, value in asdict(statistics).items()
         if name not in _OF_PARTS
     }
-    return {"allocated_bytes": found.allocated, "objects": found.objects, **rows}
+    return {"allocated_bytes": statistics.allocated, "objects": statistics.objects, **rows}
 
 
-def _collector(found: Collector) -> dict[str, Any]:
+def _collector(collector: Collector) -> dict[str, Any]:
     return {
-        "cycles": found.cycles,
-        "forced": found.forced,
-        "paused_ns": found.paused_ns,
-        "last_pause_ns": found.last_pause_ns,
-        "last_unix_ns": found.last_unix_ns,
-        "gogc_percent": found.percent,
-        "limit_bytes": found.limit,
-        "goal_bytes": found.goal,
-        "live_bytes": found.live,
-        "marked_bytes": found.marked,
-        "cpu_fraction": found.cpu_fraction,
+        "cycles": collector.cycles,
+        "forced": collector.forced,
+        "paused_ns": collector.paused_ns,
+        "last_pause_ns": collector.last_pause_ns,
+        "last_unix_ns": collector.last_unix_ns,
+        "gogc_percent": collector.percent,
+        "limit_bytes": collector.limit,
+        "goal_bytes": collector.goal,
+        "live_bytes": collector.live,
+        "marked_bytes": collector.marked,
+        "cpu_fraction": collector.cpu_fraction,
     }
 
 

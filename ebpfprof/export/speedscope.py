@@ -27,8 +27,8 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
     for sample in profile.samples:
         if min(sample.values) < 0:
             raise InvalidProfile(
-                "The profile has negative values, as a difference has, which speedscope cannot "
-                "show: use another format, or ebpfprof diff on the two profiles."
+                "Speedscope cannot show negative values, such as those of a difference: use "
+                "another format, or ebpfprof diff on the two profiles."
             )
         known = sums.setdefault(tuple(table.stack(sample)), [0] * len(sample.values))
         for column, value in enumerate(sample.values):
@@ -44,8 +44,8 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
             "activeProfileIndex": range(len(profile.sample_types))[index],
             "shared": {"frames": [_frame(frame) for frame in frames]},
             "profiles": [
-                _sampled(each.type, each.unit, [(s, v[i]) for s, v in ordered if v[i]])
-                for i, each in enumerate(profile.sample_types)
+                _sampled(value_type.type, value_type.unit, [(s, v[i]) for s, v in ordered if v[i]])
+                for i, value_type in enumerate(profile.sample_types)
             ],
         }
     )

@@ -37,8 +37,8 @@ def text(goroutines: Iterable[TracedGoroutine], style: TracebackStyle) -> bytes:
     """The text of all these goroutines; what is longer than MOST_BYTES is cut, as Go does."""
     writer = _Writer(style)
     found, size = [], 0
-    for each in goroutines:
-        part = writer.goroutine(each).encode("utf-8", "backslashreplace")
+    for goroutine in goroutines:
+        part = writer.goroutine(goroutine).encode("utf-8", "backslashreplace")
         found.append(part)
         size += len(part) + 1
         if size > MOST_BYTES:
@@ -78,25 +78,27 @@ class _Writer:
         self._shows_labels = style.shows_labels
         self._lines: dict[int, tuple[CallSite, list[_Line]]] = {}
 
-    def goroutine(self, each: TracedGoroutine) -> str:
+    def goroutine(self, goroutine: TracedGoroutine) -> str:
         """One goroutine, without the empty line that separates it from the next one."""
-        body = self._stack(each) if each.has_stack else _NO_STACK
+        body = self._stack(goroutine) if goroutine.has_stack else _NO_STACK
         return (
-            header(each, self._rules, shows_labels=self._shows_labels) + body + self._creator(each)
+            header(goroutine, self._rules, shows_labels=self._shows_labels)
+            + body
+            + self._creator(goroutine)
         )
 
-    def _stack(self, each: TracedGoroutine) -> str:
+    def _stack(self, goroutine: TracedGoroutine) -> str:
         out: list[str] = []
         write = self._first_frames if self._rules.most_frames else self._both_ends
-        if not write(each.frames, out, shows_all=False):
-            write(each.frames, out, shows_all=True)
-        if each.unknown_pc and each.frames:
-            name = printable(each.frames[-1].site.calls[-1].function)
+        if not write(goroutine.frames, out, shows_all=False):
+            write(goroutine.frames, out, shows_all=True)
+        if goroutine.unknown_pc and goroutine.frames:
+            name = printable(goroutine.frames[-1].site.calls[-1].function)
             out.append(
-                f"runtime: g {each.goid}: unexpected return pc for {name} "
-                f"called from {each.unknown_pc:#x}\n"
+                f"runtime: g {goroutine.goid}: unexpected return pc for {name} "
+                f"called from {goroutine.unknown_pc:#x}\n"
             )
-        elif not each.is_whole:
+        elif not goroutine.is_whole:
             out.append(_CUT)
         return "".join(out)
 
@@ -197,39 +199,39 @@ class _Writer:
             return "panic"
         return printable(shortened(call.function, self._rules.shortened_type_arguments))
 
-    def _creator(self, each: TracedGoroutine) -> str:
+    def _creator(self, goroutine: TracedGoroutine) -> str:
         """The line of its `go` statement, unless that is the runtime's (printcreatedby)."""
-        if each.creator is None or each.goid == _MAIN_GOROUTINE:
+        if goroutine.creator is None or goroutine.goid == _MAIN_GOROUTINE:
             return ""
-        (line,) = self._lines_of(each.creator)
+        (line,) = self._lines_of(goroutine.creator)
         if not self._is_shown(line, is_first=False, elides=True):
             return ""
-        by = f" in goroutine {each.parent}" if each.parent else ""
-        place = _place(line.call) + _behind(each.creator.return_offset)
+        by = f" in goroutine {goroutine.parent}" if goroutine.parent else ""
+        place = _place(line.call) + _behind(goroutine.creator.return_offset)
         return f"created by {self._name(line.call)}{by}\n{place}\n"
 
 
-def header(each: TracedGoroutine, rules: TracebackRules, *, shows_labels: bool) -> str:
+def header(goroutine: TracedGoroutine, rules: TracebackRules, *, shows_labels: bool) -> str:
     """The first line of a goroutine (goroutineheader)."""
-    parts = [f"goroutine {each.goid} [{each.status}"]
-    if each.is_leaked and rules.shows_leaks:
+    parts = [f"goroutine {goroutine.goid} [{goroutine.status}"]
+    if goroutine.is_leaked and rules.shows_leaks:
         parts.append(" (leaked)")
-    if each.is_scanned:
+    if goroutine.is_scanned:
         parts.append(" (scan)")
     if (
-        each.bubble is not None
-        and each.reason in rules.durable_reasons
-        and (each.is_waiting or not rules.durable_only_while_waiting)
-        and not each.status.endswith("(durable)")
+        goroutine.bubble is not None
+        and goroutine.reason in rules.durable_reasons
+        and (goroutine.is_waiting or not rules.durable_only_while_waiting)
+        and not goroutine.status.endswith("(durable)")
     ):
         parts.append(" (durable)")
-    if each.waited_ns >= _MINUTE_NS:
-        parts.append(f", {each.waited_ns // _MINUTE_NS} minutes")
-    if each.is_locked:
+    if goroutine.waited_ns >= _MINUTE_NS:
+        parts.append(f", {goroutine.waited_ns // _MINUTE_NS} minutes")
+    if goroutine.is_locked:
         parts.append(", locked to thread")
-    if each.bubble is not None:
-        parts.append(f", {rules.bubble} {each.bubble}")
-    labels = _labels(each.labels, rules) if each.labels and shows_labels else ""
+    if goroutine.bubble is not None:
+        parts.append(f", {rules.bubble} {goroutine.bubble}")
+    labels = _labels(goroutine.labels, rules) if goroutine.labels and shows_labels else ""
     return "".join(parts) + (
         f" labels:{labels}]:\n"
         if labels and rules.labels == "inside"
@@ -271,14 +273,16 @@ def _arguments(frame: PhysicalCall, line: _Line) -> str:
     if not site.arguments or line.call is not site.calls[-1]:
         return ""
     values = iter(frame.values)
-    found = []
-    for each in site.arguments:
-        if isinstance(each, str):
-            found.append(each)
+    arguments = []
+    for argument in site.arguments:
+        if isinstance(argument, str):
+            arguments.append(argument)
             continue
         value = next(values)
-        found.append("_" if value is None else f"{value:#x}" + ("" if each.is_live else "?"))
-    return "".join(found)
+        arguments.append(
+            "_" if value is None else f"{value:#x}" + ("" if argument.is_live else "?")
+        )
+    return "".join(arguments)
 
 
 def _place(call: LogicalCall) -> str:

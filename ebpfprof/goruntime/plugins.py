@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.limits import MAX_LOCK_CALLERS
 from ebpfprof.process.mappings import MappedObjects
-from ebpfprof.process.memory import Memory
 from symbolizer import ElfFile, GoBinary, SymbolizerError
 from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 
@@ -69,16 +68,17 @@ class GoPlugin:
     code: ProbedCode | None
 
 
-def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPlugin, ...]:
-    """The plugins that a process of the program `binary` has open, in the order of opening.
+def open_plugins(
+    target: Target, binary: GoBinary, modules: Sequence[PluginModule]
+) -> tuple[GoPlugin, ...]:
+    """These plugins of a process of the program `binary`, in the order in which it opened them.
 
     Their files are open as long as `target`. Those that can't be read are missing.
     """
-    modules = plugin_modules(target, binary, load_bias)
     if not modules:
         return ()
     objects = target.held.enter_context(MappedObjects(target))
-    found = []
+    plugins = []
     for module in modules:
         mapped = objects.at(module.text)
         if mapped is None or mapped.elf is None:
@@ -90,8 +90,8 @@ def open_plugins(target: Target, binary: GoBinary, load_bias: int) -> tuple[GoPl
                 probed = None
                 with suppress(SymbolizerError, struct.error):
                     probed = ProbedCode(mapped.elf, mapped.bias, probe_sites(code))
-                found.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
-    return tuple(found)
+                plugins.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
+    return tuple(plugins)
 
 
 def with_plugin_code(binary: GoBinary, load_bias: int, plugins: Sequence[GoPlugin]) -> GoBinary:
@@ -129,18 +129,19 @@ def _agree(sites: ProbeSites, others: ProbeSites) -> bool:
     return sites.semaphores.address_offset == others.semaphores.address_offset
 
 
-def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> list[PluginModule]:
+def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> tuple[PluginModule, ...]:
     """All modules of the process but the program itself; none if its memory can't be read."""
     offsets = (binary.layout.offset("moduledata", name) for name in ("next", "text"))
     next_offset, text_offset = offsets
-    found: list[PluginModule] = []
-    with suppress(EbpfprofError), Memory(target) as memory:
+    modules: list[PluginModule] = []
+    with suppress(EbpfprofError):
+        memory = target.memory
 
         def pointer(address: int) -> int:
             return int.from_bytes(memory.read(address, _WORD_BYTES), "little")
 
         at = pointer(binary.module_start + load_bias + next_offset)
-        while at and len(found) < _MAX_MODULES:
-            found.append(PluginModule(at, pointer(at + text_offset)))
+        while at and len(modules) < _MAX_MODULES:
+            modules.append(PluginModule(at, pointer(at + text_offset)))
             at = pointer(at + next_offset)
-    return found
+    return tuple(modules)

@@ -1,16 +1,20 @@
 """A target as a Go program: its tables, its load address, the places for its probes."""
 
 import struct
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
 from ebpfprof.goruntime.mapped_go import mapped_go
 from ebpfprof.goruntime.plugins import (
     GoPlugin,
+    PluginModule,
     ProbedCode,
     open_plugins,
+    plugin_modules,
     with_plugin_code,
     with_plugins,
 )
@@ -28,27 +32,65 @@ from symbolizer import (
 from symbolizer.codeanalysis.cgo_callback import CgoCallback, cgo_callback
 from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
+from symbolizer.go.runtime_layout import layout_for
 
 _MAX_CHILDREN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class GoProgram:
-    """What the file of a Go program tells: the same for each process that runs it.
+class ProbePlaces(NamedTuple):
+    """Where a program is probed, as linked addresses.
 
-    The file stays open until close(). Sites are linked addresses. `no_runtime_locks` says why
-    `runtime_locks` are missing although the options ask for them.
+    `no_runtime_locks` says why `runtime_locks` are missing although the options ask for them.
     """
 
-    binary: GoBinary
     sites: ProbeSites
     callback: CgoCallback | None
     runtime_locks: RuntimeLockSites | None = None
     no_runtime_locks: str | None = None
 
+
+class GoProgram:
+    """What the file of a Go program tells: the same for each process that runs it.
+
+    The file stays open until close(). Any thread may use it.
+    """
+
+    def __init__(self, binary: GoBinary, *, runtime_locks: bool = False) -> None:
+        """With `runtime_locks`, the places for the runtime's own locks are wanted, too."""
+        self.binary = binary
+        self._runtime_locks = runtime_locks
+        self._lock = threading.Lock()
+        self._places: ProbePlaces | None = None
+
+    def places(self) -> ProbePlaces:
+        """The places to probe: searched for once, by the first that needs them.
+
+        Raises SymbolizerError or struct.error.
+        """
+        with self._lock, self.binary.elf.allowance:
+            if self._places is None:
+                sites, callback = probe_sites(self.binary), cgo_callback(self.binary)
+                locks = _runtime_locks(self.binary) if self._runtime_locks else (None, None)
+                self._places = ProbePlaces(sites, callback, *locks)
+            return self._places
+
     def close(self) -> None:
         """Close the file: nothing can be read from it any more."""
         self.binary.elf.close()
+
+
+@dataclass(frozen=True, slots=True)
+class GoCode:
+    """The Go code of a process: `binary` also knows the code of its `plugins`.
+
+    `load_bias` is runtime address minus linked address. `modules` are all plugins that the process
+    has, also those that can't be read.
+    """
+
+    binary: GoBinary
+    load_bias: int
+    modules: tuple[PluginModule, ...] = ()
+    plugins: tuple[GoPlugin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,72 +141,85 @@ def _not_as_assumed(binary: GoBinary, error: Exception) -> UnsupportedGoVersion:
     )
 
 
-def inspect(
-    target: Target, *, allow_unknown_go: bool = False, runtime_locks: bool = False
-) -> GoTarget:
-    """Read the target's executable and find the places to probe.
-
-    The file stays open. Raises what inspect_program and go_target raise.
-    """
-    program = inspect_program(
-        target, allow_unknown_go=allow_unknown_go, runtime_locks=runtime_locks
-    )
-    return go_target(target, program)
-
-
-def inspect_program(
+def open_program(
     target: Target, *, allow_unknown_go: bool = False, runtime_locks: bool = False
 ) -> GoProgram:
-    """Read the target's executable and find the places to probe, for any process that runs it.
+    """Read the tables of the target's executable, for any process that runs it.
 
-    With `runtime_locks`, also find the places for the runtime's own locks, which not every Go
-    version has. Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
+    Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
     """
-    binary = None
     with ExitStack() as held:
         try:
             with target.allowance:
                 elf = held.enter_context(target.open_elf())
                 binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
-                sites, callback = probe_sites(binary), cgo_callback(binary)
-                locks, refusal = _runtime_locks(binary) if runtime_locks else (None, None)
         except (SymbolizerError, struct.error) as error:
-            if binary and binary.is_obfuscated:
-                raise for_user(target, ObfuscatedProgram(str(error))) from error
-            if binary and not binary.layout.is_of(binary.version):
-                raise for_user(target, _not_as_assumed(binary, error)) from error
             raise for_user(target, error) from error
         held.pop_all()
-        return GoProgram(binary, sites, callback, locks, refusal)
+        return GoProgram(binary, runtime_locks=runtime_locks)
 
 
-def go_target(target: Target, program: GoProgram) -> GoTarget:
-    """The target as a process of `program`, which it runs. Raises TargetGone.
+def require_known(target: Target, program: GoProgram) -> None:
+    """Raise UnsupportedGo if the program is of a version of Go that is not known."""
+    try:
+        layout_for(program.binary.version)
+    except UnsupportedGoVersion as error:
+        raise for_user(target, error) from error
 
-    All processes of a program share one allowance for reading its files.
+
+def go_code(
+    target: Target, program: GoProgram, modules: tuple[PluginModule, ...] | None = None
+) -> GoCode:
+    """The code of the target, a process of `program`; `modules` are its plugins, if known.
+
+    All processes of a program share one allowance for reading its files. Raises TargetGone.
     """
     target.allowance = program.binary.elf.allowance
-    binary, refusal = program.binary, program.no_runtime_locks
-    load_bias = target.load_bias(binary.elf.entry)
-    plugins = open_plugins(target, binary, load_bias)
-    binary = with_plugin_code(binary, load_bias, plugins)
-    sites, plugins = with_plugins(program.sites, load_bias, plugins)
+    binary, load_bias = program.binary, target.load_bias(program.binary.elf.entry)
+    if modules is None:
+        modules = plugin_modules(target, binary, load_bias)
+    plugins = open_plugins(target, binary, modules)
+    return GoCode(with_plugin_code(binary, load_bias, plugins), load_bias, modules, plugins)
+
+
+def go_target(target: Target, program: GoProgram, code: GoCode | None = None) -> GoTarget:
+    """The target as a process of `program`, which it runs; `code` is what go_code() returned.
+
+    Raises TargetGone, UnsupportedGo or CorruptBinary.
+    """
+    code = code or go_code(target, program)
+    places = _places(target, program)
+    sites, plugins = with_plugins(places.sites, code.load_bias, code.plugins)
+    refusal = places.no_runtime_locks
     return GoTarget(
         target,
-        binary,
-        load_bias,
-        target.executable_mappings(binary.elf.build_id),
+        code.binary,
+        code.load_bias,
+        target.executable_mappings(code.binary.elf.build_id),
         sites,
-        program.callback,
-        program.runtime_locks,
+        places.callback,
+        places.runtime_locks,
         refusal
         and (
             f"the Go runtime's own locks are not recorded in process {target.pid} "
             f"({printable(target.name)}): {refusal}"
         ),
         plugins,
-        program.sites,
+        places.sites,
     )
+
+
+def _places(target: Target, program: GoProgram) -> ProbePlaces:
+    """The places to probe. Raises UnsupportedGo or CorruptBinary."""
+    binary = program.binary
+    try:
+        return program.places()
+    except (SymbolizerError, struct.error) as error:
+        if binary.is_obfuscated:
+            raise for_user(target, ObfuscatedProgram(str(error))) from error
+        if not binary.layout.is_of(binary.version):
+            raise for_user(target, _not_as_assumed(binary, error)) from error
+        raise for_user(target, error) from error
 
 
 def _runtime_locks(binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:
@@ -190,7 +245,7 @@ def for_user(target: Target, error: Exception) -> Exception:
             children = children_instead(target.pid)
             return NotGoProgram(
                 f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "
-                "can't read packed programs, by upx for example."
+                "can't read packed programs (by upx, for example)."
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))

@@ -1,4 +1,4 @@
-"""The Go programs that targets run: each file is inspected once for all its processes."""
+"""The Go programs that targets run: each file is read once for all its processes."""
 
 from __future__ import annotations
 
@@ -27,33 +27,37 @@ class _Shared:
 class Programs:
     """The programs that targets run, by file. Several threads may use it.
 
-    Inspecting a program takes 50 ms of CPU time and some megabytes, which is much for a process
-    that lives for 300 ms. A program is closed when the last target that runs it is closed.
+    To read a program takes 50 ms of CPU time and some megabytes, which is much for a process that
+    lives for 300 ms. A program is closed when the last target that runs it is closed.
     """
 
-    def __init__(self, *, allow_unknown_go: bool = False, runtime_locks: bool = False) -> None:
-        """For the options see goruntime.process.inspect_program."""
-        self._allow_unknown_go = allow_unknown_go
+    def __init__(self, *, runtime_locks: bool = False) -> None:
+        """For `runtime_locks` see GoProgram."""
         self._runtime_locks = runtime_locks
         self._lock = threading.Lock()
         self._shared: dict[_FileId, _Shared] = {}
 
     @contextmanager
-    def of(self, target: Target) -> Iterator[GoProgram]:
-        """The program that `target` runs, open within the block. Raises as inspect_program."""
+    def of(self, target: Target, *, allow_unknown_go: bool = False) -> Iterator[GoProgram]:
+        """The program that `target` runs, open within the block. Raises as open_program.
+
+        It may be of an unknown version of Go though that is not allowed, if others use it already.
+        """
         file = _file_id(target.exe_fd)
-        shared = self._acquire(file) or self._add(file, self._inspect(target))
+        shared = self._acquire(file)
+        if shared is None:
+            shared = self._add(file, self._opened(target, allow_unknown_go))
         try:
             yield shared.program
         finally:
             self._release(file, shared)
 
-    def _inspect(self, target: Target) -> GoProgram:
+    def _opened(self, target: Target, allow_unknown_go: bool) -> GoProgram:
         """Runs without the lock: other threads need not wait for a slow file."""
-        from ebpfprof.goruntime.process import inspect_program
+        from ebpfprof.goruntime.process import open_program
 
-        return inspect_program(
-            target, allow_unknown_go=self._allow_unknown_go, runtime_locks=self._runtime_locks
+        return open_program(
+            target, allow_unknown_go=allow_unknown_go, runtime_locks=self._runtime_locks
         )
 
     def _acquire(self, file: _FileId) -> _Shared | None:

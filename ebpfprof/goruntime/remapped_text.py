@@ -28,7 +28,7 @@ def is_remapped(go: GoTarget) -> bool:
     Those in plugins lie in files of their own.
     """
     sites = go.probed[0].sites
-    places = {pc + go.load_bias for pc in (*(each.start_pc for each in sites.parks), sites.wake_pc)}
+    places = {pc + go.load_bias for pc in (*(park.start_pc for park in sites.parks), sites.wake_pc)}
     own_inode = os.fstat(go.target.exe_fd).st_ino
     return any(
         # File systems that stack others may show other inodes, but the same names.

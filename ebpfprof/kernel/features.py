@@ -1,4 +1,4 @@
-"""What the kernel must offer, tried out on the smallest scale; nothing is left behind."""
+"""What the kernel must offer, measured on the smallest scale; nothing is left behind."""
 
 from __future__ import annotations
 

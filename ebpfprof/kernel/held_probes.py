@@ -186,7 +186,7 @@ def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
         held.start_anchor(is_to_last=anchors_stay)
     for held in targets:
         held.await_anchor()
-    were_in = probe_holders.end([each for held in targets for each in held.take_holders()])
+    were_in = probe_holders.end([holder for held in targets for holder in held.take_holders()])
     left = {held.pid: held.leftovers() for held in targets}
     if not anchors_stay:
         were_in &= probe_holders.end([each for held in targets for each in held.take_anchor()])
@@ -201,7 +201,7 @@ def _stayed(pid: int, addresses: Sequence[int]) -> str:
     breakpoints = "1 breakpoint" if len(addresses) == 1 else f"{len(addresses)} breakpoints"
     return (
         f"The kernel could not remove {breakpoints} from process {pid} (at "
-        f"{', '.join(map(hex, addresses))}), nor when it was asked again. The process runs on as "
+        f"{', '.join(map(hex, addresses))}), even when asked again. The process runs on as "
         "before, but each thread that passes there loses some microseconds: restart it when you "
         "can."
     )

@@ -57,7 +57,7 @@ class Holder:
         It ends when the pipe `until` has no writer left, and closes `stays_open` once its probes
         are removed. If it `is_to_last`, it soon takes little memory. Raises AttachFailed.
         """
-        self._channel, theirs = MessageChannel.pair("A process that puts probes in")
+        self._channel, theirs = MessageChannel.pair("A process that attaches probes")
         hold = partial(_hold, open_probes, 0 if is_to_last else _LONG_MS, [*fds])
         # The first is closed last, after all probes.
         kept = [stays_open, until, theirs.fileno(), *fds]
@@ -113,8 +113,8 @@ def end(holders: Collection[Holder]) -> bool:
 def killed() -> AttachFailed:
     """Why probes were removed early."""
     return AttachFailed(
-        f"A process that held the probes ({NAME}) was killed before they were to be detached. "
-        "What came after that is missing: record again."
+        f"A process that holds the probes ({NAME}) was killed, which detached them. Later events "
+        "are missing: record again."
     )
 
 

@@ -86,7 +86,7 @@ class BpfProgram(Closing):
                 grows=name in grows,
                 is_mapped=name in mapped or name == _LOSSES,
             )
-        fds = [each.fd for each in maps.values()]
+        fds = [bpf_map.fd for bpf_map in maps.values()]
         for function, code in compiled.functions.items():
             instructions = with_maps(code, fds.__getitem__)
             self._loaded[function] = self._load(
@@ -204,8 +204,8 @@ class BpfProgram(Closing):
             for fd in fds.values():
                 os.close(fd)
             fds.clear()
-        for each in self.maps.values():
-            each.close()
+        for bpf_map in self.maps.values():
+            bpf_map.close()
 
     def _detach_samplers(self) -> None:
         for perf_fd in list(self._sampler_links):

@@ -1,4 +1,4 @@
-"""Compiled programs, kept until the machine boots again, so that later recordings start sooner.
+"""Compiled programs, kept until the machine boots again, so that later recordings start earlier.
 
 Compiling takes a second of CPU time, which is too much on a machine in trouble. Only root has a
 cache, in a folder of /run that no other user can enter: its contents are loaded into the kernel.
@@ -76,8 +76,8 @@ def _folder() -> Iterator[int]:
         os.close(fd)
 
 
-def _is_ours(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    return is_kind(found.st_mode) and found.st_uid == 0 and not found.st_mode & 0o077
+def _is_ours(status: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
+    return is_kind(status.st_mode) and status.st_uid == 0 and not status.st_mode & 0o077
 
 
 def _delete_the_oldest(folder: int) -> None:

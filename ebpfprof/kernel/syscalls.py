@@ -224,9 +224,9 @@ def lookup_batch(
 ) -> tuple[int, bool]:
     """Copy up to `most` rows of a hash map to the addresses `keys` and `values` (Linux 5.6 on).
 
-    Returns how many, and whether they are the last. `begin` is the address of the position to go on
-    from, None for the start; the kernel writes the next one to the address `end`. Raises ENOSPC if
-    one bucket holds more rows.
+    Returns how many, and whether they are the last. `begin` is the address of the position to
+    continue from, None for the start; the kernel writes the next one to the address `end`. Raises
+    ENOSPC if one bucket holds more rows.
     """
     attr = _Batch(begin, end, keys, values, most, map_fd)
     try:

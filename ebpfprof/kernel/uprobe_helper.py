@@ -60,7 +60,7 @@ class UprobeHelper:
         self._lock = FairLock()  # each target in windows asks for it several times a second
         self._leaving: dict[bool, deque[_Leaving]] = {True: deque(), False: deque()}
         """Who waits for its probes to be detached, by whether that is for a while."""
-        self._channel, theirs = MessageChannel.pair("A process that puts probes in")
+        self._channel, theirs = MessageChannel.pair("A process that attaches probes")
         kept = [theirs.fileno()]
         if uses_links:
             kept.append(syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=True)))
@@ -157,8 +157,8 @@ class UprobeHelper:
 
 def _gone() -> errors.AttachFailed:
     return errors.AttachFailed(
-        f"The process that starts those with the probes ({NAME}) was killed, which detached them. "
-        "What came after that is missing: record again."
+        f"The parent of the processes that hold probes ({NAME}) was killed, which detached them. "
+        "Later events are missing: record again."
     )
 
 

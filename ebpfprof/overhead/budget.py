@@ -24,7 +24,7 @@ WINDOW_CREDIT: Final = 0.2  # of what the bound has allowed until then
 IDLE_SHARE: Final = 0.1  # of a processor: the least that a target counts as using
 TURN_NS: Final = 500_000_000  # a pause and its window, unless earning the window takes longer
 SETTLED_NS: Final = 20_000_000_000
-SETTLED_TURNS: Final = 2  # times as long after SETTLED_NS: each window costs us some milliseconds
+SETTLED_TURNS: Final = 2  # times as long after SETTLED_NS: each window costs us a few milliseconds
 SHORTEST_NS: Final = 5_000_000
 LONGEST_SHARE: Final = 0.85  # of a turn: attaching and detaching probes takes a tenth of a second
 _CAREFUL: Final = 0.8
@@ -58,7 +58,7 @@ def samples_to_take(one_in: int, spent_ns: float, used_ns: float, share: float) 
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NextWindow:
     """What comes next: a pause of this mean length, then a window (None: without an end yet)."""
 
     pause_ns: float
@@ -116,18 +116,18 @@ class Budget:
         credit_ns = max(self._initial_ns, WINDOW_CREDIT * self._earned_ns)
         return self._earned_ns + min(MOST_CREDIT_NS, credit_ns) - self.spent_ns
 
-    def next_turn(self, least_ns: float = 0.0) -> Turn:
+    def next_window(self, least_ns: float = 0.0) -> NextWindow:
         """The next pause and window that the budget allows, together so long at least."""
         income = self._allowance_rate
         if self.rate < _CAREFUL * income:
-            return Turn(max(0.0, self.spent_ns - self._earned_ns) / income, None)
+            return NextWindow(max(0.0, self.spent_ns - self._earned_ns) / income, None)
         usual_ns = TURN_NS if self.elapsed_ns < SETTLED_NS else SETTLED_TURNS * TURN_NS
         turn_ns = max(usual_ns, least_ns)
         window_ns = min(turn_ns * income / self.rate, LONGEST_SHARE * turn_ns) - self.around_ns
         window_ns = max(window_ns, SHORTEST_NS, 2 * self.around_ns)
         price_ns = self.rate * (window_ns + self.around_ns)
         missing_ns = self.spent_ns + price_ns - self._earned_ns
-        return Turn(max(0.0, missing_ns) / income - window_ns, int(window_ns))
+        return NextWindow(max(0.0, missing_ns) / income - window_ns, int(window_ns))
 
     @property
     def _allowance_rate(self) -> float:

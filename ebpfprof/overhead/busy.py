@@ -24,7 +24,7 @@ class ProcessorTime:
 
     @classmethod
     def now(cls, path: Path = _STAT) -> Self:
-        """Until now; 0 if the kernel does not tell."""
+        """Until now; 0 if the kernel does not report it."""
         try:
             ticks = [int(word) for word in path.read_text().split("\n")[0].split()[1 : 1 + _FIELDS]]
             idle = sum(ticks[field] for field in _IDLE_FIELDS)

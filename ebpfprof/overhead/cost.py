@@ -102,9 +102,9 @@ class Overhead:
     def ns(self) -> float:
         """How long the target's threads were delayed, in ns.
 
-        In a program that does little but trap, with warm caches, a trap takes less than was tried
-        out. There the time in the kernel is a bound, since traps and our programs run there. Ticks
-        tell it well enough if it is long.
+        In a program that does little but trap, with warm caches, a trap takes less than was
+        measured. There the time in the kernel is a bound, since traps and our programs run there.
+        Ticks are exact enough if it is long.
         """
         return float(self.kernel_ns or 0) if self._is_bounded else self._tried_out_ns
 
@@ -135,7 +135,7 @@ class Overhead:
             each_ns = (self.hit_ns or 0.0) + self.hits.each_ns
             parts.append(_times(self.hits, "probe hit", each_ns))
             if self.hit_ns is None:
-                parts.append("without their traps, whose cost is not known")
+                parts.append("without the traps, whose cost is not known")
         if self.samples.count:
             parts.append(_times(self.samples, "CPU sample", self.samples.each_ns))
         if self._is_bounded:

@@ -64,4 +64,4 @@ class Lease:
 
     def others_ns(self) -> float:
         """The CPU time (ns) that all others took of the process until now."""
-        return sum(each.cost().ns for each in self.budget.others_than(self))
+        return sum(lease.cost().ns for lease in self.budget.others_than(self))

@@ -48,36 +48,38 @@ class Descriptors:
 
     def files(self, numbers: Collection[int]) -> dict[int, OpenFile]:
         """What these descriptors stand for; the unknown ones are missing."""
-        found: dict[int, OpenFile] = {}
+        files: dict[int, OpenFile] = {}
         inodes: dict[int, int] = {}
         for number in numbers:
             link = self._link(number)
             if socket := _SOCKET.fullmatch(link):
                 inodes[number] = int(socket[1])
-                found[number] = OpenFile(number, "socket")
+                files[number] = OpenFile(number, "socket")
             elif _PIPE.fullmatch(link):
-                found[number] = OpenFile(number, "pipe")
+                files[number] = OpenFile(number, "pipe")
             elif link:
-                found[number] = OpenFile(number, "file", path=link)
+                files[number] = OpenFile(number, "file", path=link)
         if inodes:
             sockets = self._sockets(set(inodes.values()))
             for number, inode in inodes.items():
                 if inode in sockets:
-                    found[number] = replace(sockets[inode], fd=number)
-        return found
+                    files[number] = replace(sockets[inode], fd=number)
+        return files
 
     def unix_sockets(self, inodes: Collection[int]) -> dict[int, OpenFile]:
         """The unix sockets with these inodes that are open, with descriptor 0."""
         return unix_sockets(self._files.read("net/unix"), inodes)
 
     def _sockets(self, wanted: set[int]) -> dict[int, OpenFile]:
-        found: dict[int, OpenFile] = {}
+        sockets: dict[int, OpenFile] = {}
         for protocol in _INTERNET:
-            if len(found) < len(wanted):
-                found |= internet_sockets(self._files.read(f"net/{protocol}"), protocol[:3], wanted)
-        if len(found) < len(wanted):
-            found |= self.unix_sockets(wanted)
-        return found
+            if len(sockets) < len(wanted):
+                sockets |= internet_sockets(
+                    self._files.read(f"net/{protocol}"), protocol[:3], wanted
+                )
+        if len(sockets) < len(wanted):
+            sockets |= self.unix_sockets(wanted)
+        return sockets
 
     def _link(self, number: int) -> str:
         return self._files.link(f"fd/{number}")
@@ -96,7 +98,7 @@ def internet_sockets(text: bytes, kind: str, wanted: Collection[int]) -> dict[in
 
     Linux net/ipv4/tcp_ipv4.c, get_tcp4_sock. Lines that make no sense are left out.
     """
-    found: dict[int, OpenFile] = {}
+    sockets: dict[int, OpenFile] = {}
     for line in text.splitlines()[1:]:
         words = line.split(None, 10)
         try:
@@ -107,7 +109,7 @@ def internet_sockets(text: bytes, kind: str, wanted: Collection[int]) -> dict[in
             local, peer = _address(words[1]), _address(words[2])
         except (IndexError, ValueError):
             continue
-        found[inode] = OpenFile(
+        sockets[inode] = OpenFile(
             0,
             kind,
             local=local,
@@ -115,7 +117,7 @@ def internet_sockets(text: bytes, kind: str, wanted: Collection[int]) -> dict[in
             is_listener=state == _LISTEN,
             is_connecting=state == _SYN_SENT,
         )
-    return found
+    return sockets
 
 
 def unix_sockets(text: bytes, wanted: Collection[int]) -> dict[int, OpenFile]:
@@ -123,7 +125,7 @@ def unix_sockets(text: bytes, wanted: Collection[int]) -> dict[int, OpenFile]:
 
     Linux net/unix/af_unix.c, unix_seq_show. Lines that make no sense are left out.
     """
-    found: dict[int, OpenFile] = {}
+    sockets: dict[int, OpenFile] = {}
     for line in text.splitlines()[1:]:
         words = line.split(None, 7)
         try:
@@ -134,8 +136,8 @@ def unix_sockets(text: bytes, wanted: Collection[int]) -> dict[int, OpenFile]:
         except (IndexError, ValueError):
             continue
         path = os.fsdecode(words[7]) if len(words) > 7 else ""
-        found[inode] = OpenFile(0, "unix", path=path, is_listener=accepts)
-    return found
+        sockets[inode] = OpenFile(0, "unix", path=path, is_listener=accepts)
+    return sockets
 
 
 def _address(text: bytes) -> str:

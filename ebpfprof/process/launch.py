@@ -93,7 +93,7 @@ class User:
 class LaunchedProgram(Closing):
     """A program that was started, stopped before its first instruction.
 
-    A context manager: at its end a stopped child is killed; a running one runs on.
+    A context manager: at its end a stopped child is killed; a running one keeps running.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class LaunchedProgram(Closing):
         self._follows.put(follow)
 
     def leave(self) -> None:
-        """Stop following a running child; a stopped one runs on, untraced."""
+        """Stop following a running child; a stopped one keeps running, untraced."""
         self._is_left = True
         self._follows.put(False)  # it may begin its next program just now
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.process.debug_files import DebugFiles
-from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import MapsLine, Target
 from ebpfprof.profile.model import Mapping
 from ebpfprof.system.closing import Closing
@@ -229,9 +228,7 @@ class MappedObjects(Closing):
 
     def _look_at(self, lines: list[MapsLine]) -> dict[MapsLine, MappedObject]:
         if len(lines) > self._left:
-            self._warn(
-                f"more than {_MAX_OBJECTS} executable mappings were seen; the rest is unknown"
-            )
+            self._warn(f"more than {_MAX_OBJECTS} executable mappings exist; the rest is unknown")
         taken = lines[: self._left]
         self._left -= len(taken)
         return {line: self._object(line) for line in taken}
@@ -301,8 +298,8 @@ class MappedObjects(Closing):
     def _vdso_image(self, line: MapsLine) -> Image | None:
         if self._vdso is None and 0 < line.limit - line.start <= _MAX_VDSO_BYTES:
             try:
-                with Memory(self._target) as memory:
-                    data = memory.read(line.start, line.limit - line.start)
+                memory = self._target.memory
+                data = memory.read(line.start, line.limit - line.start)
                 elf = ElfFile.from_bytes(data, self._target.allowance)
                 self._vdso = Image(elf, line.name, -1, self._warn, self._debug_files)
             except (EbpfprofError, ElfError) as error:

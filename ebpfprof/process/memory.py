@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:  # it takes time to import, and not every caller needs it
     import numpy as np
     import numpy.typing as npt
 
-    from ebpfprof.process.process import Target
+    from ebpfprof.process.pages import Pages
 
 _MAX_PIECES: Final = 1024  # UIO_MAXIOV
 
@@ -20,16 +19,16 @@ class UnreadableMemory(EbpfprofError):  # noqa: N818 (reads better where it is r
     """Nothing is mapped there, or not all of it."""
 
 
-class Memory(Closing):
-    """Reads a target's memory while the target runs on; a saved target's, from its pages."""
+class Memory:
+    """Reads a target's memory while the target keeps running. Any thread may use it: see
+    Target.memory.
 
-    def __init__(self, target: Target) -> None:
-        """Open the memory of the very program that `target` pins.
+    It has no state beside its pages.
+    """
 
-        Raises TargetGone or PermissionDenied.
-        """
-        self.pid = target.pid
-        self._pages = target.open_pages()
+    def __init__(self, pid: int, pages: Pages) -> None:
+        self.pid = pid
+        self._pages = pages
 
     def read(self, address: int, size: int) -> bytes:
         """Return `size` bytes from the runtime address.
@@ -51,23 +50,23 @@ class Memory(Closing):
         """
         import numpy as np
 
-        found = np.zeros(len(addresses), kind)
+        records = np.zeros(len(addresses), kind)
         pieces = np.empty((len(addresses), 2), np.uint64)
         pieces[:, 0], pieces[:, 1] = addresses, kind.itemsize
         done = 0
         while done < len(addresses):
             count = min(_MAX_PIECES, len(addresses) - done)
-            local = np.array([found[done:].ctypes.data, count * kind.itemsize], np.uint64)
+            local = np.array([records[done:].ctypes.data, count * kind.itemsize], np.uint64)
             there = pieces[done : done + count]
             data = self.read_pieces(local.ctypes.data, 1, there.ctypes.data, count)
             # The call ends at the first struct that it can't read, or only in part.
             whole = max(0, data) // kind.itemsize
             if whole < count:
-                found[done + whole] = np.zeros(1, kind)[0]
+                records[done + whole] = np.zeros(1, kind)[0]
                 whole += 1
             done += whole
         self._pages.require()
-        return found
+        return records
 
     def read_pieces(self, here: int, here_count: int, there: int, there_count: int) -> int:
         """Read many pieces by one system call, as process_vm_readv(2) does.
@@ -82,7 +81,3 @@ class Memory(Closing):
     def bring(self, address: int, size: int) -> None:
         """Have the kernel bring `size` bytes from the runtime address into memory: see peek()."""
         self._pages.bring(address, size)
-
-    def close(self) -> None:
-        """Close it; reading afterwards raises UnreadableMemory."""
-        self._pages.close()

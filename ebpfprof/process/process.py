@@ -6,6 +6,7 @@ import os
 import re
 import select
 import struct
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.privileges.checks import not_yours
 from ebpfprof.process.descriptors import Descriptors
 from ebpfprof.process.file_opener import FileOpener
+from ebpfprof.process.memory import Memory
 from ebpfprof.process.pages import KernelPages, Pages
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.threads import Threads
@@ -84,10 +86,13 @@ class Target(Closing):
     """One running process, pinned by its pidfd, its open executable and its auxiliary vector.
 
     So we notice if its pid is reused, if it calls exec or ends, and read the file that it runs even
-    if that is deleted or replaced on disk.
+    if that is deleted or replaced on disk. Any thread may use it.
     """
 
     _known_lines: tuple[bytes, tuple[MapsLine, ...]] = b"", ()
+    _memory: Memory | None = None
+    _opening = threading.Lock()
+    """Held while the memory of a target is opened, which takes a few microseconds."""
 
     def __init__(self, pid: int, files: FileOpener | None = None) -> None:
         """Open process `pid`; `files` opens what it runs and has mapped.
@@ -156,8 +161,21 @@ class Target(Closing):
 
         return ElfFile.open(self.exe_fd, self.allowance)
 
+    @property
+    def memory(self) -> Memory:
+        """Its memory: opened once, for all that read it, and closed with the target.
+
+        Raises TargetGone or PermissionDenied.
+        """
+        with self._opening:
+            if self._memory is None:
+                pages = self.open_pages()
+                self.held.callback(pages.close)
+                self._memory = Memory(self.pid, pages)
+            return self._memory
+
     def open_pages(self) -> Pages:
-        """Open its memory, for Memory to read. Raises TargetGone or PermissionDenied."""
+        """Open what its memory is read from. Raises TargetGone or PermissionDenied."""
         return KernelPages(self.pid, self.reading_pid, self.ending)
 
     def threads(self) -> Threads:
@@ -181,7 +199,7 @@ class Target(Closing):
 
         `build_id` is the main binary's own. Empty if the process has ended.
         """
-        found = [
+        mappings = [
             Mapping(
                 line.start,
                 line.limit,
@@ -191,7 +209,7 @@ class Target(Closing):
             )
             for line in self.executable_lines()
         ]
-        return tuple(sorted(found, key=lambda mapping: mapping.filename != self.exe_name))
+        return tuple(sorted(mappings, key=lambda mapping: mapping.filename != self.exe_name))
 
     def executable_lines(self) -> tuple[MapsLine, ...]:
         """The executable lines of /proc/PID/maps, by address; empty if the process has ended."""
@@ -290,7 +308,7 @@ class Target(Closing):
         return self._pidfd
 
     def close(self) -> None:
-        """Close the pidfd, the executable and all that `held` has."""
+        """Close the pidfd, the executable, the memory and all that `held` has."""
         self.held.close()
         for name in ("_pidfd", "exe_fd"):
             fd = self.__dict__.pop(name, None)
@@ -298,7 +316,7 @@ class Target(Closing):
                 os.close(fd)
 
     def _has_gone(self) -> TargetGone:
-        return TargetGone(f"Process {self.pid} ended before it could be looked at.")
+        return TargetGone(f"Process {self.pid} ended before it could be read.")
 
     def _read(self, name: str) -> bytes:
         """A file of /proc/PID, or of a thread that runs where that is not the same."""
@@ -308,7 +326,7 @@ class Target(Closing):
 
 
 def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
-    found = []
+    lines = []
     # Not splitlines(): in names the kernel escapes newlines only (fs/proc/task_mmu.c).
     for line in maps.split(b"\n")[:-1]:
         match = _MAPS_LINE.fullmatch(line)
@@ -316,8 +334,8 @@ def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:
             start, limit, offset, major, minor = (int(f, 16) for f in match.groups()[:5])
             device = os.makedev(major, minor)
             name = os.fsdecode(match[7])
-            found.append(MapsLine(start, limit, offset, device, int(match[6]), name))
-    return tuple(found)
+            lines.append(MapsLine(start, limit, offset, device, int(match[6]), name))
+    return tuple(lines)
 
 
 def _gone(pid: int) -> str:
@@ -371,8 +389,8 @@ def _wait_for_program(pid: int) -> None:
         if time.monotonic() >= until_s:
             raise EbpfprofError(
                 f"Process {pid} has not begun to run its program after {_EXEC_PATIENCE_S:.0f} s: "
-                f"exec still waits. Look at the file system of its executable (NFS, FUSE), and try "
-                f"again."
+                "exec still waits. Check the file system of its executable (NFS, FUSE), and try "
+                "again."
             )
         time.sleep(_EXEC_TICK_S)  # nothing signals the end of exec
 

@@ -170,10 +170,10 @@ def near(data: bytes, lines: Collection[int]) -> list[tuple[int, str]]:
 
 def named_lines(profiles: Iterable[Profile]) -> dict[str, set[int]]:
     """The files that profiles name, with the numbers of their lines."""
-    found: dict[str, set[int]] = {}
+    lines: dict[str, set[int]] = {}
     for profile in profiles:
         for sample in profile.samples:
             for frame in sample.frames:
                 if frame.file and frame.line > 0:
-                    found.setdefault(frame.file, set()).add(frame.line)
-    return found
+                    lines.setdefault(frame.file, set()).add(frame.line)
+    return lines

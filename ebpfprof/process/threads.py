@@ -36,11 +36,11 @@ class Threads:
 
     def numbers(self) -> dict[int, int]:
         """The number of each thread here, by the one in the process's own pid namespace."""
-        found = {}
+        numbers = {}
         for name in self._files.names("task"):
             if match := _NUMBERS.search(self._files.read(f"task/{name}/status")):
-                found[int(match[1])] = int(name)
-        return found
+                numbers[int(match[1])] = int(name)
+        return numbers
 
     def state(self, thread: int) -> ThreadState | None:
         """What a thread does, by its number here."""

@@ -59,26 +59,27 @@ def may_be_asleep(dump: GoroutineDump) -> bool:
     if dump.moved or dump.beyond or not dump.goroutines:
         return False
     return all(
-        (each.stood_ns and (each.state in WAITS or _accepts(each))) or takes_signals(each)
-        for each in dump.goroutines
+        (goroutine.stood_ns and (goroutine.state in WAITS or _accepts(goroutine)))
+        or takes_signals(goroutine)
+        for goroutine in dump.goroutines
     )
 
 
 def asleep(dump: GoroutineDump) -> Asleep | None:
-    """What closer looks confirmed to be asleep; None if anything moves, or may be idle.
+    """What further samples confirmed to be asleep; None if anything moves, or may be idle.
 
     A program that waits for connections or signals is idle, unless a goroutine waits for a lock.
     """
     if dump.outside is None or not may_be_asleep(dump):
         return None
     sleeping, accepting, for_signals = [], [], []
-    for each in dump.goroutines:
-        if _accepts(each):
-            accepting.append(each)
-        elif each.waits_for.for_signal:
-            for_signals.append(each)
-        elif not takes_signals(each):
-            sleeping.append(each)
+    for goroutine in dump.goroutines:
+        if _accepts(goroutine):
+            accepting.append(goroutine)
+        elif goroutine.waits_for.for_signal:
+            for_signals.append(goroutine)
+        elif not takes_signals(goroutine):
+            sleeping.append(goroutine)
     found = Asleep(
         tuple(sleeping), tuple(accepting), tuple(for_signals), dump.outside.foreign_threads
     )
@@ -86,15 +87,15 @@ def asleep(dump: GoroutineDump) -> Asleep | None:
     return None if is_idle or not sleeping else found
 
 
-def _accepts(each: DumpedGoroutine) -> bool:
-    wait = each.waits_for.file_wait
-    return each.state == IO_WAIT and wait is not None and wait.file.is_listener
+def _accepts(goroutine: DumpedGoroutine) -> bool:
+    wait = goroutine.waits_for.file_wait
+    return goroutine.state == IO_WAIT and wait is not None and wait.file.is_listener
 
 
-def takes_signals(each: DumpedGoroutine) -> bool:
+def takes_signals(goroutine: DumpedGoroutine) -> bool:
     """Whether it is the goroutine of os/signal that takes signals from the runtime."""
-    return is_signal_receiver(each.state, [frame.function for frame in each.frames])
+    return is_signal_receiver(goroutine.state, [frame.function for frame in goroutine.frames])
 
 
-def _waits_for_lock(each: DumpedGoroutine) -> bool:
-    return each.waits_for.lock is not None and each.waits_for.lock.type in _LOCKS
+def _waits_for_lock(goroutine: DumpedGoroutine) -> bool:
+    return goroutine.waits_for.lock is not None and goroutine.waits_for.lock.type in _LOCKS

@@ -1,4 +1,4 @@
-"""Idle by behaviour: what looks at goroutines showed of a wait, and in words why it is idle."""
+"""Idle by behaviour: what samples of goroutines showed of a wait, and in words why it is idle."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -35,7 +35,7 @@ class IdleBehaviour:
 
 def together(behaviours: list[IdleBehaviour | None]) -> IdleBehaviour | None:
     """What holds for all of several sets of goroutines; None unless all of them are idle."""
-    known = [each for each in behaviours if each]
+    known = [behaviour for behaviour in behaviours if behaviour]
     if not known or len(known) < len(behaviours) or len({each.cause for each in known}) > 1:
         return None
     goroutines = sum(each.goroutines for each in known)

@@ -14,7 +14,7 @@ class Circle:
     """Goroutines of which each waits for a lock of the next, and the last for one of the first.
 
     It is certain if each surely holds its lock, or wants to write first, and no lock changed while
-    they were looked at; else who holds a lock is a guess.
+    they were read; else who holds a lock is a guess.
     """
 
     goroutines: tuple[DumpedGoroutine, ...]
@@ -22,13 +22,17 @@ class Circle:
 
 
 def circles(goroutines: Iterable[DumpedGoroutine]) -> list[Circle]:
-    """Goroutines that wait for locks in a circle, and did not move between the looks.
+    """Goroutines that wait for locks in a circle, and did not move between the samples.
 
     Each waits for a lock that the next may hold, or behind the next, which wants to write; the last
     waits for the first. One alone waits for a lock that it may hold itself. No goroutine is in two
     circles. Those that are certain come first.
     """
-    standing = {each.goid: each for each in goroutines if each.stood_ns and each.waits_for.lock}
+    standing = {
+        goroutine.goid: goroutine
+        for goroutine in goroutines
+        if goroutine.stood_ns and goroutine.waits_for.lock
+    }
     found, done = list[Circle](), set[int]()
     for sureness in Sureness:
         next_of = {

@@ -52,10 +52,10 @@ def _sums_alone(samples: Iterable[Sample], of_moment: Collection[int]) -> Iterab
         return samples
     return (
         replace(
-            each,
-            values=tuple(0 if i in of_moment else value for i, value in enumerate(each.values)),
+            sample,
+            values=tuple(0 if i in of_moment else value for i, value in enumerate(sample.values)),
         )
-        for each in samples
+        for sample in samples
     )
 
 
@@ -94,7 +94,8 @@ def compared(profile: Profile, base: Profile) -> Profile:
     Raises InvalidProfile if the sample types differ.
     """
     labelled = [
-        replace(each, labels=(*each.labels, BASE_LABEL), variance=0.0) for each in base.samples
+        replace(sample, labels=(*sample.labels, BASE_LABEL), variance=0.0)
+        for sample in base.samples
     ]
     require_same_types(profile, base)
     sums = _Sums()
@@ -141,8 +142,7 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
     require_same_types(profile, base)
     if min(profile.duration_ns, base.duration_ns) <= 0:
         raise InvalidProfile(
-            "One of the profiles does not say how long it was recorded: they can't be compared per "
-            "second."
+            "One of the profiles has no duration: they can't be compared per second."
         )
 
     factor = base.duration_ns / profile.duration_ns
@@ -151,8 +151,8 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
         return tuple(round(value * base.duration_ns / profile.duration_ns) for value in values)
 
     scaled = (
-        replace(each, values=_checked(scale(each.values)), variance=factor**2 * each.variance)
-        for each in profile.samples
+        replace(sample, values=_checked(scale(sample.values)), variance=factor**2 * sample.variance)
+        for sample in profile.samples
     )
     kept = tuple(each for each in scaled if any(each.values))
     return replace(profile, samples=kept, duration_ns=base.duration_ns)
@@ -170,7 +170,8 @@ def require_same_types(first: Profile, second: Profile) -> None:
     """Raise InvalidProfile unless both profiles have the same sample types."""
     if first.sample_types != second.sample_types:
         one, two = (
-            ", ".join(f"{each.type}/{each.unit}" for each in profile.sample_types) or "nothing"
+            ", ".join(f"{value_type.type}/{value_type.unit}" for value_type in profile.sample_types)
+            or "nothing"
             for profile in (first, second)
         )
         raise InvalidProfile(
@@ -180,7 +181,7 @@ def require_same_types(first: Profile, second: Profile) -> None:
 
 
 def _with_values(profile: Profile, change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Profile:
-    changed = ((each, _checked(change(each.values))) for each in profile.samples)
+    changed = ((sample, _checked(change(sample.values))) for sample in profile.samples)
     return replace(
         profile,
         samples=tuple(
@@ -253,4 +254,4 @@ def _in_int64(time_ns: int) -> int:
 
 
 def _mappings(profiles: Iterable[Profile]) -> tuple[Mapping, ...]:
-    return tuple(dict.fromkeys(each for profile in profiles for each in profile.mappings))
+    return tuple(dict.fromkeys(mapping for profile in profiles for mapping in profile.mappings))

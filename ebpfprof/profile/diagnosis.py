@@ -1,4 +1,4 @@
-"""What is wrong with the goroutines of a process, by a dump: what `doctor` tells of it."""
+"""What is wrong with the goroutines of a process, by a dump: what `doctor` reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebpfprof.profile.stuck import Held, Stuck, held, stuck
 class Diagnosis:
     """What a dump tells: what is stuck, waits for locks that did not move, leaks.
 
-    `leaks` can never go on, whatever other goroutines do, or Go's runtime says so. `senders` are
+    `leaks` can never continue, whatever other goroutines do, or Go's runtime says so. `senders` are
     large groups that stand still.
     """
 
@@ -25,23 +25,23 @@ class Diagnosis:
 
     @property
     def has_findings(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything to report."""
         return bool(self.stuck or self.held or self.leaks or self.senders or self.growing)
 
     @property
     def growing(self) -> tuple[GrowingSite, ...]:
         """The lines that created more and more goroutines, but those of `senders`."""
-        known = {each.group.first.created_by for each in self.senders}
-        return tuple(each for each in self.dump.growing if each.created_by not in known)
+        known = {sender.group.first.created_by for sender in self.senders}
+        return tuple(site for site in self.dump.growing if site.created_by not in known)
 
 
 def diagnosis(dump: GoroutineDump) -> Diagnosis:
-    """What is wrong, as far as a dump can tell."""
+    """What is wrong, as far as a dump shows."""
     found = stuck(dump)
     leaks = (
-        each
-        for each in groups(dump.goroutines)
-        if each.first.can_never_go_on or each.first.is_leaked
+        group
+        for group in groups(dump.goroutines)
+        if group.first.can_never_go_on or group.first.is_leaked
     )
     return Diagnosis(
         dump,

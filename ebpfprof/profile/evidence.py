@@ -35,7 +35,7 @@ def is_ranked(value: float, variance: float) -> bool:
 
 
 def unranked_line(count: int) -> str:
-    """The line below a table from which so many rows were left out, with its newline; "" for 0."""
+    """The line below a table that omits this number of rows, with its newline; "" for 0."""
     if not count:
         return ""
     rows = "1 more row was" if count == 1 else f"{count:,} more rows were"
@@ -50,14 +50,14 @@ def is_unknown_release(sample: Sample) -> bool:
 
 def are_releases_known(releases: Sequence[Sample]) -> bool:
     """Whether enough of the delay of these releases was charged to recorded ones."""
-    unknown_ns = sum(each.values[-1] for each in releases if is_unknown_release(each))
-    return unknown_ns <= MAX_UNKNOWN * sum(each.values[-1] for each in releases)
+    unknown_ns = sum(release.values[-1] for release in releases if is_unknown_release(release))
+    return unknown_ns <= MAX_UNKNOWN * sum(sample.values[-1] for sample in releases)
 
 
 def few_releases(profile: Profile) -> str:
     """What to say instead of a table of releases, a sentence; "" if the releases are known."""
     if are_releases_known(profile.samples):
         return ""
-    found = (each for each in profile.comments if each.startswith(FEW_RELEASES))
+    found = (comment for comment in profile.comments if comment.startswith(FEW_RELEASES))
     said = next(found, f"{FEW_RELEASES}: --max-overhead 0 records each release")
     return f"{said[:1].upper()}{said[1:]}."

@@ -31,7 +31,7 @@ class DumpedGoroutine:
     """A goroutine. `state` is the word of Go's own tracebacks: "running", "chan receive".
 
     `frames` are logical frames, innermost first; () for a goroutine that runs, or kept moving.
-    `stood_ns` is the time between the first look and the last if it did not move, else 0.
+    `stood_ns` is the time between the first sample and the last if it did not move, else 0.
     `waited_ns` is a lower bound of how long it waits, 0 if unknown. `created_by` is the line of its
     `go` statement, None for the main goroutine, `parent` the id of the goroutine that executed it,
     0 if unknown.
@@ -96,12 +96,12 @@ class GrowingSite:
 class GoroutineDump:
     """The goroutines of a process, without the runtime's own, by their ids; what is missing.
 
-    `apart_ns` is the time between the first look and the last. `system` counts the runtime's own
+    `apart_ns` is the time between the first sample and the last. `system` counts the runtime's own
     goroutines, `moved` those whose stack could not be read because they kept moving, `beyond` those
     beyond the limit of what we read, `unlabelled` those whose labels could not be read. `read_ns`
-    is the time of the look that is shown (CLOCK_MONOTONIC). `outside` is None unless closer looks
-    found that all goroutines are asleep. There were `looks` before these. `growing` are lines that
-    created more and more goroutines meanwhile; looked for within a second or more only.
+    is the time of the sample that is shown (CLOCK_MONOTONIC). `outside` is None unless further
+    samples found that all goroutines are asleep. There were `samples` before these. `growing` are
+    lines that created more and more goroutines meanwhile; looked for within a second or more only.
     """
 
     pid: int
@@ -115,7 +115,7 @@ class GoroutineDump:
     unlabelled: int = 0
     read_ns: int = 0
     outside: Outside | None = None
-    looks: int = 4
+    samples: int = 4
     growing: tuple[GrowingSite, ...] = ()
 
 
@@ -132,40 +132,50 @@ class GoroutineGroup:
 
     @property
     def standing(self) -> int:
-        """How many of them did not move between the looks."""
-        return sum(each.stood_ns > 0 for each in self.goroutines)
+        """How many of them did not move between the samples."""
+        return sum(goroutine.stood_ns > 0 for goroutine in self.goroutines)
 
     @property
     def longest_ns(self) -> int:
         """A lower bound of the longest wait among them; 0 if unknown."""
-        return max(each.waited_ns for each in self.goroutines)
+        return max(goroutine.waited_ns for goroutine in self.goroutines)
 
     @property
     def newest_ns(self) -> int:
         """A lower bound of the shortest wait that is known among them; 0 if none is."""
-        return min((each.waited_ns for each in self.goroutines if each.waited_ns), default=0)
+        return min(
+            (goroutine.waited_ns for goroutine in self.goroutines if goroutine.waited_ns), default=0
+        )
 
     @property
     def timed(self) -> int:
         """Of how many of them it is known for how long they wait."""
-        return sum(each.waited_ns > 0 for each in self.goroutines)
+        return sum(goroutine.waited_ns > 0 for goroutine in self.goroutines)
 
     @property
     def channels(self) -> set[Channel]:
         """All channels for which they wait."""
-        return {channel for each in self.goroutines for channel in each.channels}
+        return {channel for goroutine in self.goroutines for channel in goroutine.channels}
 
 
 def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:
     """The goroutines in groups, the largest first, then those that wait longest."""
     found = defaultdict(list)
-    for each in goroutines:
-        found[group_key(each)].append(each)
+    for goroutine in goroutines:
+        found[group_key(goroutine)].append(goroutine)
     made = [GoroutineGroup(tuple(members)) for members in found.values()]
-    return sorted(made, key=lambda each: (-len(each.goroutines), -each.longest_ns, each.first.goid))
+    return sorted(
+        made, key=lambda group: (-len(group.goroutines), -group.longest_ns, group.first.goid)
+    )
 
 
-def group_key(each: DumpedGoroutine) -> tuple[object, ...]:
+def group_key(goroutine: DumpedGoroutine) -> tuple[object, ...]:
     """What all goroutines of a group have in common."""
-    key = each.state, each.frames, each.created_by, each.is_locked, each.can_never_go_on
-    return *key, each.is_leaked
+    key = (
+        goroutine.state,
+        goroutine.frames,
+        goroutine.created_by,
+        goroutine.is_locked,
+        goroutine.can_never_go_on,
+    )
+    return *key, goroutine.is_leaked

@@ -35,10 +35,10 @@ class Hanging:
 def hanging(goroutines: Iterable[DumpedGoroutine]) -> list[Hanging]:
     """Those that have not moved for HANGS_NS or longer, by place, the most goroutines first."""
     found = defaultdict[tuple[str, Frame], list[DumpedGoroutine]](list)
-    for each in goroutines:
-        if each.waited_ns >= HANGS_NS and each.wait is not None and each.frames:
-            name = operation(each.frames)
+    for goroutine in goroutines:
+        if goroutine.waited_ns >= HANGS_NS and goroutine.wait is not None and goroutine.frames:
+            name = operation(goroutine.frames)
             if name in NEVER_IDLE:
-                found[name, caller(each.frames)].append(each)
+                found[name, caller(goroutine.frames)].append(goroutine)
     made = [Hanging(*key, tuple(members)) for key, members in found.items()]
     return sorted(made, key=lambda each: (-len(each.goroutines), each.operation, each.place.line))

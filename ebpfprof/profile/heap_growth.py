@@ -22,7 +22,7 @@ def in_use(profile: Profile) -> dict[tuple[Location, ...], tuple[int, float]]:
         objects, used = sample.values[-2], sample.values[-1]
         size = next((int(e.value) for e in sample.labels if e.key == _BYTES), 0)
         missed = math.exp(-size / profile.period) if profile.period > 1 else 0.0
-        if not sample.values[0]:  # nobody saw its allocation: no stack
+        if not sample.values[0]:  # no event showed its allocation: no stack
             continue
         variance = (
             sample.variance or max(0, objects) * size * size * missed / (1 - missed)

@@ -57,8 +57,8 @@ def with_behaviours(profile: Profile) -> Profile:
     if not known:
         return profile
     samples = tuple(
-        replace(each, behaviour=known.get(_checksum(each)) if waiting_part(each) else None)
-        for each in profile.samples
+        replace(sample, behaviour=known.get(_checksum(sample)) if waiting_part(sample) else None)
+        for sample in profile.samples
     )
     return replace(profile, samples=samples)
 
@@ -74,5 +74,5 @@ def _read(comment: str) -> tuple[str, IdleBehaviour] | None:
 
 
 def _checksum(sample: Sample) -> str:
-    text = "\n".join(f"{each.function}:{each.line}" for each in sample.frames)
+    text = "\n".join(f"{frame.function}:{frame.line}" for frame in sample.frames)
     return f"{crc32(text.encode(errors='replace')):08x}"

@@ -151,6 +151,8 @@ class ProfileKind:
     of profiles); "" for `name`."""
     is_default: bool = True
     """Whether it is recorded without --profile."""
+    is_agent_default: bool = False
+    """Whether the agent records it where its settings name no kinds."""
     coverage: str = ""
     """The class of the coverage of its accounts, MODULE:NAME, if it may be an estimate: a dataclass
     of numbers, texts, tuples and mappings, which files can hold."""
@@ -207,7 +209,7 @@ class ProfileKind:
             profile,
             sample_types=tuple(types[index] for index in kept),
             samples=tuple(
-                replace(each, values=tuple(each.values[index] for index in kept))
-                for each in profile.samples
+                replace(sample, values=tuple(sample.values[index] for index in kept))
+                for sample in profile.samples
             ),
         )

@@ -35,10 +35,10 @@ _ALL_BITS: Final = (1 << 64) - 1
 class Suspects:
     """Goroutines with the same stack, created by the same line, that may have leaked.
 
-    `only_grows`: at two looks or more there were more of them than before, by `per_minute` on the
+    `only_grows`: at two samples or more there were more of them than before, by `per_minute` on the
     average, and none of them has moved since. The oldest waits at least `oldest_ns`. `others` are
-    in the same place, and wait no longer than goroutines did there that went on. `came` is
-    how many came after the first look. With `is_alive` they have only their creator in common: they
+    in the same place, and wait no longer than goroutines did there that continued. `came` is how
+    many came after the first sample. With `is_alive` they have only their creator in common: they
     move, but do not end.
     """
 
@@ -53,7 +53,7 @@ class Suspects:
 
     @property
     def is_certain(self) -> bool:
-        """Whether they can never go on, whatever other goroutines do."""
+        """Whether they can never continue, whatever other goroutines do."""
         return self.group.first.can_never_go_on or self.group.first.is_leaked
 
 
@@ -87,9 +87,10 @@ class _Members:
 
 
 class _History:
-    """A group since the look at `first_ns`: its members, and since which look each of them waits.
+    """A group since the sample at `first_ns`: its members, and since which sample each of them
+    waits.
 
-    `known_ns` is `first_ns` if there were members already; then nothing tells when they came.
+    `known_ns` is `first_ns` if there were members already; then nothing shows when they came.
     """
 
     def __init__(
@@ -101,22 +102,24 @@ class _History:
         self._members = _Members()
 
     def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
-        """What one more look found: None if there are no members any more."""
+        """What one more sample found: None if there are no members any more."""
         members = group.goroutines if group else ()
-        waits = np.unique(np.array([self._number(each) for each in members], np.uint64))
+        waits = np.unique(np.array([self._number(member) for member in members], np.uint64))
         ended_ns = self._members.add(waits, now_ns)
         if ended_ns is not None:
             self._moved_after_ns = max(self._moved_after_ns, now_ns - ended_ns)
 
     def suspects(self, group: GoroutineGroup, now_ns: int) -> Suspects | None:
-        """The members that wait longer than any that went on; None without one."""
+        """The members that wait longer than any that continued; None without one."""
         patience_ns = _PATIENCE * self._moved_after_ns
-        # As long as none went on, all may be stuck, those that came just now with them.
+        # As long as none continued, all may be stuck, those that came just now with them.
         stuck = now_ns - self._members.since_ns > (patience_ns or -1)
         if not stuck.any():
             return None
         waits = set(self._members.numbers[stuck].tolist())
-        members = tuple(each for each in group.goroutines if self._number(each) in waits)
+        members = tuple(
+            goroutine for goroutine in group.goroutines if self._number(goroutine) in waits
+        )
         since_ns = self._members.since_ns[stuck]
         came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
         only_grows = len(np.unique(came)) >= _MIN_GROWTHS
@@ -133,21 +136,21 @@ class _History:
         )
 
 
-def _wait(each: DumpedGoroutine) -> int:
-    return each.wait or 0
+def _wait(goroutine: DumpedGoroutine) -> int:
+    return goroutine.wait or 0
 
 
-def _life(each: DumpedGoroutine) -> int:
-    return each.goid & _ALL_BITS
+def _life(goroutine: DumpedGoroutine) -> int:
+    return goroutine.goid & _ALL_BITS
 
 
 class LeakWatch:
-    """Compares the looks at one process. It takes about 16 bytes for each goroutine.
+    """Compares the samples of one process. It takes about 16 bytes for each goroutine.
 
-    Goroutines that leak may share their stack with others that go on. How long those wait is what
-    tells them apart: members of a group that wait twice as long as any that went on are counted.
-    Leaked goroutines that move are found by their creator: they live twice as long as any that it
-    created and that ended.
+    Goroutines that leak may share their stack with others that continue. How long those wait is
+    what tells them apart: members of a group that wait twice as long as any that continued are
+    counted. Leaked goroutines that move are found by their creator: they live twice as long as any
+    that it created and that ended.
     """
 
     def __init__(self) -> None:
@@ -156,7 +159,7 @@ class LeakWatch:
         self._last_ns = 0
 
     def add(self, dump: GoroutineDump) -> list[Suspects]:
-        """What one more look tells: certain leaks, and those that only grow, the fastest first."""
+        """With one more sample: certain leaks, and groups that only grow, the fastest first."""
         now_ns, found = dump.read_ns, []
         waiting = [each for each in groups(dump.goroutines) if each.first.wait is not None]
         present = {group_key(each.first): each for each in waiting[:_MAX_GROUPS]}
@@ -178,12 +181,12 @@ class LeakWatch:
         """
         now_ns, found = dump.read_ns, []
         members = defaultdict[Frame, list[DumpedGoroutine]](list)
-        for each in dump.goroutines:
-            if each.created_by is not None:
-                members[each.created_by].append(each)
+        for goroutine in dump.goroutines:
+            if goroutine.created_by is not None:
+                members[goroutine.created_by].append(goroutine)
         largest = sorted(members.values(), key=len, reverse=True)[:_MAX_GROUPS]
         present: dict[tuple[object, ...], GoroutineGroup] = {
-            (each[0].created_by,): GoroutineGroup(tuple(each)) for each in largest
+            (goroutines[0].created_by,): GoroutineGroup(tuple(goroutines)) for goroutines in largest
         }
         self._add(self._lives, present, now_ns, _life)
         for key, group in present.items():

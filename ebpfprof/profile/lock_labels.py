@@ -22,7 +22,7 @@ def lock_labels(name: str | None, address: int) -> tuple[Label, ...]:
 
 def without_locks(profile: Profile) -> Profile:
     """The profile as it is without these labels: samples that differ in them only are added up."""
-    if not any(each.labels and each.labels[-1].key == ADDRESS for each in profile.samples):
+    if not any(sample.labels and sample.labels[-1].key == ADDRESS for sample in profile.samples):
         return profile
     samples = tuple(
         replace(each, labels=_others(each.labels)) if each.labels else each

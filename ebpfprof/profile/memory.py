@@ -59,7 +59,7 @@ class MemoryStatistics:
     """As runtime.MemStats: bytes, but for counts of objects.
 
     `idle` is heap that is free, `released` that part of it which the kernel has back. `is_settled`
-    tells that no collection began or ended while it was read.
+    shows that no collection began or ended while it was read.
     """
 
     total_allocated: int
@@ -118,8 +118,8 @@ class MemoryParts:
     """What the memory of a process consists of.
 
     `types` are the largest ones of objects whose type the heap tells, `typed` is what all of these
-    take in bytes; None before Go 1.22, which does not tell. `typed_share` is the part of the spans
-    with types that was read: below 1 for very large heaps, and then the others are scaled.
+    take in bytes; None before Go 1.22, which does not record them. `typed_share` is the part of the
+    spans with types that was read: below 1 for very large heaps, and then the others are scaled.
     """
 
     statistics: MemoryStatistics

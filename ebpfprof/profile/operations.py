@@ -74,9 +74,9 @@ def operation_of(sample: Sample) -> tuple[str, Frame]:
     Of a pair (profile.wakers) it is what the one that waited did.
     """
     frames = waiter_of(sample).frames
-    state = next((each.value for each in sample.labels if each.key == STATE), "")
+    state = next((label.value for label in sample.labels if label.key == STATE), "")
     if state in _NO_OPERATION:
-        named = [each for each in frames if not each.function.startswith("[")]
+        named = [frame for frame in frames if not frame.function.startswith("[")]
         return str(state), caller(named or frames)
     if name := _system_call(frames):
         return name, caller_outside_library(frames)
@@ -113,7 +113,7 @@ def waiting_part(sample: Sample) -> tuple[Location, ...]:
 
     A stack from the park on, as in a wall profile, has the runtime's way to the park above it.
     """
-    if any(each.key == STATE and each.value in _NO_OPERATION for each in sample.labels):
+    if any(label.key == STATE and label.value in _NO_OPERATION for label in sample.labels):
         return ()
     locations = waiter_of(sample).locations
     at = 0
@@ -124,13 +124,13 @@ def waiting_part(sample: Sample) -> tuple[Location, ...]:
 
 def _is_way_to_park(frames: Sequence[Frame]) -> bool:
     return bool(frames) and all(
-        each.function in _PARKS or _SHIM.fullmatch(each.function) for each in frames
+        frame.function in _PARKS or _SHIM.fullmatch(frame.function) for frame in frames
     )
 
 
 def _system_call(frames: Sequence[Frame]) -> str:
     """ "syscall read" if the goroutine is in a system call, else ""."""
-    calls = [each.function for each in frames[: _count_syscalls(frames)]]
+    calls = [frame.function for frame in frames[: _count_syscalls(frames)]]
     if not calls:
         return ""
     name = calls[-1].rpartition(".")[2]
@@ -139,13 +139,13 @@ def _system_call(frames: Sequence[Frame]) -> str:
 
 def _count_syscalls(frames: Sequence[Frame]) -> int:
     """How many frames at the leaf are those of a system call."""
-    found = (at for at, each in enumerate(frames) if not each.function.startswith(_SYSCALLS))
+    found = (at for at, frame in enumerate(frames) if not frame.function.startswith(_SYSCALLS))
     return next(found, len(frames))
 
 
 def caller_outside_library(frames: Sequence[Frame]) -> Frame:
     """The innermost frame outside of Go's own library; the outermost if there is none."""
-    outside = (each for each in frames if not is_in_library(each.function))
+    outside = (frame for frame in frames if not is_in_library(frame.function))
     return next(outside, frames[-1] if frames else Frame(UNKNOWN, "", 0))
 
 
@@ -176,7 +176,7 @@ def frame_of_program(frames: Sequence[Frame], module: str) -> Frame | None:
 
     None if there is none. `module` is the path of the main module, "" if it is not known.
     """
-    return next((each for each in frames if is_of_program(each.function, module)), None)
+    return next((frame for frame in frames if is_of_program(frame.function, module)), None)
 
 
 def is_of_program(function: str, module: str) -> bool:

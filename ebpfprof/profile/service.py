@@ -31,7 +31,7 @@ class ServiceIdentity:
 class ServiceWindow:
     """What was recorded of one process from `start_s` to `end_s` (Unix time), by names of kinds.
 
-    `pid` and `process_start_ns` (CLOCK_BOOTTIME) tell processes of one service apart. A kind that
+    `pid` and `process_start_ns` (CLOCK_BOOTTIME) distinguish processes of one service. A kind that
     could not be recorded is missing.
     """
 

@@ -30,13 +30,15 @@ def standing_senders(dump: GoroutineDump) -> list[Senders]:
     A goroutine that sends does work for another one, so it is never idle. Goroutines that wait to
     receive, or for the network, are as many in programs that are fine: pools, idle connections.
     """
-    waiting = Counter(channel.address for each in dump.goroutines for channel in each.channels)
-    found = []
+    waiting = Counter(
+        channel.address for goroutine in dump.goroutines for channel in goroutine.channels
+    )
+    senders = []
     for group in groups(each for each in dump.goroutines if each.stood_ns and each.state == _SEND):
         if len(group.goroutines) >= LARGE:
             is_abandoned = all(
                 len(each.channels) == 1 and waiting[each.channels[0].address] == 1
                 for each in group.goroutines
             )
-            found.append(Senders(group, is_abandoned and not dump.beyond))
-    return found
+            senders.append(Senders(group, is_abandoned and not dump.beyond))
+    return senders

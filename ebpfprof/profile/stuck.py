@@ -1,4 +1,4 @@
-"""Goroutines that can never go on, or likely can't: deadlocks, lost wakes, a program asleep."""
+"""Goroutines that can never continue, or likely can't: deadlocks, lost wakes, a program asleep."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def stuck(dump: GoroutineDump) -> list[Stuck]:
 
 
 def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
-    """The lost wakes that closer looks found, by lock."""
-    found = defaultdict[tuple[LockState, Sureness], list[DumpedGoroutine]](list)
-    for each in goroutines:
-        waits = each.waits_for
-        if each.stood_ns and waits.lock and waits.lost_wake:
-            found[waits.lock, waits.lost_wake].append(each)
-    return [LostWake(tuple(members), lock, sureness) for (lock, sureness), members in found.items()]
+    """The lost wakes that further samples found, by lock."""
+    wakes = defaultdict[tuple[LockState, Sureness], list[DumpedGoroutine]](list)
+    for goroutine in goroutines:
+        waits = goroutine.waits_for
+        if goroutine.stood_ns and waits.lock and waits.lost_wake:
+            wakes[waits.lock, waits.lost_wake].append(goroutine)
+    return [LostWake(tuple(members), lock, sureness) for (lock, sureness), members in wakes.items()]
 
 
 def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:
     """Waits for locks that did not move and are in none of the circles or lost wakes, by lock."""
-    by_id = {each.goid: each for each in dump.goroutines}
+    by_id = {goroutine.goid: goroutine for goroutine in dump.goroutines}
     reported = {
         each.goid
         for finding in found

@@ -19,7 +19,7 @@ class LogicalCall:
 
     `address` is the runtime address of the call, or of the instruction at which the function was
     interrupted; `offset` how many bytes that is behind the physical function's entry.
-    `elides_wrapper` tells that tracebacks leave out a wrapper that made this call.
+    `elides_wrapper` shows that tracebacks leave out a wrapper that made this call.
     """
 
     function: str
@@ -40,7 +40,7 @@ class CallSite:
     """An address on a stack: the calls that were inlined there, innermost first.
 
     The last one is the physical function; `return_offset` is how many bytes behind its entry it
-    goes on, `arguments` what is shown of its arguments.
+    continues, `arguments` what is shown of its arguments.
     """
 
     calls: tuple[LogicalCall, ...]
@@ -60,7 +60,7 @@ class PhysicalCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TracedGoroutine:
-    """A goroutine at the moment of the look.
+    """A goroutine at the moment of the sample.
 
     `status` is the word of tracebacks: "running", "chan receive"; `reason` the name of the wait
     reason ("ChanReceive"), whose words `status` may be. `waited_ns` is how long ago the garbage
@@ -69,10 +69,10 @@ class TracedGoroutine:
     the set's own order.
 
     `frames` are innermost first. `has_stack` is False for a goroutine that runs, or kept moving:
-    its frames are (). `is_whole` tells that they reach the outermost function; if not,
-    `unknown_pc` is the return address that is of no function, or 0. `start` is the beginning of
-    its outermost function, None if that is unknown. `creator` is the place of its `go` statement,
-    None without one; `parent` the goroutine that executed it, 0 if unknown.
+    its frames are (). `is_whole` shows that they reach the outermost function; if not, `unknown_pc`
+    is the return address that is of no function, or 0. `start` is the beginning of its outermost
+    function, None if that is unknown. `creator` is the place of its `go` statement, None without
+    one; `parent` the goroutine that executed it, 0 if unknown.
     """
 
     goid: int

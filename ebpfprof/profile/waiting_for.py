@@ -16,7 +16,7 @@ class Sureness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """A lock that a goroutine waits for, as it was when it was looked at.
+    """A lock that a goroutine waits for, as it was when it was read.
 
     `type` is "sync.Mutex", "sync.RWMutex", "sync.WaitGroup" or "sync.Cond"; `name` is None if none
     is known. `is_locked`: a Mutex has an owner, or a RWMutex a writer that owns it. `waiters` are
@@ -94,11 +94,11 @@ class WaitsFor:
     `may_hold` are ids of goroutines that may hold `lock`, `surely_hold` those of them that surely
     do. `behind` is the goroutine with a claim to
     write, which comes first where readers hold a RWMutex; 0 if there is none. `wakes_in_ns` is when
-    a sleep ends, from the look on, negative if it is late; None if it does not sleep.
+    a sleep ends, from the sample on, negative if it is late; None if it does not sleep.
 
-    Closer looks at what seems stuck tell more. `is_steady`: the lock did not change. `lost_wake`:
-    the lock is free for this goroutine, and nothing is about to wake it; or None. `for_signal`: it
-    waits for a channel of signals.
+    Further samples of what seems stuck show more. `is_steady`: the lock did not change.
+    `lost_wake`: the lock is free for this goroutine, and nothing is about to wake it; or None.
+    `for_signal`: it waits for a channel of signals.
     """
 
     lock: LockState | None = None

@@ -13,7 +13,7 @@ from typing import Final
 
 from ebpfprof.profile.model import Frame, Location, Sample
 
-# Addresses where no program has code: viewers tell stacks apart by addresses.
+# Addresses where no program has code: viewers distinguish stacks by addresses.
 WOKEN_BY: Final = Location(0x10, None, (Frame("[woken by]", "", 0),))
 UNKNOWN_WAKER: Final = Location(0x20, None, (Frame("[not known]", "", 0),))
 """In place of a waker's stack: it could not be read, or no window saw the wake."""

@@ -14,8 +14,8 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ebpfprof.console.text import percent
-from ebpfprof.kernel.losses import Loss, losses_since, losses_together
 from ebpfprof.profile.completeness import FOOTNOTE_SHARE, Completeness
+from ebpfprof.profile.losses import Loss, losses_since, losses_together
 
 if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Overhead
@@ -147,12 +147,12 @@ class RecordingAccount:
         Probes cost something only while they are attached, so all the time costs in proportion.
         """
         how = "; --max-overhead 0 records every release"
-        found = self.overhead
-        if found is None or not found.cpu_ns or not coverage.share:
+        overhead = self.overhead
+        if overhead is None or not overhead.cpu_ns or not coverage.share:
             return how
-        probes_ns = found.hits.count * (found.hit_ns or 0.0) + found.hits.ns
+        probes_ns = overhead.hits.count * (overhead.hit_ns or 0.0) + overhead.hits.ns
         exact_ns = probes_ns / coverage.share
-        share = exact_ns / (max(0.0, found.cpu_ns - probes_ns) + exact_ns)
+        share = exact_ns / (max(0.0, overhead.cpu_ns - probes_ns) + exact_ns)
         return f"{how} at about {100 * share:.2g} % of the CPU time of the process"
 
     def _error_of_longest(self, coverage: Coverage) -> list[str]:
@@ -165,32 +165,32 @@ class RecordingAccount:
         if len(known) == len(errors):
             most = percent(max(known, default=0.0))
             return [f"at most +-{most} on {of_ten} (one standard error)"]
-        rare = "the others were seen too rarely to tell"
+        rare = "the others were recorded too rarely for an estimate"
         if not known:
             return [f"the errors of {of_ten} are above {percent(_MOST_ERROR)}"]
         most = percent(max(known))
         return [f"at most +-{most} on {len(known)} of {of_ten} (one standard error): {rare}"]
 
 
-def in_proportion(found: Completeness) -> str:
+def in_proportion(completeness: Completeness) -> str:
     """How much losses matter, a sentence; "" without losses."""
-    if not found.lost:
+    if not completeness.lost:
         return ""
-    so = "" if found.is_alarming else ", too little to change what the profile shows"
-    share = percent(found.lost_share)
+    so = "" if completeness.is_alarming else ", too little to change what the profile shows"
+    share = percent(completeness.lost_share)
     most = share if share.startswith("less") else f"at most {share}"
-    return f"incomplete in all: {most} of what happened{so}"
+    return f"incomplete in total: {most} of what happened{so}"
 
 
 def loss_lines(
-    losses: Iterable[Loss], found: Iterable[Completeness], *, is_long: bool = False
+    losses: Iterable[Loss], parts: Iterable[Completeness], *, is_long: bool = False
 ) -> list[str]:
     """What the terminal shows of losses, in proportion to what they mean for a profile.
 
     Each one if they matter, else a line in all; of the smallest nothing, unless it `is_long`: the
-    comments of the profile have them. `found` has the completeness of each profile.
+    comments of the profile have them. `parts` has the completeness of each profile.
     """
-    worst = max(found, key=lambda each: each.lost_share, default=Completeness())
+    worst = max(parts, key=lambda part: part.lost_share, default=Completeness())
     if worst.lost and not worst.is_alarming:
         if worst.lost_share < FOOTNOTE_SHARE and not is_long:
             return []

@@ -28,7 +28,7 @@ class BudgetAlarms(Closing):
         self._thread: threading.Thread | None = None  # once there is an alarm
 
     def arm(self, index: int, hits: float, wake: Callable[[], None]) -> None:
-        """Call `wake`, from another thread, once some processor had its part of so many hits.
+        """Call `wake`, from another thread, once some processor had its part of that many hits.
 
         They count from now on. Replaces an earlier alarm of this target. Raises KernelUnsupported.
         """

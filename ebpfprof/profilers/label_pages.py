@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.kernel import c_facts
-from ebpfprof.process.memory import Memory
 
 if TYPE_CHECKING:
     from ebpfprof.kernel.program import BpfProgram
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 _ADDRESS_BITS: Final = c_facts.number("common/keys.h", "TARGET_SHIFT")
 _MAX_WANTED: Final = 64
-_LOOK_S: Final = 0.19  # profilers call bring() at least every 0.2 s
+_CHECK_S: Final = 0.19  # profilers call bring() at least every 0.2 s
 
 
 class AbsentLabels:
@@ -38,7 +37,7 @@ class AbsentLabels:
         self._program = program
         self._wanted: SimpleQueue[tuple[Target, int, int] | None] = SimpleQueue()
         self._reader: threading.Thread | None = None
-        self._looked_s = 0.0
+        self._checked_s = 0.0
 
     def bring(self, targets: Mapping[int, Target]) -> None:
         """Let the thread read the pages that the program could not read since the last call.
@@ -47,9 +46,9 @@ class AbsentLabels:
         program records; it reads the map five times a second at most. It ignores what we can't
         read either: that is no label, or the target has ended.
         """
-        if time.monotonic() < self._looked_s + _LOOK_S:
+        if time.monotonic() < self._checked_s + _CHECK_S:
             return
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
         keys, sizes_bytes = self._program.maps["absent_labels"].rows()
         for key, size_bytes in zip(keys.tolist(), sizes_bytes.tolist(), strict=True):
             index, address = divmod(key, 1 << _ADDRESS_BITS)
@@ -69,5 +68,6 @@ class AbsentLabels:
         while wanted := self._wanted.get():
             target, address, size_bytes = wanted
             # The target may have ended, or been closed by its owner (an AttributeError).
-            with suppress(EbpfprofError, OSError, AttributeError), Memory(target) as memory:
-                memory.bring(address, size_bytes)
+            with suppress(EbpfprofError, OSError, AttributeError):
+                target.require_running()  # it is read by its pid, which may be another's by now
+                target.memory.bring(address, size_bytes)

@@ -92,11 +92,11 @@ def chosen(labels: Iterable[Label], keys: tuple[str, ...] | None) -> tuple[Label
 
 
 def _labels(row: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a record of numpy
-    found = [
+    labels = [
         (
             text(label["key"].tobytes(), label["key_bytes"]),
             text(label["value"].tobytes(), label["value_bytes"]),
         )
         for label in row["labels"][: row["stored"]]
     ]
-    return labels_of(found, int(row["count"]))
+    return labels_of(labels, int(row["count"]))

@@ -13,7 +13,7 @@ from ebpfprof.overhead.cost import Cost
 from ebpfprof.profilers.recording import Recording
 
 if TYPE_CHECKING:
-    from ebpfprof.kernel.losses import Loss
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
 
@@ -122,7 +122,7 @@ class MemoryRecording(ABC, Generic[Found]):
             self.problem = None
         except TargetGone:
             pass  # it has no memory any more
-        except EbpfprofError as error:  # go on without it
+        except EbpfprofError as error:  # continue without it
             self.problem = error
 
 
@@ -161,13 +161,13 @@ class MemoryProfiler(Generic[Polled]):
 
     def poll(self) -> None:
         """Do the regular work of all recordings."""
-        for each in self.recordings:
-            each.poll()
+        for recording in self.recordings:
+            recording.poll()
 
     def detach(self) -> None:
         """From now on sums have what there was at the end of the recording."""
-        for each in self.recordings:
-            each.finish()
+        for recording in self.recordings:
+            recording.finish()
 
     def losses(self) -> Sequence[Loss]:
         """Each recording has its own."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target
+from ebpfprof.profile.losses import Loss
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.shared_sampler import SharedSampler

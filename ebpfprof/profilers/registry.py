@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
-from ebpfprof.profilers.goroutines.kind import GOROUTINE
+from ebpfprof.profilers.goroutines.kinds import GOROUTINE, THREADCREATE, THREADS, WALL
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
-from ebpfprof.profilers.threads.kind import THREADCREATE, THREADS
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
-from ebpfprof.profilers.wall.kind import WALL
 from ebpfprof.settings.setting import Setting
 
 _kinds: dict[str, ProfileKind] = {}
@@ -70,7 +68,7 @@ def kind_of(
 
     Of kinds with the same types, one with that default type comes first.
     """
-    types = [each.type for each in sample_types]
+    types = [value_type.type for value_type in sample_types]
     fitting = [k for k in kinds() if [each.type for each in k.sample_types] == types]
     fitting.sort(key=lambda kind: kind.default_sample_type != default_sample_type)
     by_samples = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]

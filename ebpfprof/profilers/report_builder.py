@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 import ebpfprof
 from ebpfprof.console.text import in_one_line, percent, printable
 from ebpfprof.goruntime.process import GoTarget, for_user
-from ebpfprof.kernel.losses import Loss, losses_since
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.kind import Loader, ProfileKind
+from ebpfprof.profile.losses import Loss, losses_since
 from ebpfprof.profile.model import Lock, Profile
 from ebpfprof.profilers.account import Coverage, RecordingAccount
 from ebpfprof.profilers.options import Options
@@ -160,7 +160,7 @@ class ReportBuilder:
             overhead=recording.overhead,
             own_cost=recording.own_cost,
             losses=tuple(
-                each for each in recording.losses if not each.kinds or kind.name in each.kinds
+                loss for loss in recording.losses if not loss.kinds or kind.name in loss.kinds
             ),
         )
 
@@ -170,7 +170,7 @@ class ReportBuilder:
         info = go.binary.build_info if go else None
         profile = replace(profile, module=info.module if info else "")
         count, _ = kind_named(profile.kind).shown
-        account = replace(account, events=sum(each.values[count] for each in profile.samples))
+        account = replace(account, events=sum(sample.values[count] for sample in profile.samples))
         self._accounts[profile.kind] = account
         self.report.profiles.append(profile.accounted(account))
 
@@ -193,7 +193,7 @@ class ReportBuilder:
             self._note_events()
             sums.read, sums.profiles = None, tuple(self.report.profiles[count:])
             return
-        earlier = {each.kind: each for each in self._whole(report, since, self._earlier)}
+        earlier = {profile.kind: profile for profile in self._whole(report, since, self._earlier)}
         self.report.profiles += [
             difference(each, earlier[each.kind]) if each.kind in earlier else each
             for each in self._whole(report, sums, self._facts)
@@ -214,7 +214,7 @@ class ReportBuilder:
         return sums.profiles
 
     def fail(self, error: Exception) -> None:
-        """Note why names are missing. The report goes on without them."""
+        """Note why names are missing. The report continues without them."""
         self.report.failure = for_user(self.recording.target, error)
 
     def note_given_up(self, events: str, count: float, total: float) -> None:

@@ -38,7 +38,7 @@ class Spending:
         """The start of the recording, CLOCK_MONOTONIC."""
 
     def spent_ns(self) -> float:
-        """The CPU time that the process lost so far, to earlier recordings, too."""
+        """The CPU time that the process has spent so far, to earlier recordings, too."""
         runs = self._probes.runs(self._index)
         return runs.ns + runs.count * (self._probes.hit_ns or 0.0) + self._lease.others_ns()
 

@@ -40,7 +40,7 @@ def give_up_probing(options: Options) -> None:
     _give_up(keep | {"CAP_SYS_ADMIN"} if needs_admin else keep)
 
 
-def give_up_before_looking() -> None:
+def give_up_recording_rights() -> None:
     """Keep the capabilities for looking at processes without recording. Raises OSError."""
     _give_up(LOOKING)
 

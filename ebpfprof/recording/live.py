@@ -11,11 +11,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.errors import AttachFailed, TargetGone
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
-from ebpfprof.kernel.losses import Loss, losses_in_all, losses_together
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.file_opener import WorkerFileOpener
+from ebpfprof.profile.losses import Loss, losses_in_all, losses_together
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.recording.loaded_profilers import (
@@ -24,7 +25,7 @@ from ebpfprof.recording.loaded_profilers import (
     end_together,
 )
 from ebpfprof.recording.reports import ProcessSums, live_report
-from ebpfprof.recording.target import LiveTarget, open_target, programs_for, sampler_of
+from ebpfprof.recording.target import LiveTarget, open_target, sampler_of
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.heap import give_back_large_blocks
 
@@ -52,7 +53,6 @@ class LiveSession(Closing):
         give_back_large_blocks()
         self._options = options
         self._capacity = capacity
-        self._programs = programs_for(options)
         self._sampling_thread = SamplingThread()
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
@@ -62,8 +62,13 @@ class LiveSession(Closing):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
-            self.files = held.enter_context(WorkerFileOpener())
-            """What opens the files of processes, until close()."""
+            self._files = held.enter_context(WorkerFileOpener())
+            self.processes = OpenProcesses(
+                self._files,
+                allow_unknown_go=options.allow_unknown_go,
+                runtime_locks=bool(options["runtime_locks"]),
+            )
+            """Those that are recorded are open in it until they are removed; others may use it."""
             self.profilers = LoadedProfilers(capacity, options)
             held.callback(self.profilers.close)
             if not is_no_thread:
@@ -87,7 +92,7 @@ class LiveSession(Closing):
         and so on; AttachFailed if there are `capacity` processes already.
         """
         with ExitStack() as held:
-            recorded = open_target(pid, self._options, held, self.files, self._programs)
+            recorded = open_target(pid, self._options, held, self.processes)
             with self._lock:
                 if not self._free_numbers:
                     raise AttachFailed(
@@ -185,7 +190,7 @@ class LiveSession(Closing):
         with self._lock:
             self._require_held(target)
             recorded = target.recorded
-            recorded.look_at_cpu()
+            recorded.read_cpu_time()
             cost = target.recordings.cost()
             used_ns = recorded.cpu_ns, recorded.kernel_ns
             return Overhead(cost.hits, cost.samples, cost.hit_ns, *used_ns)
@@ -224,7 +229,7 @@ class LiveSession(Closing):
             for target in self._targets.values():
                 target.held.close()
             self._targets.clear()
-            self.files.close()
+            self._files.close()
 
     def _attach(self, target: LiveTarget) -> None:
         began_ns = target.recordings.start()
@@ -236,7 +241,7 @@ class LiveSession(Closing):
     def _detach(self, target: LiveTarget) -> int:
         """End the recording of a process; returns when that was (CLOCK_MONOTONIC, ns)."""
         ended_ns = end_together([target.recordings])
-        target.recorded.look_at_cpu(is_over=True)
+        target.recorded.read_cpu_time(is_over=True)
         target.recordings.stop()
         return ended_ns
 
@@ -249,7 +254,7 @@ class LiveSession(Closing):
         if not target.started_unix_ns:  # nothing was recorded before, either
             target.recorded.target.require_running()
         if target.ending:
-            raise TargetGone(f"Nothing is recorded any more: {target.ending.text}.")
+            raise TargetGone(f"The recording has ended: {target.ending.text}.")
         self._require_held(target)
 
     def _notice_ending(self, target: LiveTarget) -> None:

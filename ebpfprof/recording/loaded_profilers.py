@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss, losses_together
 from ebpfprof.profilers.recording import LoadedProfiler, OpenedProcess, Recording, Rights
 from ebpfprof.system.priority import run_as_others, run_promptly
 
@@ -33,9 +33,9 @@ def rights_for(options: Options) -> Rights:
 class ProcessRecordings:
     """The recordings of one process by all profilers."""
 
-    def __init__(self, looks: SharedSampler | None) -> None:
-        """`looks` are the goroutine samples that they share."""
-        self._looks = looks
+    def __init__(self, sampler: SharedSampler | None) -> None:
+        """`sampler` are the goroutine samples that they share."""
+        self._sampler = sampler
         self._kinds: dict[Recording, set[str]] = {}
         self._in_order: list[Recording] = []
 
@@ -44,39 +44,39 @@ class ProcessRecordings:
         self._kinds[recording] = kinds
         # Probes record from the moment when they are attached, so they come last. What the others
         # sampled before can be left out.
-        self._in_order = sorted(self._kinds, key=lambda each: each.has_probes)
+        self._in_order = sorted(self._kinds, key=lambda kind: kind.has_probes)
 
     def start(self) -> int:
         """Start to record. Returns when all recordings had begun (CLOCK_MONOTONIC, ns).
 
         Raises what Recording.start raises.
         """
-        began_ns = max([each.start() for each in self._in_order])
-        if self._looks:
-            self._looks.count_from(began_ns)
+        began_ns = max([recording.start() for recording in self._in_order])
+        if self._sampler:
+            self._sampler.count_from(began_ns)
         return began_ns
 
     def note_end(self) -> None:
         """Read from the process what must be read before the end."""
-        for each in self._in_order:
-            each.note_end()
+        for recording in self._in_order:
+            recording.note_end()
 
     def poll(self) -> None:
         """Do the regular work of the goroutine samples, while the process is recorded."""
-        if self._looks:
-            self._looks.poll()
+        if self._sampler:
+            self._sampler.poll()
 
     def end(self, at_ns: int) -> None:
         """End all recordings at a moment from now (CLOCK_MONOTONIC); returns at once."""
-        for each in reversed(self._in_order):
-            each.end(at_ns)
-        if self._looks:
-            self._looks.end_at(at_ns)
+        for recording in reversed(self._in_order):
+            recording.end(at_ns)
+        if self._sampler:
+            self._sampler.end_at(at_ns)
 
     def stop(self) -> None:
         """Stop all recordings, in the reverse order of their start."""
-        for each in reversed(self._in_order):
-            each.stop()
+        for recording in reversed(self._in_order):
+            recording.stop()
 
     def sums(self, kinds: Collection[str] | None = None) -> dict[Recording, Any]:
         """What those recordings have until now that were started, of these kinds or all."""
@@ -85,19 +85,19 @@ class ProcessRecordings:
             for each in self._in_order
             if kinds is None or not self._kinds[each].isdisjoint(kinds)
         ]
-        if self._looks and wanted:
-            self._looks.refresh()
+        if self._sampler and wanted:
+            self._sampler.refresh()
         found = ((each, each.sums()) for each in wanted)
         return {recording: sums for recording, sums in found if sums is not None}
 
     @property
     def has_probes(self) -> bool:
         """Whether one of them attaches probes to the process."""
-        return any(each.has_probes for each in self._in_order)
+        return any(recording.has_probes for recording in self._in_order)
 
     def cost(self) -> Cost:
         """What all of them cost the process so far."""
-        return sum((each.cost() for each in self._in_order), Cost())
+        return sum((recording.cost() for recording in self._in_order), Cost())
 
     def losses(self) -> tuple[Loss, ...]:
         """What they lost so far."""
@@ -109,12 +109,12 @@ class ProcessRecordings:
 
     def failures(self) -> list[Exception]:
         """The errors because of which data is missing."""
-        return [failure for each in self._in_order for failure in each.failures()]
+        return [failure for recording in self._in_order for failure in recording.failures()]
 
     def close(self) -> None:
         """Delete all data of the process, which is not recorded."""
-        for each in self._in_order:
-            each.close()
+        for recording in self._in_order:
+            recording.close()
 
 
 class LoadedProfilers:
@@ -188,8 +188,8 @@ def end_together(recordings: Sequence[ProcessRecordings]) -> int:
     run_promptly()
     try:
         ended_ns = kernel_now_ns() + _END_LEAD_NS + _END_LEAD_EACH_NS * len(recordings)
-        for each in recordings:
-            each.end(ended_ns)
+        for recording in recordings:
+            recording.end(ended_ns)
         time.sleep(max(0, ended_ns - kernel_now_ns()) / 1e9)
     finally:
         run_as_others()

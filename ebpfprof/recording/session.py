@@ -9,9 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, own_cost
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.loaded_profilers import end_together
@@ -52,7 +52,7 @@ class Session(Closing):
     @property
     def targets(self) -> tuple[Target, ...]:
         """The processes, in the order of the pids."""
-        return tuple(each.target for each in self._recorded())
+        return tuple(target.target for target in self._recorded())
 
     def files(self, target: Target) -> tuple[str, ...]:
         """The names of the profiles that finish() returns for a process, in order."""
@@ -77,13 +77,13 @@ class Session(Closing):
 
         It calls `should_stop` about ten times a second, with the seconds since the start.
         """
-        looks_s = 0.0
-        while running := [each for each in self._recorded() if each.ending is None]:
+        next_check_s = 0.0
+        while running := [target for target in self._recorded() if target.ending is None]:
             gone_s = (kernel_now_ns() - self._started_ns) / 1e9
             if gone_s >= duration_s:
                 break
-            if gone_s >= looks_s:
-                looks_s = gone_s + _TICK_S
+            if gone_s >= next_check_s:
+                next_check_s = gone_s + _TICK_S
                 self._live.notice_endings()
                 if should_stop(gone_s):
                     break
@@ -95,7 +95,7 @@ class Session(Closing):
             if endings.poll(1000 * min(tick_s, duration_s - gone_s)):
                 self._live.notice_endings()
             for recorded in running:
-                recorded.look_at_cpu()
+                recorded.read_cpu_time()
             self._live.poll()
 
     def finish(self) -> list[Report]:
@@ -113,7 +113,7 @@ class Session(Closing):
         ended_ns = end_together(running)
         live.notice_endings()
         for each in recorded:
-            each.look_at_cpu(is_over=True)
+            each.read_cpu_time(is_over=True)
         overheads = self.overheads()  # until the same moment as the CPU time
         profilers.detach()
         parts = [target.recordings.sums() for target in self._targets]
@@ -153,36 +153,36 @@ class Session(Closing):
 
     def endings(self) -> list[TargetEnd]:
         """How processes ended, for those that ended before the recording."""
-        return [each.ending for each in self._recorded() if each.ending]
+        return [target.ending for target in self._recorded() if target.ending]
 
     def early_endings(self) -> list[TargetEnd]:
         """The endings of processes that were to be recorded for longer."""
-        return [each for each in self.endings() if each.is_exec or not self._until_end]
+        return [ending for ending in self.endings() if ending.is_exec or not self._until_end]
 
     def assumptions(self) -> list[str]:
         """What we assume about unknown versions of Go, so that their profiles may be wrong."""
-        found = (each.go.assumption for each in self._recorded() if each.go)
+        found = (target.go.assumption for target in self._recorded() if target.go)
         return [assumption for assumption in found if assumption]
 
     def refusals(self) -> list[str]:
         """What the options ask for and some processes can't have, and why, in words."""
-        found = (each.go.no_runtime_locks for each in self._recorded() if each.go)
+        found = (target.go.no_runtime_locks for target in self._recorded() if target.go)
         no_go = (each.no_go for each in self._recorded())
         return [*filter(None, no_go), *(refusal for refusal in found if refusal)]
 
     def tracers(self) -> list[str]:
         """Warnings about debuggers that trace processes."""
-        return [each.traced for each in self._recorded() if each.traced]
+        return [target.traced for target in self._recorded() if target.traced]
 
     def unprobed(self) -> list[str]:
         """Warnings about code that can't be probed, such as that of Go plugins."""
-        return [each.unprobed for each in self._recorded() if each.unprobed]
+        return [target.unprobed for target in self._recorded() if target.unprobed]
 
     def failures(self) -> list[Exception]:
         """The errors because of which names, callers, open waits or late events are missing."""
-        of_processes = (each.recordings.failures() for each in self._targets)
-        found = (*self._live.profilers.failures(), *chain(*of_processes), *self._names_failed)
-        return list(found)
+        of_processes = (target.recordings.failures() for target in self._targets)
+        exceptions = (*self._live.profilers.failures(), *chain(*of_processes), *self._names_failed)
+        return list(exceptions)
 
     def overheads(self) -> list[Overhead]:
         """What recording has cost each process so far, estimated."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import listed, printable
 from ebpfprof.errors import NotGoProgram, UnsupportedGo, UnsupportedTarget
-from ebpfprof.goruntime.programs import Programs
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead
-from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.process import Target, TargetEnd
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import kind_named
 
@@ -58,7 +57,7 @@ class RecordedTarget:
     ended_ns: int = 0
     """When we noticed its end, CLOCK_MONOTONIC; 0 while it runs."""
     cpu_ns: int = 0
-    """The CPU time of its threads while it was recorded, until the last look_at_cpu()."""
+    """The CPU time of its threads while it was recorded, until the last read_cpu_time()."""
     cpu_before_ns: int | None = None
     """Their CPU time before the recording, minus cpu_ns of it; None: it is not recorded."""
     kernel_ns: int | None = None
@@ -98,7 +97,7 @@ class RecordedTarget:
         total_ns = self.target.kernel_ns()
         self.kernel_before_ns = None if total_ns is None else total_ns - (self.kernel_ns or 0)
 
-    def look_at_cpu(self, *, is_over: bool = False) -> None:
+    def read_cpu_time(self, *, is_over: bool = False) -> None:
         """Update cpu_ns, unless the process has ended. With `is_over`, stop counting."""
         total_ns = self.target.cpu_ns() if self.ending is None else None
         if total_ns is not None and self.cpu_before_ns is not None:
@@ -171,7 +170,7 @@ class LiveTarget:
 
     @property
     def go_version(self) -> str | None:
-        """Its version of Go, such as "go1.27.3"; None if it is no Go program."""
+        """Its version of Go, such as "go1.27.3"; None if it is not a Go program."""
         go = self.recorded.go
         return printable(go.binary.version.text) if go else None
 
@@ -228,29 +227,23 @@ class LiveTarget:
         )
 
 
-def programs_for(options: Options) -> Programs:
-    """The programs that open_target shares among the processes of a session."""
-    runtime_locks = bool(options["runtime_locks"])
-    return Programs(allow_unknown_go=options.allow_unknown_go, runtime_locks=runtime_locks)
-
-
 def open_target(
-    pid: int, options: Options, held: ExitStack, files: FileOpener, programs: Programs
+    pid: int, options: Options, held: ExitStack, processes: OpenProcesses
 ) -> RecordedTarget:
-    """Open and inspect a process; `held` will close it. Raises any of ebpfprof.errors.
+    """Open a process and read its program; `held` will close it. Raises any of ebpfprof.errors.
 
-    `files` opens its executable and its mapped files, `programs` shares inspected programs. A
-    process that runs no Go program gets the kinds that any program can have; so does one of an
+    A process that runs no Go program gets the kinds that any program can have; so does one of an
     unknown version of Go, if the options ask for no others. One whose code can't be probed gets the
     kinds that need no probes.
     """
-    from ebpfprof.goruntime.process import children_instead, go_target
+    from ebpfprof.goruntime.process import children_instead
     from ebpfprof.goruntime.remapped_text import remapped_warning
 
-    target, go, no_go = held.enter_context(Target(pid, files)), None, ""
+    process = held.enter_context(processes.open(pid))
+    target, go, no_go = process.target, None, ""
     kinds = tuple(name for name in options.kinds if not kind_named(name).loader.needs_go)
     try:
-        go = go_target(target, held.enter_context(programs.of(target)))
+        go = process.go()
         kinds = options.kinds
         if any(kind_named(name).loader.needs_probes for name in kinds) and (
             why := remapped_warning(go)
@@ -262,7 +255,7 @@ def open_target(
     except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        what = error.mapped or f"{_named(target)} is no Go program"
+        what = error.mapped or f"{_named(target)} is not a Go program"
         no_go = f"{what}: {_all_there_is(kinds)}"
         if children := children_instead(pid):
             no_go += f". {children.rstrip('.')}"
@@ -296,7 +289,7 @@ def sampler_of(
     from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
 
     only_idle = not options.needs_all_samples
-    looks = SharedSampler(
+    sampler = SharedSampler(
         recorded.go,
         rate=(
             SamplingRate(_IDLE_HZ, _IDLE_LATER_HZ)
@@ -308,4 +301,4 @@ def sampler_of(
         thread=thread,
         most=_IDLE_MOST if only_idle else MAX_GOROUTINES,
     )
-    return held.enter_context(looks)
+    return held.enter_context(sampler)

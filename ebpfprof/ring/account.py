@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import Any, Final
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.kernel.losses import Loss, losses_together
 from ebpfprof.overhead.cost import Overhead
+from ebpfprof.profile.losses import Loss, losses_together
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.registry import find_kind
 from ebpfprof.ring.typed import from_plain, to_plain
 
 _FORMATS: Final = re.compile("[{}]")
-_CONTRADICTS: Final = "What the file says of how it was recorded contradicts itself."
+_CONTRADICTS: Final = "The file's account of its recording contradicts itself."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
     if facts.coverage is not None:
         wanted = _coverage_class(profile.kind)
         if wanted is None:
-            raise InvalidProfile(f"A {profile.kind} profile is no estimate.")
+            raise InvalidProfile(f"A {profile.kind} profile is not an estimate.")
         coverage = from_plain(wanted, facts.coverage)
     shown = kind.shown[1]
     account = RecordingAccount(
@@ -93,9 +93,9 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
         losses=facts.losses,
         coverage=coverage,
         spread={
-            (each.locations, each.labels): (each.values[shown], each.variance)
-            for each in profile.samples
-            if each.variance
+            (sample.locations, sample.labels): (sample.values[shown], sample.variance)
+            for sample in profile.samples
+            if sample.variance
         },
         counted=facts.counted,
         events=facts.events,
@@ -112,7 +112,7 @@ def with_account(profile: Profile, facts: AccountFacts) -> Profile:
 
 def _of_any_target(losses: Iterable[Loss]) -> tuple[Loss, ...]:
     """The losses without the numbers of targets, which hold for one run of ebpfprof only."""
-    return losses_together(replace(each, target=None) for each in losses)
+    return losses_together(replace(loss, target=None) for loss in losses)
 
 
 def _coverage_class(kind: str) -> Any:  # noqa: ANN401 - a class that the kind names

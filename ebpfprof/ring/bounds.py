@@ -27,7 +27,7 @@ class Bounds:
         if self.max_bytes < LEAST_BYTES:
             raise RingError(f"The recorded profiles need {LEAST_BYTES >> 20} MiB of room at least.")
         if self.max_age_s <= 0 or self.keep_free_bytes < 0:
-            raise RingError("An age must be more than 0, and what is kept free no less than 0.")
+            raise RingError("An age must be more than 0, and the space to keep free at least 0.")
 
     @property
     def max_age_ns(self) -> int:

@@ -30,7 +30,7 @@ FORMAT = 1
 """The version of the facts. A reader refuses others."""
 
 MAX_HEADER = 12 + 0xFFFF
-"""So many bytes of a file hold all that facts() needs."""
+"""That many bytes of a file hold all that facts() needs."""
 
 _FIXED = 10  # bytes of a gzip header without optional parts
 _FLAGS, _HAS_EXTRA = 3, 4
@@ -178,12 +178,12 @@ def _errors(profile: Profile) -> list[float]:
     kind = find_kind(profile.kind)
     if kind is None or not any(sample.variance for sample in profile.samples):
         return []
-    found = []
+    errors = []
     for sample in in_order(profile.samples):
         value = sample.values[kind.shown[1]]
         error = math.sqrt(sample.variance) / abs(value) if value else 0.0
-        found.append(min(error, _LARGEST))
-    return found[:_MAX_ERRORS]
+        errors.append(min(error, _LARGEST))
+    return errors[:_MAX_ERRORS]
 
 
 def _with_variances(profile: Profile, kind: ProfileKind, data: bytes) -> Profile:

@@ -68,7 +68,7 @@ def coverage(time: RecordedTime, processes: Sequence[IndexedProcess]) -> TimeWat
     Others of it may have run while the agent did not.
     """
     agent = agent_gaps(time)
-    down = [(each.begun_ns, each.until_ns) for each in agent]
+    down = [(gap.begun_ns, gap.until_ns) for gap in agent]
     return _coverage(time, processes, agent, down)
 
 
@@ -90,7 +90,7 @@ def _coverage(
     down: Sequence[Interval],
 ) -> TimeWatched:
     span = time.begun_ns, time.until_ns
-    numbers = {each.number for each in processes}
+    numbers = {process.number for process in processes}
     windows = _windows(time, numbers)
     watched = union(each for spans in windows.values() for each in within(spans, span))
     lives = [life(time, each) for each in processes]
@@ -111,8 +111,12 @@ def life(time: RecordedTime, process: IndexedProcess) -> Interval:
 
     An end that the agent did not see came after it ended itself, which then is the end.
     """
-    seen = [each.end_ns for each in time.files if each.process == process.number]
-    seen += [each.until_ns for each in time.unrecorded if each.process == process.number]
+    seen = [file.end_ns for file in time.files if file.process == process.number]
+    seen += [
+        unrecorded.until_ns
+        for unrecorded in time.unrecorded
+        if unrecorded.process == process.number
+    ]
     began_ns = process.process.began_ns
     if process.ended_ns is not None:
         return began_ns, process.ended_ns
@@ -135,14 +139,14 @@ def _windows(time: RecordedTime, numbers: set[int]) -> Mapping[tuple[str, int, i
 
 def _unrecorded(time: RecordedTime, numbers: set[int], rest: Sequence[Interval]) -> list[Gap]:
     """Gaps in the `rest` of the time, with the reasons that were noted."""
-    found = []
+    gaps = []
     explained: list[Interval] = []
-    for each in time.unrecorded:
-        if each.process in numbers:
-            spans = both(without(rest, explained), [(each.begun_ns, each.until_ns)])
-            found += _gaps(spans, f"not recorded: {each.reason}")
+    for unrecorded in time.unrecorded:
+        if unrecorded.process in numbers:
+            spans = both(without(rest, explained), [(unrecorded.begun_ns, unrecorded.until_ns)])
+            gaps += _gaps(spans, f"not recorded: {unrecorded.reason}")
             explained += spans
-    return found + [
+    return gaps + [
         replace(gap, reason=_why(time, gap))
         for gap in _gaps(without(rest, explained), "it ran, but was not recorded")
     ]
@@ -150,8 +154,8 @@ def _unrecorded(time: RecordedTime, numbers: set[int], rest: Sequence[Interval])
 
 def _why(time: RecordedTime, gap: Gap) -> str:
     """The reason for a gap without a note."""
-    windows = [each for each in time.files if abs(each.end_ns - gap.begun_ns) < LEAST_GAP_NS]
-    length_ns = max((each.end_ns - each.start_ns for each in windows), default=0)
+    windows = [file for file in time.files if abs(file.end_ns - gap.begun_ns) < LEAST_GAP_NS]
+    length_ns = max((window.end_ns - window.start_ns for window in windows), default=0)
     if gap.until_ns - gap.begun_ns > _MOST_WINDOWS * length_ns:
         return gap.reason
     if gap.until_ns >= time.now_ns - FRESH_NS:
@@ -163,7 +167,7 @@ def _why(time: RecordedTime, gap: Gap) -> str:
 
 def _ran(time: RecordedTime) -> list[Interval]:
     """When the agent ran: as it noted, and when windows were recorded."""
-    ran = [*time.runs, *((each.start_ns, each.end_ns) for each in time.files)]
+    ran = [*time.runs, *((file.start_ns, file.end_ns) for file in time.files)]
     last_ns = max((end_ns for _, end_ns in ran), default=0)
     if time.now_ns - FRESH_NS <= last_ns < time.now_ns:  # it notes that now and then
         ran.append((last_ns, time.now_ns))

@@ -55,7 +55,7 @@ class RingDatabase:
         """Open the index, or make it in an empty file. Raises RingError for a newer version."""
         index = cls(_connected(f"file:{quote(path)}?mode=rw"))
         try:
-            with _told():
+            with _typed_errors():
                 index._execute("PRAGMA journal_mode = WAL")
                 # A commit may be lost if the machine loses power; the files are durable.
                 index._execute("PRAGMA synchronous = NORMAL")
@@ -66,7 +66,7 @@ class RingDatabase:
                 raise IndexDamagedError(str(found))
             index._require_version(version, may_be_new=True)
             if version == 0:
-                with _told():
+                with _typed_errors():
                     index._database.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
         except BaseException:
             index.close()
@@ -86,12 +86,12 @@ class RingDatabase:
     def _reading(cls, uri: str) -> Self:
         index = cls(_connected(uri))
         try:
-            with _told():
+            with _typed_errors():
                 index._execute("PRAGMA query_only = ON")
                 (version,) = index._execute("PRAGMA user_version").fetchone()
                 (mark,) = index._execute("PRAGMA application_id").fetchone()
             if mark != _MARK:
-                raise IndexDamagedError("it is not one of ebpfprof's")
+                raise IndexDamagedError("ebpfprof did not create it")
             index._require_version(version)
         except BaseException:
             index.close()
@@ -112,31 +112,31 @@ class RingDatabase:
     @contextmanager
     def transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """All or nothing of what the block writes; the same state for all that it reads."""
-        with _told():
+        with _typed_errors():
             self._execute(f"BEGIN {kind}")
         try:
             yield
-            with _told():
+            with _typed_errors():
                 self._execute("COMMIT")
         except BaseException:
             if self._database.in_transaction:
-                with _told():
+                with _typed_errors():
                     self._execute("ROLLBACK")
             raise
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         """Run a statement that writes; how many rows it changed."""
-        with _told():
+        with _typed_errors():
             return self._execute(sql, values).rowcount
 
     def row(self, sql: str, values: Sequence[object] = ()) -> Any:  # noqa: ANN401 - as sqlite3
         """The first row of a query."""
-        with _told():
+        with _typed_errors():
             return self._execute(sql, values).fetchone()
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         """The rows of a query."""
-        with _told():
+        with _typed_errors():
             return self._execute(sql, values).fetchall()
 
     def _require_version(self, version: int, *, may_be_new: bool = False) -> None:
@@ -157,7 +157,7 @@ class RingDatabase:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _typed_errors() -> Iterator[None]:
     """Raise IndexDamagedError for what sqlite3 raises, but for what may pass."""
     try:
         yield
@@ -170,7 +170,7 @@ def _told() -> Iterator[None]:
 
 
 def _connected(uri: str) -> sqlite3.Connection:
-    with _told():
+    with _typed_errors():
         database = sqlite3.connect(
             uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )

@@ -65,7 +65,7 @@ class RingFolder:
         except FileNotFoundError:
             if not create:
                 raise
-            raise RingError(f"{shown} can't be made: make the folder above it first.") from None
+            raise RingError(f"{shown} can't be created: create its parent folder first.") from None
         except PermissionError as error:
             raise PermissionDenied(
                 f"{shown} can be read by root only, since it describes the programs of all users:"
@@ -74,8 +74,8 @@ class RingFolder:
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise RingError(
-                    f"{shown} is a symbolic link or no folder, and is not used: name the folder "
-                    "itself."
+                    f"{shown} is a symbolic link or not a folder, and is not used: name the "
+                    "folder itself."
                 ) from error
             raise RingError(f"{shown} can't be opened: {_reason(error)}.") from error
         try:
@@ -257,15 +257,15 @@ def _published(folder: OutputFolder, fd: int, name: str) -> str:
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
-def _require_trust(found: os.stat_result, shown: str) -> None:
+def _require_trust(status: os.stat_result, shown: str) -> None:
     """Raise RingError if others could have put something into the folder."""
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         raise RingError(
-            f"{shown} belongs to another user (uid {found.st_uid}) and is not used: choose a "
-            "folder of root's."
+            f"{shown} belongs to another user (uid {status.st_uid}) and is not used: choose a "
+            "folder that belongs to root."
         )
-    if found.st_mode & 0o022:
-        raise RingError(f"Others can write to {shown}, and so it is not used: chmod go-w it.")
+    if status.st_mode & 0o022:
+        raise RingError(f"Others can write to {shown}; it is not used: chmod go-w it.")
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -235,7 +235,7 @@ def _typed(kind: Any, row: Sequence[Any]) -> Any:  # noqa: ANN401 - a row of the
     try:
         return from_plain(kind, list(row))
     except InvalidProfile as error:
-        raise IndexDamagedError("a value has another type than ours") from error
+        raise IndexDamagedError("a value has an unexpected type") from error
 
 
 def _file(row: Sequence[Any]) -> IndexedFile:
@@ -258,4 +258,4 @@ def _from_json(kind: Any, text: object) -> Any:  # noqa: ANN401 - of the type `k
     try:
         return from_plain(kind, json.loads(text if isinstance(text, str) else ""))
     except (InvalidProfile, ValueError, RecursionError) as error:
-        raise IndexDamagedError("a value is not JSON of ours") from error
+        raise IndexDamagedError("a value is not the expected JSON") from error

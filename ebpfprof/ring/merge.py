@@ -43,7 +43,7 @@ def merged_windows(
     `title` stands in its first comment in place of that of a single process. Raises InvalidProfile
     if no file can be read.
     """
-    numbers = {each.number for each in processes}
+    numbers = {process.number for process in processes}
     files = [each for each in time.files if each.kind == kind and each.process in numbers]
     if not files:
         return None

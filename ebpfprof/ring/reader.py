@@ -71,7 +71,7 @@ class RingArchive(Closing):
                 return RecordedTime(
                     begun_ns,
                     until_ns,
-                    {each.number: each for each in queries.processes()},
+                    {process.number: process for process in queries.processes()},
                     queries.files_between(begun_ns, until_ns),
                     queries.runs_between(begun_ns, until_ns),
                     queries.unrecorded_between(begun_ns, until_ns),

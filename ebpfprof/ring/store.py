@@ -131,11 +131,11 @@ class RingStore:
         queries = IndexQueries(self._opened())
         while size > 0 and (old := queries.oldest(_AT_ONCE)):
             removed = []
-            for each in old:
+            for file in old:
                 if size <= 0:
                     break
-                removed.append(each)
-                size -= each.bytes
+                removed.append(file)
+                size -= file.bytes
             self._remove(removed, reason)
 
     def _open(self, *, is_rebuilt: bool = False) -> None:
@@ -159,8 +159,8 @@ class RingStore:
 
     def _remove(self, files: Sequence[IndexedFile], reason: str) -> None:
         # Files first: on a full disk their rows can't be deleted before there is room again.
-        for each in files:
-            self._folder.remove(each.path)
+        for file in files:
+            self._folder.remove(file.path)
         with self.changes() as changes:
             changes.remove_files(each.path for each in files)
             oldest_ns, _ = self.times()

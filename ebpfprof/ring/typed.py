@@ -15,7 +15,7 @@ from ebpfprof.errors import InvalidProfile
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - JSON has any type
     """Of a dataclass: dicts, lists, texts and numbers, as the json module takes them."""
     if is_dataclass(value):
-        return {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {key: to_plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
@@ -91,4 +91,4 @@ def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
 
 
 def _wrong() -> InvalidProfile:
-    return InvalidProfile("What the file says of itself is not what ebpfprof writes.")
+    return InvalidProfile("The file's description of itself is not one that ebpfprof writes.")

@@ -134,7 +134,7 @@ class Ring(Closing):
                 return self._drop("invalid", f"{type(error).__name__}: {error}")
             size = sum(-(-len(data) // BLOCK) * BLOCK for data in files)
             if size > self._most_at_once or any(len(data) > MAX_FILE for data in files):
-                return self._drop("too_large", f"A window of {size} bytes is more than fits.")
+                return self._drop("too_large", f"A window of {size} bytes does not fit.")
             return self._write(files, size)
 
     def beat(self) -> None:

@@ -71,13 +71,13 @@ class Access:
             return refused(
                 scope,
                 403,
-                "The request names another host than this server, as those of a hostile page do: "
-                "use localhost or the server's address.",
+                "The request names a host other than this server, as requests of a hostile page "
+                "do: use localhost or the server's address.",
             )
         if headers.get("sec-fetch-site") == "cross-site" and (
             headers.get("sec-fetch-mode") != "navigate"
         ):
-            return refused(scope, 403, "Pages of other sites are not answered.")
+            return refused(scope, 403, "Requests from pages of other sites are refused.")
         if policy.token is not None:
             return self._token_refusal(scope, headers, policy.token)
         if policy.is_unix:

@@ -33,6 +33,7 @@ from ebpfprof.server.watches import GoroutineWatches
 if TYPE_CHECKING:
     from ebpfprof.continuous.follow import Follower
     from ebpfprof.continuous.manager import Manager
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.process.source_files import SourceFiles
 
 WEB_FOLDER = Path(__file__).parent.parent / "web"
@@ -66,6 +67,7 @@ def application(
     manager: Manager,
     follower: Follower,
     policy: Policy,
+    processes: OpenProcesses,
     watches: GoroutineWatches | None = None,
     sources: SourceFiles | None = None,
     *,
@@ -74,13 +76,13 @@ def application(
 ) -> ASGIApp:
     """All handlers, behind the middleware that decides which requests they get.
 
-    For `lock_labels` and `recorders` see PprofEndpoints.
+    `processes` opens processes to read them. For `lock_labels` and `recorders` see PprofEndpoints.
     """
-    watches = watches or GoroutineWatches(manager)
+    watches = watches or GoroutineWatches(manager, processes)
     recorders = recorders or FlightRecorders(manager, TraceSettings())
-    reads = ReadEndpoint(manager)
-    pprof = PprofEndpoints(manager, recorders, reads, lock_labels=lock_labels)
-    metrics = Metrics(manager, watches, recorders)
+    reads = ReadEndpoint(manager, processes)
+    pprof = PprofEndpoints(manager, recorders, reads, processes, lock_labels=lock_labels)
+    metrics = Metrics(manager, watches, recorders, processes)
     api = PageApi(manager, follower, watches, recorders, reads)
     routes = [
         Route("/", _page),

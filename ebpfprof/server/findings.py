@@ -24,7 +24,7 @@ _MAX_FRAMES: Final = 100
 _MAX_LINES: Final = 64
 
 
-def as_json(found: WatchedGoroutines) -> list[dict[str, Any]]:
+def as_json(goroutines: WatchedGoroutines) -> list[dict[str, Any]]:
     """What is stuck, goroutines that hang, and leaks, in this order.
 
     Each has a `kind`, a `title`, `lines` that explain it, the `count` of its goroutines, and the
@@ -32,17 +32,17 @@ def as_json(found: WatchedGoroutines) -> list[dict[str, Any]]:
     names in stacks are as the target has them.
     """
     return [
-        *(_stuck(each) for each in found.stuck),
-        *(_hanging(each) for each in found.hanging),
-        *(_leak(*each) for each in found.leaks),
+        *(_stuck(each) for each in goroutines.stuck),
+        *(_hanging(group) for group in goroutines.hanging),
+        *(_leak(*leak) for leak in goroutines.leaks),
     ]
 
 
-def _stuck(each: Stuck) -> dict[str, Any]:
-    title, *lines = stuck_table.lines(each)
+def _stuck(stuck: Stuck) -> dict[str, Any]:
+    title, *lines = stuck_table.lines(stuck)
     shown = [*lines[:-1][:_MAX_LINES], lines[-1]]  # the last one says why
-    found = _finding(stuck_table.kind(each), title, shown, len(each.goroutines), ())
-    return {**found, "certain": each.sureness is Sureness.CERTAIN}
+    found = _finding(stuck_table.kind(stuck), title, shown, len(stuck.goroutines), ())
+    return {**found, "certain": stuck.sureness is Sureness.CERTAIN}
 
 
 def _hanging(group: HangingGroup) -> dict[str, Any]:
@@ -79,22 +79,22 @@ def _leak(suspects: Suspects, count: int) -> dict[str, Any]:
     }
 
 
-def growth_as_json(each: GrowingStack) -> dict[str, Any]:
+def growth_as_json(growing: GrowingStack) -> dict[str, Any]:
     """A stack whose memory in use only grows, in the same form: `count` is bytes in use."""
-    frames = [frame for location in each.key for frame in location.frames]
+    frames = [frame for location in growing.key for frame in location.frames]
     place = caller(frames)
-    error = error_cell(each.error / each.grown, color=False)
+    error = error_cell(growing.error / growing.grown, color=False)
     shown_error = f" ({error})" if error else ""
     title = (
         f"Perhaps a leak: memory in use by {place.function} ({_place(place)}) only grows, by "
-        f"{_bytes(each.per_minute)} a minute{shown_error}; {_bytes(each.now)} now."
+        f"{_bytes(growing.per_minute)} a minute{shown_error}; {_bytes(growing.now)} now."
     )
-    lines = [f"It grew by {_bytes(each.grown)} since it was first looked at."]
+    lines = [f"It grew by {_bytes(growing.grown)} since the first sample."]
     return {
-        **_finding("growth", title, lines, each.now, frames),
-        "growth_bytes_per_minute": round(each.per_minute),
-        "grown_bytes": each.grown,
-        "error_bytes": round(each.error),
+        **_finding("growth", title, lines, growing.now, frames),
+        "growth_bytes_per_minute": round(growing.per_minute),
+        "grown_bytes": growing.grown,
+        "error_bytes": round(growing.error),
     }
 
 
@@ -110,7 +110,7 @@ def _finding(
         "title": printable(title),
         "lines": [printable(line) for line in lines],
         "count": count,
-        "stack": [frame_as_json(each) for each in frames[:_MAX_FRAMES]],
+        "stack": [frame_as_json(frame) for frame in frames[:_MAX_FRAMES]],
     }
 
 

@@ -74,7 +74,7 @@ class _Left:
 
     @property
     def size(self) -> int:
-        return sum(len(each.data) for each in self.files.values())
+        return sum(len(file.data) for file in self.files.values())
 
 
 class FlightRecorders:
@@ -100,7 +100,7 @@ class FlightRecorders:
                 self._check()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), CHECK_S)
-            await asyncio.gather(*(each.child.close() for each in self._recorded.values()))
+            await asyncio.gather(*(recorded.child.close() for recorded in self._recorded.values()))
             await asyncio.gather(*(each.running for each in self._recorded.values()))
         finally:
             for each in self._recorded.values():
@@ -133,14 +133,14 @@ class FlightRecorders:
         return is_there, "" if is_there else str(self.refusal(process))
 
     def lost_ns(self, process: RecordedProcess) -> float:
-        """The CPU time that a process has lost to it, estimated."""
+        """The CPU time that a process has spent on it, estimated."""
         found = self._recorded.get(process) or self._left.get(process)
         return found.lost_ns if found else 0.0
 
     def refusal(self, process: RecordedProcess) -> NoLastSecondsError:
         """Why there are no last seconds of a process, if there are none."""
         if self._manager.stopping.is_set():
-            return NoLastSecondsError(503, "This server is about to end.")
+            return NoLastSecondsError(503, "This server is shutting down.")
         if self.settings.last_s is None:
             return NoLastSecondsError(
                 404,
@@ -151,7 +151,7 @@ class FlightRecorders:
             return NoLastSecondsError(
                 404,
                 f"{process.ending[:1].upper()}{process.ending[1:]}, and its last seconds are not "
-                f"here: they are kept for {KEPT_S / 60:g} minutes, of {MOST_LEFT} processes.",
+                f"available: they are kept for {KEPT_S / 60:g} minutes, of {MOST_LEFT} processes.",
             )
         recorded = self._recorded.get(process)
         if recorded and recorded.failure:
@@ -159,19 +159,19 @@ class FlightRecorders:
             tried = "" if recorded.child.is_hopeless else again
             return NoLastSecondsError(500, f"{recorded.failure}{tried}")
         if not _is_go(process):
-            return NoLastSecondsError(404, "A trace is of a Go program.")
+            return NoLastSecondsError(404, "Only Go programs can be traced.")
         if recorded or self._has_room:
-            return NoLastSecondsError(503, "It begins to be traced: try again in some seconds.")
+            return NoLastSecondsError(503, "Its trace is starting: try again in a few seconds.")
         others = ", ".join(str(each.pid) for each in self._recorded)
         return NoLastSecondsError(
             503,
-            f"The last seconds are kept of {MOST} processes at most, now of {others}. For "
-            f"this one:{to_type(f'ebpfprof trace --last 5s {process.pid}')}",
+            f"The last seconds are kept for {MOST} processes at most, now of {others}. For this "
+            f"one:{to_type(f'ebpfprof trace --last 5s {process.pid}')}",
         )
 
     @property
     def _has_room(self) -> bool:
-        return sum(not each.running.done() for each in self._recorded.values()) < MOST
+        return sum(not recorded.running.done() for recorded in self._recorded.values()) < MOST
 
     def _check(self) -> None:
         """Take what ended children left, start what is missing, forget what is too old.
@@ -209,13 +209,13 @@ class FlightRecorders:
             recorded.failure = recorded.child.failure or _bug(recorded.running)
             recorded.retry_s = now_s + (math.inf if recorded.child.is_hopeless else RETRY_S)
             if not isinstance(recorded.failure, TargetGone):  # the manager will notice that
-                self._tell(process, recorded)
+                self._notify(process, recorded)
         elif now_s > recorded.retry_s and self._has_room:
             again = self._started(process, recorded.lost_ns)
             again.reported = recorded.reported
             self._recorded[process] = again
 
-    def _tell(self, process: RecordedProcess, recorded: _Recorded) -> None:
+    def _notify(self, process: RecordedProcess, recorded: _Recorded) -> None:
         why = printable(in_one_line(str(recorded.failure)))
         if why != recorded.reported:  # it may be tried, and fail, every RETRY_S
             say(f"ebpfprof: The last seconds of process {process.pid}: {why}", err=True)

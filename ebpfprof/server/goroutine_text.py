@@ -20,7 +20,7 @@ def text(counts: Sequence[GoroutineCount], rules: TracebackRules, most: int) -> 
 
     As runtime/pprof/pprof.go, printCountProfile, of Go 1.19 to 1.27 writes it.
     """
-    lines = [f"goroutine profile: total {sum(each.count for each in counts)}"]
+    lines = [f"goroutine profile: total {sum(count.count for count in counts)}"]
     for each in counts:
         lines.append(f"{each.count} {each.key}")
         lines += aligned(_rows(each.calls[:most], rules))

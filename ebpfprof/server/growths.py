@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.profile.kind import ProfileKind
 
-_LEAST_LOOKS: Final = 6
+_LEAST_SAMPLES: Final = 6
 _LEAST_SHARE: Final = 0.01
 _MOST: Final = 3
 GrowingStack = Growing[tuple[Location, ...]]
@@ -43,11 +43,11 @@ class Growths:
         if known is not process:  # the pid is another's now
             seen = {}
         self._seen[process.pid] = process, seen
-        found: list[GrowingStack] = []
+        growings: list[GrowingStack] = []
         for kind in kinds():
             if kind.growth and kind.name in process.kinds:
-                found += _of_kind(process, kind, seen.setdefault(kind.name, _Seen()))
-        return found[:_MOST]
+                growings += _of_kind(process, kind, seen.setdefault(kind.name, _Seen()))
+        return growings[:_MOST]
 
 
 def _of_kind(process: RecordedProcess, kind: ProfileKind, seen: _Seen) -> list[GrowingStack]:
@@ -62,6 +62,6 @@ def _of_kind(process: RecordedProcess, kind: ProfileKind, seen: _Seen) -> list[G
         seen.totals, numbers = sums, kind.growth(profile)
         seen.whole = sum(number for number, _ in numbers.values())
         seen.growing = seen.growth.add(numbers, round(window.end_s * 1e9))
-    if seen.growth.looks < _LEAST_LOOKS:
+    if seen.growth.samples < _LEAST_SAMPLES:
         return []
-    return [each for each in seen.growing if each.grown >= _LEAST_SHARE * seen.whole]
+    return [growing for growing in seen.growing if growing.grown >= _LEAST_SHARE * seen.whole]

@@ -48,7 +48,7 @@ class Readiness:
     async def __call__(self, request: Request) -> Response:
         """How many processes run, and how many of them are recorded."""
         manager = self._manager
-        running = [each for each in manager.processes if each.ending is None]
+        running = [process for process in manager.processes if process.ending is None]
         recorded = sum(each.is_recording for each in running)
         is_ready = bool(running) and (not manager.continuous or recorded == len(running))
         words = f"{recorded} of {len(running)} running processes recorded now"

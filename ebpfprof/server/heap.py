@@ -1,19 +1,18 @@
 """The memory profile of a process in the forms of net/http/pprof.
 
-The process runs on meanwhile, and needs no recording: each call opens it. Functions raise
-NoSuchProcess, TargetGone, PermissionDenied, UnreadableMemory, CorruptBinary or UnsupportedTarget,
-the last if the program keeps no memory profile.
+The process keeps running meanwhile, and needs no recording. Functions raise as
+server.read_endpoint.Reader; UnsupportedTarget if the program keeps no memory profile.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, require_profile
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
+from ebpfprof.goruntime.open_processes import OpenProcess
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.kind import ProfileKind
@@ -21,7 +20,6 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap import buckets
 from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 from ebpfprof.server import heap_text, memstats_text
-from ebpfprof.server.opened import opened
 from symbolizer import GoBinary
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
@@ -36,41 +34,39 @@ class _Read(NamedTuple):
     load_bias: int
 
 
-def profile(pid: int, kind: ProfileKind) -> Profile:
+def profile(process: OpenProcess, kind: ProfileKind) -> Profile:
     """The profile that Go would write now, of this kind."""
-    with _read(pid) as (counts, target, _, binary, bias):
-        mappings = target.executable_mappings(binary.elf.build_id)
-        stacks = HeapStacks(binary, bias, mappings)
-        return kind.make_profile(
-            buckets.samples(counts, stacks, fresh=False),
-            mappings,
-            period=counts.rate,
-            time_ns=time.time_ns(),
-            duration_ns=0,
-            comments=buckets.remarks(counts, fresh=False),
-        )
+    counts, target, _, binary, bias = _read(process)
+    mappings = target.executable_mappings(binary.elf.build_id)
+    stacks = HeapStacks(binary, bias, mappings)
+    return kind.make_profile(
+        buckets.samples(counts, stacks, fresh=False),
+        mappings,
+        period=counts.rate,
+        time_ns=time.time_ns(),
+        duration_ns=0,
+        comments=buckets.remarks(counts, fresh=False),
+    )
 
 
-def written(pid: int, _kind: ProfileKind, _debug: int) -> bytes:
+def written(process: OpenProcess, _kind: ProfileKind, _debug: int) -> bytes:
     """The text of ?debug=1 and higher."""
-    with _read(pid) as (counts, target, memory, binary, bias):
-        text = heap_text.text(counts, binary, bias)
-        with suppress(GoTableError):  # of a program whose variables we don't find: without them
-            reader = MemoryStatisticsReader(memory, binary, memory_globals(binary), bias)
-            text += memstats_text.text(reader.read(), reader.pauses(), target.peak_rss_bytes())
-        return text.encode("utf-8", "backslashreplace")
+    counts, target, memory, binary, bias = _read(process)
+    text = heap_text.text(counts, binary, bias)
+    with suppress(GoTableError):  # of a program whose variables we don't find: without them
+        reader = MemoryStatisticsReader(memory, binary, memory_globals(binary), bias)
+        text += memstats_text.text(reader.read(), reader.pauses(), target.peak_rss_bytes())
+    return text.encode("utf-8", "backslashreplace")
 
 
-def count(pid: int) -> int:
+def count(process: OpenProcess) -> int:
     """How many buckets there are."""
-    with _read(pid) as read:
-        return len(read.counts.stacks)
+    return len(_read(process).counts.stacks)
 
 
-@contextmanager
-def _read(pid: int) -> Iterator[_Read]:
-    with opened(pid) as (target, binary), Memory(target) as memory:
-        bias = target.load_bias(binary.elf.entry)
-        found = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
-        require_profile(target, found)
-        yield _Read(found.read(), target, memory, binary, bias)
+def _read(process: OpenProcess) -> _Read:
+    binary, bias = process.binary(any_version=True), process.load_bias(any_version=True)
+    memory = process.target.memory
+    found = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
+    require_profile(process.target, found)
+    return _Read(found.read(), process.target, memory, binary, bias)

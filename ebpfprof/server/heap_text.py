@@ -21,7 +21,7 @@ def text(counts: HeapCounts, binary: GoBinary, load_bias: int) -> str:
     Counts are of sampled objects, not scaled. Raises GoTableError.
     """
     columns = (counts.sizes, counts.allocs, counts.allocs - counts.frees)
-    rows = list(zip(counts.stacks, *(each.tolist() for each in columns), strict=True))
+    rows = list(zip(counts.stacks, *(column.tolist() for column in columns), strict=True))
     rows.sort(key=lambda row: -row[3] * row[1])
     in_use, in_use_bytes = sum(row[3] for row in rows), sum(row[3] * row[1] for row in rows)
     all_of, all_bytes = sum(row[2] for row in rows), sum(row[2] * row[1] for row in rows)

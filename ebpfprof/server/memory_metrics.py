@@ -22,14 +22,13 @@ from prometheus_client.registry import Collector
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
-from ebpfprof.process.memory import Memory
-from ebpfprof.process.process import Target
-from symbolizer import GoBinary, SymbolizerError
+from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.profile.memory import MemoryStatistics
 
 _OF_PROCESS: Final = ("pid", "command")
@@ -75,18 +74,18 @@ _UNTYPED: Final[tuple[tuple[str, str, _Number], ...]] = (
 class MemoryMetrics(Collector):
     """Reads the processes of a manager at each scrape."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, manager: Manager, processes: OpenProcesses) -> None:
+        self._manager, self._processes = manager, processes
         self._readers: dict[RecordedProcess, tuple[ExitStack, MemoryStatisticsReader | None]] = {}
         self._found: dict[RecordedProcess, MemoryStatistics] = {}
 
     def read(self) -> None:
-        """Read all processes that are open, and open some more. Blocks for some milliseconds."""
+        """Read all processes that are open, and open some more. Blocks for a few milliseconds."""
         running = [each for each in self._manager.processes if each.ending is None]
         for process in self._readers.keys() - set(running):
             self._close(process)
         for process in [each for each in running if each not in self._readers][:_OPENED_AT_ONCE]:
-            self._readers[process] = _opened(process.pid)
+            self._readers[process] = self._opened(process.pid)
         self._found = {}
         for process, (_, reader) in list(self._readers.items()):
             try:
@@ -121,17 +120,15 @@ class MemoryMetrics(Collector):
         held, _ = self._readers.pop(process)
         held.close()
 
-
-def _opened(pid: int) -> tuple[ExitStack, MemoryStatisticsReader | None]:
-    """The memory of a process, and its reader; None for a program that we can't read."""
-    held = ExitStack()
-    with suppress(EbpfprofError, SymbolizerError, struct.error), ExitStack() as opening:
-        target = opening.enter_context(Target(pid))
-        with target.open_elf() as elf:
-            binary = GoBinary.open(elf, allow_unknown_version=True)
-            bias = target.load_bias(elf.entry)
-            memory = opening.enter_context(Memory(target))
-            reader = MemoryStatisticsReader(memory, binary, memory_globals(binary), bias)
-        held = opening.pop_all()
-        return held, reader
-    return held, None
+    def _opened(self, pid: int) -> tuple[ExitStack, MemoryStatisticsReader | None]:
+        """What holds a process open, and its reader; None for a program that we can't read."""
+        held = ExitStack()
+        with suppress(EbpfprofError, SymbolizerError, struct.error), ExitStack() as opening:
+            process = opening.enter_context(self._processes.open(pid))
+            binary, bias = process.binary(any_version=True), process.load_bias(any_version=True)
+            reader = MemoryStatisticsReader(
+                process.target.memory, binary, memory_globals(binary), bias
+            )
+            held = opening.pop_all()
+            return held, reader
+        return held, None

@@ -32,7 +32,7 @@ def text(
             (statistics.caches_in_use, statistics.caches_mapped),
         )
     )
-    lengths, ends = (" ".join(map(str, each)) for each in pauses)
+    lengths, ends = (" ".join(map(str, pause)) for pause in pauses)
     rows = (
         ("Alloc", statistics.allocated),
         ("TotalAlloc", statistics.total_allocated),

@@ -35,8 +35,9 @@ from ebpfprof.server.pprof_endpoints import endpoint_names
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
-    from ebpfprof.kernel.losses import Loss
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.overhead.cost import Overhead
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profile.stuck import Stuck
     from ebpfprof.server.flight_recorders import FlightRecorders
     from ebpfprof.server.watches import GoroutineWatches
@@ -50,7 +51,11 @@ class Metrics:
     """The endpoint /metrics, with a registry of its own."""
 
     def __init__(
-        self, manager: Manager, watches: GoroutineWatches, recorders: FlightRecorders
+        self,
+        manager: Manager,
+        watches: GoroutineWatches,
+        recorders: FlightRecorders,
+        processes: OpenProcesses,
     ) -> None:
         self._manager = manager
         self._registry = CollectorRegistry()
@@ -60,7 +65,7 @@ class Metrics:
         self._registry.register(self._sums)
         self._registry.register(_Goroutines(manager, watches))
         self._registry.register(Build())
-        self._memory = MemoryMetrics(manager)
+        self._memory = MemoryMetrics(manager, processes)
         self._registry.register(self._memory)
         ProcessCollector(registry=self._registry)  # process_cpu_seconds_total and so on
 
@@ -145,7 +150,7 @@ class _Sums(Collector):
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
             "ebpfprof_target_recording",
-            "Whether the probes are in a process.",
+            "Whether probes are attached to a process.",
             labels=_OF_PROCESS,
         )
         events = CounterMetricFamily(
@@ -163,7 +168,7 @@ class _Sums(Collector):
         }
         overheads = CounterMetricFamily(
             "ebpfprof_target_overhead_seconds",
-            "CPU time that recording took a process, estimated.",
+            "Estimated CPU time that recording cost a process.",
             labels=_OF_PROCESS,
             unit="seconds",
         )
@@ -222,13 +227,13 @@ class _Goroutines(Collector):
     def collect(self) -> Iterable[Metric]:
         every = GaugeMetricFamily(
             "ebpfprof_target_goroutines",
-            "Goroutines at the last look, of processes that are watched.",
+            "Goroutines in the last sample, of watched processes.",
             labels=_OF_PROCESS,
         )
         found = GaugeMetricFamily(
             "ebpfprof_target_goroutines_suspect",
-            "Goroutines that hang in locks or sends, wait in a circle of locks, lost a wake, are "
-            "asleep with all others, or may leak.",
+            "Goroutines that hang in locks or sends, are deadlocked, missed a wake, are asleep "
+            "with all others, or may leak.",
             labels=(*_OF_PROCESS, "reason"),
         )
         for process in self._manager.processes:

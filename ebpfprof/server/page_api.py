@@ -79,7 +79,7 @@ class PageApi:
         manager = self._manager
         if not manager.stopping.is_set():
             await self._follower.survey()
-        running = [each.pid for each in manager.processes if each.ending is None]
+        running = [process.pid for process in manager.processes if process.ending is None]
         usage = await asyncio.to_thread(self._usage.of, running)
         found = [self._served(each, usage.get(each.pid)) for each in manager.processes]
         found += [_unserved(each) for each in self._follower.unrecorded]
@@ -112,7 +112,7 @@ class PageApi:
     async def _answered(self, request: Request, answer: _Answer) -> Response:
         try:
             if self._manager.stopping.is_set():
-                return refused(request.scope, 503, "This server is about to end.")
+                return refused(request.scope, 503, "This server is shutting down.")
             process = self._manager.find(request.path_params["pid"])
             if process is None:
                 raise _NotFoundError(f"Process {request.path_params['pid']} is not served here.")
@@ -120,7 +120,7 @@ class PageApi:
             kind = request.query_params.get("kind", kinds_of_page[0])
             if kind not in kinds_of_page:
                 known = ", ".join(kinds_of_page)
-                raise _BadRequestError(f"There is no such profile of this process, only {known}.")
+                raise _BadRequestError(f"This process has no such profile, only {known}.")
             return await answer(request, process, kind)
         except _BadRequestError as error:
             return refused(request.scope, 400, str(error))
@@ -158,15 +158,17 @@ class PageApi:
 
     async def _goroutines(self, _: Request, process: RecordedProcess, _kind: str) -> Response:
         is_over = process.ending is not None
-        found, looked_s, problem = self._watches.read(process) if not is_over else (None, 0.0, "")
+        goroutines, sampled_s, problem = (
+            self._watches.read(process) if not is_over else (None, 0.0, "")
+        )
         body = {
-            "looked_s": looked_s or None,
-            "goroutines": found.goroutines if found else 0,
-            "looks": found.samples if found else 0,
-            "not_read": found.beyond if found else 0,
-            "problem": problem or (_not_read(found.beyond) if found else ""),
+            "sampled_s": sampled_s or None,
+            "goroutines": goroutines.goroutines if goroutines else 0,
+            "samples": goroutines.samples if goroutines else 0,
+            "not_read": goroutines.beyond if goroutines else 0,
+            "problem": problem or (_not_read(goroutines.beyond) if goroutines else ""),
             "findings": [
-                *(findings.as_json(found) if found else []),
+                *(findings.as_json(goroutines) if goroutines else []),
                 *self._growing(process),
             ],
         }
@@ -203,28 +205,28 @@ class PageApi:
     def _served(self, process: RecordedProcess, usage: Usage | None) -> dict[str, Any]:
         version = process.target.go_version if process.target else None
         is_there, says = self._recorders.state(process)
-        found = self._watches.glance(process) if process.ending is None else None
-        shown = [*(findings.as_json(found) if found else []), *self._growing(process)]
+        goroutines = self._watches.glance(process) if process.ending is None else None
+        shown = [*(findings.as_json(goroutines) if goroutines else []), *self._growing(process)]
         return _listed(
             process.pid,
             process.name,
             process.about,
             recording=process.is_recording,
             kinds=page_kinds(process),
-            read=[each for each in page_kinds(process) if each not in process.kinds],
+            read=[kind for kind in page_kinds(process) if kind not in process.kinds],
             ended=process.ending,
             last={"is_there": is_there, "says": says},
             cpu=usage and usage.cpu,
             memory_bytes=usage and usage.memory_bytes,
-            goroutines=found and found.goroutines,
-            not_read=found.beyond if found else 0,
+            goroutines=goroutines and goroutines.goroutines,
+            not_read=goroutines.beyond if goroutines else 0,
             findings=[{"kind": each["kind"], "title": each["title"]} for each in shown],
             **states.as_json(process),
             **({"go": version} if version else {}),
         )
 
     def _growing(self, process: RecordedProcess) -> list[dict[str, Any]]:
-        return [findings.growth_as_json(each) for each in self._growths.of(process)]
+        return [findings.growth_as_json(growing) for growing in self._growths.of(process)]
 
 
 def page_kinds(process: RecordedProcess) -> list[str]:
@@ -241,7 +243,7 @@ def _lock_option(kind: ProfileKind, recorded: Collection[str]) -> str:
 
 
 def _not_read(beyond: int) -> str:
-    return f"There are too many: {beyond} goroutines were not looked at." if beyond else ""
+    return f"There are too many: {beyond} goroutines were not read." if beyond else ""
 
 
 def described_kind(kind: ProfileKind, recorded: Collection[str]) -> dict[str, Any]:

@@ -44,11 +44,12 @@ from ebpfprof.server.pprof_answers import (
 )
 from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.symbol_endpoint import symbol
-from ebpfprof.server.symbols import Symbols
+from ebpfprof.server.symbols import symbols_of
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.profile.kind import Endpoint, ProfileKind
     from ebpfprof.profile.model import Profile
 
@@ -75,7 +76,7 @@ _DESCRIPTIONS = {
 def endpoint_names() -> set[str]:
     """The names behind /debug/pprof/ that there are, of all kinds of profiles."""
     endpoints = [kind.endpoint for kind in kinds() if kind.endpoint]
-    named = {name for each in endpoints for name in (each.name, each.delta) if name}
+    named = {name for endpoint in endpoints for name in (endpoint.name, endpoint.delta) if name}
     return {*_DESCRIPTIONS, *named}
 
 
@@ -101,6 +102,7 @@ class PprofEndpoints:
         manager: Manager,
         recorders: FlightRecorders,
         reads: ReadEndpoint,
+        processes: OpenProcesses,
         *,
         lock_labels: bool = False,
     ) -> None:
@@ -112,6 +114,7 @@ class PprofEndpoints:
         self._trace = trace_endpoint.TraceEndpoint(manager, recorders)
         self._lock_labels = lock_labels
         self._read = reads
+        self._processes = processes
 
     async def __call__(self, request: Request) -> Response:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
@@ -177,7 +180,7 @@ class PprofEndpoints:
             case "cmdline":
                 return await _cmdline(process)
             case "symbol":
-                return await symbol(request, process)
+                return await symbol(request, process, self._processes)
             case trace_endpoint.NAME if is_go(process):
                 return await self._trace.answer(request, process)
         for kind, endpoint in _endpoints(process):
@@ -227,8 +230,10 @@ class PprofEndpoints:
             # As Go's, which has no duration where it holds all since the start.
             ended = profile and replace(profile, time_ns=time.time_ns(), duration_ns=0)
             return await file(ended, headers)
-        head, pid = asked.endpoint.text, asked.process.pid
-        body = await asyncio.to_thread(_text_of, pid, profile, head) if profile else None
+        if profile is None:
+            return Response(None, 200, headers, TEXT)
+        pid, head = asked.process.pid, asked.endpoint.text
+        body = await asyncio.to_thread(_text_of, self._processes, pid, profile, head)
         return Response(body, 200, headers, TEXT)
 
     async def _since_last(self, asked: _Asked) -> Response:
@@ -307,10 +312,10 @@ class PprofEndpoints:
 
 def _endpoints(process: RecordedProcess) -> list[tuple[ProfileKind, Endpoint]]:
     """The profiles of a process that have an endpoint: recorded ones, and those read on request."""
-    found = [find_kind(name) for name in process.kinds]
+    endpoints = [find_kind(name) for name in process.kinds]
     others = [kind for kind in kinds() if is_go(process) and kind.name not in process.kinds]
     return [
-        *((kind, kind.endpoint) for kind in found if kind and kind.endpoint),
+        *((kind, kind.endpoint) for kind in endpoints if kind and kind.endpoint),
         *((kind, kind.endpoint) for kind in others if kind.endpoint and is_read(kind)),
     ]
 
@@ -331,9 +336,9 @@ def _unknown(process: RecordedProcess, name: str) -> str:
     known = sorted({*_described(process), *(each.name for _, each in _endpoints(process))})
     why = ""
     if name == trace_endpoint.NAME:
-        why = "A trace is of a Go program, which this process does not run. "
+        why = "Only Go programs can be traced, and this process is not one. "
     elif name in endpoint_names():
-        why = f"{name} is not recorded of this process: serve --profile says what is. "
+        why = f"{name} is not recorded for this process: choose profiles with serve --profile. "
     elif name in _GOS_OWN:
         why = f"ebpfprof can't record {name}. "
     return f"Unknown profile. {why}Process {process.pid} has {', '.join(known)}."
@@ -356,8 +361,8 @@ async def _cmdline(process: RecordedProcess) -> Response:
     return Response(body, 200, NOSNIFF, TEXT)
 
 
-def _text_of(pid: int, profile: Profile, head: tuple[str, ...]) -> str:
-    with Symbols(pid) as symbols:
+def _text_of(processes: OpenProcesses, pid: int, profile: Profile, head: tuple[str, ...]) -> str:
+    with symbols_of(processes, pid) as symbols:
         offset_of = functools.cache(symbols.offset)
         return pprof_text.text(profile, head, offset_of, symbols.type_argument_lists)
 
@@ -387,11 +392,11 @@ Profile Descriptions:
 <ul>
 {descriptions}</ul>
 </p>
-<p>{process}, seen from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
+<p>{process}, profiled from outside by ebpfprof. With seconds=N, what happens in the next N seconds.
 {sums}The process is recorded while a request waits, or all the time with --continuous. Goroutines,
 threads and the memory profile are read when they are asked for, and need no recording.</p>
 </body>
 </html>"""
 _SUMS = f"""Without ({{names}}), all that happened while this server recorded the process: at least
-in the {FIRST_S:g} s before the answer. It goes on recording for {LEASE_S:g} s after it.
+in the {FIRST_S:g} s before the answer. It continues recording for {LEASE_S:g} s after it.
 """

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,6 +29,7 @@ from ebpfprof.server.pprof_answers import (
     parameter,
 )
 
+T = TypeVar("T")
 NO_COLLECTION: Final = (
     "gc=1 asks for a garbage collection first: ebpfprof makes the process do nothing, so this is "
     "as of the latest one"
@@ -38,6 +39,7 @@ NO_COLLECTION: Final = (
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.goruntime.open_processes import OpenProcess, OpenProcesses
     from ebpfprof.profile.kind import Endpoint, ProfileKind
     from ebpfprof.profile.model import Profile
 
@@ -45,23 +47,23 @@ if TYPE_CHECKING:
 class Reader(Protocol):
     """A module that reads a process: what Endpoint.reader names.
 
-    Its functions take a pid, and raise NoSuchProcess, TargetGone, PermissionDenied,
-    UnreadableMemory, CorruptBinary or UnsupportedTarget.
+    Its functions take an open process, and raise NotGoProgram, TargetGone, PermissionDenied,
+    UnreadableMemory, UnsupportedTarget, CorruptBinary or SymbolizerError.
     """
 
-    profile: Callable[[int, ProfileKind], Profile]
+    profile: Callable[[OpenProcess, ProfileKind], Profile]
     """The profile now, of the given kind."""
-    written: Callable[[int, ProfileKind, int], bytes]
+    written: Callable[[OpenProcess, ProfileKind, int], bytes]
     """The text of ?debug=N, which is 1 at least."""
-    count: Callable[[int], int]
+    count: Callable[[OpenProcess], int]
     """What the index of /debug/pprof/ says how many there are."""
 
 
 class ReadEndpoint:
     """Answers for all processes of a manager; one at a time, since answers may be large."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, manager: Manager, processes: OpenProcesses) -> None:
+        self._manager, self._processes = manager, processes
         self._turn = asyncio.Lock()
 
     async def answer(
@@ -96,7 +98,7 @@ class ReadEndpoint:
     async def count(self, process: RecordedProcess, endpoint: Endpoint) -> int:
         """How many there are of the process; 0 if that can't be read."""
         try:
-            return await asyncio.to_thread(_reader(endpoint).count, process.pid)
+            return await asyncio.to_thread(self._opened, process, _reader(endpoint).count)
         except EbpfprofError:
             return 0
 
@@ -105,18 +107,27 @@ class ReadEndpoint:
             return pprof.encode(await self.profile(process, kind))
         reader = _reader(kind.endpoint)
         async with self._turn:
-            return await asyncio.to_thread(reader.written, process.pid, kind, debug)
+            return await asyncio.to_thread(
+                self._opened, process, lambda opened: reader.written(opened, kind, debug)
+            )
 
     async def profile(self, process: RecordedProcess, kind: ProfileKind) -> Profile:
         """The profile now. Raises what the endpoint's reader raises."""
         reader = _reader(kind.endpoint)
         async with self._turn:
-            return await asyncio.to_thread(reader.profile, process.pid, kind)
+            return await asyncio.to_thread(
+                self._opened, process, lambda opened: reader.profile(opened, kind)
+            )
+
+    def _opened(self, process: RecordedProcess, read: Callable[[OpenProcess], T]) -> T:
+        """What `read` returns of the process. Raises what that and OpenProcesses.open raise."""
+        with self._processes.open(process.pid) as opened:
+            return read(opened)
 
     async def _delta(
         self, request: Request, process: RecordedProcess, kind: ProfileKind, seconds: int
     ) -> Profile | None:
-        """How the counts change in some seconds; None if the client does not wait for it.
+        """How the counts change in a few seconds; None if the client does not wait for it.
 
         Raises TargetGone if the process ends meanwhile.
         """
@@ -147,7 +158,7 @@ def _reader(endpoint: Endpoint | None) -> Reader:
 
 
 def _explained(request: Request, profile: Profile | None) -> Profile | None:
-    """The profile, which says what ?gc=1 can't do: the process runs on as it would."""
+    """The profile, which says what ?gc=1 can't do: the process keeps running as it would."""
     if profile is None or parse_int(parameter(request, "gc"))[0] <= 0:
         return profile
     return replace(profile, comments=(*profile.comments, NO_COLLECTION))

@@ -21,7 +21,7 @@ from ebpfprof.system.signals import check
 
 if TYPE_CHECKING:
     from ebpfprof.discovery.processes import ProcessTable
-    from ebpfprof.process.file_opener import FileOpener
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.process.source_files import SourceFiles
     from ebpfprof.profile.completeness import Completeness
     from ebpfprof.server.access import Policy
@@ -40,7 +40,6 @@ class Service:
     all_go: bool = False
     containers: tuple[str, ...] = ()
     capacity: int = 64
-    allow_unknown_go: bool = False
     lock_labels: bool = False
     """Whether what is scraped has labels of locks, as what the page shows."""
     traces: TraceSettings = field(default_factory=TraceSettings)
@@ -68,10 +67,6 @@ class Service:
             capacity=self.capacity,
         )
 
-    def watches(self, manager: Manager, files: FileOpener | None) -> GoroutineWatches:
-        """What watches the goroutines of its processes; `files` opens their executables."""
-        return GoroutineWatches(manager, files=files, allow_unknown_go=self.allow_unknown_go)
-
 
 def run(
     service: Service,
@@ -80,18 +75,18 @@ def run(
     policy: Policy,
     listener: socket.socket,
     table: ProcessTable,
+    processes: OpenProcesses,
     *,
     on_ready: Callable[[Manager], None],
     should_end: Callable[[], bool],
-    files: FileOpener | None = None,
     sources: SourceFiles | None = None,
 ) -> list[Completeness]:
     """Serve the `targets`, which `live` has opened, until `should_end`, called ten times a second.
 
     Then requests that wait are answered with what was recorded so far. `table` finds the other
-    processes, `files` opens what they run, `sources` reads source files. `on_ready` is called once
-    clients are served. All probes are detached when it returns. It returns how much was lost of
-    each profile. Raises Aborted at a signal that aborts.
+    processes, `processes` opens those that are read, `sources` reads source files. `on_ready` is
+    called once clients are served. All probes are detached when it returns. It returns how much was
+    lost of each profile. Raises Aborted at a signal that aborts.
     """
 
     async def serve() -> list[Completeness]:
@@ -99,10 +94,10 @@ def run(
             manager = service.manager(live, targets)
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
-            watches = service.watches(manager, files)
+            watches = GoroutineWatches(manager, processes)
             recorders = FlightRecorders(manager, service.traces)
             app = application(
-                *(manager, follower, policy, watches, sources),
+                *(manager, follower, policy, processes, watches, sources),
                 lock_labels=service.lock_labels,
                 recorders=recorders,
             )

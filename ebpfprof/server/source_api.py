@@ -37,7 +37,7 @@ class SourceApi:
         if process is None:
             return refused(request.scope, 404, f"Process {pid} is not served here.")
         windows = list(process.history.windows)
-        profiles = [profile for each in windows for profile in each.profiles.values()]
+        profiles = [profile for window in windows for profile in window.profiles.values()]
         try:
             body = await asyncio.to_thread(self._read, file, profiles)
         except SourceError as error:

@@ -11,10 +11,11 @@ from starlette.responses import Response
 from ebpfprof.console.text import printable
 from ebpfprof.server.go_forms import parse_address
 from ebpfprof.server.pprof_answers import NOSNIFF, TEXT, error, query
-from ebpfprof.server.symbols import Symbols
+from ebpfprof.server.symbols import symbols_of
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.process import RecordedProcess
+    from ebpfprof.goruntime.open_processes import OpenProcesses
 
 _MAX_BODY = 1 << 20
 _BODY_S = 30.0  # how long a client may take to send that
@@ -22,7 +23,7 @@ _MAX_NAMES = 1 << 26  # bytes; each address may come again and again, and its na
 _MAX_WORD = 4096  # bufio's buffer, in Go's Symbol
 
 
-async def symbol(request: Request, process: RecordedProcess) -> Response:
+async def symbol(request: Request, process: RecordedProcess, processes: OpenProcesses) -> Response:
     """The functions behind the addresses in the query, or in the body of a POST."""
     words = query(request)
     if request.method == "POST":
@@ -32,7 +33,7 @@ async def symbol(request: Request, process: RecordedProcess) -> Response:
             return error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
         if len(words) > _MAX_BODY:
             return error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
-    body = await asyncio.to_thread(_symbol_table, process.pid, words)
+    body = await asyncio.to_thread(_symbol_table, processes, process.pid, words)
     if len(body) > _MAX_NAMES:
         sentence = f"The names of these addresses take more than {_MAX_NAMES} bytes: ask for fewer."
         return error(request, 413, sentence)
@@ -49,7 +50,7 @@ async def _body(request: Request) -> bytes:
     return found
 
 
-def _symbol_table(pid: int, asked: bytes) -> bytes:
+def _symbol_table(processes: OpenProcesses, pid: int, asked: bytes) -> bytes:
     """What Go's Symbol answers: a line for each address behind which there is a function.
 
     Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
@@ -60,7 +61,7 @@ def _symbol_table(pid: int, asked: bytes) -> bytes:
     if cut is not None:
         words, end = words[: cut + 1], b"reading request: bufio: buffer full\n"
     pcs = [parse_address(word[:_MAX_WORD]) for word in words]
-    with Symbols(pid) as symbols:
+    with symbols_of(processes, pid) as symbols:
         names = symbols.names({pc for pc in pcs if pc})
     lines = {pc: f"{pc:#x} {printable(name)}".encode() for pc, name in names.items()}
     for pc in pcs:

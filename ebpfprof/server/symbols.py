@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.export.go_quotes import shortened
-from ebpfprof.process.process import Target
-from ebpfprof.system.closing import Closing
-from symbolizer import ElfFile, GoBinary, SymbolizerError
+from symbolizer import GoBinary, SymbolizerError
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenProcesses
 
 
-class Symbols(Closing):
-    """The functions of one Go process. Holds its executable open; a context manager."""
+@contextmanager
+def symbols_of(processes: OpenProcesses, pid: int) -> Iterator[Symbols]:
+    """The functions of process `pid`: none if it runs no Go program, or has ended."""
+    binary, bias = None, 0
+    with ExitStack() as held:
+        with suppress(EbpfprofError, SymbolizerError, struct.error, OSError):
+            process = held.enter_context(processes.open(pid))
+            bias = process.load_bias(any_version=True)
+            binary = process.binary(any_version=True)
+        yield Symbols(binary, bias)
 
-    def __init__(self, pid: int) -> None:
-        """Read the tables of process `pid`; those of a program that is not Go's stay empty."""
-        self._elf: ElfFile | None = None
-        self._binary: GoBinary | None = None
-        self._bias = 0
-        try:
-            with Target(pid) as target:
-                self._elf = target.open_elf()
-                self._binary = GoBinary.open(self._elf, allow_unknown_version=True)
-                self._bias = target.load_bias(self._elf.entry)
-        except (EbpfprofError, SymbolizerError, struct.error, OSError):
-            self._binary = None
+
+class Symbols:
+    """The functions of one process, by runtime addresses."""
+
+    def __init__(self, binary: GoBinary | None, load_bias: int) -> None:
+        """Those of a program that was loaded `load_bias` bytes higher; None: of none."""
+        self._binary, self._bias = binary, load_bias
 
     @property
     def type_argument_lists(self) -> int:
@@ -40,13 +46,13 @@ class Symbols(Closing):
         """
         by_linked = {pc - self._bias: pc for pc in pcs}
         try:
-            found = self._binary.frames_many(by_linked) if self._binary else {}
+            names = self._binary.frames_many(by_linked) if self._binary else {}
         except SymbolizerError:
             return {}
         lists = self.type_argument_lists
         return {
             by_linked[at]: shortened(frames[0].function, lists)
-            for at, frames in found.items()
+            for at, frames in names.items()
             if frames
         }
 
@@ -57,9 +63,3 @@ class Symbols(Closing):
         except SymbolizerError:
             return None
         return pc - self._bias - function.entry if function else None
-
-    def close(self) -> None:
-        """Close the executable."""
-        self._binary = None
-        if self._elf is not None:
-            self._elf.close()

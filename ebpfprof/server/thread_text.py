@@ -38,6 +38,7 @@ def text(profile: Profile, binary: GoBinary, load_bias: int) -> str:
 
 def _labels(sample: Sample) -> list[str]:
     labels = [
-        f"{quoted(each.key.encode())}:{quoted(str(each.value).encode())}" for each in sample.labels
+        f"{quoted(label.key.encode())}:{quoted(str(label.value).encode())}"
+        for label in sample.labels
     ]
     return [f"# labels: {{{', '.join(labels)}}}"] if labels else []

@@ -75,8 +75,8 @@ class TraceEndpoint:
             if not self._recorders.state(process)[0]:
                 raise self._recorders.refusal(process)
             return _answered(None, attachment(_file_name(process, form, time.time())))
-        found = await self._recorders.trace(process, form, last_s)
-        return _answered(found.file, attachment(_file_name(process, form, found.end_s)))
+        seconds = await self._recorders.trace(process, form, last_s)
+        return _answered(seconds.file, attachment(_file_name(process, form, seconds.end_s)))
 
     async def _recorded(
         self, request: Request, process: RecordedProcess, seconds: float, form: str
@@ -151,7 +151,7 @@ def _answered(file: TraceFile | None, headers: dict[str, str]) -> Response:
     """The file; the headers alone if there is none, since only they are wanted."""
     if file is None:
         return Response(None, 200, headers, _MEDIA_TYPE)
-    comments = [printable(each)[:_MOST_COMMENT] for each in file.comments[:_MOST_COMMENTS]]
+    comments = [printable(comment)[:_MOST_COMMENT] for comment in file.comments[:_MOST_COMMENTS]]
     return Response(
         file.data,
         200,

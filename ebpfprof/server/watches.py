@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NotGoProgram
-from ebpfprof.goruntime.process import go_target
-from ebpfprof.goruntime.programs import Programs
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
-from ebpfprof.process.process import Target
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
     from ebpfprof.continuous.process import RecordedProcess
-    from ebpfprof.process.file_opener import FileOpener
+    from ebpfprof.goruntime.open_processes import OpenProcesses
 
 READ_S: Final = 30.0
 """For how long after a request samples are frequent."""
@@ -35,7 +32,7 @@ _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """One process. `looked_s` is Unix time, all others CLOCK_MONOTONIC.
+    """One process. `sampled_s` is Unix time, all others CLOCK_MONOTONIC.
 
     `read_s` is the last request for all of it, `wanted_s` the last of any kind.
     """
@@ -44,7 +41,7 @@ class _Watched:
     wanted_s: float = float("-inf")
     due_s: float = 0.0
     samples: int = 0
-    looked_s: float = 0.0
+    sampled_s: float = 0.0
     problem: str = ""
     watch: GoroutineWatch | None = None
     held: ExitStack = field(default_factory=ExitStack)
@@ -58,17 +55,8 @@ class GoroutineWatches:
     at most. A process that is not watched takes no memory or time.
     """
 
-    def __init__(
-        self,
-        manager: Manager,
-        *,
-        files: FileOpener | None = None,
-        allow_unknown_go: bool = False,
-    ) -> None:
-        """`files` opens the executables of processes."""
-        self._manager = manager
-        self._files = files
-        self._programs = Programs(allow_unknown_go=allow_unknown_go)
+    def __init__(self, manager: Manager, processes: OpenProcesses) -> None:
+        self._manager, self._processes = manager, processes
         self._watched: dict[RecordedProcess, _Watched] = {}
 
     def read(self, process: RecordedProcess) -> tuple[WatchedGoroutines, float, str]:
@@ -82,7 +70,7 @@ class GoroutineWatches:
             watched.due_s = min(watched.due_s, now_s + _QUICK[0])
         watched.read_s = watched.wanted_s = now_s
         found = watched.watch.found if watched.watch else _NOTHING
-        return found, watched.looked_s, watched.problem
+        return found, watched.sampled_s, watched.problem
 
     def glance(self, process: RecordedProcess) -> WatchedGoroutines | None:
         """What is known of a process now; it is watched for some time, with samples now and then.
@@ -95,21 +83,21 @@ class GoroutineWatches:
     def known(self, process: RecordedProcess) -> WatchedGoroutines | None:
         """The same of a process that is watched, without prolonging that; None of any other."""
         watched = self._watched.get(process)
-        is_known = watched and watched.watch and watched.looked_s and not watched.problem
+        is_known = watched and watched.watch and watched.sampled_s and not watched.problem
         return watched.watch.found if is_known and watched and watched.watch else None
 
     async def run(self) -> None:
         """Take samples when they are due, until the manager stops; then close all."""
         stopping = self._manager.stopping
         while not stopping.is_set():
-            await self._look_at_all()
+            await self._sample_all()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), CHECK_S)
         for watched in self._watched.values():
             watched.held.close()
         self._watched.clear()
 
-    async def _look_at_all(self) -> None:
+    async def _sample_all(self) -> None:
         now_s, processes = time.monotonic(), self._manager.processes
         if self._manager.continuous:
             for process in processes:
@@ -130,7 +118,7 @@ class GoroutineWatches:
             if watched.watch is None:
                 watched.watch = self._opened(process.pid, watched.held)
             wait_s = watched.watch.sample(interval_s=interval_s, full_every_s=full_every_s)
-            watched.looked_s, watched.problem = time.time(), ""
+            watched.sampled_s, watched.problem = time.time(), ""
             watched.samples += 1
         except EbpfprofError as error:
             watched.held.close()
@@ -140,6 +128,4 @@ class GoroutineWatches:
         watched.due_s = time.monotonic() + wait_s
 
     def _opened(self, pid: int, held: ExitStack) -> GoroutineWatch:
-        target = held.enter_context(Target(pid, self._files))
-        program = held.enter_context(self._programs.of(target))
-        return held.enter_context(GoroutineWatch(go_target(target, program)))
+        return GoroutineWatch(held.enter_context(self._processes.open(pid)).go())

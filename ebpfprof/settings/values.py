@@ -103,7 +103,7 @@ class NumberValue(Value):
 
 
 def _number(text: str, *, is_fraction: bool) -> float | str:
-    """The number that a text stands for, as TOML would have it; the text itself if it is none."""
+    """The number in a text, as TOML would read it; the text itself if it is not a number."""
     try:
         return int(text)
     except ValueError:

@@ -73,7 +73,7 @@ def start(
 def become(program: str, *arguments: str) -> None:
     """Become another program, which gains no rights, with all our files. Returns if it can't be."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)  # root's programs have all capabilities otherwise
-    with suppress(OSError):  # there is no such program, or we may not: the caller goes on
+    with suppress(OSError):  # there is no such program, or we may not: the caller continues
         for fd in map(int, os.listdir("/proc/self/fd")):
             with suppress(OSError):  # that of the list
                 os.set_inheritable(fd, True)

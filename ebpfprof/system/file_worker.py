@@ -2,7 +2,7 @@
 
 A process that opens, reads or stats a file of a file system that does not answer (NFS without its
 server, FUSE) waits in the kernel, and no signal ends that. So a child does it. If the child gets
-stuck, another one goes on with the other requests.
+stuck, another one continues with the other requests.
 
     ebpfprof ──► the starter, which touches no file ──► child 1 (stuck), child 2, ...
 

@@ -1,4 +1,5 @@
-"""Processes whose first thread has ended while others go on, as a C program's after pthread_exit.
+"""Processes whose first thread has ended while others continue, as a C program's after
+pthread_exit.
 
 The kernel then calls the first thread a zombie, and shows no memory, files or program in
 /proc/PID. /proc/TID of any other thread shows them, and system calls take its number, too. Whether
@@ -16,7 +17,7 @@ _MAX_THREADS = 1 << 16
 def reading_pid(pid: int) -> int:
     """The number by which the memory and files of process `pid` can be read.
 
-    That is `pid` itself; once its first thread has ended, the lowest number of those that go on.
+    That is `pid` itself; once its first thread has ended, the lowest number of those that continue.
     """
     if _has_program(pid):
         return pid
@@ -25,7 +26,7 @@ def reading_pid(pid: int) -> int:
     except OSError:
         return pid
     threads = sorted(int(name) for name in names if name.isdecimal())
-    return next((each for each in threads if each != pid and _has_program(each)), pid)
+    return next((thread for thread in threads if thread != pid and _has_program(thread)), pid)
 
 
 def _has_program(thread: int) -> bool:

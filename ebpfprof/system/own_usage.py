@@ -51,7 +51,7 @@ def _memory_bytes(pid: int) -> int:
 
 
 def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
+    descendants: list[int] = []
     todo = [pid]
     while todo:
         parent = todo.pop()
@@ -65,6 +65,6 @@ def _descendants(pid: int) -> list[int]:
                     children = [int(each) for each in file.read().split()]
             except OSError:
                 continue
-            found += children
+            descendants += children
             todo += children
-    return found
+    return descendants

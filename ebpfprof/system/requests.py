@@ -1,4 +1,4 @@
-"""SIGUSR1 and SIGUSR2: somebody asks a recording to write what there is, and to go on.
+"""SIGUSR1 and SIGUSR2: somebody asks a recording to write what there is, and to continue.
 
 SIGUSR2 is what `perf record --switch-output` takes. Without a handler both end a process.
 """

@@ -17,7 +17,7 @@ import sys
 import threading
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the less is imported, the sooner signals are counted
+if TYPE_CHECKING:  # the less is imported, the earlier signals are counted
     from collections.abc import Callable
     from sys import UnraisableHookArgs
     from types import FrameType, TracebackType

@@ -28,7 +28,10 @@ def chosen(timeline: Timeline, what: str) -> list[Chosen]:
     if is_label:
         return _of(timeline, None, (key, value))
     name = _CALLED_BY.get(what, what)
-    return _of(timeline, {each.goid for each in timeline.goroutines.values() if each.name == name})
+    return _of(
+        timeline,
+        {goroutine.goid for goroutine in timeline.goroutines.values() if goroutine.name == name},
+    )
 
 
 def between(of: Iterable[Chosen], begin_ns: int, end_ns: int) -> list[Chosen]:

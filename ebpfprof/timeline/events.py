@@ -67,7 +67,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a goroutine from a look at all of them, at `at_ns`.
+    """What is known of a goroutine from a sample of all of them, at `at_ns`.
 
     `state` is "waiting", "runnable", "running" or "syscall", `word` the reason of a wait, `stack` a
     key of Timeline.stacks, `sequence` its g.trackingSeq. `tid` and `p` are where it runs, or is in

@@ -67,5 +67,5 @@ def wakes(timeline: Timeline) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def _name(timeline: Timeline, goid: int) -> str:
-    found = timeline.goroutines.get(goid)
-    return found.name if found else UNNAMED
+    goroutine = timeline.goroutines.get(goid)
+    return goroutine.name if goroutine else UNNAMED

@@ -1,4 +1,4 @@
-"""Links of chains: what goroutines of one class did, or waited for, in words of the program."""
+"""Links of chains: what goroutines of one group did, or waited for, in words of the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SYSTEM: Final = "Go's runtime"
 """Why waits of the runtime's own goroutines are idle."""
 
 
-class GoroutineClass(NamedTuple):
+class TracedGroup(NamedTuple):
     """Goroutines that begin with the same function and were created at the same place."""
 
     name: str
@@ -38,7 +38,7 @@ class Link(NamedTuple):
     name. `idle` is the name of the rule that makes the wait idle, or "".
     """
 
-    who: GoroutineClass
+    who: TracedGroup
     did: Did
     word: str = ""
     where: str = ""
@@ -57,22 +57,22 @@ class Links:
     def __init__(self, timeline: Timeline, parts: Parts) -> None:
         self._timeline = timeline
         self.all: list[Link] = []
-        self.classes: dict[int, GoroutineClass] = {}
+        self.groups: dict[int, TracedGroup] = {}
         """By goid."""
         self._numbers: dict[Link, int] = {}
-        self._by_part: dict[tuple[GoroutineClass, Did, str, int, int], int] = {}
+        self._by_part: dict[tuple[TracedGroup, Did, str, int, int], int] = {}
         self._places: dict[int, tuple[str, str, str]] = {}
         self.of = {goid: [self._of(goid, part) for part in of] for goid, of in parts.of.items()}
         """By goid, for each part."""
 
     def not_created(self, goid: int) -> int:
         """The link of a goroutine before it is there."""
-        return self._of_link(Link(self.classes[goid], Did.NOT_CREATED))
+        return self._of_link(Link(self.groups[goid], Did.NOT_CREATED))
 
     def _of(self, goid: int, part: GoroutinePart) -> int:
-        who = self.classes.get(goid)
+        who = self.groups.get(goid)
         if who is None:
-            who = self.classes[goid] = self._class(goid)
+            who = self.groups[goid] = self._group(goid)
         key = (who, part.did, part.word, part.stack, part.on)
         number = self._by_part.get(key)
         if number is None:
@@ -86,15 +86,15 @@ class Links:
             self.all.append(link)
         return number
 
-    def _class(self, goid: int) -> GoroutineClass:
-        found = self._timeline.goroutines.get(goid)
-        if found is None:
-            return GoroutineClass(UNNAMED)
-        at = found.created
+    def _group(self, goid: int) -> TracedGroup:
+        goroutine = self._timeline.goroutines.get(goid)
+        if goroutine is None:
+            return TracedGroup(UNNAMED)
+        at = goroutine.created
         created = f"{at.function} ({at.file.rpartition('/')[2]}:{at.line})" if at else ""
-        return GoroutineClass(found.name, created, found.is_system)
+        return TracedGroup(goroutine.name, created, goroutine.is_system)
 
-    def _link(self, who: GoroutineClass, part: GoroutinePart) -> Link:
+    def _link(self, who: TracedGroup, part: GoroutinePart) -> Link:
         word, idle, where = self._place(part.stack)
         if part.did.is_wait:
             word = word if part.word == _OLD_WORD and word else part.word
@@ -120,9 +120,9 @@ class Links:
 
 def _locations(calls: Sequence[StackCall]) -> tuple[Location, ...]:
     """The physical frames of a stack: calls that were inlined have the address of the outer one."""
-    found: list[tuple[int, list[Frame]]] = []
+    locations: list[tuple[int, list[Frame]]] = []
     for call in calls:
-        if not found or found[-1][0] != call.address:
-            found.append((call.address, []))
-        found[-1][1].append(call.frame)
-    return tuple(Location(address, None, tuple(frames)) for address, frames in found)
+        if not locations or locations[-1][0] != call.address:
+            locations.append((call.address, []))
+        locations[-1][1].append(call.frame)
+    return tuple(Location(address, None, tuple(frames)) for address, frames in locations)

@@ -24,7 +24,7 @@ class WaitObject(NamedTuple):
 
     `name` is "main.cache.mu" for a lock, which is at `place` ("sync.Mutex at 0xc000012340"), or
     what is done with a file: "read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)". Not
-    `is_named`: it tells only an address or a descriptor: "sync.Mutex at 0xc000012340", "chan at
+    `is_named`: it has only an address or a descriptor: "sync.Mutex at 0xc000012340", "chan at
     0xc000020060", "fd 7". One lock for readers and writers may have several keys.
     """
 
@@ -96,7 +96,7 @@ class Timeline:
     threads: Mapping[int, str]
     label_sets: Mapping[int, tuple[Label, ...]]
     labels: Mapping[int, tuple[Label, ...]]
-    """By goid, of those that had some when they were looked at."""
+    """By goid, of those that had some when they were read."""
     comments: tuple[str, ...] = ()
     objects: Mapping[int, WaitObject] = field(default_factory=dict)
     heap: Sequence[HeapSize] = ()

@@ -1,6 +1,6 @@
 """What each goroutine did, moment by moment, and what ended its waits: the parts of chains.
 
-A span of a timeline says that a goroutine ran. Parts tell more: whether it marked for the garbage
+A span of a timeline says that a goroutine ran. Parts have more: whether it marked for the garbage
 collector then, or its thread had no processor; whether the world was stopped while it was runnable.
 """
 
@@ -36,7 +36,7 @@ class Did(Enum):
     FOR_NETWORK = auto()
     FOR_TIMER = auto()
     FOR_COLLECTOR = auto()
-    GOES_ON = auto()  # nobody ended it before the timeline's end
+    GOES_ON = auto()  # nothing ended it before the timeline's end
     NOT_KNOWN = auto()
     NOT_CREATED = auto()  # there is no such goroutine yet; what it waits for is its creator
 
@@ -95,7 +95,7 @@ class Parts:
                 if part.waker and part.begin_ns < self.of[part.waker][0].begin_ns:
                     wanted[part.waker] = min(part.begin_ns, wanted.get(part.waker, part.begin_ns))
         found = {}
-        # Creators are older: each is looked at after those that it created.
+        # Creators are older: each is examined after those that it created.
         for goid in sorted(self.creators, key=lambda goid: -self.of[goid][0].begin_ns):
             first_ns, creator = self.of[goid][0].begin_ns, self.creators[goid]
             begin_ns = wanted.get(goid, first_ns)
@@ -165,7 +165,7 @@ class _Times:
 
 
 class _During:
-    """What went on meanwhile: stops of the world, assists by goid, threads without a processor."""
+    """What is in progress: stops of the world, assists by goid, threads without a processor."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._stops, self._assists, self._off = _Times(), _Times(), _Times()

@@ -1,4 +1,4 @@
-"""Replays events and tells what goroutines, Ps and threads did, without contradiction.
+"""Replays events and shows what goroutines, Ps and threads did, without contradiction.
 
 Not every change is seen: what a thread does later shows which goroutine began to run, nothing shows
 short system calls, and events may be lost. The replay keeps the state of all, and puts in what must
@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
-from ebpfprof.timeline.looks import NOT_RECORDED, LooksAtGoroutines
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED, SampledGoroutines
 from ebpfprof.timeline.scheduler import Scheduler
 from ebpfprof.timeline.steps import BY_NETWORK, BY_TIMER, StepKind, TraceStep
 from ebpfprof.timeline.threads import wake_step
@@ -27,11 +27,11 @@ class Replay:
     """Takes events in the order of their times, and has the steps."""
 
     def __init__(self, begin_ns: int, known: Mapping[int, Known]) -> None:
-        """The recording began at `begin_ns`; `known` are goroutines of a look, by goid."""
+        """The recording began at `begin_ns`; `known` are goroutines of a sample, by goid."""
         self._scheduler = Scheduler(begin_ns)
         self.ignored = 0
         """Events that contradict all that is known: others were lost before."""
-        self._looks = LooksAtGoroutines(self._scheduler, known)
+        self._sampled = SampledGoroutines(self._scheduler, known)
         self._ranges = RuntimeRanges(self._scheduler)
         self._takes: dict[EventKind, Callable[[Event, ReplayedThread], None]] = {
             EventKind.PARK: self._park,
@@ -57,7 +57,7 @@ class Replay:
 
     @property
     def inferred(self) -> Counter[StepKind]:
-        """How many steps nobody saw, by kind."""
+        """The number of inferred steps, by kind."""
         return self._scheduler.inferred
 
     def taken(self) -> list[TraceStep]:
@@ -76,9 +76,9 @@ class Replay:
             g = thread.g
             if g and g.state is ReplayedState.SYSCALL and not thread.off_ns and thread.p != NO_P:
                 self._scheduler.end_call(thread, min(at_ns, max(thread.on_ns, thread.last_ns)))
-        for known in self._looks.known.values():
+        for known in self._sampled.known.values():
             if known.goid not in self._scheduler.goroutines:
-                self._looks.untold(known)
+                self._sampled.untold(known)
 
     def pause(self, begin_ns: int, end_ns: int, known: Mapping[int, Known]) -> None:
         """Nothing was recorded between two times; `known` are the goroutines afterwards.
@@ -98,14 +98,14 @@ class Replay:
         free = next((each for each in scheduler.threads.values() if each.p != NO_P), None)
         if free:
             for g in tuple(scheduler.goroutines.values()):
-                self._looks.hide(g, free, begin_ns, known)
+                self._sampled.hide(g, free, begin_ns, known)
         for thread in scheduler.threads.values():
             thread.on_ns = thread.off_ns = thread.left = 0
             thread.last_ns = max(thread.last_ns, end_ns)
-        self._looks.known, scheduler.begin_ns = known, end_ns
+        self._sampled.known, scheduler.begin_ns = known, end_ns
         scheduler.add(TraceStep(begin_ns, StepKind.GAP, other=end_ns))
 
-    # What events tell.
+    # What events show.
 
     def _park(self, event: Event, thread: ReplayedThread) -> None:
         if self._runs(event, thread, event.goid):
@@ -117,7 +117,7 @@ class Replay:
         self._runner(event, thread)
         g = self._scheduler.goroutines.get(event.goid)
         if g is None:
-            known = self._looks.known.get(event.goid)
+            known = self._sampled.known.get(event.goid)
             is_same = known and known.sequence == event.more
             stack, on = (known.stack, known.on) if known and is_same else (0, 0)
             g = self._scheduler.begin_with(event.goid, ReplayedState.WAITING, event.word, stack, on)
@@ -133,7 +133,9 @@ class Replay:
         self._scheduler.unblock(g, thread, event.at_ns, event.stack, event.by, word=word)
 
     def _run(self, event: Event, thread: ReplayedThread) -> None:
-        g = self._scheduler.goroutines.get(event.goid) or self._looks.first(event.goid, event.at_ns)
+        g = self._scheduler.goroutines.get(event.goid) or self._sampled.first(
+            event.goid, event.at_ns
+        )
         if g.state is ReplayedState.GONE or event.p == NO_P:
             self.ignored += 1
             return
@@ -189,7 +191,7 @@ class Replay:
     def _other(self, event: Event, thread: ReplayedThread) -> ReplayedGoroutine | None:
         """The goroutine that gets the thread; the runtime makes it without a moment of its own.
 
-        One of which nobody knows, and that does not begin now, was there before.
+        An unknown one that does not begin now was there before.
         """
         other = self._scheduler.goroutines.get(event.more)
         if other or not event.more:
@@ -248,8 +250,8 @@ class Replay:
         if p == NO_P or is_taken:
             self.ignored += 1  # its P runs another goroutine already
             return
-        found = self._runs(event._replace(p=p), thread, event.goid)
-        if found:
+        goroutine = self._runs(event._replace(p=p), thread, event.goid)
+        if goroutine:
             thread.call = event.more
             self._scheduler.enter_call(thread, event.at_ns, event.stack, inferred=False)
 
@@ -265,14 +267,14 @@ class Replay:
         """Have the goroutine run on the thread at the time of the event; None if it can't."""
         g = self._scheduler.goroutines.get(goid)
         if g is None:
-            g = self._looks.first(goid, event.at_ns)
+            g = self._sampled.first(goid, event.at_ns)
         is_there = thread.g is g and g.state is ReplayedState.RUNNING
         if is_there and event.p in (NO_P, thread.p):
             return g
         if g.state is ReplayedState.GONE or event.p == NO_P:
             self.ignored += 1
             return None
-        if is_there:  # it has another P: it was in a system call that nobody saw
+        if is_there:  # it has another P: it was in a system call that no event showed
             self._scheduler.enter_call(thread, thread.last_ns, 0, inferred=True)
         if g.state is ReplayedState.SYSCALL and thread.g is g and thread.p == event.p:
             self._scheduler.end_call(thread, max(thread.on_ns, thread.last_ns))
@@ -287,7 +289,7 @@ def _runs_one(holder: ReplayedThread, thread: ReplayedThread) -> bool:
     """Whether a thread runs a goroutine, of which the other one could not take the P since.
 
     It could from a thread that lost its processor before the other got one: within a short system
-    call, which nobody saw.
+    call, which no event showed.
     """
     is_off = holder.off_ns and holder.off_ns <= thread.on_ns
     return not is_off and holder.g is not None and holder.g.state is ReplayedState.RUNNING

@@ -86,14 +86,14 @@ def connection(timeline: Timeline, address: str) -> ConnectionUse:
     # Of a connection within the program both ends are its own.
     if of_peer := {key: file for key, file in files.items() if file.peer == address}:
         files = of_peer
-    found = _Requests(timeline, set(files))
+    requests = _Requests(timeline, set(files))
     peers = Peers(timeline.objects.values())
     return ConnectionUse(
         len({(file.local, file.peer) for file in files.values()}),
         any(map(peers.serves, files.values())),
-        sorted(found.all(), key=lambda each: (each.begin_ns, each.goid)),
-        len(found.waits),
-        sum(each.length_ns for each in found.waits),
+        sorted(requests.all(), key=lambda each: (each.begin_ns, each.goid)),
+        len(requests.waits),
+        sum(wait.length_ns for wait in requests.waits),
     )
 
 
@@ -110,6 +110,15 @@ def _divided(request: Request, marks: Sequence[tuple[int, int]]) -> Iterator[Req
             yield request._replace(end_ns=at_ns, is_ended=True)
             request = request._replace(begin_ns=at_ns, is_begun=True)
     yield request
+
+
+def _ends_by_network(after: Span) -> bool:
+    """Whether the network ended a wait, by the span after it.
+
+    If data comes just as a goroutine parks, netpollblockcommit (runtime/netpoll.go, Go 1.19 to
+    1.27) keeps it from parking. Then no wake is seen.
+    """
+    return after.word == BY_NETWORK or (not after.word and not after.by)
 
 
 class _Requests:
@@ -139,8 +148,8 @@ class _Requests:
             marks = self._marks(goid)
             of = [
                 part
-                for each in self._between_waits(goid)
-                for part in _divided(each, marks)
+                for wait in self._between_waits(goid)
+                for part in _divided(wait, marks)
                 if part.length_ns
             ]
             if self._reads_for_others(goid):
@@ -156,8 +165,8 @@ class _Requests:
         return self._name(goid).startswith(_BACKGROUND_READER)
 
     def _name(self, goid: int) -> str:
-        found = self._timeline.goroutines.get(goid)
-        return found.name if found else ""
+        goroutine = self._timeline.goroutines.get(goid)
+        return goroutine.name if goroutine else ""
 
     def _functions(self, span: Span) -> tuple[str, ...]:
         return tuple(call.frame.function for call in self._timeline.stacks.get(span.stack, ()))
@@ -187,7 +196,7 @@ class _Requests:
                     yield begun._replace(end_ns=span.begin_ns, is_ended=True)
                 begun, waited = None, True
                 continue
-            if last is None or (waited and span.word == BY_NETWORK):
+            if last is None or (waited and _ends_by_network(span)):
                 woken, had_begun = last is not None, span.is_cut and last is None
                 begun = Request(goid, span.begin_ns, span.end_ns, not had_begun, False)
                 does = had_begun
@@ -208,12 +217,12 @@ class _Requests:
         unless the next request came meanwhile.
         """
         readers = [each for each in self._created.get(goid, ()) if self._is_background(each[1])]
-        found = []
+        marks = []
         for (_, reader), (next_ns, _) in pairwise(readers):
             of = self._spans[reader]
             has_read = any(each.word == BY_NETWORK for each in of)
-            found.append((next_ns if has_read else min(next_ns, of[-1].end_ns), next_ns))
-        return found
+            marks.append((next_ns if has_read else min(next_ns, of[-1].end_ns), next_ns))
+        return marks
 
     def _awaits_request(self, span: Span, known: set[tuple[str, ...]]) -> bool:
         """Whether a wait is one for the next request; `known` are stacks of waits for the peer.
@@ -234,12 +243,12 @@ class _Requests:
 
     def _of_created(self, reader: int, wakes: Sequence[int]) -> Iterator[Request]:
         """The goroutines that a reader creates, or its creator does for it, each for a request."""
-        found = self._timeline.goroutines.get(reader)
-        for creator in {reader, found.parent if found else 0} - {0}:
+        goroutine = self._timeline.goroutines.get(reader)
+        for creator in {reader, goroutine.parent if goroutine else 0} - {0}:
             for at_ns, goid in self._created.get(creator, ()):
                 if goid == reader or _OF_FRAMES in self._name(goid) or goid not in self._spans:
                     continue
                 last = self._spans[goid][-1]
-                earlier = [each for each in wakes if each <= at_ns]
+                earlier = [wake for wake in wakes if wake <= at_ns]
                 begin_ns = earlier[-1] if earlier else at_ns
                 yield Request(goid, begin_ns, last.end_ns, True, not last.is_cut)

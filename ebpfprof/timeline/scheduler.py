@@ -30,7 +30,7 @@ class Scheduler(StepLog):
         if g.thread:
             self.vacate(g.thread)
         if g.state is ReplayedState.WAITING:
-            # Parking failed: it went on at once; or it was woken in a way that nobody sees.
+            # Parking failed: it continued at once; or no event shows what woke it.
             never_left = thread.left == g.goid
             when_ns = thread.last_ns if never_left else max(g.since_ns, thread.last_ns)
             if not never_left:
@@ -48,7 +48,7 @@ class Scheduler(StepLog):
         self.step(thread, at_ns, StepKind.START, goid=g.goid, p=p, inferred=inferred)
 
     def vacate(self, thread: ReplayedThread) -> None:
-        """Whatever goroutine the thread had, it has none any more, and nobody saw it leave.
+        """The thread's goroutine, if any, left it without an event.
 
         All other ways to leave are seen: it was in a system call, and its P was gone afterwards.
         """
@@ -118,7 +118,7 @@ class Scheduler(StepLog):
         self.step(thread, at_ns, StepKind.SYSCALL_END, goid=g.goid, p=thread.p)
 
     def leave_call(self, thread: ReplayedThread, at_ns: int) -> None:
-        """It is over, and the goroutine goes on elsewhere, or with another P."""
+        """It is over, and the goroutine continues elsewhere, or with another P."""
         g = thread.g
         assert g
         if thread.p != NO_P:

@@ -38,8 +38,7 @@ class Span(NamedTuple):
     `word` is the reason of a wait, or why it became runnable: "preempted", BY_NETWORK. `stack` is a
     key of Timeline.stacks: where it waits, or of a runnable goroutine where `by`, who woke or
     created it, did that. `on` is of a wait a key of Timeline.objects. `tid` and `p` are those it
-    runs on.
-    `is_cut`: it had begun before the timeline, or goes on behind its end.
+    keeps running. `is_cut`: it had begun before the timeline, or continues behind its end.
     """
 
     goid: int

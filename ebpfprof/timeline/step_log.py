@@ -17,16 +17,16 @@ class StepLog:
         self.steps: list[TraceStep] = []
         """The steps found since Replay.taken() removed them last."""
         self.inferred: Counter[StepKind] = Counter()
-        """How many steps nobody saw, by kind."""
+        """The number of inferred steps, by kind."""
         self.begin_ns = begin_ns
         self.threads: dict[int, ReplayedThread] = {}
 
     def thread(self, tid: int) -> ReplayedThread:
         """The thread with this id, which may be new."""
-        found = self.threads.get(tid)
-        if found is None:
-            found = self.threads[tid] = ReplayedThread(tid, self.begin_ns)
-        return found
+        thread = self.threads.get(tid)
+        if thread is None:
+            thread = self.threads[tid] = ReplayedThread(tid, self.begin_ns)
+        return thread
 
     def step(
         self,

@@ -1,4 +1,4 @@
-"""The steps of a replay: what happened, without contradiction and without what nobody saw."""
+"""The steps of a replay: what happened, without contradictions, missing steps inferred."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TraceStep(NamedTuple):
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and
     UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall", of CREATE
     "waiting" for a coroutine. `on` is of BLOCK and IS a key of Timeline.objects, 0 for none.
-    `is_inferred`: nobody saw it, but what came later proves it.
+    `is_inferred`: no event showed it, but what came later proves it.
     """
 
     at_ns: int

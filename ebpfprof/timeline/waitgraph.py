@@ -1,4 +1,4 @@
-"""Who waits for whom: classes of goroutines and what is outside, and time handed on along chains.
+"""Who waits for whom: groups of goroutines and what is outside, and time handed on along chains.
 
 While A waits for B, B may wait for C, or for the network: that part of A's wait is for them in the
 end. The edges of A add up to all that A waits, and the causes of an edge to the edge.
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ebpfprof.timeline.critical import Chains
-from ebpfprof.timeline.links import GoroutineClass, Link
-from ebpfprof.timeline.looks import NOT_RECORDED
+from ebpfprof.timeline.links import Link, TracedGroup
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.peers import Peers
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED
 from ebpfprof.timeline.steps import StepKind
 from ebpfprof.timeline.sweep import NOTHING, START
 
@@ -33,7 +33,7 @@ _NAMED: Final = (Did.CALL, Did.GOES_ON, Did.NOT_KNOWN, Did.FOR_GOROUTINE)
 class OutsideCause(NamedTuple):
     """What is no goroutine: `did` says what kind.
 
-    `name` is whom a socket is connected with, SLEEP, or the reason of a wait that nobody ended.
+    `name` is whom a socket is connected with, SLEEP, or the reason of a wait that nothing ended.
     """
 
     did: Did
@@ -46,7 +46,7 @@ class Cause(NamedTuple):
     `detail` is the name of a system call, or that of what is outside and they waited for.
     """
 
-    who: GoroutineClass
+    who: TracedGroup
     did: Did
     detail: str = ""
 
@@ -68,14 +68,14 @@ class LongestWait(NamedTuple):
 
 @dataclass(slots=True)
 class WaitEdge:
-    """The waits of one class for another, or for what is outside.
+    """The waits of one group for another, or for what is outside.
 
     `count` is the number of waits. `reasons` have the ns by what the
     waiters were in, `causes` by what they waited for in the end.
     """
 
-    waiter: GoroutineClass
-    waited_for: GoroutineClass | OutsideCause
+    waiter: TracedGroup
+    waited_for: TracedGroup | OutsideCause
     is_idle: bool
     ns: int = 0
     count: int = 0
@@ -94,13 +94,13 @@ class WaitGraph:
 
     edges: list[WaitEdge]
     hidden: Counter[str]
-    members: Counter[GoroutineClass]
+    members: Counter[TracedGroup]
     length_ns: int
 
     @property
     def shown(self) -> list[WaitEdge]:
         """The edges without idle waits."""
-        return [each for each in self.edges if not each.is_idle]
+        return [edge for edge in self.edges if not edge.is_idle]
 
 
 _GRAPHS: Final = WeakKeyDictionary[Timeline, WaitGraph]()
@@ -108,15 +108,15 @@ _GRAPHS: Final = WeakKeyDictionary[Timeline, WaitGraph]()
 
 def graph_of(timeline: Timeline) -> WaitGraph:
     """The graph of a timeline; it is worked out once, for a file and for a table."""
-    found = _GRAPHS.get(timeline)
-    if found is None:
-        found = _GRAPHS[timeline] = wait_graph(Chains(timeline))
-    return found
+    graph = _GRAPHS.get(timeline)
+    if graph is None:
+        graph = _GRAPHS[timeline] = wait_graph(Chains(timeline))
+    return graph
 
 
 def wait_graph(chains: Chains) -> WaitGraph:
     """The graph of the chains of a timeline."""
-    found = _Edges(chains)
+    edges = _Edges(chains)
     hidden: Counter[str] = Counter()
     walk = _Pairs(chains.links.all)
     for (state, last), ns in chains.sweep.sums(chains.everyone(), walk).items():
@@ -125,16 +125,16 @@ def wait_graph(chains: Chains) -> WaitGraph:
             continue
         if waiter.idle:
             hidden[waiter.idle] += ns
-        edge = found.between(waiter, waited_for)
+        edge = edges.between(waiter, waited_for)
         edge.ns += ns
         edge.reasons[waiter] += ns
-        edge.causes[found.cause(waiter if last == NOTHING else chains.links.all[last])] += ns
-    found.count()
+        edge.causes[edges.cause(waiter if last == NOTHING else chains.links.all[last])] += ns
+    edges.count()
     timeline = chains.timeline
     return WaitGraph(
-        sorted((each for each in found.edges.values() if each.ns), key=lambda each: -each.ns),
+        sorted((each for each in edges.edges.values() if each.ns), key=lambda each: -each.ns),
         hidden,
-        Counter(chains.links.classes.values()),
+        Counter(chains.links.groups.values()),
         recorded_ns(timeline),
     )
 
@@ -147,7 +147,7 @@ def recorded_ns(timeline: Timeline) -> int:
 
 def _gaps(timeline: Timeline) -> list[TraceStep]:
     """The pauses of the recording."""
-    return [each for each in timeline.steps if each.kind is StepKind.GAP]
+    return [step for step in timeline.steps if step.kind is StepKind.GAP]
 
 
 class _Edges:
@@ -157,11 +157,11 @@ class _Edges:
         self._chains = chains
         self._peers = Peers(chains.timeline.objects.values())
         gaps = _gaps(chains.timeline)
-        self._pause_begins = {each.at_ns for each in gaps}
+        self._pause_begins = {gap.at_ns for gap in gaps}
         self._pause_ends = {each.other for each in gaps}
-        self.edges: dict[tuple[GoroutineClass, GoroutineClass | OutsideCause, bool], WaitEdge] = {}
+        self.edges: dict[tuple[TracedGroup, TracedGroup | OutsideCause, bool], WaitEdge] = {}
 
-    def between(self, waiter: Link, waited_for: GoroutineClass | None) -> WaitEdge:
+    def between(self, waiter: Link, waited_for: TracedGroup | None) -> WaitEdge:
         """The edge of a wait; `waited_for` is None for what is outside."""
         other = waited_for or OutsideCause(waiter.did, self._detail(waiter))
         key = (waiter.who, other, bool(waiter.idle))
@@ -181,7 +181,7 @@ class _Edges:
             for first, last in _whole_waits(of):
                 part = of[last]
                 link = links.all[links.of[goid][last]]
-                edge = self.between(link, links.classes.get(part.waker))
+                edge = self.between(link, links.groups.get(part.waker))
                 edge.count += 1
                 longest = max(of[first : last + 1], key=lambda each: each.end_ns - each.begin_ns)
                 length_ns = longest.end_ns - longest.begin_ns
@@ -225,8 +225,8 @@ class _Pairs:
 
     def __init__(self, links: list[Link]) -> None:
         self._links = links
-        self._pairs: list[tuple[int, GoroutineClass | None]] = [(NOTHING, None)]
-        self._states: dict[tuple[int, GoroutineClass | None], int] = {}
+        self._pairs: list[tuple[int, TracedGroup | None]] = [(NOTHING, None)]
+        self._states: dict[tuple[int, TracedGroup | None], int] = {}
 
     def after(self, state: int, link: int) -> int:
         """The state behind one more link."""
@@ -235,7 +235,7 @@ class _Pairs:
         first, second = self._pairs[state]
         return self._state(first, self._links[link].who) if second is None else state
 
-    def pair(self, state: int, last: int) -> tuple[Link | None, GoroutineClass | None]:
+    def pair(self, state: int, last: int) -> tuple[Link | None, TracedGroup | None]:
         """The first link of a chain, and the class for which it waited, None for none."""
         if state == START:
             return (None if last == NOTHING else self._links[last]), None
@@ -244,7 +244,7 @@ class _Pairs:
             second = self._links[last].who
         return self._links[first], second
 
-    def _state(self, first: int, second: GoroutineClass | None) -> int:
+    def _state(self, first: int, second: TracedGroup | None) -> int:
         found = self._states.get((first, second))
         if found is None:
             found = self._states[first, second] = len(self._pairs)

@@ -197,7 +197,7 @@ def run_live(view: TopView, thread: PollingThread, has_to_end: Callable[[], bool
     with _handlers_restored():
         app.run()
     if app.return_code:
-        raise RuntimeError("The live table failed; what it said stands above.")
+        raise RuntimeError("The live table failed; its output is above.")
 
 
 @contextmanager

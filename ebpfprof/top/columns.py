@@ -60,7 +60,7 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     if view.rows == "functions":
         rate = of_processor if kind.table.rate == "processors" else partial(amount, kind)
         per_s = "" if kind.table.rate == "processors" else per(kind)
-        found = [
+        columns = [
             _column(
                 kind.table.value + per_s,
                 _wide(kind),
@@ -75,8 +75,8 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
             _column("Total", 8, 4, lambda row, _: total(kind, row.total_value)),
             _column("+Callees", 8, 3, lambda row, _: total(kind, row.total_callees)),
         ]
-        return [*found, *sums] if is_sum else found
-    found = [
+        return [*columns, *sums] if is_sum else columns
+    columns = [
         _column(
             kind.table.value + per(kind),
             *(8, 9),
@@ -88,13 +88,13 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
     ]
     if kind.has_amount and kind.table.count:
         heading = kind.table.count + per(kind)
-        found += [
+        columns += [
             _column(heading, 8, 6, _known(lambda row: _events(kind, row)), "count"),
             _column("Mean", 8, 5, _known(lambda row: _mean(kind, row)), "mean"),
         ]
     if is_sum:
-        found.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
-    return [*found, _HELD] if view.rows == "locks" else found
+        columns.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
+    return [*columns, _HELD] if view.rows == "locks" else columns
 
 
 def _wide(kind: ProfileKind) -> int:
@@ -223,15 +223,15 @@ class Layout:
         texts.append(_padded(first_fitting(self._view.place, self._name), self._name))
         if self._place:
             texts.append(" " * self._place)
-        found = []
+        headings = []
         for text, sort in zip(texts, self.sorts, strict=True):
             styled = Text(text, "bold")
             if sort == self._state.sort:
                 word = text.strip()
                 start = text.index(word)
                 styled.stylize("reverse", start, start + len(word))
-            found.append(styled)
-        return found
+            headings.append(styled)
+        return headings
 
     def cells(self, row: TopRow, all_rates: float) -> list[Text]:
         """The cells of a row, as wide as their columns; `all_rates` is the rate of all rows."""
@@ -247,10 +247,10 @@ class Layout:
             texts.append(_padded(operation, self._operation))
         texts.append(_padded(fit(safe(row.key.name), self._name), self._name))
         is_quiet = row.key.idle is not None or not (row.count or row.callees)
-        found = [Text(text, "dim" if is_quiet else "") for text in texts]
+        cells = [Text(text, "dim" if is_quiet else "") for text in texts]
         if self._place:
-            found.append(Text(fit(safe(row.key.place), self._place), "dim"))
-        return found
+            cells.append(Text(fit(safe(row.key.place), self._place), "dim"))
+        return cells
 
 
 def _padded(text: str, width: int) -> str:

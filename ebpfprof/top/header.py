@@ -27,28 +27,28 @@ def header(view: TopView, width: int | None, safe: Callable[[str], str]) -> list
     `safe` makes text of a target fit for a terminal.
     """
     shown = view.shown
-    found = _title(view, width, safe)
+    texts = _title(view, width, safe)
     if view.moment.readings:
-        found += flowed(_sums(view), width)
+        texts += flowed(_sums(view), width)
     if shown.hidden:
-        found.append(Text(_hidden(view, width), "dim"))
+        texts.append(Text(_hidden(view, width), "dim"))
     if view.pattern:
         of = f"{len(shown.rows)} of {shown.matched} rows match "
-        found.append(Text(cut(of + safe(view.pattern.pattern), width), "yellow"))
-    return found + caveats(view, width, safe)
+        texts.append(Text(cut(of + safe(view.pattern.pattern), width), "yellow"))
+    return texts + caveats(view, width, safe)
 
 
 def caveats(view: TopView, width: int | None, safe: Callable[[str], str]) -> list[Text]:
     """What was lost, which targets have ended, and what else is to be known of the numbers."""
     moment = view.moment
-    found = []
+    texts = []
     if moment.losses:
         text = "Lost: " + "; ".join(str(loss) for loss in moment.losses)
-        found += wrapped(text, width, "bold red", _MAX_NOTE_LINES)
+        texts += wrapped(text, width, "bold red", _MAX_NOTE_LINES)
     notes = [t.ending for t in moment.targets if t.ending] + list(moment.notes)
     for note in notes[:_MAX_NOTES]:
-        found += wrapped(safe(note), width, "yellow", _MAX_NOTE_LINES)
-    return found
+        texts += wrapped(safe(note), width, "yellow", _MAX_NOTE_LINES)
+    return texts
 
 
 def _title(view: TopView, width: int | None, safe: Callable[[str], str]) -> list[Text]:
@@ -90,10 +90,9 @@ def _sums(view: TopView) -> list[Part]:
     if not kind.is_moment and reading.window_ns > 0:
         parts.append(f"last {duration(reading.window_ns)}")
     parts.append(f"ebpfprof itself {_share(max(0.0, moment.own_cpu))} CPU")
-    if moment.lost_share > 0:
-        each = "target loses" if len(moment.targets) == 1 else "targets lose"
-        about = "~" if moment.lost_share >= _LEAST_SHARE else ""
-        parts.append(f"{each} {about}{_share(moment.lost_share)}")
+    if moment.overhead_share > 0:
+        about = "~" if moment.overhead_share >= _LEAST_SHARE else ""
+        parts.append(f"overhead {about}{_share(moment.overhead_share)}")
     if moment.recorded_share < 1:
         parts.append(f"recorded {_share(moment.recorded_share)}, scaled")
     if moment.tracing:

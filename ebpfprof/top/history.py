@@ -9,11 +9,11 @@ from typing import Final
 
 from ebpfprof.top.rows import Moment
 
-_LOOKS: Final = 120
+_SAMPLES: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     uptime_ns: int
     rates: dict[str, dict[int, float]]  # by view and number of the row, without zeros
 
@@ -30,7 +30,7 @@ class Course:
 class Courses:
     """The rates of all rows in the last samples, at most 120."""
 
-    _looks: deque[_Look] = field(default_factory=lambda: deque(maxlen=_LOOKS))
+    _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
     def add(self, moment: Moment) -> None:
         """Keep the rates of a moment."""
@@ -39,10 +39,12 @@ class Courses:
             for name, reading in moment.readings.items()
         }
         kept = {name: {n: rate for n, rate in of.items() if rate} for name, of in rates.items()}
-        self._looks.append(_Look(moment.uptime_ns, kept))
+        self._samples.append(_Sample(moment.uptime_ns, kept))
 
     def of(self, view: str, number: int) -> Course:
         """How a row of a view went."""
-        looks = self._looks
-        length_ns = looks[-1].uptime_ns - looks[0].uptime_ns if looks else 0
-        return Course([look.rates.get(view, {}).get(number, 0.0) for look in looks], length_ns)
+        samples = self._samples
+        length_ns = samples[-1].uptime_ns - samples[0].uptime_ns if samples else 0
+        return Course(
+            [sample.rates.get(view, {}).get(number, 0.0) for sample in samples], length_ns
+        )

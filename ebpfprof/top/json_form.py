@@ -28,7 +28,7 @@ def document(view: TopView, time_s: float) -> dict[str, Any]:
             }
             for target in moment.targets
         ],
-        "target_lost_share": moment.lost_share,
+        "overhead_share": moment.overhead_share,
         "recorded_share": moment.recorded_share,
         "own_cpus": max(moment.own_cpu, 0.0),
         "losses": [
@@ -88,10 +88,10 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
 def _hidden(shown: Shown) -> list[dict[str, Any]]:
     return [
         {
-            "idle": each.rule.name,
-            "reason": each.rule.reason,
-            "count_per_s": each.count_per_s,
-            "value_per_s": each.rate * 1e9,
+            "idle": rate.rule.name,
+            "reason": rate.rule.reason,
+            "count_per_s": rate.count_per_s,
+            "value_per_s": rate.rate * 1e9,
         }
-        for each in shown.hidden
+        for rate in shown.hidden
     ]

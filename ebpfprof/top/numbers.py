@@ -23,7 +23,7 @@ def per(kind: ProfileKind) -> str:
 
 
 def amount(kind: ProfileKind, rate: float, digits: int = 3) -> str:
-    """Of the kind's last value so much in a second: `rate` is in seconds, or in 1e9 of its unit.
+    """Of the kind's last value that much in a second: `rate` is in seconds, or in 1e9 of its unit.
 
     Of a kind that shows a moment, the value at that moment. Times and sizes have one to three
     `digits`.
@@ -35,7 +35,7 @@ def amount(kind: ProfileKind, rate: float, digits: int = 3) -> str:
 
 
 def total(kind: ProfileKind, value: float, digits: int = 3) -> str:
-    """Of the kind's last value so much in all."""
+    """Of the kind's last value that much in all."""
     return quantity(value, kind.unit, digits)
 
 

@@ -130,7 +130,7 @@ class StacksPage(Page):
         view, width = self._view, max(self.app.size.width - 2, 1)
         row = view.row(self._number)
         if row is None:
-            self.query_one("#row", Static).update(Text("There is nothing of this row any more."))
+            self.query_one("#row", Static).update(Text("This row has no values any more."))
             self.query_one("#text", Static).update("")
             return
         course = self._course()

@@ -60,11 +60,11 @@ class Poller:
         """The moment before the first sample."""
         return Moment({}, self._target_lines(), 0, 0.0)
 
-    def look(self) -> Moment:
+    def sample(self) -> Moment:
         """All tables as they are now."""
         of_targets = list(zip(self._targets, self._reports(), strict=True))
         readings = {
-            view.name: table.read([_snapshot(view, *each) for each in of_targets])
+            view.name: table.read([_snapshot(view, *target) for target in of_targets])
             for view, table in self._tables.items()
         }
         reports = [report for _, report in of_targets]
@@ -76,7 +76,7 @@ class Poller:
             targets=self._target_lines(),
             uptime_ns=time.monotonic_ns() - self._started_ns,
             own_cpu=self._own_cpu(),
-            lost_share=self._lost_share(),
+            overhead_share=self._overhead_share(),
             recorded_share=min((r.coverage.share for r in reports if r.coverage), default=1.0),
             losses=self._session.losses(),
             notes=notes,
@@ -117,9 +117,9 @@ class Poller:
             for target in self._targets
         ]
 
-    def _lost_share(self) -> float:
+    def _overhead_share(self) -> float:
         overheads = [self._session.overhead(target) for target in self._targets]
-        cpu_ns = sum(each.cpu_ns for each in overheads)
+        cpu_ns = sum(overhead.cpu_ns for overhead in overheads)
         lost_ns = sum(each.ns for each in overheads) + self.trace.lost_ns
         return min(max(lost_ns / cpu_ns, 0.0), 1.0) if cpu_ns > 0 else 0.0
 
@@ -156,7 +156,7 @@ class PollingThread:
         self._thread = threading.Thread(target=self._run, name="ebpfprof-top", daemon=True)
         self.message = ""
         """What was written, or why not, until the caller empties it."""
-        poller.trace.tell = self._tell
+        poller.trace.notify = self._notify
         self.error: BaseException | None = None
         """Why the thread ended, if it did."""
 
@@ -189,7 +189,7 @@ class PollingThread:
         self._thread.join()
 
     def _run(self) -> None:
-        next_s = time.monotonic() + min(self._interval_s, 0.5)  # the first sample comes sooner
+        next_s = time.monotonic() + min(self._interval_s, 0.5)  # the first sample comes earlier
         has_ended = False
         try:
             while not self._closing:
@@ -202,13 +202,13 @@ class PollingThread:
                 began_s = time.monotonic()
                 if not has_ended and began_s >= next_s and not self._closing:
                     has_ended = self._poller.has_ended
-                    self._moment = self._poller.look()
+                    self._moment = self._poller.sample()
                     took_s = time.monotonic() - began_s
                     next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
         except BaseException as error:
             self.error = error
 
-    def _tell(self, message: str) -> None:
+    def _notify(self, message: str) -> None:
         self.message = message
 
     def _written(self) -> str:

@@ -26,11 +26,11 @@ def report(view: TopView, width: int | None, limit: int, *, ascii_only: bool) ->
 
     rows = view.shown.rows[:limit]
     layout = Layout(view, rows, width, safe)
-    found = [*header(view, width, safe), _line(layout.headings())]
-    found += [_line(layout.cells(row, view.shown.rate)) for row in rows]
+    texts = [*header(view, width, safe), _line(layout.headings())]
+    texts += [_line(layout.cells(row, view.shown.rate)) for row in rows]
     if not rows:
-        found += wrapped(why_empty(view), width, "dim")
-    return found
+        texts += wrapped(why_empty(view), width, "dim")
+    return texts
 
 
 def why_empty(view: TopView) -> str:

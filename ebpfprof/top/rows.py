@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.evidence import is_ranked
 from ebpfprof.profile.idle import IdleRule
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Lock, Profile, Sample
 from ebpfprof.top.views import view_named
 
@@ -182,9 +182,9 @@ class Reading:
 
     def stacks_of(self, number: int) -> list[TopStack]:
         """The stacks of a row, the largest value since the sample before first."""
-        found = [stack for stack in self.stacks if number in stack.rows]
-        found.sort(key=lambda stack: (stack.role, -stack.value, -stack.sample.values[-1]))
-        return found
+        stacks = [stack for stack in self.stacks if number in stack.rows]
+        stacks.sort(key=lambda stack: (stack.role, -stack.value, -stack.sample.values[-1]))
+        return stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Moment:
     own_cpu: float
     losses: Sequence[Loss] = ()
     notes: Sequence[str] = ()
-    lost_share: float = 0.0
+    overhead_share: float = 0.0
     """The part of their CPU time that the targets lost to this since the start, 0 to 1."""
     recorded_share: float = 1.0
     """The part of the time in which waits were recorded, of the target where it is the least."""

@@ -1,4 +1,4 @@
-"""The state of `ebpfprof top`: what is looked at, and how."""
+"""The state of `ebpfprof top`: what it shows, and how."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebpfprof.top.views import view_named, view_with_key
 
 @dataclass(slots=True)
 class TopView:
-    """A moment, and how it is looked at. `views` are the names of those that are recorded."""
+    """A moment, and how it is shown. `views` are the names of those that are recorded."""
 
     moment: Moment
     views: Sequence[str]

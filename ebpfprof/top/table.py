@@ -42,11 +42,11 @@ class TopTable:
         Sums of the same time as in the sample before had no window since: the rates of then are the
         last ones that are known. Snapshots that share their Location objects are quick to read.
         """
-        self._read.update({each.pid: self._of_target(each) for each in snapshots})
-        found = [self._read[each.pid] for each in snapshots]
-        stacks = [stack for read in found for stack in read.stacks]
-        held = {number: held for read in found for number, held in read.held.items()}
-        window_ns = max((read.window_ns for read in found), default=0)
+        self._read.update({snapshot.pid: self._of_target(snapshot) for snapshot in snapshots})
+        reads = [self._read[each.pid] for each in snapshots]
+        stacks = [stack for read in reads for stack in read.stacks]
+        held = {number: held for read in reads for number, held in read.held.items()}
+        window_ns = max((read.window_ns for read in reads), default=0)
         return Reading(self._view.name, window_ns, self._rows(stacks, held), stacks)
 
     def _of_target(self, snapshot: Snapshot) -> _Read:

@@ -29,7 +29,7 @@ NEXT_S: Final = 5.0
 """How long a trace is where the last seconds are not kept."""
 _GO: Final = FORMATS["go"]
 _TICK_S: Final = 0.05
-_NOT_GO: Final = "A trace is of a Go program, which this process does not run."
+_NOT_GO: Final = "Only Go programs can be traced, and this process is not one."
 
 
 class TopTrace(Closing):
@@ -46,7 +46,7 @@ class TopTrace(Closing):
         self._recorder: TraceRecorder | None = None
         self._lost_ns = 0.0  # to traces that are over
         self._thread: threading.Thread | None = None
-        self.tell: Callable[[str], None] = lambda _: None
+        self.notify: Callable[[str], None] = lambda _: None
         """Takes messages for the user, from any thread."""
         self.state = ""
         """What is recorded, for the header; "" if nothing is."""
@@ -55,7 +55,7 @@ class TopTrace(Closing):
 
     @property
     def lost_ns(self) -> float:
-        """The CPU time that the process has lost to traces, estimated."""
+        """The CPU time that the process has spent on traces, estimated."""
         with self._lock:
             return self._lost_ns + (self._recorder.lost_ns() if self._recorder else 0.0)
 
@@ -77,7 +77,7 @@ class TopTrace(Closing):
         if is_recording:
             self._is_asked = True
         elif why := self._why_not():
-            self.tell(why)
+            self.notify(why)
         else:
             self._is_asked = False
             self._begin(self._record_next)
@@ -95,11 +95,11 @@ class TopTrace(Closing):
 
     def _why_not(self) -> str:
         if len(self._targets) != 1:
-            return "A trace is of one process: start top with one, or run ebpfprof trace PID."
+            return "A trace covers one process: start top with one, or run ebpfprof trace PID."
         if self._targets[0].recorded.go is None:
             return _NOT_GO
         if self._targets[0].ending:
-            return "The process has ended: there is nothing to trace any more."
+            return "The process has ended and can't be traced."
         return ""
 
     def _opened(self) -> TraceRecorder:
@@ -147,27 +147,27 @@ class TopTrace(Closing):
 
     def _attend(self, writer: TraceWriter) -> None:
         if written := writer.taken():
-            self.tell(_sentence(written))
+            self.notify(_sentence(written))
         if self._is_asked and not writer.is_busy:
             self._is_asked = False
-            self.tell("Writing the trace...")
+            self.notify("Writing the trace...")
             writer.write(self._path())
 
     def _record_next(self) -> None:
         self.state = f"trace: {NEXT_S:g} s"
         try:
-            self.tell("Attaching to trace...")
+            self.notify("Attaching to trace...")
             recorder = self._opened()
             recorder.start()
             recorder.record(NEXT_S, self._must_end)
             recorder.stop()
             if not self._closing:
-                self.tell("Writing the trace...")
-                self.tell(
+                self.notify("Writing the trace...")
+                self.notify(
                     _sentence(write_trace(recorder, _GO.encode_timeline, self._path(), _GO.suffix))
                 )
         except Exception as error:  # whatever it is: the table continues
-            self.tell(f"No trace was recorded: {error}")
+            self.notify(f"No trace was recorded: {error}")
         finally:
             self.state = ""
             self._close_recorder()
@@ -176,7 +176,7 @@ class TopTrace(Closing):
         """Count down."""
         if (left_s := ceil(NEXT_S - gone_s)) != self._left_s:
             self._left_s = left_s
-            self.tell(f"Tracing: {left_s} s to go. {KEY} ends and writes it now.")
+            self.notify(f"Tracing: {left_s} s to go. {KEY} ends and writes it now.")
         return self._closing or self._is_asked
 
     _left_s = 0

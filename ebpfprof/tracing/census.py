@@ -11,7 +11,6 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.system.closing import Closing
 from ebpfprof.timeline.events import NO_P, Known
 from ebpfprof.tracing.wait_objects import SampledWaits
 from symbolizer.errors import SymbolizerError
@@ -29,7 +28,7 @@ _WORD: Final = struct.Struct("<Q")
 _ID: Final = struct.Struct("<i")
 
 
-class Census(Closing):
+class Census:
     """Samples the goroutines of one process, any number of times. Any thread may use it."""
 
     def __init__(self, go: GoTarget) -> None:
@@ -52,8 +51,8 @@ class Census(Closing):
             with suppress(TargetGone, UnreadableMemory, SymbolizerError):
                 keys = self._waits.keys(found.goroutines)
             return {
-                each.goid: self._known(each, found.read_ns, keys.get(each.goid, 0))
-                for each in found.goroutines
+                goroutine.goid: self._known(goroutine, found.read_ns, keys.get(goroutine.goid, 0))
+                for goroutine in found.goroutines
             }
 
     def files(self) -> Mapping[int, FileWait]:
@@ -67,35 +66,31 @@ class Census(Closing):
             wanted = {known.stack for sample in samples for known in sample.values()}
             self.stacks = {key: pcs for key, pcs in self.stacks.items() if key in wanted}
 
-    def close(self) -> None:
-        """Close the process's memory."""
-        self._scanner.close()
-
-    def _known(self, each: Goroutine, at_ns: int, on: int) -> Known:
-        is_waiting = each.state not in _NOT_WAITING
-        key = hash(each.pcs) & (1 << 63) - 1 if each.pcs else 0
+    def _known(self, goroutine: Goroutine, at_ns: int, on: int) -> Known:
+        is_waiting = goroutine.state not in _NOT_WAITING
+        key = hash(goroutine.pcs) & (1 << 63) - 1 if goroutine.pcs else 0
         if key:
-            self.stacks[key] = each.pcs
-        tid, p = self._thread(each) if each.state in _ON_THREADS else (0, NO_P)
+            self.stacks[key] = goroutine.pcs
+        tid, p = self._thread(goroutine) if goroutine.state in _ON_THREADS else (0, NO_P)
         return Known(
-            each.goid,
+            goroutine.goid,
             at_ns,
-            "waiting" if is_waiting else each.state,
-            each.state if is_waiting else "",
+            "waiting" if is_waiting else goroutine.state,
+            goroutine.state if is_waiting else "",
             key,
-            each.sequence,
-            each.start_pc,
-            each.created_pc,
-            each.parent,
+            goroutine.sequence,
+            goroutine.start_pc,
+            goroutine.created_pc,
+            goroutine.parent,
             tid,
             p,
-            each.labels or (),
+            goroutine.labels or (),
             on,
         )
 
-    def _thread(self, each: Goroutine) -> tuple[int, int]:
+    def _thread(self, goroutine: Goroutine) -> tuple[int, int]:
         """The id of its thread and of that one's P; 0 and NO_P if it moved on meanwhile."""
-        memory, layout, m = self._scanner.memory, self._layout, each.words.thread
+        memory, layout, m = self._scanner.memory, self._layout, goroutine.words.thread
         try:
             (tid,) = _WORD.unpack(memory.read(m + layout.offset("m", "procid"), _WORD.size))
             (p,) = _WORD.unpack(memory.read(m + layout.offset("m", "p"), _WORD.size))

@@ -85,7 +85,7 @@ class FlightRecorder:
         try:
             timeline = timeline_of(self._recorder.recorded(last_s))
             data = self._encoders[format](timeline)
-        except Exception as error:  # whatever it is: the recording goes on
+        except Exception as error:  # whatever it is: the recording continues
             self._send({"answer": failure(error)})
         else:
             self._send({"answer": {"result": timeline.comments}}, data)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.heap.heap_goal import BEYOND_MEMORY, heap_goal
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.process.memory import Memory, UnreadableMemory
-from ebpfprof.system.closing import Closing
+from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.timeline.model import HeapSize
 from symbolizer.codeanalysis.memory_globals import memory_globals
 from symbolizer.errors import SymbolizerError
@@ -29,7 +28,7 @@ _EVERY_NS: Final = 10_000_000
 _MOST: Final = 50_000  # about 8 MB
 
 
-class HeapCounters(Closing):
+class HeapCounters:
     """Samples the heap of one process up to a hundred times a second."""
 
     def __init__(self, go: GoTarget, last_s: float | None) -> None:
@@ -46,7 +45,7 @@ class HeapCounters(Closing):
         self._address: int | None = None
         with suppress(SymbolizerError):  # compiled without optimization, for example
             self._address = memory_globals(go.binary).controller + go.load_bias
-        self._memory = Memory(go.target)
+        self._memory = go.target.memory
 
     def sample(self) -> None:
         """Take a sample, unless that was done just now; only changes are kept."""
@@ -73,10 +72,6 @@ class HeapCounters(Closing):
         before = [each for each in found if each.at_ns <= begin_ns][-1:]
         inside = [each for each in found if begin_ns < each.at_ns <= end_ns]
         return (*(each._replace(at_ns=begin_ns) for each in before), *inside)
-
-    def close(self) -> None:
-        """Close the process's memory."""
-        self._memory.close()
 
 
 def heap_size(at_ns: int, word: Callable[[str], int], headroom_percent: int) -> HeapSize | None:

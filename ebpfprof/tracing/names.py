@@ -61,11 +61,11 @@ class TraceNames:
         stacks: Mapping[int, tuple[StackCall, ...]],
     ) -> dict[int, TimelineGoroutine]:
         """All goroutines of a sample, and those that the steps create."""
-        found = {}
+        goroutines = {}
         for each in known:
             start = self._start(each.start_pc)
             created = self._frames.creator(each.created_pc)
-            found[each.goid] = TimelineGoroutine(
+            goroutines[each.goid] = TimelineGoroutine(
                 each.goid, start, created, each.parent, self._is_system(each.start_pc)
             )
         for step in steps:
@@ -74,15 +74,15 @@ class TraceNames:
                 created = next(
                     (call.frame for call in calls if call.frame.function != "runtime.newproc"), None
                 )
-                found[step.goid] = TimelineGoroutine(
+                goroutines[step.goid] = TimelineGoroutine(
                     step.goid,
                     self._start(step.other),
                     created,
                     step.by,
                     self._is_system(step.other),
                 )
-        self._name_others(found, steps, stacks)
-        return found
+        self._name_others(goroutines, steps, stacks)
+        return goroutines
 
     def _parted(
         self, pcs: tuple[int, ...]
@@ -109,7 +109,7 @@ class TraceNames:
         steps: Iterable[TraceStep],
         stacks: Mapping[int, tuple[StackCall, ...]],
     ) -> None:
-        """Goroutines that nobody saw begin: named by the outermost call of their first stack."""
+        """Goroutines without a begin event are named by the outermost call of their first stack."""
         for step in steps:
             named = found.get(step.goid)
             calls = stacks.get(step.stack, ()) if step.kind in _OWN_STACKS else ()

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.btf import field_offsets
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES
 from ebpfprof.profilers.cpu.partial_samples import ring_bytes_for
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH as C_DEPTH
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.system.pid_namespace import sees_whole_machine
 from ebpfprof.tracing.c_stacks import CStacks
@@ -112,7 +113,8 @@ class TraceProgram(BoundedProbes):
         """The events, once it is loaded."""
 
     def load(self, rings: int, slots: int) -> None:
-        """Make the maps, with so many rings of so many slots (a power of 2), and load the program.
+        """Make the maps, with that many rings of that many slots (a power of 2), and load the
+        program.
 
         Raises as BpfProgram, or TargetGone.
         """
@@ -211,13 +213,13 @@ class TraceProgram(BoundedProbes):
 
     def _probed(self) -> list[tuple[ScheduleMoment, int]]:
         left_out = () if self._runs else (ScheduleMoment.RUN,)
-        return [(each.moment, each.pc) for each in self._sites.sites if each.moment not in left_out]
+        return [(site.moment, site.pc) for site in self._sites.sites if site.moment not in left_out]
 
 
 def _wait_fields(go: GoTarget) -> dict[str, Any]:
     """The fields of struct wait_layout."""
     layout = go.binary.layout
-    parks = [each.return_pc + go.load_bias for each in go.sites.parks if each.is_semaphore]
+    parks = [park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore]
     sequence = "fdseq" if layout.has("pollDesc", "fdseq") else "rseq"
     return {
         "semaphore_parks": parks[:_SEMAPHORE_PARKS] if go.sites.semaphores else [],

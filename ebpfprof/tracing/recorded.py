@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.mappings import MappedObjects
     from ebpfprof.process.process import TargetEnd
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profile.waiting_for import FileWait
     from ebpfprof.timeline.model import HeapSize
     from ebpfprof.tracing.slices import Slice
@@ -23,7 +23,7 @@ _WHOLE: Final = 0.9  # of the time: what is missing is the time to detach probes
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """A copy: the recording may go on meanwhile.
+    """A copy: the recording may continue meanwhile.
 
     Times are CLOCK_MONOTONIC; `stopped_ns` is when the copy was made, `end_ns` until when there are
     events. `rows` are the events by time (tracing.rings.EVENT), `stacks` runtime addresses,

@@ -50,7 +50,7 @@ class TraceOptions:
 
     `exact_starts`: probe the moment when a goroutine begins to run, too. `max_overhead` is how much
     of its CPU time the program may lose, in percent; 0: no bound. `free_ns` of CPU time it may lose
-    once, before the bound counts. `last_s`: keep only so many seconds before the end, in
+    once, before the bound counts. `last_s`: keep only that many seconds before the end, in
     `buffer_bytes` of memory; None: all.
     """
 
@@ -81,7 +81,7 @@ class TraceRecorder(Closing):
         """When the recording began, and its last slice ended."""
         self.ending: TargetEnd | None = None
         self.failure: Exception | None = None
-        """Why it could not go on; what was recorded before is there."""
+        """Why it could not continue; what was recorded before is there."""
         self.is_full = False
         """Whether it ended because there were more events than we hold."""
         self.c_stacks: CStacks | None = None
@@ -92,8 +92,8 @@ class TraceRecorder(Closing):
         self._parts: list[npt.NDArray[Any]] = []
         self._lock = threading.Lock()  # held while a slice begins or ends, or events are read
         with ExitStack() as opened:  # at Ctrl-C, too, the process's memory must not stay open
-            self.census = opened.enter_context(Census(go))
-            self.heap = opened.enter_context(HeapCounters(go, options.last_s))
+            self.census = Census(go)
+            self.heap = HeapCounters(go, options.last_s)
             try:
                 sites = schedule_sites(go.binary)
                 self.program = opened.enter_context(
@@ -136,7 +136,7 @@ class TraceRecorder(Closing):
     def record(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
         """Record until the duration is over, the process ends, or should_stop() is true.
 
-        It is called with the seconds since the start some hundred times a second.
+        It is called with the seconds since the start about a hundred times a second.
         """
         resumes_ns = 0
         while not self.is_full:
@@ -164,7 +164,7 @@ class TraceRecorder(Closing):
                 if self._budget.is_over(now_ns):
                     self._end_slice(for_a_while=True)
                     resumes_ns = kernel_now_ns() + self._budget.end(kernel_now_ns())
-            # The rings are in memory: no file tells when there is something in them.
+            # The rings are in memory: no file shows when there is something in them.
             time.sleep(min(_TICK_S, max(0.0, duration_s - gone_s)))
 
     def stop(self) -> None:
@@ -179,8 +179,8 @@ class TraceRecorder(Closing):
     def recorded(self, last_s: float | None = None) -> RecordedTrace:
         """What was recorded so far; with TraceOptions.last_s the last seconds of it.
 
-        `last_s`: so many of these, if that is less. While the recording goes on, or after stop().
-        Any thread may call it.
+        `last_s`: that many of these, if that is less. While the recording continues, or after
+        stop(). Any thread may call it.
         """
         known: Mapping[int, Known] = {}
         if self._is_recording:
@@ -232,7 +232,7 @@ class TraceRecorder(Closing):
         return Overhead(self.program.runs(0), Runs(), self.program.hit_ns, int(self._used_ns()))
 
     def lost_ns(self) -> float:
-        """The CPU time that the process has lost to all of it so far, estimated."""
+        """The CPU time that the process has spent on it so far, estimated."""
         return self.overhead().ns + self.switches().ns + self.program.wake_runs().ns
 
     def switches(self) -> Runs:

@@ -54,7 +54,7 @@ class SliceBudget:
         """Whether the slice must end now."""
         if self._budget is None:
             return False
-        self._look(now_ns)
+        self._check(now_ns)
         lasts_ns = now_ns - self._slice_ns
         return now_ns >= self._ends_ns or (self._budget.is_overdrawn and lasts_ns >= SHORTEST_NS)
 
@@ -62,16 +62,16 @@ class SliceBudget:
         """The slice has ended, with its probes detached; returns how long to pause, in ns."""
         if self._budget is None:
             return 0
-        self._look(now_ns)
+        self._check(now_ns)
         spent_ns = self._spent_ns() - self._spent_before_ns
         self._spent_in_slices_ns += spent_ns
         self._used_in_slices_ns += self._used_ns() - self._used_before_ns
         self._budget.note_window(spent_ns, now_ns - self._slice_ns, 0)
-        turn = self._budget.next_turn()
+        following = self._budget.next_window()
         self._ends_ns = NEVER_NS
-        if turn.window_ns is not None:
-            self._ends_ns = now_ns + int(turn.pause_ns) + max(turn.window_ns, SHORTEST_NS)
-        return max(0, int(turn.pause_ns))
+        if following.window_ns is not None:
+            self._ends_ns = now_ns + int(following.pause_ns) + max(following.window_ns, SHORTEST_NS)
+        return max(0, int(following.pause_ns))
 
     @property
     def share_of_slices(self) -> float | None:
@@ -83,7 +83,7 @@ class SliceBudget:
             return None
         return self._spent_in_slices_ns / self._used_in_slices_ns
 
-    def _look(self, now_ns: int) -> None:
+    def _check(self, now_ns: int) -> None:
         assert self._budget
         spent_ns = max(0.0, self._spent_ns() - self._free_ns)
         self._budget.update(spent_ns, self._used_ns(), now_ns - self._began_ns)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import REASON_SHIFT
 from ebpfprof.goruntime.goroutines.states import RUNNABLE, SYSCALL, CountedWaits
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -99,8 +99,8 @@ def _thread_names(pid: int) -> dict[int, str]:
 
 def _read_thread_names(folder: Path) -> Iterator[tuple[int, str]]:
     try:
-        for each in folder.iterdir():
-            yield int(each.name), printable((each / "comm").read_text(errors="replace").strip())
+        for path in folder.iterdir():
+            yield int(path.name), printable((path / "comm").read_text(errors="replace").strip())
     except OSError:  # it has ended
         return
 
@@ -130,12 +130,12 @@ def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Itera
         share = recorded.overwritten / max(1, len(recorded.rows) + recorded.overwritten)
         yield (
             f"incomplete: {counted(recorded.overwritten, 'event')} ({percent(share)}) came faster "
-            "than ebpfprof read them; what follows from later events was put in"
+            "than ebpfprof read them; gaps were filled from later events"
         )
     if replay.ignored:
-        yield f"left out, since they contradict others: {counted(replay.ignored, 'event')}"
+        yield f"ignored because they contradict other events: {counted(replay.ignored, 'event')}"
     if unreadable:
-        yield f"left out, since they make no sense: {counted(unreadable, 'event')}"
+        yield f"ignored because they are invalid: {counted(unreadable, 'event')}"
     if recorded.is_full:
         yield (
             f"ended early: there were more than {MOST_EVENTS} events. Record for less time, or "
@@ -146,4 +146,4 @@ def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Itera
     if recorded.c_failure:
         yield f"incomplete: stacks of C code ({printable(in_one_line(str(recorded.c_failure)))})"
     for name in recorded.missing:
-        yield f"not seen: what {name} does, which has no place for a probe"
+        yield f"not recorded: {name} has no place for a probe"

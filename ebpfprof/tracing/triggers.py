@@ -1,4 +1,4 @@
-"""Conditions that end a recording: so that its last seconds tell how it came to that."""
+"""Conditions that end a recording: so that its last seconds show the cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.table import GoroutineTable
 from ebpfprof.goruntime.waits.standing import TRIGGERING, StandingJudge
 from ebpfprof.process.memory import UnreadableMemory
-from ebpfprof.system.closing import Closing
 from ebpfprof.tracing.state_numbers import StateNumbers
 from ebpfprof.tracing.wait_conditions import SHORTEST_PAUSE_S
 from ebpfprof.tracing.wait_stacks import WaitStacks
@@ -35,7 +34,7 @@ _USUAL_PAUSE_S: Final = 0.1
 _UNEVEN: Final = 0.3  # so that what moves in a rhythm is not seen in the same state each time
 
 
-class Trigger(Closing):
+class Trigger:
     """Samples the goroutines of a process until one of the conditions holds."""
 
     def __init__(
@@ -54,7 +53,7 @@ class Trigger(Closing):
         self._judge = StandingJudge()
         self._stacks = WaitStacks(go, self._scanner, self._table, self._states)
         self._rejected: list[set[int]] = [set() for _ in waits]
-        shortest_s = min((each.least_ns / 1e9 for each in waits), default=_USUAL_PAUSE_S)
+        shortest_s = min((wait.least_ns / 1e9 for wait in waits), default=_USUAL_PAUSE_S)
         # Twice as often as must be: so that it is noticed while it lasts.
         self._every_s = max(
             SHORTEST_PAUSE_S, min(_USUAL_PAUSE_S, shortest_s / (2 * TRIGGERING.samples))
@@ -83,10 +82,6 @@ class Trigger(Closing):
         self._due_s = now_s + every_s * uniform(1 - _UNEVEN, 1 + _UNEVEN)
         self._warn(every_s)
         return bool(self.why)
-
-    def close(self) -> None:
-        """Close the process's memory."""
-        self._scanner.close()
 
     def _pause_s(self, now_s: float, took_s: float) -> float:
         """How long to pause so that samples take no more than their share; some may take longer."""

@@ -51,7 +51,7 @@ class WaitCondition:
 
     @property
     def needs_stack(self) -> bool:
-        """Whether only its stack tells that a goroutine is meant."""
+        """Whether only its stack shows that a goroutine is meant."""
         return bool(self.function) or self.leaves_out_idle
 
     @property

@@ -53,7 +53,7 @@ class SampledWaits:
 
         Raises TargetGone or GoTableError.
         """
-        waits = {each.goid: each.wait for each in goroutines if each.is_parked}
+        waits = {goroutine.goid: goroutine.wait for goroutine in goroutines if goroutine.is_parked}
         new = [
             each
             for each in goroutines
@@ -128,7 +128,7 @@ class WaitObjects:
                 continue  # another lock took the place of one
             (address,) = addresses
             uses = by_address[address]
-            types = {each.type for each in uses}
+            types = {use.type for use in uses}
             # The Mutex in a RWMutex has the same address.
             kind = RW_MUTEX if RW_MUTEX in types else min(types)
             callers = {each.caller for each in uses if each.caller}

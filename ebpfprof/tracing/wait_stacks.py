@@ -75,7 +75,7 @@ class WaitStacks:
         """
         if not states:
             return None
-        goroutines = {each.goid: each for each in self._scanner.scan().goroutines}
+        goroutines = {goroutine.goid: goroutine for goroutine in self._scanner.scan().goroutines}
         # Stacks belong to the states that are still there: they were read in between.
         still = set(self._states.of(self._table.read()).tolist())
         for state in states:
@@ -90,11 +90,11 @@ class WaitStacks:
             rejected.add(state)
         return None
 
-    def _place(self, condition: WaitCondition, each: Goroutine) -> Frame | None:
+    def _place(self, condition: WaitCondition, goroutine: Goroutine) -> Frame | None:
         """Where the goroutine is, in the program's code; None if it is not meant."""
-        if self._frames.is_system(each.start_pc, each.pcs, each.state):
+        if self._frames.is_system(goroutine.start_pc, goroutine.pcs, goroutine.state):
             return None
-        sample = self._sample(each)
+        sample = self._sample(goroutine)
         _, place = operation_of(sample)
         function = condition.function
         if function and all(frame.function != function for frame in sample.frames):
@@ -104,10 +104,10 @@ class WaitStacks:
             return None
         return place
 
-    def _sample(self, each: Goroutine) -> Sample:
-        calls = groupby(self._frames.physical(each.pcs), key=lambda call: call.number)
-        found = [
+    def _sample(self, goroutine: Goroutine) -> Sample:
+        calls = groupby(self._frames.physical(goroutine.pcs), key=lambda call: call.number)
+        locations = [
             Location(calls[0].address, None, tuple(call.frame for call in calls))
             for calls in (list(of) for _, of in calls)
         ]
-        return Sample(tuple(found), (1, 0))
+        return Sample(tuple(locations), (1, 0))

@@ -1,4 +1,4 @@
-"""Writes what was recorded until now, in a thread: the recording goes on meanwhile."""
+"""Writes what was recorded until now, in a thread: the recording continues meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TraceWriter(Closing):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a file is not written yet, or nobody knows of it."""
+        """Whether a file is not written yet, or not reported yet."""
         return self._thread is not None
 
     def write(self, path: Path) -> None:
@@ -89,7 +89,7 @@ def write_trace(
         ) as file:
             file.commit(data)
         return WrittenTrace(file.name, timeline.end_ns - timeline.begin_ns, timeline.comments)
-    except Exception as error:  # whatever it is: the recording goes on
+    except Exception as error:  # whatever it is: the recording continues
         return WrittenTrace(str(path), 0, (), error)
 
 

@@ -56,7 +56,7 @@ class Page {
     this.intervalMs = TARGETS_EVERY_MS;
     this.view = new ProfileView(byId("view"), {
       onchange: (changes) => this.set(changes), onzoom: (changes) => this.remember(changes),
-      keys: [["p", "pause, or go on"]],
+      keys: [["p", "pause or continue"]],
     });
     this.traces = new Traces(byId("traces"), this.api);
     this.findings = new Findings(byId("findings"));

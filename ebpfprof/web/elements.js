@@ -14,7 +14,7 @@ function isTyping(event) {
   return event.ctrlKey || event.metaKey || event.altKey || Boolean(event.target.closest?.(field));
 }
 
-/* Puts a text on the clipboard. Where the page is not one that may do that by itself (http:// of
+/* Copies a text. Where the browser does not allow the page to do that by itself (http:// of
    another machine), by way of a selection. */
 async function copyText(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);

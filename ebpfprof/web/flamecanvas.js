@@ -23,7 +23,7 @@ class FlameCanvas {
   /* ---- Where the frames are ---- */
 
   /* Shows the frames of `tree` that `zoomed` calls, the nodes on the way to it first. With `isUp`
-     the first row is the lowest; with `isDifference` colours tell what has changed. */
+     the first row is the lowest; with `isDifference` colours show what has changed. */
   lay(tree, zoomed, { isUp, isDifference }) {
     this.clear(tree);
     Object.assign(this, { isUp, isDifference });

@@ -132,7 +132,7 @@ class LockTable extends RankedTable {
   }
 
   /* Locks that were recorded with what is known of them (`locks`, as export/flamegraph.py writes
-     them), else those that labels of the stacks tell apart. Returns whether there are any. */
+     them), else those that labels of the stacks distinguish. Returns whether there are any. */
   show(profile, valueIndex, hideIdle, locks) {
     const rows = locks ? LockTable.recorded(locks) : LockTable.labelled(profile, valueIndex, hideIdle);
     if (!rows.length) return false;

@@ -64,11 +64,11 @@ class ProfileView {
     if (!words) return "Nothing was recorded in this time.";
     if (moment) return `Nothing was read: ${words.nothing}.`;
     const before = kind && words.rows === "operations" && counted
-      ? " Waits that began before the recording are not in it: Wall and Goroutine have them." : "";
+      ? " Waits that began before the recording are not included: see Wall and Goroutine." : "";
     return `Nothing was recorded in this time: ${words.nothing}.${before}`;
   }
 
-  /* The tables of operations and of locks: not of a comparison, of which they would show a part. */
+  /* The tables of operations and of locks; a comparison has none, since they would show only a part. */
   showOperations(base, locks) {
     const { profile, state, valueIndex } = this;
     if (base || profile.words?.rows !== "operations" || state.view === "source") return;

@@ -62,7 +62,7 @@ class TracePage {
       newElement("span", { className: "grow" }, this.search),
       button("+", "Zoom in", () => this.zoom(1 / TracePage.STEP)), button("−", "Zoom out", () => this.zoom(TracePage.STEP)),
       button("◂", "Earlier", () => this.pan(-0.25)), button("▸", "Later", () => this.pan(0.25)),
-      button("All", "The whole time", () => this.look(0, this.data.length_ns)),
+      button("All", "The whole time", () => this.showRange(0, this.data.length_ns)),
       newElement("span", { id: "legend" }, ...legend));
   }
 
@@ -100,7 +100,7 @@ class TracePage {
     this.isDue = setTimeout(() => this.texts.showGroups(this.data, this.groups, this.from, this.to), 80);
   }
 
-  look(from, to) {
+  showRange(from, to) {
     const whole = Math.max(1, this.data.length_ns), length = Math.min(whole, Math.max(TracePage.LEAST_NS, to - from));
     this.from = Math.min(Math.max(0, from), whole - length);
     this.to = this.from + length;
@@ -108,12 +108,12 @@ class TracePage {
   }
 
   zoom(factor, around = (this.from + this.to) / 2) {
-    this.look(around - (around - this.from) * factor, around + (this.to - around) * factor);
+    this.showRange(around - (around - this.from) * factor, around + (this.to - around) * factor);
   }
 
   pan(part) {
     const by = (this.to - this.from) * part;
-    this.look(this.from + by, this.to + by);
+    this.showRange(this.from + by, this.to + by);
   }
 
   /* Shows the goroutines that match a text. */
@@ -140,7 +140,7 @@ class TracePage {
     }
     if (time < this.from || time > this.to) {
       const half = (this.to - this.from) / 2;
-      this.look(time - half, time + half);
+      this.showRange(time - half, time + half);
     }
     const index = Math.max(goroutine.at(time), 0);
     this.select(goroutine, index);
@@ -157,12 +157,12 @@ class TracePage {
       canvas.setPointerCapture(event.pointerId);
       if (!this.pointers.size) this.isDrag = false;
       this.grab(event.pointerId, event.clientX);
-      this.tell(event);
+      this.describe(event);
     });
     canvas.addEventListener("pointermove", (event) => {
       const pointer = this.pointers.get(event.pointerId);
       if (pointer) this.drag(pointer, event.clientX);
-      else this.tell(event);
+      else this.describe(event);
     });
     canvas.addEventListener("pointerup", (event) => {
       if (this.release(event.pointerId) && !this.isDrag) this.click(event);
@@ -202,7 +202,7 @@ class TracePage {
     const isZoom = two && Math.abs(two.x - one.x) > 10 && Math.sign(two.x - one.x) === Math.sign(two.time - one.time);
     const scale = isZoom ? (two.time - one.time) / (two.x - one.x) : now;
     const from = one.time - (one.x - left - this.canvas.names) * scale;
-    this.look(from, from + scale * this.canvas.width);
+    this.showRange(from, from + scale * this.canvas.width);
   }
 
   click(event) {
@@ -217,7 +217,7 @@ class TracePage {
     }
   }
 
-  tell(event) {
+  describe(event) {
     const place = this.canvas.place(event);
     this.hover.textContent = place ? this.described(place) : "";
   }
@@ -231,8 +231,8 @@ class TracePage {
       const parts = row.runtime.filter(([begin, end]) => begin <= time && time <= end);
       return parts.map(([begin, end, what]) => `${what}, ${ns(end - begin)}`).join("; ");
     }
-    if (row.heap) return this.heapTold(time);
-    if (row.thread) return this.threadTold(row.thread, time);
+    if (row.heap) return this.heapText(time);
+    if (row.thread) return this.threadText(row.thread, time);
     if (!row.goroutine) {
       const many = row.key === "threads" ? "threads" : "goroutines";
       return `${row.group.name}: ${row.group.members.length} ${many} at ${ns(time)}`;
@@ -245,13 +245,13 @@ class TracePage {
     return `${row.title}: ${this.data.what(row.goroutine, index)} for ${length}${leaf ? ` in ${leaf.name}` : ""}${thing && `, waits ${thing}`}`;
   }
 
-  heapTold(time) {
+  heapText(time) {
     const { live, goal } = this.data.heap, index = this.data.heapAt(time), bytes = (value) => FlameText.quantity(value, "bytes");
     if (index < 0) return "";
     return `heap ${bytes(live[index])}${goal[index] ? `, collected at ${bytes(goal[index])}` : ", no goal"}`;
   }
 
-  threadTold(thread, time) {
+  threadText(thread, time) {
     const index = thread.at(time);
     if (index < 0) return `${thread.title}: off the CPU`;
     const length = FlameText.quantity(thread.ends[index] - thread.begins[index], "nanoseconds"), waker = this.data.waker(thread, index);
@@ -273,7 +273,7 @@ class TracePage {
   key(event) {
     if (isTyping(event)) return;
     const acts = { "+": () => this.zoom(1 / TracePage.STEP), "=": () => this.zoom(1 / TracePage.STEP), "-": () => this.zoom(TracePage.STEP),
-      ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), 0: () => this.look(0, this.data.length_ns),
+      ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), 0: () => this.showRange(0, this.data.length_ns),
       ArrowUp: () => this.step(-1), ArrowDown: () => this.step(1), Escape: () => this.select(null, -1) };
     const act = acts[event.key];
     if (!act) return;

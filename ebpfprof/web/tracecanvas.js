@@ -1,6 +1,6 @@
 "use strict";
 /* The rows of a trace on a canvas that scrolls: a group as the share of its goroutines in each
-   state, a goroutine as its spans. It draws what TracePage tells it. */
+   state, a goroutine as its spans. TracePage decides what to draw. */
 
 class TraceCanvas {
   static ROW = 22;

@@ -130,7 +130,7 @@ class TraceData {
     return this.things[goroutine.things[index]];
   }
 
-  /* Who woke a thread before a span; "" if nobody did. */
+  /* Who woke a thread before a span; "" if nothing did. */
   waker(thread, index) {
     return this.things[thread.wakers[index]];
   }

@@ -66,7 +66,7 @@ class TraceTexts {
     const cell = (text, isNumber) => newElement("td", { textContent: text, className: isNumber ? "number" : "" });
     const unrecorded = data.unrecorded(from, to), time = (ns) => FlameText.quantity(ns, "nanoseconds");
     this.unrecorded.textContent = unrecorded
-      ? `${time(to - from)} shown, of which not recorded: ${time(unrecorded)} (${FlameText.share(unrecorded, to - from)}). The sums leave that out.` : "";
+      ? `${time(to - from)} shown, not recorded: ${time(unrecorded)} (${FlameText.share(unrecorded, to - from)}). The totals exclude that.` : "";
     const heads = [...data.states, "goroutines", "function"].map((text) => newElement("th",
       { textContent: text, scope: "col", className: text === "function" ? "text" : "number" }));
     const rows = groups.slice(0, 50).map((group) => {

@@ -3,7 +3,7 @@
 A conditional jump guards each call of runtime.profilealloc (runtime/malloc.go, Go 1.19 to 1.27; in
 Go 1.27 also malloc_generated.go). Each object that the runtime has allocated passes one such jump
 once, whether or not the profile is on, and tiny objects that fit into a block that is there already
-pass none: just what Go's profile counts. There, registers and the stack tell the object's address
+pass none: just what Go's profile counts. There, registers and the stack hold the object's address
 and the size of its slot. We prove that from the code, or find no gates.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from symbolizer.codeanalysis.runtime_functions import RuntimeCode, unknown_code
 from symbolizer.x86.disasm import Instruction, detailed_decoder, reachable, successors
-from symbolizer.x86.values import Source, told
+from symbolizer.x86.values import Source, derived
 
 if TYPE_CHECKING:
     from symbolizer.go.binary import Function, GoBinary
@@ -53,16 +53,16 @@ def allocation_gates(binary: GoBinary) -> tuple[AllocationGate, ...]:
         functions.setdefault(function.entry, (function, []))[1].append(call_pc)
     published = set(code.calls(_PUBLISH))
     never_back = {function.entry for function in code.functions(*_NEVER_BACK)}
-    found = [
+    gates = [
         gate
         for function, calls in functions.values()
         for gate in _gates(code, function, calls, published, never_back)
     ]
-    if not found:
+    if not gates:
         raise unknown_code(f"nothing calls {_PROFILE}")
-    if len(found) > MAX_GATES:
-        raise unknown_code(f"{_PROFILE} is called in {len(found)} places")
-    return tuple(sorted(found, key=lambda gate: gate.pc))
+    if len(gates) > MAX_GATES:
+        raise unknown_code(f"{_PROFILE} is called in {len(gates)} places")
+    return tuple(sorted(gates, key=lambda gate: gate.pc))
 
 
 def _gates(
@@ -73,7 +73,7 @@ def _gates(
     never_back: set[int],
 ) -> list[AllocationGate]:
     """The gates of one function that allocates."""
-    instructions = {each.address: each for each in code.decoded(function)}
+    instructions = {instruction.address: instruction for instruction in code.decoded(function)}
     flow = {
         at: () if instructions[at].target in never_back else leads
         for at, leads in successors(instructions.values()).items()
@@ -89,13 +89,13 @@ def _gates(
         raise unknown_code(f"not all objects of {function.name} pass a place that we know")
     text = code.binary.elf.read(function.entry, function.end - function.entry)
     raw = {each.address: each for each in detailed_decoder().disasm(text, function.entry)}
-    found = []
+    gates = []
     for jump, call in zip(jumps, calls, strict=True):
-        arguments = told(raw, flow, jump, call, (_OBJECT, _SIZE))
+        arguments = derived(raw, flow, jump, call, (_OBJECT, _SIZE))
         if arguments is None:
-            raise unknown_code(f"{function.name} does not tell the object that it has allocated")
-        found.append(AllocationGate(jump, arguments[0], arguments[1]))
-    return found
+            raise unknown_code(f"{function.name} does not show where its allocated object is")
+        gates.append(AllocationGate(jump, arguments[0], arguments[1]))
+    return gates
 
 
 def _gate_of(
@@ -106,7 +106,11 @@ def _gate_of(
     ready: list[int],
 ) -> int:
     """The last jump that all ways from an allocation to a return pass, and all to the call."""
-    before = [each for each in instructions.values() if call - _MOST_BYTES <= each.address < call]
+    before = [
+        instruction
+        for instruction in instructions.values()
+        if call - _MOST_BYTES <= instruction.address < call
+    ]
     for each in reversed(before):
         is_conditional = each.is_jump and each.falls_through and each.emulated
         if not is_conditional:

@@ -1,8 +1,8 @@
 """How a goroutine's stack continues where C called back into Go.
 
-runtime.cgocallback runs on the thread's own stack and runs the callback on the goroutine's, below
-the frames that the goroutine had when it called C. The callback's saved frame pointer leads into C,
-so frame pointers alone lose the callers. Go's own unwinder uses known distances
+runtime.cgocallback runs on the thread's own stack and runs the callback on the goroutine's,
+below the frames that the goroutine had when it called C. The callback's saved frame pointer leads
+into C, so frame pointers alone lose the callers. Go's own unwinder uses known distances
 (runtime/asm_amd64.s, cgocallback and gosave_systemstack_switch; Go 1.19 to 1.27).
 """
 
@@ -71,8 +71,8 @@ def _callback_call(
     for function in functions[_CALLBACK]:
         named = None
         code = binary.elf.read(function.entry, function.end - function.entry)
-        for each in decode(code, function.entry):
-            if each.is_call and (each.target in called_back or named in called_back):
-                return each
-            named = each.refers_to
+        for instruction in decode(code, function.entry):
+            if instruction.is_call and (instruction.target in called_back or named in called_back):
+                return instruction
+            named = instruction.refers_to
     return None

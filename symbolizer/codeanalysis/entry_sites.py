@@ -14,29 +14,36 @@ def behind_check(instructions: Iterable[Instruction], register: str = "rax") -> 
     call: behind the check the function does not begin again on a larger stack.
     """
     past_check, found = False, None
-    for each in instructions:
-        if past_check and each.is_cheap:
-            return each.address
-        if past_check and each.emulated and found is None:
-            found = each.address
-        if register in each.written or (past_check and (each.is_call or each.is_jump)):
+    for instruction in instructions:
+        if past_check and instruction.is_cheap:
+            return instruction.address
+        if past_check and instruction.emulated and found is None:
+            found = instruction.address
+        if register in instruction.written or (
+            past_check and (instruction.is_call or instruction.is_jump)
+        ):
             break
-        past_check = past_check or each.is_jump
+        past_check = past_check or instruction.is_jump
     return found
 
 
 def at_entry(instructions: Iterable[Instruction], registers: Collection[str]) -> int | None:
-    """The cheapest instruction at the beginning of a function that runs on a thread's own stack.
+    """The cheapest instruction at the beginning of a function that runs on a thread's own
+    stack.
 
     There the stack check's jump will do: such a stack never grows. `registers` have there what the
     caller put into them. None if no instruction there is emulated.
     """
     found = None
-    for each in instructions:
-        if each.is_cheap:
-            return each.address
-        if each.emulated and not each.is_call and found is None:
-            found = each.address
-        if each.is_call or each.is_jump or not each.written.isdisjoint(registers):
+    for instruction in instructions:
+        if instruction.is_cheap:
+            return instruction.address
+        if instruction.emulated and not instruction.is_call and found is None:
+            found = instruction.address
+        if (
+            instruction.is_call
+            or instruction.is_jump
+            or not instruction.written.isdisjoint(registers)
+        ):
             break
     return found

@@ -69,7 +69,7 @@ def allp_address(binary: GoBinary) -> int | None:
     """
     for function in binary.functions_named(_CHECK_DEAD):
         loads = set(_loaded_words(binary.elf, function))
-        slices = [each for each in loads if each + _WORD_BYTES in loads]
+        slices = [load for load in loads if load + _WORD_BYTES in loads]
         if len(slices) == 1 and is_variable(binary.elf, slices[0], _SLICE_BYTES):
             return slices[0]
     return None
@@ -89,22 +89,24 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
     for function in binary.functions_named(_SET_STATUS):
         length = min(function.end - function.entry, _MAX_CODE_BYTES)
         code = decode(binary.elf.read(function.entry, length), function.entry)
-        found: list[int] = []
-        for each in code:
-            if each.refers_to:
-                found.append(each.refers_to)
-            if each.is_call and each.target in records:
-                found = found[-1:]
+        latencies: list[int] = []
+        for instruction in code:
+            if instruction.refers_to:
+                latencies.append(instruction.refers_to)
+            if instruction.is_call and instruction.target in records:
+                latencies = latencies[-1:]
                 break
         else:
-            found = [start for start in found if start + size - _WORD_BYTES in found]
-        if len(found) == 1 and is_variable(binary.elf, found[0], size):
-            return found[0]
+            latencies = [start for start in latencies if start + size - _WORD_BYTES in latencies]
+        if len(latencies) == 1 and is_variable(binary.elf, latencies[0], size):
+            return latencies[0]
     return None
 
 
 def _loaded_words(elf: ElfFile, function: Function) -> list[int]:
     """Return the addresses of the 8-byte variables that the function loads, in code order."""
     return [
-        each.address for each in operands(elf, function) if each.loads and each.size == _WORD_BYTES
+        operand.address
+        for operand in operands(elf, function)
+        if operand.loads and operand.size == _WORD_BYTES
     ]

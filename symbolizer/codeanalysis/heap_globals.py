@@ -47,7 +47,7 @@ def heap_globals(binary: GoBinary) -> HeapGlobals:
     """Find the variables. Raises GoTableError if a function's code is not as known."""
     # Code that was compiled without optimizations takes addresses where other code loads words.
     draws = _NEXT_SAMPLE if any(binary.functions_named(_NEXT_SAMPLE)) else _NEW_CACHE
-    rates = [each for each in _operands(binary, draws) if each.loads]
+    rates = [operand for operand in _operands(binary, draws) if operand.loads]
     locks = [each for each in _operands(binary, _FLUSH) if each.is_address]
     return HeapGlobals(
         _checked(binary, _FLUSH_LOCKED, _operands(binary, _FLUSH_LOCKED)[-1:]),

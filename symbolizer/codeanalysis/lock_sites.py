@@ -50,7 +50,7 @@ _OWN: Final = ("sync.(*", "internal/sync.(*")  # methods of the locks themselves
 _ARGUMENT: Final = x86_const.X86_REG_RAX
 _CALL_BYTES: Final = 5
 _MAX_FUNCTION_BYTES: Final = 1 << 15
-_MAX_BYTES: Final = 1 << 19  # of code that we decode for one program: some seconds
+_MAX_BYTES: Final = 1 << 19  # of code that we decode for one program: a few seconds
 _MAX_BACK: Final = 24  # instructions from a call back to what prepares it
 
 
@@ -114,7 +114,7 @@ class LockSites:
         self._binary = binary
         names = (*_LOCKS, *_UNLOCKS, *_SLOW_LOCKS, *_SLOW_UNLOCKS)
         found = binary.functions_by_name(names)
-        self._names = {each.entry: name for name in names for each in found[name]}
+        self._names = {function.entry: name for name in names for function in found[name]}
         self._left = _MAX_BYTES
         self._codes: dict[int, _Code | None] = {}
         self._held: dict[int, tuple[LockPlace, ...]] = {}
@@ -126,14 +126,14 @@ class LockSites:
         Those that it locks, if control can come from there to the call without an unlock. The
         address is as linked. () where nothing is known.
         """
-        found = self._held.get(return_pc)
-        if found is None:
+        places = self._held.get(return_pc)
+        if places is None:
             try:
-                found = self._find(return_pc)
+                places = self._find(return_pc)
             except SymbolizerError:
-                found = ()
-            self._held[return_pc] = found
-        return found
+                places = ()
+            self._held[return_pc] = places
+        return places
 
     def released(self, return_pc: int) -> tuple[LockPlace, ...] | None:
         """The locks of callers that a function may have unlocked before it called.
@@ -289,8 +289,8 @@ def _flow(code: Iterable[capstone.CsInsn]) -> dict[int, tuple[int, ...]]:
     return flow
 
 
-def _target(each: capstone.CsInsn) -> int:
-    operands = each.operands
+def _target(instruction: capstone.CsInsn) -> int:
+    operands = instruction.operands
     is_direct = len(operands) == 1 and operands[0].type == x86_const.X86_OP_IMM
     return int(operands[0].imm) if is_direct else 0
 
@@ -318,7 +318,7 @@ def _argument(
 ) -> _Where:
     """What a register has at an instruction: a variable's address, or one beside a pointer.
 
-    Looks at the instructions from number `first` on, or at so many before.
+    Examines the instructions from number `first` on, or at that many before.
     """
     first = max(0, at - _MAX_BACK) if first is None else first
     added = 0
@@ -354,8 +354,8 @@ def _computed(
     return _further(_argument(code, at, memory.base, first), memory.disp + added)
 
 
-def _next(each: capstone.CsInsn) -> int:
-    return int(each.address + each.size)
+def _next(instruction: capstone.CsInsn) -> int:
+    return int(instruction.address + instruction.size)
 
 
 def _further(where: _Where, distance: int) -> _Where:
@@ -367,5 +367,5 @@ def _further(where: _Where, distance: int) -> _Where:
     return _Where(where.variable, where.offset + distance)
 
 
-def _writes(each: capstone.CsInsn, register: int) -> bool:
-    return register in each.regs_access()[1]
+def _writes(instruction: capstone.CsInsn, register: int) -> bool:
+    return register in instruction.regs_access()[1]

@@ -3,7 +3,7 @@
 runtime.(*mcache).refill (runtime/mcache.go, Go 1.19 to 1.27) loads mheap_.sweepgen, takes the
 address of mheap_.central, then twice that of memstats.heapStats, which is at its beginning, then
 that of gcController.totalAlloc, and last that of gcController itself. How far these lie behind the
-beginnings of their structs is known, so that each address is told twice.
+beginnings of their structs is known, so that each address is confirmed by two sources.
 """
 
 from __future__ import annotations

@@ -222,10 +222,10 @@ def _start_pc(code: RuntimeCode, call_pc: int) -> int:
 def _is_dead_end(code: RuntimeCode, call_pc: int, throws: set[int]) -> bool:
     """Whether only a throw follows: a park on a nil channel, which blocks forever."""
     after = call_pc + CALL_BYTES
-    for each in decode(code.binary.elf.read(after, _DEAD_END_BYTES), after):
-        if each.is_call:
-            return each.target in throws
-        if each.is_jump or not each.falls_through:
+    for instruction in decode(code.binary.elf.read(after, _DEAD_END_BYTES), after):
+        if instruction.is_call:
+            return instruction.target in throws
+        if instruction.is_jump or not instruction.falls_through:
             return False
     return False
 

@@ -38,7 +38,7 @@ _CALLED: Final[Mapping[str, Mapping[str, int]]] = {
     },
 }
 _MAX_FUNCTION_BYTES: Final = 1 << 14
-_MAX_BYTES: Final = 1 << 18  # of code that we decode for one program: some seconds
+_MAX_BYTES: Final = 1 << 18  # of code that we decode for one program: a few seconds
 _MAX_STEPS: Final = 1 << 17
 _WORD: Final = 8
 _CALL_BYTES: Final = 5
@@ -55,17 +55,17 @@ def _whole_registers() -> dict[int, int]:
         if name.startswith("X86_REG_")
     }
     numbers = {name: number for number, name in names.items()}
-    found = {}
+    registers = {}
     for letters in ("A", "B", "C", "D"):
         for part in (f"R{letters}X", f"E{letters}X", f"{letters}X", f"{letters}L", f"{letters}H"):
-            found[numbers[part]] = numbers[f"R{letters}X"]
+            registers[numbers[part]] = numbers[f"R{letters}X"]
     for letters in ("SI", "DI", "BP", "SP"):
         for part in (f"R{letters}", f"E{letters}", letters, f"{letters}L"):
-            found[numbers[part]] = numbers[f"R{letters}"]
+            registers[numbers[part]] = numbers[f"R{letters}"]
     for number in range(8, 16):
         for part in ("", "D", "W", "B"):
-            found[numbers[f"R{number}{part}"]] = numbers[f"R{number}"]
-    return found
+            registers[numbers[f"R{number}{part}"]] = numbers[f"R{number}"]
+    return registers
 
 
 _WHOLE: Final = _whole_registers()
@@ -109,7 +109,7 @@ class ReceiverLocks:
         self._binary = binary
         names = {name for called in _CALLED.values() for name in called}
         found = binary.functions_by_name(names)
-        self._names = {each.entry: name for name in names for each in found[name]}
+        self._names = {function.entry: name for name in names for function in found[name]}
         self._known: dict[int, dict[str, set[int | None]]] = {}
         self._left = _MAX_BYTES
 
@@ -126,7 +126,7 @@ class ReceiverLocks:
         if found.entry not in self._known:
             self._known[found.entry] = self._read(found)
         offsets = self._known[found.entry].get(kind, set())
-        return frozenset(each for each in offsets if each is not None and None not in offsets)
+        return frozenset(offset for offset in offsets if offset is not None and None not in offsets)
 
     def _read(self, function: Function) -> dict[str, set[int | None]]:
         size = function.end - function.entry
@@ -191,13 +191,13 @@ def _followed(code: Mapping[int, capstone.CsInsn], entry: int) -> dict[int, _Sta
     return {}
 
 
-def _step(each: capstone.CsInsn, state: _State, taken: set[int]) -> None:
+def _step(instruction: capstone.CsInsn, state: _State, taken: set[int]) -> None:
     """Change the state as the instruction does."""
-    if each.group(x86_const.X86_GRP_CALL):
+    if instruction.group(x86_const.X86_GRP_CALL):
         state.registers = {r: v for r, v in state.registers.items() if r in _KEPT}
         return
-    operands = each.operands
-    value = _result(each, state)
+    operands = instruction.operands
+    value = _result(instruction, state)
     stored = None
     for operand in operands:
         if operand.type != x86_const.X86_OP_MEM or not operand.access & capstone.CS_AC_WRITE:
@@ -205,7 +205,7 @@ def _step(each: capstone.CsInsn, state: _State, taken: set[int]) -> None:
         if operand.mem.base == _RSP and operand.mem.index == x86_const.X86_REG_INVALID:
             at = state.sp + operand.mem.disp
             state.overwrite(at, operand.size)
-            is_whole = each.id == x86_const.X86_INS_MOV and operand.size == _WORD
+            is_whole = instruction.id == x86_const.X86_INS_MOV and operand.size == _WORD
             if is_whole and operand.mem.disp not in taken:
                 stored = at
         elif operand.mem.base in (_RSP, _RBP):
@@ -214,8 +214,8 @@ def _step(each: capstone.CsInsn, state: _State, taken: set[int]) -> None:
         known = state.registers.get(operands[1].reg)
         if known is not None:
             state.slots[stored] = known
-    state_sp = _stack_pointer(each, state)
-    for register in each.regs_access()[1]:
+    state_sp = _stack_pointer(instruction, state)
+    for register in instruction.regs_access()[1]:
         state.registers.pop(_WHOLE.get(register, register), None)
     if value is not None:
         state.registers[operands[0].reg] = value
@@ -226,61 +226,63 @@ def _step(each: capstone.CsInsn, state: _State, taken: set[int]) -> None:
         state.sp = state_sp
 
 
-def _result(each: capstone.CsInsn, state: _State) -> int | None:
+def _result(instruction: capstone.CsInsn, state: _State) -> int | None:
     """The distance from the receiver that the instruction leaves in its first operand."""
-    operands = each.operands
+    operands = instruction.operands
     if len(operands) != 2 or operands[0].type != x86_const.X86_OP_REG or operands[0].size != _WORD:
         return None
     source = operands[1]
-    if each.id == x86_const.X86_INS_MOV and source.type == x86_const.X86_OP_REG:
+    if instruction.id == x86_const.X86_INS_MOV and source.type == x86_const.X86_OP_REG:
         return state.registers.get(source.reg)
     if source.type == x86_const.X86_OP_MEM and source.mem.index == x86_const.X86_REG_INVALID:
-        if each.id == x86_const.X86_INS_MOV and source.mem.base == _RSP:
+        if instruction.id == x86_const.X86_INS_MOV and source.mem.base == _RSP:
             return state.slots.get(state.sp + source.mem.disp)
         base = state.registers.get(source.mem.base)
-        if each.id == x86_const.X86_INS_LEA and base is not None:
+        if instruction.id == x86_const.X86_INS_LEA and base is not None:
             return int(base + source.mem.disp)
     base = state.registers.get(operands[0].reg)
     if source.type == x86_const.X86_OP_IMM and base is not None:
-        if each.id == x86_const.X86_INS_ADD:
+        if instruction.id == x86_const.X86_INS_ADD:
             return int(base + source.imm)
-        if each.id == x86_const.X86_INS_SUB:
+        if instruction.id == x86_const.X86_INS_SUB:
             return int(base - source.imm)
     return None
 
 
-def _stack_pointer(each: capstone.CsInsn, state: _State) -> int | None:
+def _stack_pointer(instruction: capstone.CsInsn, state: _State) -> int | None:
     """The distance of RSP from that at the entry behind the instruction; None if not known."""
-    if each.id == x86_const.X86_INS_PUSH:
+    if instruction.id == x86_const.X86_INS_PUSH:
         state.overwrite(state.sp - _WORD, _WORD)
         return state.sp - _WORD
-    if each.id == x86_const.X86_INS_POP:
+    if instruction.id == x86_const.X86_INS_POP:
         return state.sp + _WORD
-    if _RSP not in {_WHOLE.get(each, each) for each in each.regs_access()[1]}:
+    if _RSP not in {_WHOLE.get(each, each) for each in instruction.regs_access()[1]}:
         return state.sp
-    operands = each.operands
+    operands = instruction.operands
     if len(operands) == 2 and operands[1].type == x86_const.X86_OP_IMM:
-        if each.id == x86_const.X86_INS_ADD:
+        if instruction.id == x86_const.X86_INS_ADD:
             return int(state.sp + operands[1].imm)
-        if each.id == x86_const.X86_INS_SUB:
+        if instruction.id == x86_const.X86_INS_SUB:
             return int(state.sp - operands[1].imm)
     return None
 
 
-def _successors(each: capstone.CsInsn) -> Iterator[int]:
-    ends = each.group(x86_const.X86_GRP_RET) or each.id in (
+def _successors(instruction: capstone.CsInsn) -> Iterator[int]:
+    ends = instruction.group(x86_const.X86_GRP_RET) or instruction.id in (
         x86_const.X86_INS_JMP,
         x86_const.X86_INS_UD2,
         x86_const.X86_INS_INT3,
     )
     if not ends:
-        yield each.address + each.size
-    if each.group(x86_const.X86_GRP_JUMP):
-        yield _target(each)
+        yield instruction.address + instruction.size
+    if instruction.group(x86_const.X86_GRP_JUMP):
+        yield _target(instruction)
 
 
-def _target(each: capstone.CsInsn) -> int:
-    is_transfer = each.group(x86_const.X86_GRP_CALL) or each.group(x86_const.X86_GRP_JUMP)
-    if not is_transfer or each.operands[0].type != x86_const.X86_OP_IMM:
+def _target(instruction: capstone.CsInsn) -> int:
+    is_transfer = instruction.group(x86_const.X86_GRP_CALL) or instruction.group(
+        x86_const.X86_GRP_JUMP
+    )
+    if not is_transfer or instruction.operands[0].type != x86_const.X86_OP_IMM:
         return 0
-    return int(each.operands[0].imm)
+    return int(instruction.operands[0].imm)

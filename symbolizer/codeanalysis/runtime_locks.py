@@ -105,7 +105,7 @@ def _sleep(code: RuntimeCode) -> int:
     function = code.binary.function_at(calls[0]) if len(calls) == 1 else None
     if function is None or function.name != _LOCK:
         raise unknown_code(f"{_LOCK} does not sleep in the one place known")
-    instructions = {each.address: each for each in code.decoded(function)}
+    instructions = {instruction.address: instruction for instruction in code.decoded(function)}
     flow = successors(instructions.values())
     if calls[0] not in flow:
         raise unknown_code(f"the code of {_LOCK} at {function.entry:#x} can't be decoded")
@@ -124,7 +124,7 @@ def _wake(code: RuntimeCode, semaphore_offset: int) -> tuple[int, str]:
         return calls[0], _ARGUMENT
     for function in code.functions(_FIND_NEXT):
         instructions = code.decoded(function)
-        jumped_to = {each.target for each in instructions if each.is_jump}
+        jumped_to = {instruction.target for instruction in instructions if instruction.is_jump}
         raises = [
             (index, each.adds_to[0])
             for index, each in enumerate(instructions)
@@ -145,23 +145,31 @@ def _straight_before(
 ) -> int | None:
     """The last emulated instruction from which straight code leads to the last instruction."""
     next_address = instructions[-1].address
-    for each in reversed(instructions[:-1]):
-        if next_address in jumped_to or each.end != next_address or register in each.written:
+    for instruction in reversed(instructions[:-1]):
+        if (
+            next_address in jumped_to
+            or instruction.end != next_address
+            or register in instruction.written
+        ):
             return None
-        if not each.falls_through or each.is_call:
+        if not instruction.falls_through or instruction.is_call:
             return None
-        if each.emulated:
-            return each.address
-        next_address = each.address
+        if instruction.emulated:
+            return instruction.address
+        next_address = instruction.address
     return None
 
 
 def _system_stack(code: RuntimeCode) -> int:
     """The return address of systemstack's call on the system stack, its first one."""
     for function in code.functions(_SYSTEM_STACK):
-        for each in code.decoded(function):
-            if each.is_call and each.target is None and each.size == _INDIRECT_CALL_BYTES:
-                return each.end
+        for instruction in code.decoded(function):
+            if (
+                instruction.is_call
+                and instruction.target is None
+                and instruction.size == _INDIRECT_CALL_BYTES
+            ):
+                return instruction.end
     raise unknown_code(f"{_SYSTEM_STACK} makes no call")
 
 

@@ -22,7 +22,7 @@ from symbolizer.x86.call_sites import CALL_BYTES
 class ScheduleMoment(Enum):
     """What happens at a site.
 
-    The comments tell what is in registers besides R14, which has a thread's g0, or the goroutine.
+    The comments show what is in registers besides R14, which has a thread's g0, or the goroutine.
     """
 
     PARK = "park"  # RAX: the goroutine that will wait
@@ -123,7 +123,7 @@ def schedule_sites(binary: GoBinary) -> ScheduleSites:
     found = [*_called(code), *_ready(code)]
     missing = []
     for name, moment, registers in (*_ON_G0, *(_NEWER if is_newer else _OLDER)):
-        places = [at_entry(code.decoded(each), registers) for each in code.functions(name)]
+        places = [at_entry(code.decoded(function), registers) for function in code.functions(name)]
         found += [ScheduleSite(moment, pc) for pc in places if pc is not None]
         if not any(places) and name not in _NOT_ALWAYS_LINKED:
             missing.append(name)
@@ -142,7 +142,7 @@ def schedule_sites(binary: GoBinary) -> ScheduleSites:
 
 def _ready(code: RuntimeCode) -> list[ScheduleSite]:
     """runtime.ready runs on g0, too; where its probe for waits is, it may share the breakpoint."""
-    places = [behind_check(code.decoded(each)) for each in code.functions(_READY)]
+    places = [behind_check(code.decoded(function)) for function in code.functions(_READY)]
     return [ScheduleSite(ScheduleMoment.READY, pc) for pc in places if pc is not None]
 
 
@@ -152,7 +152,7 @@ def _called(code: RuntimeCode) -> list[ScheduleSite]:
     found = [
         ScheduleSite(ScheduleMoment.CREATE, pc)
         for pc in code.calls(_PUTS)
-        if any(each.entry <= pc < each.end for each in creates)
+        if any(create.entry <= pc < create.end for create in creates)
     ]
     for pc in code.calls(_ASSISTS):
         found.append(ScheduleSite(ScheduleMoment.ASSIST, pc))
@@ -166,4 +166,6 @@ def _behind_any_check(code: RuntimeCode, function: Function) -> int:
     cheap = behind_check(instructions, register="")
     if cheap is not None:
         return cheap
-    return next((each.end for each in instructions if each.is_jump), function.entry)
+    return next(
+        (instruction.end for instruction in instructions if instruction.is_jump), function.entry
+    )

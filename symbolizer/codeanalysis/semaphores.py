@@ -28,7 +28,7 @@ _FOR_LOCKS: Final = frozenset(
         "internal/sync.runtime_SemacquireMutex",
     }
 )
-# The BPF program has room for so many; no known version has more than three.
+# The BPF program has room for that many; no known version has more than three.
 MAX_LOCK_CALLERS: Final = 4
 # The first argument of a Go function arrives in this register. A function that keeps it usually
 # stores it in its slot above the return address, which the caller leaves free
@@ -80,7 +80,7 @@ def semaphore_sites(code: RuntimeCode, park_pc: int) -> SemaphoreSites:
     function = code.binary.function_at(park_pc)
     if function is None or function.name != ACQUIRE:
         raise unknown_code(f"{ACQUIRE} was inlined")
-    instructions = {each.address: each for each in code.decoded(function)}
+    instructions = {instruction.address: instruction for instruction in code.decoded(function)}
     throws = {function.entry for function in code.functions(THROW)}
     flow = {
         address: () if instructions[address].target in throws else leads
@@ -132,8 +132,12 @@ def _kept_argument(
 ) -> int:
     """Where every path to `pc` stores the first argument, in bytes from the frame pointer."""
     always = on_every_path(flow, function.entry, pc)
-    saves = [each for each in instructions.values() if each.saves and each.saves[0] == _ARGUMENT]
-    for each in [each for each in saves if each.address in always][:_MAX_SAVES]:
+    saves = [
+        instruction
+        for instruction in instructions.values()
+        if instruction.saves and instruction.saves[0] == _ARGUMENT
+    ]
+    for each in [save for save in saves if save.address in always][:_MAX_SAVES]:
         assert each.saves
         before = reachable(flow, [function.entry], without=each.address)
         offset = each.saves[1] - (code.binary.sp_delta(each.address) - _WORD_BYTES)

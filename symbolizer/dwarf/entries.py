@@ -100,9 +100,9 @@ class Dwarf:
         key = package.encode("utf-8", "replace") + b"\0"
         for unit in units.all if package else ():
             if info.startswith(key, unit.first + 1):
-                found = self._search(wanted, tags, unit.first, unit.end)
-                if found:
-                    return found
+                dies = self._search(wanted, tags, unit.first, unit.end)
+                if dies:
+                    return dies
         return self._search(wanted, tags, 0, len(info))
 
     def _search(self, name: bytes, tags: Collection[int], start: int, end: int) -> list[Die]:
@@ -110,18 +110,18 @@ class Dwarf:
         units.work.spend((end - start) // _SEARCHED_BYTES)
         head, *rest = name.split(_ANY_ARGUMENTS)
         needle, tail = (head + b"[", b"]" + rest[-1]) if rest else (name + b"\0", b"")
-        found: list[Die] = []
+        dies: list[Die] = []
         hit = info.find(needle, start, end)
-        while hit >= 0 and len(found) < _MAX_HITS:
+        while hit >= 0 and len(dies) < _MAX_HITS:
             units.work.spend(1)
             # Go has fewer than 128 abbreviations: their numbers take one byte.
             unit = units.at(hit - 1)
             if unit is not None and self._begins(unit, hit - 1, tags):
                 die = self.die(hit - 1)
                 if die.name.encode("utf-8", "replace").endswith(tail):
-                    found.append(die)
+                    dies.append(die)
             hit = info.find(needle, hit + 1, end)
-        return found
+        return dies
 
     def die(self, offset: int) -> Die:
         """Return the entry at an offset. Raises DwarfError if none can be there."""

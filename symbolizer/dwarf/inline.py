@@ -122,12 +122,12 @@ class Functions:
 
         Raises DwarfError, ElfError.
         """
-        found, has_jumped = self._scan(unit, wanted, skips_functions=True)
-        left = [address for address in wanted if address not in found]
+        chains, has_jumped = self._scan(unit, wanted, skips_functions=True)
+        left = [address for address in wanted if address not in chains]
         if left and has_jumped:
             # A function nested in another one's entry has its own code.
-            found |= self._scan(unit, left, skips_functions=False)[0]
-        return found
+            chains |= self._scan(unit, left, skips_functions=False)[0]
+        return chains
 
     def _scan(
         self, unit: Unit, wanted: Sequence[int], skips_functions: bool

@@ -93,10 +93,10 @@ def entry_ranges(units: Units, unit: Unit, values: Values | None = None) -> list
         form, value = values[AT_RANGES]
         if not isinstance(value, int):
             return []
-        found = (
+        ranges = (
             _rnglist(units, unit, form, value) if unit.version >= 5 else _old(units, unit, value)
         )
-        return list(_sound(units, found))
+        return list(_sound(units, ranges))
     if AT_LOW_PC not in values or AT_HIGH_PC not in values:
         return []
     low = units.address(unit, *values[AT_LOW_PC])

@@ -59,9 +59,10 @@ def dwarf_section(elf: ElfFile, name: str) -> bytes:
 
     They are kept as long as the file is open. Raises DwarfError, TooMuchToRead.
     """
-    if name not in elf.inflated:
-        elf.inflated[name] = _read_section(elf, name)
-    return elf.inflated[name]
+    with elf.inflating:  # once for all threads: it takes long, and counts as memory
+        if name not in elf.inflated:
+            elf.inflated[name] = _read_section(elf, name)
+        return elf.inflated[name]
 
 
 def _read_section(elf: ElfFile, name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
@@ -75,7 +76,8 @@ class ElfFile:
 
     Headers are read once, when it is opened; everything else is read on demand. Every read is
     bounded by the size that the file had when it was opened. The memory and the CPU time that
-    readers use count against its `allowance`, which the files of one process share.
+    readers use count against its `allowance`, which the files of one process share. Any thread may
+    use it.
     """
 
     def __init__(self, source: ByteSource, allowance: Allowance | None = None) -> None:
@@ -85,8 +87,11 @@ class ElfFile:
         """
         self._source = source
         self.allowance: Final = allowance or Allowance()
+        self.inflating: Final = threading.RLock()
+        """Held while a section is added to `inflated`."""
         self.inflated: Final[dict[str, bytes]] = {}
         """Sections that were decompressed or read as a whole, by name."""
+        self._counting = threading.Lock()
         self._kept_bytes = 0
         try:
             header = _checked_header(source)
@@ -143,7 +148,8 @@ class ElfFile:
     def keep(self, size_bytes: int) -> None:
         """Count bytes that are kept until the file is closed. Raises TooMuchToRead."""
         self.allowance.keep(size_bytes)
-        self._kept_bytes += size_bytes
+        with self._counting:
+            self._kept_bytes += size_bytes
 
     @property
     def size(self) -> int:

@@ -1,5 +1,6 @@
 """A table inside an ELF file, read in blocks when they are needed, not copied as a whole."""
 
+import threading
 from typing import Final
 
 from symbolizer.elf.file import ElfFile
@@ -13,7 +14,7 @@ class FileTable:
     """`size` bytes of a file from `offset`, called `name` in errors.
 
     Keeps at most 4 MiB of blocks. Positions count from the table's start; each access outside the
-    table raises GoTableError.
+    table raises GoTableError. Any thread may use it.
     """
 
     def __init__(self, elf: ElfFile, offset: int, size: int, name: str) -> None:
@@ -94,7 +95,7 @@ class FileTable:
 
 
 class Ledger:
-    """Detects a table whose entries overlap; no linker writes such a table.
+    """Detects a table whose entries overlap; no linker writes such a table. For one thread.
 
     In a hostile table a million references can point into the same megabyte. The entries of an
     honest one, each read once, are together no longer than the table.
@@ -115,12 +116,16 @@ class Ledger:
 
 
 class StringTable:
-    """The NUL-terminated strings of a table; each is kept once it has been read."""
+    """The NUL-terminated strings of a table; each is kept once it has been read.
+
+    Any thread may use it.
+    """
 
     def __init__(self, table: FileTable, limit: int) -> None:
         """Strings have at most `limit` bytes."""
         self._table = table
         self._limit = limit
+        self._lock = threading.Lock()
         self._ledger = Ledger(table)
         self._strings: dict[int, str] = {}
 
@@ -128,7 +133,8 @@ class StringTable:
         """Return the string at `position`; the same object each time. Raises GoTableError."""
         string = self._strings.get(position)
         if string is None:
-            string = self._table.string(position, self._limit)
-            self._ledger.charge(position, len(string))
-            self._strings[position] = string
+            with self._lock:  # the ledger counts each string once, and all get the same object
+                string = self._table.string(position, self._limit)
+                self._ledger.charge(position, len(string))
+                string = self._strings.setdefault(position, string)
         return string

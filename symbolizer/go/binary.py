@@ -65,7 +65,7 @@ class _Module:
 
 
 class GoBinary:
-    """A Go program; tables are read when they are needed. One thread at a time may use it."""
+    """A Go program; tables are read when they are needed. Any thread may use it."""
 
     _modules: tuple[_Module, ...] = ()
 
@@ -279,16 +279,16 @@ class GoBinary:
 
     def _sp_deltas(self, function: Function) -> tuple[tuple[int, int, int], ...]:
         table = read_table(self._table.pctab, self._table.function(function.index).pcsp)
-        found = []
+        deltas = []
         start = function.entry
         for offset, delta in PcValues([table]).steps(0):
             end = min(function.entry + offset, function.end)
             if end > start:
-                found.append((start, end, delta))
+                deltas.append((start, end, delta))
             start = max(start, end)
         if start < function.end:
-            found.append((start, function.end, NO_VALUE))
-        return tuple(found)
+            deltas.append((start, function.end, NO_VALUE))
+        return tuple(deltas)
 
     def call_sites(self, *targets: Function) -> dict[int, tuple[int, ...]]:
         """Return the addresses of the instructions that call each function, by its entry.

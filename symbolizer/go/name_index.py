@@ -40,9 +40,9 @@ class NameIndex:
 
     def _positions(self, names: dict[str, bytes]) -> dict[str, list[int]]:
         """Return the offsets of each whole name in funcnametab: usually one or none."""
-        found: dict[str, list[int]] = {name: [] for name in names}
+        positions: dict[str, list[int]] = {name: [] for name in names}
         if not names:
-            return found
+            return positions
         by_bytes = {encoded: name for name, encoded in names.items()}
         # The zero behind a name is not consumed: it is also the one in front of the next.
         any_of_them = b"|".join(re.escape(encoded) for encoded in by_bytes)
@@ -51,14 +51,14 @@ class NameIndex:
         table = self._table.names
         first = table.window(0, longest)[0].split(b"\0", 1)[0]
         if first in by_bytes:
-            found[by_bytes[first]].append(0)
+            positions[by_bytes[first]].append(0)
         for base in range(0, table.size, _CHUNK_BYTES):
             data = table.read_uncached(base, min(_CHUNK_BYTES + longest, table.size - base))
             for match in pattern.finditer(data, 0, _CHUNK_BYTES + longest):
-                at = found[by_bytes[match[1]]]
+                at = positions[by_bytes[match[1]]]
                 if match.start() < _CHUNK_BYTES and len(at) < _MAX_HITS:
                     at.append(base + match.start() + 1)
-        return found
+        return positions
 
     def _read_name_offsets(self) -> FuncOffsets:
         """Gather runtime._func.nameOff of all functions, in the order of the function table."""

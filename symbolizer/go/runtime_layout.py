@@ -57,7 +57,7 @@ class TracebackRules:
     """How a Go version writes tracebacks (runtime/traceback.go), and the text of count profiles.
 
     Of a stack it shows the first `inner_frames` and the last `outer_frames` logical frames; in Go
-    1.19, which has `most_frames` instead, those of so many physical frames.
+    1.19, which has `most_frames` instead, those of that many physical frames.
     """
 
     most_frames: int

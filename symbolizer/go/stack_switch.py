@@ -18,7 +18,7 @@ def saved_switch_pc(binary: GoBinary) -> int | None:
     """
     for function in binary.functions_named(_SAVE_SWITCH):
         code = binary.elf.read(function.entry, function.end - function.entry)
-        for each in decode(code, function.entry):
-            if each.refers_to is not None:
-                return each.refers_to
+        for instruction in decode(code, function.entry):
+            if instruction.refers_to is not None:
+                return instruction.refers_to
     return None

@@ -38,7 +38,7 @@ class GoVersion:
         match = _PATTERN.match(text)
         if match is None:
             raise UnsupportedGoVersion(
-                f"the program names its Go version {text[:64]!r}, which is no version of Go 1"
+                f"the program names its Go version {text[:64]!r}, which is not a version of Go 1"
             )
         minor = int(match["minor"] or 0)
         suffix = match["suffix"] or ""

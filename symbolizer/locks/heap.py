@@ -79,22 +79,26 @@ class HeapLockNames:
         self._known: dict[tuple[HeapObject, str], list[_Candidate]] = {}
         self._by_name: dict[str, list[int]] | None = None
 
-    def name(self, found: HeapObject, callers: Sequence[Caller], kind: str) -> str | None:
+    def name(self, heap_object: HeapObject, callers: Sequence[Caller], kind: str) -> str | None:
         """The name of the lock in the object, such as "main.Cache.mu"; None unless it is sure.
 
         `kind` is "sync.Mutex" or "sync.RWMutex"; `callers` are functions that locked it.
         """
-        key = found, kind
+        key = heap_object, kind
         if key not in self._known:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = self._candidates(found, _WANTED.get(kind, (kind,)))
+            self._known[key] = self._candidates(heap_object, _WANTED.get(kind, (kind,)))
         candidates = self._known[key]
-        able = [each for each in candidates if all(_can_lock(caller, each) for caller in callers)]
+        able = [
+            candidate
+            for candidate in candidates
+            if all(_can_lock(caller, candidate) for caller in callers)
+        ]
         # Without a method of the very type, a function that locks what it is given a pointer to
         # could lock any of them.
         has_method = any(owner_of(c) in each.owners for c in callers for each in able)
-        left = able if found.type or has_method else candidates
+        left = able if heap_object.type or has_method else candidates
         if not able or not left:
             return None
         shared = set.intersection(*(set(each.names) for each in left))
@@ -114,32 +118,36 @@ class HeapLockNames:
                     shown = without_type_arguments(known.name)
                     self._by_name.setdefault(shown, []).append(address)
         wanted = _WANTED.get(kind, (kind,))
-        found = [self._lock_at(each, offset, wanted) for each in self._by_name.get(owner, ())]
-        names = {str(each.names[0]) for each in found if each and each.names}
+        candidates = [self._lock_at(each, offset, wanted) for each in self._by_name.get(owner, ())]
+        names = {
+            str(candidate.names[0]) for candidate in candidates if candidate and candidate.names
+        }
         return names.pop() if len(names) == 1 else None
 
-    def _candidates(self, found: HeapObject, wanted: Sequence[str]) -> list[_Candidate]:
-        if found.type:
-            known = self._types.at(found.type)
+    def _candidates(self, heap_object: HeapObject, wanted: Sequence[str]) -> list[_Candidate]:
+        if heap_object.type:
+            known = self._types.at(heap_object.type)
             if known is None or not known.size:
                 return []
-            each = self._lock_at(found.type, found.offset % known.size, wanted)
-            return [each] if each else []
-        least, most = _sizes_in(found)
-        if not 0 <= found.offset < most or (most <= _TINY_BYTES and not found.has_pointers):
+            candidate = self._lock_at(heap_object.type, heap_object.offset % known.size, wanted)
+            return [candidate] if candidate else []
+        least, most = _sizes_in(heap_object)
+        if not 0 <= heap_object.offset < most or (
+            most <= _TINY_BYTES and not heap_object.has_pointers
+        ):
             return []  # nothing, or a block that tiny objects of different types share
         multiples = np.uint64(most) // self._sizes
         fits = (multiples * self._sizes >= np.uint64(least)) & (multiples > 0)
-        fits &= np.uint64(found.offset) < multiples * self._sizes
+        fits &= np.uint64(heap_object.offset) < multiples * self._sizes
         candidates = []
         for address, size in zip(
             self._addresses[fits].tolist(), self._sizes[fits].tolist(), strict=True
         ):
             known = self._types.at(address)
-            if known is not None and known.has_pointers == found.has_pointers:
-                each = self._lock_at(address, found.offset % size, wanted)
-                if each:
-                    candidates.append(each)
+            if known is not None and known.has_pointers == heap_object.has_pointers:
+                candidate = self._lock_at(address, heap_object.offset % size, wanted)
+                if candidate:
+                    candidates.append(candidate)
         return candidates
 
     def _lock_at(self, address: int, offset: int, wanted: Sequence[str]) -> _Candidate | None:
@@ -175,30 +183,30 @@ class HeapLockNames:
         return None
 
     def _field_at(self, kind: TypeDescriptor, offset: int) -> tuple[str, int, int, bool] | None:
-        for each in kind.fields:
-            if each.offset <= offset:
-                inner = self._types.at(each.type)
-                if inner is not None and offset < each.offset + inner.size:
-                    return each.name, each.type, each.offset, each.is_open
+        for field in kind.fields:
+            if field.offset <= offset:
+                inner = self._types.at(field.type)
+                if inner is not None and offset < field.offset + inner.size:
+                    return field.name, field.type, field.offset, field.is_open
         return None
 
 
-def _sizes_in(found: HeapObject) -> tuple[int, int]:
+def _sizes_in(heap_object: HeapObject) -> tuple[int, int]:
     """The least and the largest size in bytes of objects that get such a slot."""
-    slot = found.slot_bytes
+    slot = heap_object.slot_bytes
     at = bisect_left(_CLASSES, slot)
     if at < len(_CLASSES) and _CLASSES[at] == slot:
         below = _CLASSES[max(at - 1, 0)]
     else:
         below = slot - _PAGE_BYTES  # an object that has its own span
-    return max(1, below + 1 - found.header_bytes), slot - found.header_bytes
+    return max(1, below + 1 - heap_object.header_bytes), slot - heap_object.header_bytes
 
 
-def _can_lock(caller: Caller, each: _Candidate) -> bool:
+def _can_lock(caller: Caller, candidate: _Candidate) -> bool:
     """Whether code of the function reaches the lock by its fields, or as its receiver's own."""
     package = package_of(caller.function)
-    return owner_of(caller) in each.owners or all(
-        is_open or home in ("", package) for is_open, home in each.way
+    return owner_of(caller) in candidate.owners or all(
+        is_open or home in ("", package) for is_open, home in candidate.way
     )
 
 
@@ -210,4 +218,4 @@ def owner_of(caller: Caller) -> str:
 
 
 def _longer(names: Names, path: str) -> Names:
-    return tuple(LockName(each.base, each.path + path) for each in names)
+    return tuple(LockName(name.base, name.path + path) for name in names)

@@ -113,9 +113,11 @@ class LockNames:
             return None
         return next(
             (
-                f"{each.name}+{address - each.vaddr:#x}"
-                for each in self._elf.sections.values()
-                if each.name and each.vaddr and each.vaddr <= address < each.vaddr + each.size
+                f"{section.name}+{address - section.vaddr:#x}"
+                for section in self._elf.sections.values()
+                if section.name
+                and section.vaddr
+                and section.vaddr <= address < section.vaddr + section.size
             ),
             None,
         )
@@ -128,10 +130,11 @@ class LockNames:
         """
         if not self._dwarf.present:
             return None
-        found = [self._or_none(partial(self._nameable, caller, kind)) for caller in callers]
-        useful = [each for each in found if each is not None and each.near]
+        candidates = [self._or_none(partial(self._nameable, caller, kind)) for caller in callers]
+        useful = [candidate for candidate in candidates if candidate is not None and candidate.near]
         return _text(
-            _in_common([each.near for each in useful]) or _in_common([each.wide for each in useful])
+            _in_common([nameable.near for nameable in useful])
+            or _in_common([each.wide for each in useful])
         )
 
     def _or_none(self, ask: Callable[[], _T]) -> _T | None:
@@ -208,11 +211,11 @@ class LockNames:
             target = None if pointer is None else self._types.pointee(self._types.of(pointer))
             if target is not None:
                 holders.append((target, symbol.name))
-        found = self._locks(holders, wanted, package)
-        if not found.near:
+        nameable = self._locks(holders, wanted, package)
+        if not nameable.near:
             receivers = self._receivers(caller.function, package)
-            found = self._locks([(kind, "") for kind in receivers], wanted, package)
-        return found
+            nameable = self._locks([(kind, "") for kind in receivers], wanted, package)
+        return nameable
 
     def _package_variables(self, caller: Caller) -> Iterator[Symbol]:
         """Yield the package variables that a function loads, even where it is inlined."""
@@ -233,9 +236,9 @@ class LockNames:
     ) -> _Nameable:
         own, behind = (
             dict.fromkeys(
-                names for kind, name in holders for names in look(kind, wanted, package, name)
+                names for kind, name in holders for names in read(kind, wanted, package, name)
             )
-            for look in (self._types.locks, self._types.behind_pointers)
+            for read in (self._types.locks, self._types.behind_pointers)
         )
         return _Nameable(list(own or behind), list(own | behind))
 
@@ -267,8 +270,8 @@ class LockNames:
         if not names:
             return []
         name = f"{package}.{names[-1]}"
-        found = self._dwarf.find(name, (TAG_STRUCTURE,), _UNIT_OF_TYPES)
-        return [die for die in found if is_struct(die)]
+        dies = self._dwarf.find(name, (TAG_STRUCTURE,), _UNIT_OF_TYPES)
+        return [die for die in dies if is_struct(die)]
 
 
 def _with_rest(name: str, rest: int) -> str:

@@ -136,12 +136,12 @@ class Types:
         one.
         """
         start = (LockName(name, ""),) if is_unnamed(kind) or kind.name in wanted else ()
-        found: list[Names] = []
+        all_names: list[Names] = []
         for names in self._locks(kind, wanted, package, package, start, _MAX_NESTED):
-            found.append(names)
-            if len(found) > _MAX_LOCKS:
+            all_names.append(names)
+            if len(all_names) > _MAX_LOCKS:
                 raise DwarfError("a type has more locks than any real one")
-        return found
+        return all_names
 
     def behind_pointers(
         self, kind: Die, wanted: Collection[str], package: str, name: str
@@ -155,12 +155,12 @@ class Types:
         unnamed = is_unnamed(kind)
         home = package if unnamed else package_of(kind.name)
         base = name if unnamed else without_type_arguments(kind.name)
-        found: list[Names] = []
+        all_names: list[Names] = []
         for member in self._members(kind):
             target = self.pointee(self.of(member)) if _can_name(member, home, package) else None
             if target is not None:
-                found += self.locks(target, wanted, package, f"{base}.{member.name}")
-        return found
+                all_names += self.locks(target, wanted, package, f"{base}.{member.name}")
+        return all_names
 
     def _locks(
         self,
@@ -188,7 +188,7 @@ class Types:
                     )
 
     def _members(self, kind: Die) -> Iterator[Die]:
-        return (each for each in self._dwarf.children(kind) if each.tag == TAG_MEMBER)
+        return (die for die in self._dwarf.children(kind) if die.tag == TAG_MEMBER)
 
     def _member_at(self, kind: Die, offset: int) -> tuple[Die, Die] | None:
         """Return the field at an offset, and its type; fields of size 0 are left out."""
@@ -233,4 +233,4 @@ def _can_name(member: Die, home: str, package: str) -> bool:
 
 
 def _extended(names: Names, path: str) -> Names:
-    return tuple(LockName(each.base, each.path + path) for each in names)
+    return tuple(LockName(name.base, name.path + path) for name in names)

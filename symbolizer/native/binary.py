@@ -81,8 +81,10 @@ class NativeBinary:
             return (_frame(name, "", 0, 0, vaddr),) if name else ()
         *inlined, physical = known
         frames = [
-            _frame(demangled(each.function) or "?", each.file, each.line, each.start_line, vaddr)
-            for each in inlined
+            _frame(
+                demangled(frame.function) or "?", frame.file, frame.line, frame.start_line, vaddr
+            )
+            for frame in inlined
         ]
         function = demangled(physical.function) or name or "?"
         if function == physical.function and symbol and symbol.name != name:

@@ -66,7 +66,7 @@ class NativeLines:
         if self._ranges is None:
             self._ranges = UnitRanges(self._units)
             self.failure = self.failure or self._ranges.failure
-        found: dict[int, tuple[NativeFrame, ...]] = {}
+        frames: dict[int, tuple[NativeFrame, ...]] = {}
         by_start = dict(zip(self._units.starts, self._units.all, strict=True))
         left = {address: self._ranges.units_of(address) for address in sorted(set(vaddrs))}
         while left:
@@ -78,11 +78,11 @@ class NativeLines:
                 break
             for start, addresses in wanted.items():
                 try:
-                    found |= self._unit(by_start[start], addresses)
+                    frames |= self._unit(by_start[start], addresses)
                 except SymbolizerError as error:
                     self.failure = self.failure or error
-            left = {address: starts for address, starts in left.items() if address not in found}
-        return {address: found.get(address, ()) for address in vaddrs}
+            left = {address: starts for address, starts in left.items() if address not in frames}
+        return {address: frames.get(address, ()) for address in vaddrs}
 
     def _unit(self, unit: Unit, wanted: list[int]) -> dict[int, tuple[NativeFrame, ...]]:
         self._units.open(unit)

@@ -115,22 +115,22 @@ def rule_ranges(
     In a PLT each entry counts as a function: only rules of the one around `vaddr` are returned.
     Raises DwarfError.
     """
-    found: list[RuleRange] = []
+    ranges: list[RuleRange] = []
     for start, end, state in _run(machine, program, initial):
         if start < min(end, program.end):
-            for each in _split(start, min(end, program.end), _rules(machine, state), vaddr):
-                _append(found, each)
+            for rule_range in _split(start, min(end, program.end), _rules(machine, state), vaddr):
+                _append(ranges, rule_range)
         if end >= program.end:
             break
-    return tuple(found)
+    return tuple(ranges)
 
 
-def _append(found: list[RuleRange], new: RuleRange) -> None:
+def _append(ranges: list[RuleRange], new: RuleRange) -> None:
     """Add a range, or extend the last one if it has the same rule."""
-    if found and found[-1].end == new.start and found[-1].rule == new.rule:
-        found[-1] = RuleRange(found[-1].start, new.end, new.rule)
+    if ranges and ranges[-1].end == new.start and ranges[-1].rule == new.rule:
+        ranges[-1] = RuleRange(ranges[-1].start, new.end, new.rule)
     else:
-        found.append(new)
+        ranges.append(new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _checked(rule: UnwindRule) -> UnwindRule:
     return rule if is_sound else _NONE
 
 
-# The operands of each opcode: u, s: LEB128; b: a block; p: an address; a digit: so many bytes.
+# The operands of each opcode: u, s: LEB128; b: a block; p: an address; a digit: that many bytes.
 _OPERANDS: Final = {
     **{0x00: "", 0x01: "p", 0x02: "1", 0x03: "2", 0x04: "4", 0x05: "uu", 0x06: "u", 0x07: "u"},
     **{0x08: "u", 0x09: "uu", 0x0A: "", 0x0B: "", 0x0C: "uu", 0x0D: "u", 0x0E: "u", 0x0F: "b"},

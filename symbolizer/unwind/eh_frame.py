@@ -149,7 +149,9 @@ class EhFrame:
         While the kernel executes that, the thread is at the address behind it.
         """
         last = rule_ranges(cie.machine, cie.state, program, program.end - 1)[-1:]
-        return tuple(RuleRange(each.end, each.end + 1, each.rule) for each in last)
+        return tuple(
+            RuleRange(rule_range.end, rule_range.end + 1, rule_range.rule) for rule_range in last
+        )
 
     def _between(
         self, vaddr: int, cie: _Cie, program: Program, next_cie: _Cie, begun: Program
@@ -165,7 +167,10 @@ class EhFrame:
             return ()
         last = rule_ranges(cie.machine, cie.state, program, program.end - 1)[-1:]
         first = rule_ranges(next_cie.machine, next_cie.state, begun, begun.start)[:1]
-        if [each.rule for each in (*last, *first)] != [_AT_ENTRY, UnwindRule(RuleKind.END)]:
+        if [rule_range.rule for rule_range in (*last, *first)] != [
+            _AT_ENTRY,
+            UnwindRule(RuleKind.END),
+        ]:
             return ()
         # A gap before _start is padding.
         is_clone = self._elf.read(program.end, len(_SYSCALL)) == _SYSCALL

@@ -121,18 +121,18 @@ def _stack_switches(binary: GoBinary, function: Function) -> range:
 
 def _on_thread_stack(rules: Sequence[RuleRange], there: range) -> list[RuleRange]:
     """Return the rules of systemstack; on the thread's stack, they lead to its caller's."""
-    found = []
-    for each in rules:
+    ranges = []
+    for rule_range in rules:
         cuts = sorted(
             {
-                each.start,
-                each.end,
-                *(at for at in (there.start, there.stop) if each.start < at < each.end),
+                rule_range.start,
+                rule_range.end,
+                *(at for at in (there.start, there.stop) if rule_range.start < at < rule_range.end),
             }
         )
         for start, end in pairwise(cuts):
-            rule = each.rule
+            rule = rule_range.rule
             if rule.kind is RuleKind.SP and start in there:
                 rule = replace(rule, kind=RuleKind.SYSTEM_STACK)
-            found.append(RuleRange(start, end, rule))
-    return found
+            ranges.append(RuleRange(start, end, rule))
+    return ranges

@@ -28,8 +28,8 @@ def candidate_calls(
     through. One pass over the text for all targets. Raises GoTableError if there are more calls
     than in any real program.
     """
-    found: dict[int, list[int]] = {target: [] for target in targets}
-    wanted = np.array(sorted(found), dtype=np.int64)
+    calls: dict[int, list[int]] = {target: [] for target in targets}
+    wanted = np.array(sorted(calls), dtype=np.int64)
     count = 0
     for base in range(start, end - CALL_BYTES + 1, _CHUNK_BYTES):
         data = read(base, min(_CHUNK_BYTES + CALL_BYTES - 1, end - base))
@@ -42,8 +42,8 @@ def candidate_calls(
         if count > _MAX_CALLS:
             raise GoTableError("functions are called from more places than in any real program")
         for index in hits:
-            found[int(called[index])].append(base + int(at[index]))
-    return found
+            calls[int(called[index])].append(base + int(at[index]))
+    return calls
 
 
 def _unaligned_int32(data: bytes) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":

@@ -195,7 +195,7 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
     Calls lead to the instruction behind them; jumps out of the function and indirect jumps
     lead nowhere.
     """
-    instructions = {each.address: each for each in function}
+    instructions = {instruction.address: instruction for instruction in function}
     flow: dict[int, tuple[int, ...]] = {}
     for address, each in instructions.items():
         leads = [each.end] if each.falls_through else []

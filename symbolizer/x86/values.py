@@ -1,4 +1,4 @@
-"""What registers hold at an instruction, told by what they and the stack held at an earlier one."""
+"""What registers hold at an instruction, derived from registers and stack at an earlier one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _State:
         return _State(dict(self.registers), dict(self.stack))
 
 
-def told(
+def derived(
     code: Mapping[int, CsInsn],
     flow: Mapping[int, tuple[int, ...]],
     start: int,
@@ -74,7 +74,7 @@ def told(
             return None
         pending += [(each, state.copy(), steps + 1) for each in flow[at] if each in backwards]
     values = found.pop() if len(found) == 1 else (None,)
-    known = tuple(each for each in values if each is not None)
+    known = tuple(source for source in values if source is not None)
     return known if len(known) == len(values) else None
 
 
@@ -82,14 +82,14 @@ def _leading_to(flow: Mapping[int, tuple[int, ...]], to: int) -> set[int]:
     """All instructions from which control may reach `to`, and `to`."""
     before: dict[int, list[int]] = {}
     for at, leads in flow.items():
-        for each in leads:
-            before.setdefault(each, []).append(at)
+        for lead in leads:
+            before.setdefault(lead, []).append(at)
     seen, pending = {to}, [to]
     while pending:
-        for each in before.get(pending.pop(), ()):
-            if each not in seen:
-                seen.add(each)
-                pending.append(each)
+        for lead in before.get(pending.pop(), ()):
+            if lead not in seen:
+                seen.add(lead)
+                pending.append(lead)
     return seen
 
 

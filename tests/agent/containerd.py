@@ -188,9 +188,9 @@ class Containerd:
             with suppress(CallError):
                 self.call("Version", made("PodSandboxRequest"))
                 return
-            said = (self.folder / "log").read_text()
-            assert self._process.poll() is None, said
-            assert monotonic() < until, said
+            output = (self.folder / "log").read_text()
+            assert self._process.poll() is None, output
+            assert monotonic() < until, output
             sleep(0.02)
 
     def _import(self, name: str, *programs: Path) -> None:

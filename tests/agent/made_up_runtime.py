@@ -80,12 +80,12 @@ def version(name: str = "made-up", number: str = "7") -> bytes:
 def sandboxes(*pods: Mapping[str, Any]) -> bytes:
     """A ListPodSandboxResponse of pods with id, name, namespace, uid, labels, annotations."""
     made = message_class("ListPodSandboxResponse")()
-    for each in pods:
-        item = made.items.add(id=each["id"].encode())
+    for pod in pods:
+        item = made.items.add(id=pod["id"].encode())
         for field in ("name", "namespace", "uid"):
-            setattr(item.metadata, field, each[field].encode())
+            setattr(item.metadata, field, pod[field].encode())
         for field in ("labels", "annotations"):
-            for pair in pairs(each.get(field, {})):
+            for pair in pairs(pod.get(field, {})):
                 getattr(item, field).add(key=pair.key, value=pair.value)
     return bytes(made.SerializeToString())
 

@@ -107,7 +107,7 @@ class Node:
 
     def events(self, pid: int) -> list[int]:
         """How many events each window of a process has."""
-        found = (each.profiles["block"].samples for each in self.windows(pid))
+        found = (window.profiles["block"].samples for window in self.windows(pid))
         return [sum(s.values[0] for s in each if s.values[1] >= 1000) for each in found]
 
     def unwatched(self, pid: int) -> list[Unwatched]:

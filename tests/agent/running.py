@@ -112,7 +112,7 @@ class RunningAgent:
         return os.pread(self._stderr.fileno(), 1 << 20, 0).decode()
 
     def await_said(self, text: str, times: int = 1) -> None:
-        """Wait until it has said this so many times; fails if it ends before."""
+        """Wait until it has said this that many times; fails if it ends before."""
         self.wait_until(lambda: self.said.count(text) >= times, f"it never said {text!r}")
 
     def written(self) -> list[Written]:
@@ -126,7 +126,7 @@ class RunningAgent:
         return [each for each in found if not service or each.service == service]
 
     def await_windows(self, count: int, service: str = "") -> list[Written]:
-        """Wait for so many windows."""
+        """Wait for that many windows."""
         self.wait_until(
             lambda: len(self.windows(service)) >= count, f"never {count} windows of {service!r}"
         )

@@ -37,15 +37,15 @@ def started(folder: Path, **env: str) -> Target:
 def hands(folder: Path, windows: list[Written]) -> int:
     """How many waits of main.hand their block profiles have."""
     found = 0
-    for each in windows:
-        data = (folder / "out" / each.profiles["block"]).read_bytes()
+    for window in windows:
+        data = (folder / "out" / window.profiles["block"]).read_bytes()
         found += count_in(pprof.decode(data, kind="block"), "main.hand")
     return found
 
 
 def assert_contiguous(windows: list[Written]) -> None:
     """Each window begins when the one before it ended."""
-    times = [each.times for each in windows]
+    times = [window.times for window in windows]
     assert [begin for begin, _ in times[1:]] == [end for _, end in times[:-1]]
     assert all(begin < end for begin, end in times)
 
@@ -106,7 +106,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield made
 
 
-def told(manager: socket.socket, line: str) -> str:
+def notified(manager: socket.socket, line: str) -> str:
     """The next message to systemd that has this line."""
     while line not in (text := manager.recv(4096).decode()).splitlines():
         pass
@@ -131,23 +131,23 @@ def _answered(text: str) -> set[str]:
     return names
 
 
-def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket) -> None:
+def test_systemd_and_prometheus_are_reported(tmp_path: Path, manager: socket.socket) -> None:
     env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
     with (
         started(tmp_path, OTEL_SERVICE_NAME="till") as steps,
         RunningAgent(tmp_path, _with_ring(tmp_path, min_age="1h"), env) as agent,
     ):
-        assert "STATUS=0 processes recorded" in told(manager, "READY=1")
-        told(manager, "WATCHDOG=1")
+        assert "STATUS=0 processes recorded" in notified(manager, "READY=1")
+        notified(manager, "WATCHDOG=1")
         assert agent.get("/healthz").body == b"ok\n"
         assert agent.get("/readyz").status == 200
-        # A process that has not lived long enough costs nothing but a look at its age.
+        # A process that has not lived long enough costs only a check of its age.
         assert agent.metric("ebpfprof_agent_processes", state="young") >= 1
         assert agent.metric("ebpfprof_agent_processes", state="recorded") == 0
         assert not has_probes(steps.pid)
         agent.reload(_with_ring(tmp_path, max_memory="64MiB"))
-        assert "MONOTONIC_USEC=" in told(manager, "RELOADING=1")
-        told(manager, "READY=1")
+        assert "MONOTONIC_USEC=" in notified(manager, "RELOADING=1")
+        notified(manager, "READY=1")
         agent.await_windows(1)
         steps.ask("hand", "done")
         agent.await_windows(3)
@@ -171,7 +171,7 @@ def test_systemd_and_prometheus_are_told(tmp_path: Path, manager: socket.socket)
         # Far more memory than 64 MiB was used: fewer are recorded at once, and the log says so.
         agent.await_said("The agent uses ")
         agent.send(signal.SIGTERM)
-        told(manager, "STOPPING=1")
+        notified(manager, "STOPPING=1")
         assert agent.finish() == 0
 
 
@@ -211,23 +211,23 @@ def test_check_shows_who_would_be_recorded(tmp_path: Path) -> None:
         started(tmp_path, EBPFPROF="off") as private,
         Target.start(program("steps")) as other,
     ):
-        said = verb("agent", "--check", "--config", str(config))
-        assert said.code == 0
-        rows = {line.split()[0]: line for line in said.stdout.splitlines() if line[:1].isdigit()}
+        output = verb("agent", "--check", "--config", str(config))
+        assert output.code == 0
+        rows = {line.split()[0]: line for line in output.stdout.splitlines() if line[:1].isdigit()}
         assert any(
             "new-till" in row and "v7" in row and row.endswith("yes") for row in rows.values()
         )
         assert rows[str(private.pid)].endswith("no: EBPFPROF=off is in its environment")
         assert rows[str(other.pid)].endswith("no: rule 1 drops it")
-        assert f"path = {json.dumps(str(tmp_path / 'out'))}" in said.stdout
+        assert f"path = {json.dumps(str(tmp_path / 'out'))}" in output.stdout
 
 
 def test_a_wrong_file_ends_it_before_anything_else(tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
     config.write_text("\nkind = ['cpu']\n")
-    said = verb("agent", "--config", str(config))
-    assert (said.code, said.stdout) == (2, "")
-    assert said.stderr == (
+    output = verb("agent", "--config", str(config))
+    assert (output.code, output.stdout) == (2, "")
+    assert output.stderr == (
         f"ebpfprof: {config}:2: There is no setting 'kind'. Did you mean kinds?\n"
     )
     assert os.listdir(tmp_path) == ["agent.toml"]

@@ -19,7 +19,7 @@ from ebpfprof.agent.settings import RingSettings
 from ebpfprof.agent.settings_file import parsed
 from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.errors import CorruptBinary
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from tests.agent.node import DROP_DASH
 from tests.agent.test_pods import MadeUpSource
 from tests.agent.test_service import into, running
@@ -48,7 +48,7 @@ def _no_round_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "SURVEY_S", 3600.0)
 
 
-def test_what_was_recorded_is_told(tmp_path: Path, shop: GoProcess) -> None:
+def test_what_was_recorded_is_reported(tmp_path: Path, shop: GoProcess) -> None:
     async def work() -> None:
         ring = RingSettings(path=str(tmp_path / "ring"), keep_free=0)
         settings = replace(
@@ -104,7 +104,7 @@ def test_what_was_recorded_is_told(tmp_path: Path, shop: GoProcess) -> None:
     run(work())
 
 
-def test_what_was_not_recorded_is_told(tmp_path: Path, three: list[GoProcess]) -> None:
+def test_what_was_not_recorded_is_reported(tmp_path: Path, three: list[GoProcess]) -> None:
     async def work() -> None:
         async with running(into(tmp_path, max_processes=1)) as made:
             agent, live = made.agent, made.live

@@ -81,7 +81,7 @@ def test_a_token_that_was_renewed_is_read_again(server: StrictApiServer) -> None
     assert str(refusal(asked)) == f"{server.token_file} can't be read: No such file or directory"
 
 
-def test_a_right_that_is_missing_is_told(server: StrictApiServer) -> None:
+def test_a_right_that_is_missing_is_reported(server: StrictApiServer) -> None:
     server.may_list = False
     assert str(refusal(client(server))) == (
         'listing pods is not allowed (pods is forbidden: User "system:serviceaccount:ebpfprof:'
@@ -125,7 +125,7 @@ def test_a_node_without_a_pod_is_misnamed(server: StrictApiServer) -> None:
         (answer(200, b" " * 200_000), "the response is longer than 0 MiB"),
     ],
 )
-def test_faults_are_told_and_the_next_answer_counts(
+def test_faults_are_reported_and_the_next_answer_counts(
     server: StrictApiServer, monkeypatch: pytest.MonkeyPatch, step: Step, why: str
 ) -> None:
     monkeypatch.setattr(api_server, "MOST_BYTES", 150_000)
@@ -140,7 +140,9 @@ def test_how_long_it_wants_us_to_wait_is_known(server: StrictApiServer) -> None:
     assert refusal(client(server)).after_s == 77.0
 
 
-def test_a_server_that_is_away_or_another_is_told(server: StrictApiServer, tmp_path: Path) -> None:
+def test_a_server_that_is_away_or_another_is_reported(
+    server: StrictApiServer, tmp_path: Path
+) -> None:
     away = client(server, url=f"https://127.0.0.1:{free_port()}")
     assert str(refusal(away)) == "cannot connect: Connection refused"
     untrusted = client(server, ca_file="")

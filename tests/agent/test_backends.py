@@ -38,13 +38,13 @@ def table(kind: str, url: str) -> str:
 def samples_of(profile: Profile, place: int) -> Samples:
     """One value of each stack, in the form in which a Collector's are read."""
     found: Samples = Counter()
-    for each in profile.samples:
+    for sample in profile.samples:
         stack = tuple(
             (at.address, tuple((f.function, f.file, f.line, f.start_line) for f in at.frames))
-            for at in each.locations
+            for at in sample.locations
         )
-        labels = ((label.key, label.value, label.unit) for label in each.labels)
-        found[stack, tuple(sorted(labels, key=repr))] += each.values[place]
+        labels = ((label.key, label.value, label.unit) for label in sample.labels)
+        found[stack, tuple(sorted(labels, key=repr))] += sample.values[place]
     return found
 
 

@@ -66,9 +66,9 @@ class Hour:
             clock=lambda: self.now_s,
             backlog=RingBacklog(lambda: folder / "ring"),
         )
-        for each in windows:
-            assert self.ring.write(each)
-            self.sink.take(each)
+        for window in windows:
+            assert self.ring.write(window)
+            self.sink.take(window)
             self.now_s += 60
 
     def close(self) -> None:
@@ -124,11 +124,11 @@ def test_a_window_that_the_ring_has_not_written_yet_is_waited_for(tmp_path: Path
         bounds = QueueBounds(2 * size_of(windows[0]))
         backlog = RingBacklog(lambda: path)
         ours = opened("otlp", server.url, timeout_s=1.0, bounds=bounds, backlog=backlog)
-        for each in windows:
-            ours.take(each)
+        for window in windows:
+            ours.take(window)
         wait_until(lambda: ours.counters().retried > 2)
-        for each in windows:
-            assert ring.write(each)
+        for window in windows:
+            assert ring.write(window)
         wait_until(lambda: ours.counters().waiting == 0)
         ours.close(DEADLINE_S)
         assert (ours.counters().sent, dict(ours.counters().dropped)) == (4, {})
@@ -147,9 +147,9 @@ def test_windows_that_are_larger_than_the_queue_push_out_no_note(tmp_path: Path)
             backlog=RingBacklog(lambda: path),
             clock=lambda: now_s[0],
         )
-        for each in windows:
-            assert ring.write(each)
-            ours.take(each)
+        for window in windows:
+            assert ring.write(window)
+            ours.take(window)
         with ScriptedServer(then=OTLP_YES, port=port):
             now_s[0] = 61.0
             wait_until(lambda: ours.counters().waiting == 0)
@@ -161,8 +161,8 @@ def test_more_notes_than_there_is_room_for_push_out_the_oldest() -> None:
     dropped: Counter[str] = Counter()
     items = WaitingItems(QueueBounds(10 * NOTE_BYTES, 7200.0), dropped, lambda: True)
     windows = minutes(20)
-    for each in windows:
-        items.add(each, 0.0)
+    for window in windows:
+        items.add(window, 0.0)
     assert dropped == {"queue_full": 20 - len(items)}
     assert 10 <= len(items) <= 11
     assert items.bytes <= 10 * NOTE_BYTES + size_of(windows[0])
@@ -178,9 +178,9 @@ def test_to_catch_up_holds_up_no_new_window(tmp_path: Path) -> None:
     now_s = [0.0]
     with Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring:
         ours = slow_to_catch_up(windows[0], path, port, now_s)
-        for each in windows:
-            assert ring.write(each)
-            ours.take(each)
+        for window in windows:
+            assert ring.write(window)
+            ours.take(window)
         with ScriptedServer(then=OTLP_YES, port=port) as server:
             for moment, left in ((61.0, 2), (1e6, 1), (2e6, 0)):
                 now_s[0] = moment
@@ -198,9 +198,9 @@ def test_a_window_of_which_a_part_is_delivered_comes_first(tmp_path: Path) -> No
     now_s = [0.0]
     with Ring(path, max_age_s=1e9, keep_free_bytes=0) as ring:
         ours = slow_to_catch_up(windows[0], path, port, now_s)
-        for each in windows:
-            assert ring.write(each)
-            ours.take(each)
+        for window in windows:
+            assert ring.write(window)
+            ours.take(window)
         wait_until(lambda: ours.counters().retried == 1)
         steps = (OTLP_YES, OTLP_YES, OTLP_YES, answer(503))
         with ScriptedServer(*steps, then=OTLP_YES, port=port) as server:
@@ -224,7 +224,7 @@ def begun_of(request: Received) -> float:
     return float(scope.profiles[0].time_unix_nano / 1e9)
 
 
-def test_what_is_read_back_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_what_is_read_back_continues_where_it_stopped(tmp_path: Path) -> None:
     windows = minutes(3)
     path = tmp_path / "ring"
     with (
@@ -239,30 +239,30 @@ def test_what_is_read_back_goes_on_where_it_stopped(tmp_path: Path) -> None:
             backlog=RingBacklog(lambda: path),
             clock=lambda: now_s[0],
         )
-        for each in windows:
-            assert ring.write(each)
+        for window in windows:
+            assert ring.write(window)
         ours.take(windows[0])
         wait_until(lambda: ours.counters().retried == 1)  # its second profile has to wait
-        for each in windows[1:]:
-            ours.take(each)  # now the first one waits in the ring
+        for window in windows[1:]:
+            ours.take(window)  # now the first one waits in the ring
         now_s[0] = 61.0
         wait_until(lambda: ours.counters().waiting == 0)
         ours.close(DEADLINE_S)
     bodies = [each.body for each in server.received]
-    assert [bodies.index(each) for each in bodies] == [0, 1, 1, 3, 4, 5, 6]
+    assert [bodies.index(body) for body in bodies] == [0, 1, 1, 3, 4, 5, 6]
 
 
 def test_a_corrected_address_costs_no_window(tmp_path: Path) -> None:
     ring = RingSettings(path=str(tmp_path / "ring"), keep_free=0, max_age=1e9)
     wrong = sink("otlp", f"http://127.0.0.1:{free_port()}")
-    said: list[str] = []
-    sinks = Sinks(said.append)
+    messages: list[str] = []
+    sinks = Sinks(messages.append)
     windows = minutes(5)
     with ScriptedServer(then=OTLP_YES) as server:
         sinks.use(Settings(ring=ring, sinks=(wrong,)))
-        for each in windows:
-            sinks.give(each)
-        wait_until(lambda: "cannot connect" in "".join(said))
+        for window in windows:
+            sinks.give(window)
+        wait_until(lambda: "cannot connect" in "".join(messages))
         sinks.use(Settings(ring=ring, sinks=(replace(wrong, url=server.url),)))
         server.await_requests(2 * len(windows))
         wait_until(lambda: all(each.counters().waiting == 0 for each in sinks.all))
@@ -280,12 +280,12 @@ def test_what_was_delivered_of_a_window_is_not_sent_again_by_the_next_sink(tmp_p
     with ScriptedServer(*steps, then=OTLP_YES) as server:
         first = sink("otlp", server.url)
         sinks.use(Settings(ring=ring, sinks=(first,)))
-        for each in windows:
-            sinks.give(each)
+        for window in windows:
+            sinks.give(window)
         wait_until(lambda: sinks.all[1].counters().retried == 1)
         sinks.use(Settings(ring=ring, sinks=(replace(first, timeout=3.0),)))
         wait_until(lambda: all(each.counters().waiting == 0 for each in sinks.all))
         assert sinks.all[1].counters().sent == 2
         sinks.close()
         bodies = [each.body for each in server.received]
-    assert [bodies.index(each) for each in bodies] == [0, 1, 1, 3, 4]
+    assert [bodies.index(body) for body in bodies] == [0, 1, 1, 3, 4]

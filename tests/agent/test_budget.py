@@ -12,7 +12,7 @@ from ebpfprof.agent import rounds as module
 from ebpfprof.agent.costs import FIRST, OPENING_S
 from ebpfprof.agent.scheduler import BUDGET
 from ebpfprof.discovery.processes import GoProcess
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.system.own_usage import OwnUsage, own_usage
 from tests.agent.node import RICH, Node
 from tests.continuous.loops import run, until
@@ -169,7 +169,7 @@ def test_while_it_is_not_known_what_recording_costs_few_more_are_recorded(
     run(work())
 
 
-def test_when_more_may_begin_those_that_are_recorded_go_on(
+def test_when_more_may_begin_those_that_are_recorded_continue(
     three: list[GoProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the others are busier, and have waited; their windows do not end, either."""

@@ -54,10 +54,10 @@ def test_what_check_prints_is_a_file_that_says_the_same() -> None:
     assert found.kubernetes == KubernetesSettings(
         "/run/containerd/containerd.sock", "https://10.0.0.1:6443/base"
     )
-    assert [each.name for each in found.sinks] == ["folder", "far"]
+    assert [sink.name for sink in found.sinks] == ["folder", "far"]
     assert [each.queue_age for each in found.sinks] == [86400, 3000]
     assert found.sinks[1].url == "https://pyroscope.example/base"
-    assert [each.action for each in found.rules] == ["replace", "labeldrop"]
+    assert [rule.action for rule in found.rules] == ["replace", "labeldrop"]
     assert parsed(as_toml(found), "b.toml") == found
     assert parsed(as_toml(Settings()), "b.toml") == Settings()
 

@@ -18,7 +18,7 @@ from tests.kernel.kernel_state import has_probes
 from tests.kernel.verbs import verb
 from tests.tools.rooms import ROOT
 
-pytestmark = pytest.mark.full  # for what it installs: it takes some seconds
+pytestmark = pytest.mark.full  # for what it installs: it takes a few seconds
 
 DEPLOYED = "till-7d4b9cf6c5-x2x4q"
 APP = {"app.kubernetes.io/name": "app", "pod-template-hash": "7d4b9cf6c5"}
@@ -85,8 +85,8 @@ def test_the_agent_knows_pods_by_the_runtimes_socket(
         assert agent.metric("ebpfprof_pod_source_requests_total", **asked) >= 2
         assert has_probes(late)
         assert not has_probes(private)
-        assert {each.pid for each in agent.windows()} == {till, late}
-        # A runtime that is away is told, and nothing else ends.
+        assert {window.pid for window in agent.windows()} == {till, late}
+        # A runtime that is away is reported, and nothing else ends.
         agent.reload(asking(tmp_path, containerd).replace("c.sock", "away.sock"))
         agent.await_said("away.sock gives no pods: No such file or directory.")
         written = len(agent.windows())

@@ -76,7 +76,7 @@ REFUSED = "it refused the call"
         (said(message(b"x" * 60_000)), "the response is longer than 0 MiB"),
     ],
 )
-def test_answers_that_are_none_are_told(
+def test_invalid_responses_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, why: str
 ) -> None:
     monkeypatch.setattr(cri, "TIMEOUT_S", 0.3 if answer is runtime.hang else 60.0)
@@ -104,7 +104,7 @@ SETTINGS = struct.pack(">IBI", 4, 0, 0)
         (b"", "it closed the connection"),
     ],
 )
-def test_another_program_is_told(
+def test_another_program_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes, why: str
 ) -> None:
     monkeypatch.setattr(cri, "TIMEOUT_S", 0.3)
@@ -147,7 +147,7 @@ def test_an_answer_may_be_longer_than_what_is_sent_at_once() -> None:
     assert calls.take(server.data_to_send()) == b"x" * 500_000
 
 
-def test_no_socket_is_told(tmp_path: Path) -> None:
+def test_no_socket_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name, why in (("none", "No such file or directory"), ("file", "Connection refused")):
         with pytest.raises(PodSourceError) as caught:
@@ -155,7 +155,7 @@ def test_no_socket_is_told(tmp_path: Path) -> None:
         assert str(caught.value) == why
 
 
-def test_a_socket_that_takes_no_connection_is_told(
+def test_a_socket_that_takes_no_connection_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cri, "TIMEOUT_S", 0.3)
@@ -168,7 +168,7 @@ def test_a_socket_that_takes_no_connection_is_told(
             CriSocket(path).ask()
 
 
-def test_without_h2_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_h2_the_way_out_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unary_calls, "find_spec", lambda _: None)
     with pytest.raises(PodSourceError, match="apt-get install python3-h2"):
         CriSocket("/nowhere").ask()

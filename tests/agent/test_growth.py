@@ -17,7 +17,7 @@ COUNT = 16
 
 @pytest.mark.full
 def test_all_are_recorded_before_the_first_windows_end(tmp_path: Path) -> None:
-    """A few begin, to know what that costs; those that are recorded go on when others begin."""
+    """A few begin, to know what that costs; those that are recorded continue when others begin."""
     env = {"AGENT_TEST": str(tmp_path)}
     with ExitStack() as held:
         targets = [
@@ -29,7 +29,7 @@ def test_all_are_recorded_before_the_first_windows_end(tmp_path: Path) -> None:
         assert "ebpfprof_agent_rounds_total 0.0" in metrics(agent)
         assert agent.end() == 0
         windows = agent.windows()
-        assert sorted(each.pid for each in windows) == sorted(each.pid for each in targets)
+        assert sorted(window.pid for window in windows) == sorted(target.pid for target in targets)
 
 
 def metrics(agent: RunningAgent) -> list[str]:

@@ -49,7 +49,7 @@ def test_a_connection_is_kept_and_headers_are_sent() -> None:
         assert two.connection == one.connection
 
 
-def test_secrets_are_read_again_and_never_told(tmp_path: Path) -> None:
+def test_secrets_are_read_again_and_never_reported(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("first-secret\n")
 
@@ -58,7 +58,7 @@ def test_secrets_are_read_again_and_never_told(tmp_path: Path) -> None:
 
     with ScriptedServer(then=echo) as server:
         bearer = client(server.url, bearer_token_file=str(secret))
-        said = bearer.post(b"", {})
+        output = bearer.post(b"", {})
         secret.write_text("second-secret")
         said_then = bearer.post(b"", {})
         assert bearer._secrets == ["second-secret"]  # none is kept for ever
@@ -70,8 +70,8 @@ def test_secrets_are_read_again_and_never_told(tmp_path: Path) -> None:
     pair = b64encode(b"till:second-secret").decode()
     assert sent == ["Bearer first-secret", "Bearer second-secret", f"Basic {pair}"]
     assert str(caught.value) == f"{secret} can't be read: No such file or directory"
-    texts = said.text + said_then.text + basic.text
-    assert "***" in said.text
+    texts = output.text + said_then.text + basic.text
+    assert "***" in output.text
     assert not [each for each in ("first-secret", "second-secret", pair) if each in texts]
 
 
@@ -95,7 +95,7 @@ def test_no_answer_is_tried_again_on_another_connection(step: Step, why: str) ->
         assert [each.connection for each in server.received] == [0, 1]
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_reported() -> None:
     with pytest.raises(RetryLater, match=r"^cannot connect: Connection refused$"):
         client(f"http://127.0.0.1:{free_port()}").post(b"", {})
 
@@ -111,8 +111,8 @@ def test_an_answer_that_never_ends_is_not_read_for_ever() -> None:
 def test_a_redirect_is_not_followed() -> None:
     moved = answer(307, location="http://other/x")
     with ScriptedServer(moved) as server:
-        said = client(server.url).post(b"", {})
-        assert (said.status, said.location) == (307, "http://other/x")
+        output = client(server.url).post(b"", {})
+        assert (output.status, output.location) == (307, "http://other/x")
         assert len(server.received) == 1
 
 
@@ -186,7 +186,9 @@ def test_a_folder_in_place_of_a_secret_costs_no_descriptor(tmp_path: Path) -> No
         (b"x" * (17 << 10), "is longer than 16 KiB"),
     ],
 )
-def test_a_secret_that_is_none_is_told_without_it(tmp_path: Path, data: bytes, why: str) -> None:
+def test_a_secret_that_is_none_is_reported_without_it(
+    tmp_path: Path, data: bytes, why: str
+) -> None:
     path = tmp_path / "secret"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=f"^{why}$") as caught:
@@ -194,7 +196,7 @@ def test_a_secret_that_is_none_is_told_without_it(tmp_path: Path, data: bytes, w
     assert caught.value.__cause__ is None
 
 
-def test_garbage_that_repeats_a_secret_is_told_without_it_and_cut(tmp_path: Path) -> None:
+def test_garbage_that_repeats_a_secret_is_reported_without_it_and_cut(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret")
     garbage = b"s3cret " + b"x" * 1000 + b"\r\n\r\n"
@@ -202,8 +204,8 @@ def test_garbage_that_repeats_a_secret_is_told_without_it_and_cut(tmp_path: Path
         ours = client(server.url, bearer_token_file=str(secret))
         with pytest.raises(RetryLater) as caught:
             ours.post(b"", {})
-        said = ours.post(b"", {}).text
-    for text in (str(caught.value), said):
+        output = ours.post(b"", {}).text
+    for text in (str(caught.value), output):
         assert "s3cret" not in text
         assert "***" in text
         assert len(text) == 300

@@ -250,7 +250,7 @@ def test_a_bundle_that_makes_no_sense_has_no_names(data: bytes) -> None:
         ("", ""),
     ],
 )
-def test_the_name_of_a_pod_tells_its_workload(pod: str, workload: str) -> None:
+def test_the_name_of_a_pod_shows_its_workload(pod: str, workload: str) -> None:
     assert PodNames(pod=pod).workload == workload
 
 

@@ -70,7 +70,7 @@ def test_each_mistake_gets_a_sentence_with_its_line(text: str, sentence: str) ->
     assert str(caught.value) == sentence
 
 
-def test_a_pod_without_its_service_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_without_its_service_account_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(BadConfig) as caught:
         parsed('[kubernetes]\napi_server = "in-cluster"', "a.toml")

@@ -1,4 +1,4 @@
-"""The agent's log: no storms; and what is told to systemd."""
+"""The agent's log: no storms; and what is reported to systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks as the settings make them, and what the ring and a folder are told."""
+"""Sinks as the settings make them, and what the ring and a folder get."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_sink_has_the_bounds_of_its_settings() -> None:
     sinks.close()
 
 
-def test_only_the_same_backend_goes_on_with_what_waits() -> None:
+def test_only_the_same_backend_continues_with_what_waits() -> None:
     url = "http://a"
     one = sink("otlp", url)
     folder = SinkSettings("folder", "x", "/a")
@@ -100,7 +100,7 @@ def archived(folder: Path) -> RecordedTime:
         return archive.between(*ALL)
 
 
-def test_the_ring_is_told_of_ends_and_that_the_agent_runs(tmp_path: Path) -> None:
+def test_the_ring_notes_ends_and_that_the_agent_runs(tmp_path: Path) -> None:
     delivery = RingDelivery(RingSettings(path=str(tmp_path), keep_free=0, max_age=1e10))
     begun_s = time()
     delivery.deliver(window(0))

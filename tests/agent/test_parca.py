@@ -33,9 +33,9 @@ def delivery_to(parca: Parca) -> RemoteDelivery:
 def shown(profile: Profile, place: int) -> Counter[object]:
     """A value of each stack by its functions and lines; merged profiles have no labels there."""
     found: Counter[object] = Counter()
-    for each in profile.samples:
-        frames = tuple((f.function, f.file, f.line) for f in each.frames)
-        found[frames] += each.values[place]
+    for sample in profile.samples:
+        frames = tuple((f.function, f.file, f.line) for f in sample.frames)
+        found[frames] += sample.values[place]
     return +found
 
 
@@ -101,7 +101,7 @@ def test_nothing_that_we_send_ends_it(tmp_path: Path) -> None:
         delivery.close()
         assert not parca.has_ended
         found = parca.profile(type_of(large, 1), now_s + 59, now_s + 61)
-        assert sum(shown(found, 0).values()) == sum(each.values[1] for each in large.samples)
+        assert sum(shown(found, 0).values()) == sum(sample.values[1] for sample in large.samples)
 
 
 def test_a_parca_that_comes_back_gets_the_window(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_pod_that_is_newer_than_the_answer_is_asked_for_but_once_in_a_second()
         assert made.asked == asked, now_s
 
 
-def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer() -> None:
+def test_a_source_that_fails_is_reported_once_and_left_alone_for_longer_and_longer() -> None:
     made = MadeUpSource()
     made.error = PodSourceError("it is away")
     source = made.opened()
@@ -121,7 +121,7 @@ def test_a_source_that_fails_is_told_once_and_left_alone_for_longer_and_longer()
     assert made.told[2:] == ["The made-up source responds again."]
     counts = source.counts
     assert (counts.answered, counts.failed) == (1, 9)
-    # What it said before counts while it is away; that it is so again is told again.
+    # What it said before counts while it is away; that it is so again is reported again.
     made.error = PodSourceError("it is lost")
     made.now_s += 301
     assert source.of(IN_POD) == PodNames(pod="till")
@@ -307,5 +307,5 @@ def test_the_pods_own_service_account_is_used_in_a_cluster(
     assert found.pod == "alone"
 
 
-def test_nobody_is_asked_unless_the_settings_say_so() -> None:
+def test_no_source_is_asked_unless_the_settings_say_so() -> None:
     assert pods_of_node(Settings(), lambda _: None).sources == ()

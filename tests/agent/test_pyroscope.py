@@ -36,7 +36,7 @@ def deliver(window: ServiceWindow, now_s: float = NOW_S + 60) -> StrictPyroscope
 
 
 def content(profile: Profile) -> Counter[tuple[object, ...]]:
-    return Counter((each.locations, each.values, each.labels) for each in profile.samples)
+    return Counter((sample.locations, sample.values, sample.labels) for sample in profile.samples)
 
 
 def test_each_kind_arrives_under_the_name_that_the_page_knows() -> None:
@@ -113,7 +113,7 @@ def test_the_fake_refuses_what_a_real_one_refuses(change: dict[str, object], why
     headers = {"content-type": "application/json"}
     for series in (good, good | change):
         body = json.dumps({"series": [series]}).encode()
-        said = pyroscope(Received("POST", PATH, headers, body, 0))
-    assert b" 400 " in said
+        output = pyroscope(Received("POST", PATH, headers, body, 0))
+    assert b" 400 " in output
     (refused,) = pyroscope.refused
     assert why in refused

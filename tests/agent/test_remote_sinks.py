@@ -58,8 +58,8 @@ def opened(
     backend = BACKENDS[kind]()
     settings = sink(kind, url, timeout=timeout_s)
     delivery = RemoteDelivery(HttpClient(settings, backend.path), backend)
-    tell = (said if said is not None else []).append
-    return QueuedSink(kind, delivery, tell=tell, only_windows=True, **more)  # type: ignore[arg-type]
+    notify = (said if said is not None else []).append
+    return QueuedSink(kind, delivery, notify=notify, only_windows=True, **more)  # type: ignore[arg-type]
 
 
 def outcome(kind: str, window: ServiceWindow, *steps: Step) -> tuple[SinkCounters, list[Received]]:
@@ -116,8 +116,8 @@ def test_each_answer_has_its_outcome(
 def test_a_request_that_only_gets_500_does_not_block_the_others() -> None:
     good = window_of(START_S + 60)
     with ScriptedServer(*[answer(500, b"oh")] * 5, then=YES) as server:
-        said: list[str] = []
-        ours = opened("pyroscope", server.url, said)
+        messages: list[str] = []
+        ours = opened("pyroscope", server.url, messages)
         ours.take(window_of(START_S, {"block": made_up("block", START_S)}))
         ours.take(good)
         wait_until(lambda: ours.counters().waiting == 0)
@@ -125,7 +125,7 @@ def test_a_request_that_only_gets_500_does_not_block_the_others() -> None:
         counters = ours.counters()
     assert (counters.sent, counters.retried) == (1, 4)
     assert dict(counters.dropped) == {"server_error": 1}
-    assert said == [
+    assert messages == [
         "The sink pyroscope could not deliver: the status is 500: oh",
         "The sink pyroscope delivers again.",
     ]
@@ -164,7 +164,7 @@ def test_what_was_delivered_of_a_window_is_not_sent_again() -> None:
     steps = (YES, answer(503), HANG, YES, answer(400), answer(429))
     counters, received = outcome("pyroscope", window, *steps)
     bodies = [each.body for each in received]
-    assert [bodies.index(each) for each in bodies] == [0, 1, 1, 1, 4, 5, 5]
+    assert [bodies.index(body) for body in bodies] == [0, 1, 1, 1, 4, 5, 5]
     # One of its four profiles was refused: the window counts as that.
     assert (counters.sent, counters.retried) == (0, 3)
     assert dict(counters.dropped) == {"refused": 1}

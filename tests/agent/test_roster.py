@@ -63,13 +63,13 @@ def test_processes_come_and_go_with_the_surveys() -> None:
     us = described(os.getpid())
     gone = replace(us, pid=us.pid + 1)
     asked: list[dict[str, float]] = []
-    said: list[str] = []
+    messages: list[str] = []
     surveys = [
         Survey((us, gone), 0, unanswered=(9,), too_young=3),
         Survey((us,), 0, unanswered=(9,), too_young=4),
         Survey((replace(us, name="renamed"),), 0, unanswered=(8, 9)),
     ]
-    roster = roster_of(surveys, asked, said)
+    roster = roster_of(surveys, asked, messages)
     roster.survey()
     assert len(roster.members) == 2
     assert roster.too_young == 3
@@ -80,8 +80,8 @@ def test_processes_come_and_go_with_the_surveys() -> None:
     roster.survey()
     assert roster.members == {member.key: member}
     assert member.about.name == "renamed"
-    # Each one is told once.
-    assert [line.partition(" (")[0] for line in said] == [
+    # Each one is reported once.
+    assert [line.partition(" (")[0] for line in messages] == [
         "ebpfprof: process 9",
         "ebpfprof: process 8",
     ]

@@ -33,7 +33,7 @@ def test_each_event_is_in_one_window(shop: GoProcess) -> None:
         await node.end()
         assert node.events(shop.pid) == [3, 4, 5]
         windows = node.windows(shop.pid)
-        assert [each.start_s for each in windows[1:]] == [each.end_s for each in windows[:-1]]
+        assert [window.start_s for window in windows[1:]] == [each.end_s for each in windows[:-1]]
         first = windows[0]
         assert (first.identity.service, first.identity.node) == ("dash", "n1")
         assert first.process_start_ns == shop.started_ns
@@ -83,7 +83,7 @@ def test_few_are_opened_again_at_once_the_oldest_first(
     run(work())
 
 
-def test_what_is_known_of_a_process_is_looked_at_at_the_end_of_a_round(shop: GoProcess) -> None:
+def test_what_is_known_of_a_process_is_checked_at_the_end_of_a_round(shop: GoProcess) -> None:
     async def work() -> None:
         node = Node(shop)
         await node.begin()
@@ -168,7 +168,7 @@ def test_one_that_can_not_be_opened_holds_up_no_other_and_is_tried_much_later(
     run(work())
 
 
-def test_who_waits_is_told_from_when_it_began(three: list[GoProcess]) -> None:
+def test_waiting_processes_are_reported_from_their_beginning(three: list[GoProcess]) -> None:
     async def work() -> None:
         node = Node(*three[:2], settings=replace(RICH, max_processes=1))
         begun_s = time.time()
@@ -181,9 +181,15 @@ def test_who_waits_is_told_from_when_it_began(three: list[GoProcess]) -> None:
         await node.survey()
         assert len(node.rounds.waiting) == 2
         await node.turn()
-        (told,) = node.unwatched(waits.pid)
-        assert told.reason == PLACES
-        assert begun_s - 60 < told.start_s < begun_s + 0.1 < told.end_s + 0.1 < time.time() + 0.1
+        (reported,) = node.unwatched(waits.pid)
+        assert reported.reason == PLACES
+        assert (
+            begun_s - 60
+            < reported.start_s
+            < begun_s + 0.1
+            < reported.end_s + 0.1
+            < time.time() + 0.1
+        )
         assert node.unwatched(key[0]) == []
         seconds = node.rounds.figures.unwatched_s[PLACES]
         assert 0 < seconds < 200
@@ -209,7 +215,7 @@ def test_a_newcomer_begins_in_the_middle_of_a_round(three: list[GoProcess]) -> N
     run(work())
 
 
-def test_the_end_of_a_process_is_told_once(shop: GoProcess) -> None:
+def test_the_end_of_a_process_is_reported_once(shop: GoProcess) -> None:
     async def work() -> None:
         gone = replace(shop, started_ns=shop.started_ns - 1)  # another has its pid now
         node = Node(gone)

@@ -13,7 +13,7 @@ LABELS = {"service": "shop", "__meta_process_name": "shopd", "__meta_node": "n1"
 
 
 def ruled(*rules: str, labels: dict[str, str] | None = None) -> Labelled:
-    text = "\n".join("[[rules]]\n" + each.replace("; ", "\n") for each in rules)
+    text = "\n".join("[[rules]]\n" + rule.replace("; ", "\n") for rule in rules)
     return applied(parsed(text, "a.toml").rules, LABELS if labels is None else labels)
 
 
@@ -107,7 +107,7 @@ def test_values_are_bounded(labels: dict[str, str]) -> None:
         labels={**labels, "a": "x" * 5000, "b": "y"},
     )
     assert len(found.labels["c"]) == MAX_VALUE
-    assert all(len(each) <= MAX_VALUE for each in found.labels.values())
+    assert all(len(label) <= MAX_VALUE for label in found.labels.values())
 
 
 def test_what_is_matched_is_bounded_too() -> None:

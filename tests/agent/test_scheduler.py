@@ -92,7 +92,7 @@ def test_a_process_that_is_hardly_busier_does_not_oust_another(busy: float, seco
     assert numbers(scheduler.plan(found, income=1, places=2).chosen) == [0, second]
 
 
-def test_who_waits_is_told_why() -> None:
+def test_waiting_processes_get_a_reason() -> None:
     found = [candidate(1, busy=2), candidate(2, busy=1), candidate(3, busy=0)]
     plan = TurnScheduler().plan(found, income=1, places=2)
     assert numbers(plan.chosen) == [1, 2]
@@ -146,7 +146,7 @@ def test_the_first_round_has_an_advance_and_nothing_else_is_saved_for_long() -> 
     assert len(scheduler.plan(found, income=0.01, places=9).chosen) == 2
 
 
-def test_one_that_was_recorded_is_no_newcomer() -> None:
+def test_one_that_was_recorded_is_not_a_newcomer() -> None:
     was, waits, busy = candidate(0, age_s=1), candidate(1, age_s=1000), candidate(2, 9, age_s=1000)
     scheduler = TurnScheduler()
     assert numbers(scheduler.plan([was, waits], income=1, places=1).chosen) == [0]

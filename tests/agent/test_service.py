@@ -31,8 +31,8 @@ from tests.continuous.fakes import ALL_KINDS, FakeTarget
 from tests.continuous.loops import never, run, until
 
 
-class Told(Notifier):
-    """What a service manager was told."""
+class RecordingNotifier(Notifier):
+    """The messages to a service manager."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -51,7 +51,7 @@ class Run:
 
     agent: Agent
     live: Live
-    told: Told
+    told: RecordingNotifier
     said: list[str]
     work: asyncio.Future[None]
     there: list[GoProcess]
@@ -94,14 +94,14 @@ def into(folder: Path, **more: Any) -> Settings:  # noqa: ANN401 - of each setti
 
 @asynccontextmanager
 async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
-    """Run an agent until the block ends; then it is told to end."""
+    """Run an agent until the block ends; then it is asked to end."""
     live = Live({each.pid: FakeTarget(each.pid, kinds=ALL_KINDS) for each in found})
-    said: list[str] = []
+    messages: list[str] = []
     there = list(found)
     table = cast("Any", SimpleNamespace(survey=lambda **_: Survey(tuple(there), 0)))
-    told = Told()
-    agent = Agent(settings, live, table, Log(said.append), told)
-    made = Run(agent, live, told, said, cast("Any", None), there)
+    reported = RecordingNotifier()
+    agent = Agent(settings, live, table, Log(messages.append), reported)
+    made = Run(agent, live, reported, messages, cast("Any", None), there)
 
     def load() -> Settings:
         if isinstance(made.file, BadConfig):
@@ -135,7 +135,7 @@ def test_the_last_window_is_delivered_at_the_end(tmp_path: Path, shop: GoProcess
         async with running(into(tmp_path), shop) as made:
             assert made.is_ready()
             made.live.targets[shop.pid].work(3)
-            await asyncio.sleep(0.05)  # that many looks end no window
+            await asyncio.sleep(0.05)  # that many samples end no window
             (sink,) = made.agent.sinks.all
         assert not made.is_ready()
         (window,) = windows(tmp_path)
@@ -223,7 +223,7 @@ def test_one_that_opts_out_by_new_rules_is_left_at_once(tmp_path: Path, shop: Go
     run(work())
 
 
-def test_an_agent_that_can_not_notice_ends_does_not_go_on(
+def test_an_agent_that_can_not_notice_ends_does_not_continue(
     tmp_path: Path, shop: GoProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
@@ -236,7 +236,7 @@ def test_an_agent_that_can_not_notice_ends_does_not_go_on(
         run(work())
 
 
-def test_the_watchdog_is_not_told_of_work_that_is_stuck(tmp_path: Path) -> None:
+def test_the_watchdog_is_not_fed_while_work_is_stuck(tmp_path: Path) -> None:
     async def work() -> None:
         entered = asyncio.Event()
 

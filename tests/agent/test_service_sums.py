@@ -26,7 +26,7 @@ def test_windows_of_all_processes_of_a_service_are_added_up() -> None:
     assert found["shop", ""].recorded_s == 120
 
 
-def test_there_are_no_more_names_than_the_limit() -> None:
+def test_there_are_not_more_names_than_the_limit() -> None:
     sums = ServiceSums(2)
     for service in ("a", "b", "c", "d", "a", "c"):
         noted(sums, service, 0)

@@ -34,7 +34,7 @@ def window(number: int) -> ServiceWindow:
 
 
 class Scripted:
-    """A delivery that does what the test says; it holds on until it may go on."""
+    """A delivery that does what the test says; it holds on until it may continue."""
 
     def __init__(self, *answers: Exception | None, is_open: bool = True) -> None:
         self._answers = list(answers)
@@ -84,9 +84,9 @@ def test_windows_are_delivered_in_order_and_counted() -> None:
 
 
 def test_what_fails_is_tried_again_and_what_is_refused_is_not() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     delivery = Scripted(RetryLater("busy"), OSError("odd"), None, Refused("bad", "invalid"), None)
-    sink = QueuedSink("x", delivery, tell=said.append)
+    sink = QueuedSink("x", delivery, notify=messages.append)
     items = [window(n) for n in range(3)]
     for each in items:
         sink.take(each)
@@ -95,7 +95,7 @@ def test_what_fails_is_tried_again_and_what_is_refused_is_not() -> None:
     assert delivery.delivered == [items[0], items[2]]
     counters = sink.counters()
     assert (counters.retried, dict(counters.dropped)) == (2, {"invalid": 1})
-    assert said == [
+    assert messages == [
         "The sink x could not deliver: busy",
         "The sink x could not deliver: OSError: odd",
         "The sink x delivers again.",
@@ -191,7 +191,7 @@ def test_attempts_are_further_and_further_apart_and_not_all_at_once() -> None:
     assert sink._back_off(0.0) > 0
 
 
-def test_a_beat_that_fails_ends_no_sink_and_what_is_no_window_is_not_counted() -> None:
+def test_a_beat_that_fails_ends_no_sink_and_what_is_not_a_window_is_not_counted() -> None:
     class Broken(Scripted):
         def beat(self) -> None:
             super().beat()
@@ -225,10 +225,12 @@ def with_sinks(folder: Path, *names: str, is_ringed: bool = False) -> Settings:
 
 
 def lines(folder: Path) -> list[float]:
-    return [json.loads(each)["start_s"] for each in (folder / INDEX).read_text().splitlines()]
+    return [
+        json.loads(splitline)["start_s"] for splitline in (folder / INDEX).read_text().splitlines()
+    ]
 
 
-def test_sinks_that_did_not_change_go_on(tmp_path: Path) -> None:
+def test_sinks_that_did_not_change_continue(tmp_path: Path) -> None:
     sinks = Sinks(pytest.fail)
     sinks.use(with_sinks(tmp_path, "a", "b"))
     first = sinks.all
@@ -276,7 +278,7 @@ def test_a_ring_that_can_not_be_opened_changes_nothing(tmp_path: Path) -> None:
     sinks.close()
 
 
-def test_a_ring_that_is_switched_off_is_told_no_more(tmp_path: Path) -> None:
+def test_a_ring_that_is_switched_off_gets_nothing_more(tmp_path: Path) -> None:
     sinks = Sinks(pytest.fail)
     sinks.use(with_sinks(tmp_path, "a", is_ringed=True))
     assert sinks.ring_state()
@@ -316,7 +318,7 @@ def test_no_link_in_the_folder_of_a_sink_is_followed(tmp_path: Path, name: str) 
     assert (tmp_path / "other").read_text() == "precious"
 
 
-def test_a_line_for_which_there_is_no_room_leaves_no_part_of_it(tmp_path: Path) -> None:
+def test_a_line_for_which_there_is_not_a_room_leaves_no_part_of_it(tmp_path: Path) -> None:
     delivery = FolderDelivery(str(tmp_path))
     unwatched = Unwatched(window(0).identity, 8, 9, "shop", 1000.0, 1001.0, "budget")
     delivery.deliver(unwatched)

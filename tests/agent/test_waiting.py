@@ -79,14 +79,14 @@ def test_only_windows_wait_in_the_ring(has_ring: bool) -> None:
     dropped = Counter[str]()
     items = queue(dropped, SIZE + 100, has_ring=has_ring)
     items.add(END, 0.0)
-    for each in windows(2):
-        items.add(each, 1.0)
+    for window in windows(2):
+        items.add(window, 1.0)
     # The end is gone, and no window: it is not counted.
     assert dropped["queue_full"] == (0 if has_ring else 1)
     assert pids(items) == ([0, 1] if has_ring else [1])
 
 
-def test_another_queue_goes_on_with_the_one_that_failed() -> None:
+def test_another_queue_continues_with_the_one_that_failed() -> None:
     before, after = mixed(Counter()), queue(Counter())
     newest = before.due(from_ring=False)
     assert newest

@@ -74,7 +74,7 @@ class Collector(RunningServer):
         super().__init__(command, port, folder / "collector.log")
 
     def profiles(self, count: int) -> list[Received]:
-        """Wait until it wrote so many profiles; all that it wrote."""
+        """Wait until it wrote that many profiles; all that it wrote."""
         until = monotonic() + DEADLINE_S
         while len(found := list(self._written())) < count:
             assert monotonic() < until, f"{len(found)} of {count} profiles"

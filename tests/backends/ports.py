@@ -1,4 +1,4 @@
-"""Ports of loopback for servers that can't tell which one they got."""
+"""Ports of loopback for servers that can't report which one they got."""
 
 from __future__ import annotations
 

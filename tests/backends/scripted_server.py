@@ -76,7 +76,7 @@ class ScriptedServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def await_requests(self, count: int) -> None:
-        """Wait until so many requests came."""
+        """Wait until that many requests came."""
         with self._news:
             assert self._news.wait_for(lambda: len(self.received) >= count, DEADLINE_S)
 
@@ -86,10 +86,10 @@ class ScriptedServer:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
-            for each in self._connections:
+            for connection in self._connections:
                 with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
+                    connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
 
     def _accept(self) -> None:
         with suppress(OSError):

@@ -83,7 +83,7 @@ class StrictApiServer:
         if self.steps:
             step = self.steps.pop(0)
             return step(request) if callable(step) else step
-        if request.headers.get("authorization") not in {f"Bearer {each}" for each in self.tokens}:
+        if request.headers.get("authorization") not in {f"Bearer {token}" for token in self.tokens}:
             return _status(401, "Unauthorized")
         parts = urlsplit(request.path)
         if (request.method, parts.path) != ("GET", "/api/v1/pods"):

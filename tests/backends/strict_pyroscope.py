@@ -87,8 +87,8 @@ class StrictPyroscope:
             raise invalid(f"{len(series)} series: of several, the right ones would be stored twice")
         labels = _labels(series[0]["labels"])
         return [
-            Pushed(labels, each["ID"], self._profile(labels["__name__"], each))
-            for each in series[0]["samples"]
+            Pushed(labels, sery["ID"], self._profile(labels["__name__"], sery))
+            for sery in series[0]["samples"]
         ]
 
     def _profile(self, name: str, sample: dict[str, Any]) -> bytes:

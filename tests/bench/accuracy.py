@@ -46,7 +46,7 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
     """The top stacks by Go's delays, and ours of the same stacks.
 
     Without those that have next to nothing of all delay: where there are few stacks, a lock that
-    was waited for three times is among the top ten, and no sample of the time tells how long.
+    was waited for three times is among the top ten, and no sample of the time shows how long.
     """
     theirs, mine = by_stack(go), by_stack(ours)
     whole = sum(value.delay_ns for value in theirs.values())
@@ -61,11 +61,11 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
         share=sum(theirs[stack].delay_ns for stack in ranked) / whole,
         largest=max(differences),
         whole=sum(value.delay_ns for value in mine.values()) / whole - 1,
-        error=error_told(ours),
+        error=reported_error(ours),
     )
 
 
-def error_told(profile: Profile) -> float:
+def reported_error(profile: Profile) -> float:
     """The largest standard error of the ten stacks with the longest delays, as a comment has it."""
     pattern = r"at most \+-([0-9.]+) % on (?:\d+ of )?the ten stacks"
     found = [re.search(pattern, line) for line in profile.comments]

@@ -185,7 +185,7 @@ ARMS: Final = (
     _of_go("go-cpu", "CPU, 100 Hz", "cpu=1"),
     _of_go("go-block-10000-cpu", "block, rate 10,000, and CPU", "block=10000 cpu=1", "http"),
     _of_go("go-goroutine-99", "goroutine profile 99 times a second, as fgprof", "goroutine=99"),
-    _ours("wall", "wall, 100 looks a second", "wall"),
+    _ours("wall", "wall, 100 samples a second", "wall"),
     Arm(FLOOR, "empty programs at the places of block", lambda _held: Entered(_floor)),
     _ours("block", "block", "block"),
     _ours("mutex", "mutex", "mutex", only=("mutex", "rwmutex")),

@@ -3,12 +3,12 @@
     python -m tests.bench.bench_agent [--processes 1,10,50,100,200] [--churn 50] [--seconds 120]
                                       [--window 30s] [--node-overhead 100] [--memory 512MiB]
 
-As root. For each number it starts so many Go programs (tests/targets/crowd; one in ten waits for
-10 ms each time, the others for 200 ms), and all the time so many more each second that end at once.
-An agent that may record none of them tells what it takes to watch the machine; another one records
-them all. The table has, from the agent's own metrics, CPU time in percent of one processor once
-all are recorded, the most memory that any look found, and the time until all were recorded and
-until the agent had ended. If all of them at once don't fit into --memory, they have turns: then
+As root. For each number it starts that many Go programs (tests/targets/crowd; one in ten waits for
+10 ms each time, the others for 200 ms), and all the time that many more each second that end at
+once. An agent that may record none of them shows what it takes to watch the machine; another one
+records them all. The table has, from the agent's own metrics, CPU time in percent of one processor
+once all are recorded, the most memory that any sample found, and the time until all were recorded
+and until the agent had ended. If all of them at once don't fit into --memory, they have turns: then
 all were recorded once each has had one.
 
 Fails if an agent reports a loss, takes a tenth more than --memory, leaves a probe, has recorded a
@@ -68,13 +68,13 @@ def read(agent: RunningAgent) -> Metrics:
 
 
 class Peak:
-    """The most memory of an agent that a look found."""
+    """The most memory of an agent that a sample found."""
 
     def __init__(self, agent: RunningAgent) -> None:
         self.bytes = 0.0
         self._agent = agent
 
-    def look(self) -> Metrics:
+    def sample(self) -> Metrics:
         """Look now; returns all metrics."""
         now = read(self._agent)
         self.bytes = max(self.bytes, now[_MEMORY])
@@ -82,7 +82,7 @@ class Peak:
 
 
 class Churn:
-    """Programs that end at once, so many a second."""
+    """Programs that end at once, that many a second."""
 
     def __init__(self, per_second: int, env: dict[str, str]) -> None:
         self.came = 0
@@ -107,7 +107,7 @@ class Churn:
 
 @contextmanager
 def crowd(count: int, env: dict[str, str]) -> Iterator[list[Target]]:
-    """So many processes, which end with the block."""
+    """That many processes, which end with the block."""
     with ExitStack() as held:
         targets = []
         for number in range(count):
@@ -122,7 +122,7 @@ def crowd(count: int, env: dict[str, str]) -> Iterator[list[Target]]:
 def measured(given: argparse.Namespace, folder: Path, targets: list[Target], most: int) -> Found:
     """Run an agent that may record all of the processes, or none: those that know the folder."""
     env = {"AGENT_TEST": str(folder)}
-    own = {each.pid for each in targets}
+    own = {target.pid for target in targets}
     text = settings(
         folder,
         window=given.window,
@@ -136,15 +136,15 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
     with RunningAgent(folder, text) as agent:
         agent.await_said("Recording ")
         begun_s, memory = time.monotonic(), Peak(agent)
-        while memory.look()[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
+        while memory.sample()[_RECORDED] < most and time.monotonic() < begun_s + _MOST_S:
             churn.go_on(_STEP_S)
-            if own <= {each.pid for each in agent.windows()}:
+            if own <= {window.pid for window in agent.windows()}:
                 break
         all_after_s, before, since_s = time.monotonic() - begun_s, read(agent), time.monotonic()
         until_s = since_s + (given.seconds if most else min(60, given.seconds / 2))
         while time.monotonic() < until_s:
             churn.go_on(_STEP_S)
-            memory.look()
+            memory.sample()
         now = read(agent)
         cpu = (now[_CPU] - before[_CPU]) / (time.monotonic() - since_s)
         lost = {

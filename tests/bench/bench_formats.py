@@ -32,7 +32,7 @@ _MAIN: Final = Mapping(0x400000, 0x4000000, 0, "/srv/service", "c0ffee")
 
 
 def large_profile(stacks: int, seed: int = 1) -> Profile:
-    """A block profile of so many different stacks."""
+    """A block profile of that many different stacks."""
     chance = random.Random(seed)
     tree = [_location(chance, number) for number in range(_FUNCTIONS)]
     leaves = [
@@ -83,7 +83,9 @@ def best_s(run: Callable[[], object]) -> float:
 def main(arguments: Sequence[str]) -> None:
     stacks = int(arguments[0]) if arguments else 20_000
     profile = large_profile(stacks)
-    frames = sum(len(each.frames) for sample in profile.samples for each in sample.locations)
+    frames = sum(
+        len(location.frames) for sample in profile.samples for location in sample.locations
+    )
     later = replace(
         profile,
         samples=tuple(

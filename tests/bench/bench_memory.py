@@ -19,11 +19,12 @@ from ebpfprof.goruntime.goroutines.threads import ThreadScanner
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets
 from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -45,11 +46,11 @@ def opened(target: Target, held: ExitStack) -> tuple[GoTarget, Memory]:
     process = held.enter_context(Process(target.pid))
     go = inspect(process)
     held.callback(go.binary.elf.close)
-    return go, held.enter_context(Memory(process))
+    return go, process.memory
 
 
 def buckets_ms(number: int) -> float:
-    """To read so many buckets and some more again."""
+    """To read that many buckets and some more again."""
     with ExitStack() as held:
         target = held.enter_context(
             Target.start(program("heap"), "1", env={"GOGC": "off"})  # every allocation is sampled
@@ -82,12 +83,12 @@ def memory_ms(kept: int) -> float:
 
 
 def threads_ms(number: int) -> float:
-    """To read so many threads, and all goroutines."""
+    """To read that many threads, and all goroutines."""
     with ExitStack() as held:
         target = held.enter_context(Target.start(program("threads")))
         target.ask(f"read {number}", "done")
         go, _ = opened(target, held)
-        scanner = held.enter_context(ThreadScanner(go))
+        scanner = ThreadScanner(go)
         took = timed_ms(scanner.scan, 5)
         print(f"{number:9,} threads        {took:8.2f} ms")
         return took

@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> None:
     seconds, memory_bytes, output = measured(
         [sys.executable, "-c", CHILD, str(program)], json.dumps(pcs)
     )
-    said = json.loads(output)
+    shown = json.loads(output)
     print(f"ours              {seconds * 1e3:8.0f} ms {memory_bytes / 1e6:8.0f} MB")
     addr2line = go.go("tool", "-n", "addr2line").strip()
     for name, command in (
@@ -88,8 +88,8 @@ def main(arguments: list[str]) -> None:
     ):
         seconds, memory_bytes, _ = measured(command, text)
         print(f"{name:17} {seconds * 1e3:8.0f} ms {memory_bytes / 1e6:8.0f} MB")
-    decoded, whole = said["decoded_bytes"], said["line_bytes"]
-    print(f"{said['known']} addresses known, {said['frames']} frames")
+    decoded, whole = shown["decoded_bytes"], shown["line_bytes"]
+    print(f"{shown['known']} addresses known, {shown['frames']} frames")
     print(f"decoded {decoded / 1e6:.1f} MB of {whole / 1e6:.1f} MB of line programs")
 
 

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
 from ebpfprof.export import flamegraph, json_profile
 from tests.bench.bench_formats import large_profile
-from tests.browser.conftest import FLAGS
-from tests.browser.pageserver import page_server
+from tests.browser.chromium import started
+from tests.browser.pageserver import page_site
 
 STACKS: Final = 20_000
 OPENINGS: Final = 3
@@ -99,21 +97,6 @@ FILE: Final = {
 }
 
 
-@contextmanager
-def chromium() -> Iterator[webdriver.Chrome]:
-    """A browser of our own."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        options = webdriver.ChromeOptions()
-        options.binary_location = "/usr/bin/chromium"
-        for flag in (*FLAGS, f"--user-data-dir={folder}"):
-            options.add_argument(flag)
-        driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-        try:
-            yield driver
-        finally:
-            driver.quit()
-
-
 def measure(
     browser: webdriver.Chrome, url: str, name: str, graph: str, interactions: dict[str, str]
 ) -> None:
@@ -123,6 +106,8 @@ def measure(
         browser.get(url)
         return float(browser.execute_async_script(_OPENED % graph))
 
+    browser.execute_cdp_cmd("Network.enable", {})
+    browser.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
     browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     row(browser, name, "first paint", OPENINGS, opened, first="about:blank")
     for what, script in interactions.items():
@@ -147,7 +132,7 @@ def row(
         times_ms.append(take())
         cpu_ms.append(main_thread_ms(browser) - before_ms)
     figures = (median(times_ms), max(times_ms), median(cpu_ms))
-    print(f"{name:8} {what:28}" + "".join(f"{each:8.0f}" for each in figures), flush=True)
+    print(f"{name:8} {what:28}" + "".join(f"{figure:8.0f}" for figure in figures), flush=True)
 
 
 def main_thread_ms(browser: webdriver.Chrome) -> float:
@@ -167,9 +152,9 @@ def main() -> None:
         f"{len(file_bytes) / 1e6:.1f} MB of HTML; milliseconds"
     )
     print(f"{'':8} {'':28}{'median':>8}{'most':>8}{'cpu':>8}")
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser, page_server() as server:
-        server.bodies["block"] = json_bytes
-        measure(browser, server.url, "page", "page.view.graph", PAGE)
+    with tempfile.TemporaryDirectory() as folder, started() as browser, page_site() as site:
+        site.answers.bodies["block"] = json_bytes
+        measure(browser, site.url, "page", "page.view.graph", PAGE)
         path = Path(folder) / "profile.html"
         path.write_bytes(file_bytes)
         measure(browser, path.as_uri(), "file", "standalonePage.graph", FILE)

@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_saturated [--rounds N] [--seconds S]
 
-An HTTP server and its client keep all processors busy. Each command records the server for some
+An HTTP server and its client keep all processors busy. Each command records the server for a few
 seconds, between stretches without one, in a random order. Shown is the part of the throughput
 without a command that is left: from the start of the command to its end, with all that it does
 before and after, and while it records; and the CPU time that the command used. As root, at the
@@ -93,7 +93,7 @@ class Load:
 
 
 def ours(*options: str) -> Callable[[int, float], list[str]]:
-    """The command line of `attach` for a process and so many seconds."""
+    """The command line of `attach` for a process and that many seconds."""
 
     def command(pid: int, seconds: float) -> list[str]:
         words = [str(COMMAND), "attach", "--pid", str(pid), *options]
@@ -103,7 +103,7 @@ def ours(*options: str) -> Callable[[int, float], list[str]]:
 
 
 def bpftrace_block(pid: int, _seconds: float) -> list[str]:
-    """bpftrace's script for the same waits; it goes on until a signal."""
+    """bpftrace's script for the same waits; it continues until a signal."""
     script = bpftrace.BLOCK.format(program=program())
     return ["bpftrace", "-p", str(pid), "-e", script]
 
@@ -118,7 +118,7 @@ COMMANDS: Final[dict[str, Callable[[int, float], list[str]]]] = {
 def run(command: list[str], seconds: float, folder: str) -> Ran:
     """Run it to its end, in a folder for what it writes.
 
-    bpftrace gets an interrupt so many seconds after it began to record.
+    bpftrace gets an interrupt that many seconds after it began to record.
     """
     begin_s = monotonic()
     process = subprocess.Popen(

@@ -4,9 +4,10 @@
 
 As root. For each line of the table a Go program lets its goroutines wait, each in one of the
 stacks, wakes all of them once, and then has waits without a pause on all processors, in as many
-stacks again, for so many seconds (10). "snapshot" is what it takes then from the maps of the kernel
-to the pprof file; "CPU s" is what that used of a processor, which other programs don't change.
-Fails if anything was lost, ebpfprof took more than 150 MB, or a snapshot used more than a second.
+stacks again, for that many seconds (10). "snapshot" is what it takes then from the maps of the
+kernel to the pprof file; "CPU s" is what that used of a processor, which other programs don't
+change. Fails if anything was lost, ebpfprof took more than 150 MB, or a snapshot used more than a
+second.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ def measure(size: Size, seconds: float) -> dict[str, Any]:
         began_s = time.monotonic()
         target.ask(f"run {round(seconds * 1000)}", "ran", seconds + DEADLINE_S)
         took_s = time.monotonic() - began_s
-        said, _ = recorder.communicate("end\n")
+        output, _ = recorder.communicate("end\n")
         assert recorder.returncode == 0
-    found: dict[str, Any] = json.loads(said)
+    found: dict[str, Any] = json.loads(output)
     found["rate"] = (found["waits"] - size.goroutines) / took_s
     return found
 

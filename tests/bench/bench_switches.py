@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Final
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from tests.bench import bpfstats
 from tests.bench.pairs import in_pairs, times_bare
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 

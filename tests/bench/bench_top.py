@@ -2,8 +2,8 @@
 
     python -m tests.bench.bench_top [STACKS]
 
-As root. First the table by itself, with a made-up profile of STACKS (20,000) stacks in thousands
-of rows, all of which change at every look: "a look" is all from the profile to the screen, which
+As root. First the table by itself, with a made-up profile of STACKS (20,000) stacks in thousands of
+rows, all of which change at every sample: "a sample" is all from the profile to the screen, which
 textual keeps in memory here; a key is from the press until the screen has changed. Then the
 command, on a Go program that waits in STACKS different stacks without a pause: its first screen and
 its first row, from its start; and how much of a processor it takes, with tables each second.
@@ -80,7 +80,7 @@ def measure_table(kind: str, profile: Profile) -> dict[str, list[float]]:
             reading = table.read([Snapshot(1, number * SECOND_NS, each)])
             targets = [TargetLine(1, "big", "go1.27.3")]
             await on.show(Moment({kind: reading}, targets, number * SECOND_NS, 0.1))
-            found.setdefault("a look", []).append(1000 * (time.perf_counter() - began))
+            found.setdefault("a sample", []).append(1000 * (time.perf_counter() - began))
         for name, before, key, after in KEYS:
             for _ in range(TURNS):
                 await on.press(*before)

@@ -28,7 +28,6 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from ebpfprof.export.timelines import go_trace
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.rings import EVENT
@@ -36,6 +35,7 @@ from ebpfprof.tracing.timelines import timeline_of
 from tests.bench import bpftrace, workloads
 from tests.bench.pairs import in_pairs, times_bare
 from tests.bench.workloads import WORKLOADS, Running
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -55,7 +55,7 @@ SLOWER: Final = 20  # times fewer sends beside bpftrace
 
 
 class Case(NamedTuple):
-    """One way in which ping-pong goes on."""
+    """One way in which ping-pong continues."""
 
     processors: int
     spin: str

@@ -33,7 +33,7 @@ def parts_ns() -> dict[str, float]:
         array_fd = syscalls.create_map(syscalls.MAP_TYPE_ARRAY, 4, BYTES, 1)
         held.callback(os.close, array_fd)
         call = {
-            "each look at the clock": _insn(_CALL, imm=_CLOCK),
+            "each reading of the clock": _insn(_CALL, imm=_CLOCK),
             "each read of 8 bytes of the target": _own_stack(_R1)
             + _read(8, ctypes.addressof(read)),
             f"each read of {BYTES:,} bytes of it": _load_64(_R1, array_fd, _MAP_VALUE)

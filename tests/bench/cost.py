@@ -62,7 +62,7 @@ PARTS: Final = ("costs", "accuracy", "growth", "bpf")
 
 
 def costs_on(workload: Workload, profilers: Mapping[Arm, Profiler], rounds: int) -> Measured:
-    """What each profiler costs on a workload, by so many rounds each."""
+    """What each profiler costs on a workload, by that many rounds each."""
     with ExitStack() as held:
         running = Running(workload, held)
         for profiler in profilers.values():
@@ -84,7 +84,7 @@ def costs_on(workload: Workload, profilers: Mapping[Arm, Profiler], rounds: int)
 def take_turns(
     running: Running, profilers: Mapping[Arm, Profiler], rounds: int, round_s: float
 ) -> tuple[list[float], dict[Arm, list[Pair]], dict[Arm, float]]:
-    """Rounds of so many seconds, with each profiler and in between without: ns a unit.
+    """Rounds of that many seconds, with each profiler and in between without: ns a unit.
 
     Of each profiler also which part of a processor its own processes took while it was measured.
     """
@@ -120,7 +120,7 @@ def take_turns(
 def accuracies(
     workload: Workload, arms: Sequence[str], seconds: Mapping[str, float]
 ) -> dict[str, Accuracy]:
-    """How exact our block profiles of a workload are, by arm, after so many seconds of each."""
+    """How exact our block profiles of a workload are, by arm, after that many seconds of each."""
     return {
         arm: accuracy.beside_go(workload, options, seconds[arm])
         for arm, options in ACCURACY_ARMS.items()

@@ -54,9 +54,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The top stacks by delay beside Go's own of the same run: how many there were, of what part
-    of all delay, the largest difference of one of them and that of all delays, as parts of Go's;
-    and the largest standard error that the profile itself tells of its top stacks."""
+    """The top stacks by delay beside Go's own of the same run: how many there were, of what part of
+    all delay, the largest difference of one of them and that of all delays, as parts of Go's; and
+    the largest standard error that the profile itself reports for its top stacks."""
 
     stacks: int
     share: float
@@ -87,7 +87,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class BpfRun:
-    """What the kernel says that a program takes a run, in ns, with stacks of so many frames."""
+    """What the kernel says that a program takes a run, in ns, with stacks of that many frames."""
 
     program: str
     sampling: str

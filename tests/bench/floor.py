@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel import syscalls, uprobe_links, uprobes
 from ebpfprof.process.process import Target as Process
+from tests.go_target import inspect
 
 
 def places(go: GoTarget) -> tuple[int, ...]:

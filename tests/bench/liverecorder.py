@@ -5,11 +5,10 @@
 OPTIONS are those of profilers.options.Options, as JSON. Prints "ready PID" once the programs are
 loaded, then obeys the lines that it reads:
 
-    add PID       opens a process; prints "added"
-    start PID     records it; prints "started"
-    stop PID      stops that; prints "stopped"
-    events PID    prints "events COUNT STACKS DEPTH": recorded so far, in so many stacks, the
-                  deepest of which has so many frames
+    add PID       opens a process; prints "added" start PID     records it; prints "started" stop
+    PID      stops that; prints "stopped" events PID    prints "events COUNT STACKS DEPTH": recorded
+    so far, in that many stacks, the
+                  deepest of which has that many frames
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.toolchains import MINORS, toolchain
 
 SOURCE: Final = Path(__file__).parent.parent / "targets" / "workloads"
 _FEW_UNITS: Final = 200
-_LONG_ENOUGH: Final = 0.2  # of a round, to tell how many units one takes
+_LONG_ENOUGH: Final = 0.2  # of a round, to show how many units one takes
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Running:
             self._order = f"load {address}"
 
     def round(self, units: int, **parameters: int) -> Took:
-        """Do so many units of work; a workload's own parameters may be told otherwise."""
+        """Do that many units of work; a workload's own parameters may change that."""
         words = [self._order, str(units)]
         if not self.workload.served:
-            told = {**self.workload.parameters, **parameters}
-            words += [f"{name}={value}" for name, value in told.items()]
+            reported = {**self.workload.parameters, **parameters}
+            words += [f"{name}={value}" for name, value in reported.items()]
         _, wall, _, cpu = self._asked.ask(" ".join(words), "ns ").split()
         return Took(int(wall), int(cpu))
 

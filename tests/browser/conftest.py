@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
+from tests.browser.chromium import started
 from tests.browser.pages import FakedPage
-from tests.browser.pageserver import PageServer, page_server
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,1000",
-)
+from tests.browser.pageserver import PageServer, PageSite, page_site
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[webdriver.Chrome]:
-    """Debian's chromium, headless, with a profile of its own."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        options = webdriver.ChromeOptions()
-        options.binary_location = "/usr/bin/chromium"
-        for flag in (*FLAGS, f"--user-data-dir={folder}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    with started() as driver:
         yield driver
-        driver.quit()
 
 
 @pytest.fixture
@@ -44,18 +23,28 @@ def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     """The browser; any message on its console at the end is a failure."""
     chromium.get_log("browser")  # type: ignore[no-untyped-call]
     yield chromium
-    said = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]
+    messages = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]
     chromium.get("about:blank")
-    assert said == []
+    assert messages == []
 
 
-@pytest.fixture
-def server() -> Iterator[PageServer]:
-    with page_server() as served:
+@pytest.fixture(scope="session")
+def site() -> Iterator[PageSite]:
+    """One for all tests, so that the browser keeps its files."""
+    with page_site() as served:
         yield served
 
 
 @pytest.fixture
-def page(browser: webdriver.Chrome, server: PageServer) -> Iterator[FakedPage]:
-    yield FakedPage(browser, server)
-    browser.get("about:blank")  # asks no more before the server is gone
+def server(site: PageSite) -> PageServer:
+    """What the site answers in this test."""
+    site.answers = PageServer()
+    return site.answers
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, site: PageSite, server: PageServer) -> Iterator[FakedPage]:
+    yield FakedPage(browser, site.url, server)
+    browser.get("about:blank")  # it asks no more
+    stored = {"origin": site.url.removesuffix("/"), "storageTypes": "local_storage"}
+    browser.execute_cdp_cmd("Storage.clearDataForOrigin", stored)

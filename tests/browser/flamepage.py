@@ -48,7 +48,8 @@ class FlamePage:
 
     def __init__(self, browser: Chrome, path: Path, fragment: str = "") -> None:
         self.browser = browser
-        browser.get("about:blank")
+        if browser.current_url != "about:blank":
+            browser.get("about:blank")  # or only the fragment would change
         browser.get(path.as_uri() + fragment)
         self.drawn()
 

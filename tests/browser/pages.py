@@ -11,9 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.browser.pageserver import (
-    PageServer,
-)
+from tests.browser.pageserver import PageServer
 
 DEADLINE_S = 60
 
@@ -26,7 +24,8 @@ class Page:
         self.url = url
 
     def open(self, fragment: str = "") -> Page:
-        self.browser.get("about:blank")  # or only the fragment would change
+        if self.browser.current_url != "about:blank":
+            self.browser.get("about:blank")  # or only the fragment would change
         self.browser.get(self.url + fragment)
         return self
 
@@ -81,8 +80,8 @@ class Page:
 class FakedPage(Page):
     """The page of made-up processes."""
 
-    def __init__(self, browser: Chrome, server: PageServer) -> None:
-        super().__init__(browser, server.url)
+    def __init__(self, browser: Chrome, url: str, server: PageServer) -> None:
+        super().__init__(browser, url)
         self.server = server
 
 

@@ -92,7 +92,7 @@ def cpu_profile() -> Profile:
 
 
 def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A process as the server tells of it."""
+    """A process as the server describes it."""
     return {
         "pid": pid,
         "name": name,
@@ -123,9 +123,10 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
 class PageServer:
     """What it answers; may be changed at any time."""
 
-    url: str = ""
-    targets: list[dict[str, Any]] = field(default_factory=list)
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    targets: list[dict[str, Any]] = field(default_factory=lambda: [described(1234, "shop")])
+    profiles: dict[str, Profile] = field(
+        default_factory=lambda: {"block": block_profile(), "cpu": cpu_profile()}
+    )
     bodies: dict[str, bytes] = field(default_factory=dict)
     """The JSON of profiles that takes too long to write each time, by kind."""
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -154,7 +155,10 @@ class PageServer:
     """The answer to a request for one."""
     asked: list[str] = field(default_factory=list)
     answers_profiles: threading.Event = field(default_factory=threading.Event)
-    """Until it is set, a request for a profile waits."""
+    """While it is not set, a request for a profile waits."""
+
+    def __post_init__(self) -> None:
+        self.answers_profiles.set()
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
         """Status, media type and body of a GET."""
@@ -178,7 +182,7 @@ class PageServer:
             return 200, "application/json", json.dumps(found).encode()
         kind = query.get("kind", "block")
         if path.endswith("/goroutines"):
-            watched = {"looked_s": None, "goroutines": 9, "looks": 1, "not_read": 0}
+            watched = {"sampled_s": None, "goroutines": 9, "samples": 1, "not_read": 0}
             known = {**watched, "problem": self.unwatched, "findings": self.findings}
             return 200, "application/json", json.dumps(known).encode()
         if path.endswith("/source"):
@@ -218,17 +222,23 @@ def _error(sentence: str) -> bytes:
     return json.dumps({"error": sentence}).encode()
 
 
+@dataclass
+class PageSite:
+    """A site on loopback, and what it answers now."""
+
+    url: str
+    answers: PageServer
+
+
 @contextmanager
-def page_server() -> Iterator[PageServer]:
+def page_site() -> Iterator[PageSite]:
     """Serve on a free port of loopback while the block runs."""
-    served = PageServer(
-        targets=[described(1234, "shop")],
-        profiles={"block": block_profile(), "cpu": cpu_profile()},
-    )
-    served.answers_profiles.set()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # keeps connections
+
         def do_GET(self) -> None:
+            served = site.answers
             address = urlsplit(self.path)
             served.asked.append(self.path)
             query = {key: values[0] for key, values in parse_qs(address.query).items()}
@@ -238,6 +248,8 @@ def page_server() -> Iterator[PageServer]:
             if address.path.endswith("/trace"):
                 self.send_header("Content-Disposition", 'attachment; filename="shop.trace"')
                 self.send_header("X-Ebpfprof-Comments", '["recorded 2 s of 10 s"]')
+            if address.path.startswith("/assets/"):
+                self.send_header("Cache-Control", "max-age=3600")  # once for all tests
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Content-Security-Policy", "default-src 'self'")
             self.send_header("X-Content-Type-Options", "nosniff")
@@ -248,11 +260,11 @@ def page_server() -> Iterator[PageServer]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        served.url = f"http://127.0.0.1:{server.server_address[1]}/"
+        site = PageSite(f"http://127.0.0.1:{server.server_address[1]}/", PageServer())
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
-            yield served
+            yield site
         finally:
             server.shutdown()
             thread.join()

@@ -1,4 +1,4 @@
-"""The page of the real server: `ebpfprof serve` of a process."""
+"""The page of the real server: `ebpfprof serve` of processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +17,12 @@ DEADLINE_S = 60
 
 
 @contextmanager
-def serving(chromium: Chrome, pid: int, folder: Path, *options: str) -> Iterator[str]:
-    """Serve a process, in a folder, while the block runs; the address of the page.
+def serving(chromium: Chrome, pids: Sequence[int], folder: Path, *options: str) -> Iterator[str]:
+    """Serve processes, in a folder, while the block runs; the address of the page.
 
     `options` are more ones of `serve`. What the command prints must be printable.
     """
-    command = [*SERVE, "--pid", str(pid), *options]
+    command = [*SERVE, "--pid", ",".join(map(str, pids)), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as server:
         assert server.stderr is not None
         first = server.stderr.readline()

@@ -73,7 +73,7 @@ def show(request: pytest.FixtureRequest, browser: Chrome, tmp_path: Path) -> Ope
 
 
 @contextmanager
-def looked_at(browser: Chrome, width: int, theme: str) -> Iterator[None]:
+def shown_at(browser: Chrome, width: int, theme: str) -> Iterator[None]:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     features = [{"name": "prefers-color-scheme", "value": theme}]
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -100,7 +100,7 @@ def faults(browser: Chrome) -> list[Any]:
 def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str) -> None:
     found = {}
     compared = f"base-from={START_S}&base-to={START_S + WINDOW_S}"
-    with looked_at(browser, width, theme):
+    with shown_at(browser, width, theme):
         for view in (*VIEWS, f"flame&{compared}", "flame&search=Lock"):
             show(f"view={view}")
             found[view] = faults(browser) + browser.execute_script(_TWICE)
@@ -112,7 +112,7 @@ def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str)
 
 @pytest.mark.parametrize("width", [390, *in_full(*WIDTHS[1:])])
 def test_every_view_fits(browser: Chrome, show: Open, width: int) -> None:
-    with looked_at(browser, width, "light"):
+    with shown_at(browser, width, "light"):
         wide = {}
         for view in VIEWS:
             show(f"view={view}&sort=name")

@@ -60,7 +60,7 @@ def test_they_are_above_the_profiles_of_a_program_that_stands_still(page: FakedP
         assert width(page.browser) <= PHONE
 
 
-def test_without_them_nothing_is_said(page: FakedPage) -> None:
+def test_without_them_nothing_is_reported(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")
     assert not page.one("#findings").is_displayed()
@@ -99,7 +99,7 @@ def test_names_of_a_target_are_text(page: FakedPage) -> None:
 def test_a_deadlocked_program_shows_its_deadlock(chromium: Chrome, tmp_path: Path) -> None:
     with oncall() as run:
         facts = run.ask("deadlock")
-        with serving(chromium, run.target.pid, tmp_path) as address, phone(chromium):
+        with serving(chromium, [run.target.pid], tmp_path) as address, phone(chromium):
             page = Page(chromium, address).open()
             page.until_text("#findings", "Deadlock: 2 goroutines wait for each other.")
             page.until_text("#findings", "Deadlock: goroutine")

@@ -335,7 +335,7 @@ def test_the_graph_fits_a_phone_and_a_finger(show: Show, width: int) -> None:
     with phone(browser, width):
         page = show(replace(profile, samples=samples), profile)
         assert page.script("return document.documentElement.scrollWidth") <= width
-        # The first tap tells what it is, the next zooms in.
+        # The first tap shows what it is, the next zooms in.
         page.tap("main.answer")
         assert page.said.startswith("main.answer")
         assert page.texts(".flame-path button") == []

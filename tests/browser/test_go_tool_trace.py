@@ -29,8 +29,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     path = folder / "locks.trace"
     with working("locks", folder) as target:
-        said = trace(str(target.pid), "-d", "0.5", "--max-overhead", "0", "-o", str(path))
-    assert said.code == ExitCode.OK, said.stderr
+        output = trace(str(target.pid), "-d", "0.5", "--max-overhead", "0", "-o", str(path))
+    assert output.code == ExitCode.OK, output.stderr
     return path
 
 
@@ -48,13 +48,13 @@ def viewer(minor: str, path: Path) -> Iterator[str]:
     )
     try:
         assert tool.stderr
-        said = ""
+        output = ""
         for line in tool.stderr:
-            said += line
+            output += line
             if found := LISTENS.search(line):
                 yield found[1]
                 return
-        raise AssertionError(said)
+        raise AssertionError(output)
     finally:
         os.killpg(tool.pid, signal.SIGKILL)
         tool.communicate()

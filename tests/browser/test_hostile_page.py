@@ -29,7 +29,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def page(chromium: Chrome, target: Target, tmp_path: Path) -> Iterator[Page]:
-    with serving(chromium, target.pid, tmp_path) as address:
+    with serving(chromium, [target.pid], tmp_path) as address:
         yield Page(chromium, address)
 
 

@@ -108,7 +108,7 @@ def test_the_overview_fits_every_screen(page: FakedPage, width: int) -> None:
         assert page.browser.execute_script(f"return {root}.scrollWidth") <= width
 
 
-def test_one_state_is_told_in_one_sentence(page: FakedPage) -> None:
+def test_one_state_is_reported_in_one_sentence(page: FakedPage) -> None:
     """When a recording begins there is no second message that says something else."""
     page.server.targets[0] |= {"state": "idle", "says": "Not recording.", "recording": False}
     page.server.no_profile = "Process 1234 was not recorded in that time (yet)."
@@ -123,11 +123,11 @@ def test_one_state_is_told_in_one_sentence(page: FakedPage) -> None:
         page.until_text("#state", says)
         # Page has no type for the server that a test gives it.
         page.until(lambda p: any("/profile" in each for each in p.server.asked), "a profile")  # type: ignore[attr-defined]
-        said = [page.text(f"#{name}") for name in ("status", "nothing", "error", "welcome")]
-        assert [*said, page.text(".timeline-text")] == [""] * 5
+        messages = [page.text(f"#{name}") for name in ("status", "nothing", "error", "welcome")]
+        assert [*messages, page.text(".timeline-text")] == [""] * 5
         assert page.attribute("#state", "data-state") == state
         page.server.asked.clear()
-    # Without another click, and soon: the next answers say what goes on.
+    # Without another click, and soon: the next answers say what is in progress.
     page.server.state, page.server.no_profile = ("recording", "Recording."), ""
     page.server.has_windows = True
     page.until_text("#headline", "Mutex.Lock")
@@ -183,7 +183,7 @@ def test_the_timeline_has_an_axis_and_a_legend(page: FakedPage) -> None:
     times = page.browser.execute_script(
         "return page.timeline._plot.axes[0]._values.concat(page.timeline._plot.axes[1]._values)"
     )
-    assert any(str(each).count(":") == 2 for each in times)
+    assert any(str(time).count(":") == 2 for time in times)
     assert "0.005" in times  # 1 to 40 ms in steps of 5 s
     picked = f"&from={START_S}&to={START_S + WINDOW_S}"
     base = f"&base-from={START_S + WINDOW_S}&base-to={START_S + 2 * WINDOW_S}"

@@ -16,6 +16,7 @@ from ebpfprof.export import json_profile
 from ebpfprof.export.kinds import kind_words
 from ebpfprof.profile.kind import ProfileKind, Table
 from ebpfprof.profile.model import Sample
+from ebpfprof.profilers.registry import registered
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import (
     HOSTILE,
@@ -25,7 +26,7 @@ from tests.browser.pageserver import (
     block_profile,
     stack,
 )
-from tests.unit.made_up_kinds import NAPS, registered
+from tests.unit.made_up_kinds import NAPS
 
 
 def test_the_only_process_is_shown_at_once_with_its_worst_wait(page: FakedPage) -> None:
@@ -167,8 +168,10 @@ def test_the_graph_is_grouped_and_inverted(page: FakedPage) -> None:
     assert page.fragment()["inverted"] == "1"
 
 
-def test_how_to_group_by_lock_is_said_where_locks_are_not_told_apart(page: FakedPage) -> None:
-    samples = tuple(replace(each, labels=()) for each in block_profile().samples)
+def test_the_page_says_how_to_group_by_lock_where_locks_are_not_distinguished(
+    page: FakedPage,
+) -> None:
+    samples = tuple(replace(sample, labels=()) for sample in block_profile().samples)
     page.server.profiles["block"] = replace(block_profile(), samples=samples)
     page.open()
     page.until_text("#headline", "Mutex.Lock")

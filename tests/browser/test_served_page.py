@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,16 +42,34 @@ def demo() -> Iterator[Target]:
 
 @pytest.fixture
 def served(chromium: Chrome, demo: Target, tmp_path: Path) -> Iterator[str]:
-    with serving(chromium, demo.pid, tmp_path) as address:
+    with serving(chromium, [demo.pid], tmp_path) as address:
         yield address
 
 
-def test_an_open_page_keeps_its_process_recorded(
-    chromium: Chrome, served: str, demo: Target, tmp_path: Path
-) -> None:
-    page = Page(chromium, served)
+@dataclass(frozen=True)
+class Two:
+    """Processes that are served together. No two tests use the same one."""
+
+    address: str
+    stays: Target
+    ends: Target
+
+
+@pytest.fixture(scope="module")
+def two(chromium: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    folder = tmp_path_factory.mktemp("served")
+    with (
+        Target.start(program("demo")) as stays,
+        Target.start(program("demo")) as ends,
+        serving(chromium, [stays.pid, ends.pid], folder) as address,
+    ):
+        yield Two(address, stays, ends)
+
+
+def test_an_open_page_keeps_its_process_recorded(chromium: Chrome, two: Two) -> None:
+    page, demo = Page(chromium, two.address), two.stays
     assert not has_probes(demo.pid)
-    page.open()
+    page.open(f"#pid={demo.pid}")
     page.until_text("#headline", "main.(*PriceCache).Get, shop.go:79")
     assert has_probes(demo.pid)
     assert "Mutex.Lock" in page.text("#headline")
@@ -73,15 +92,13 @@ def test_an_open_page_keeps_its_process_recorded(
     assert len(downloaded.samples) > 5
 
 
-def test_the_page_keeps_the_profiles_of_an_ended_process(
-    chromium: Chrome, served: str, demo: Target
-) -> None:
-    page = Page(chromium, served).open()
+def test_the_page_keeps_the_profiles_of_an_ended_process(chromium: Chrome, two: Two) -> None:
+    page = Page(chromium, two.address).open(f"#pid={two.ends.pid}")
     page.until_text("#headline", "Mutex.Lock")
-    demo.close_input()
-    demo.wait()
+    two.ends.close_input()
+    two.ends.wait()
     page.until_text("#state", "ended. What was recorded until then is still here.")
-    page.open()
+    page.open(f"#pid={two.ends.pid}")
     page.until_text("#headline", "Mutex.Lock")
 
 
@@ -115,7 +132,7 @@ def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: s
 def test_what_woke_those_that_waited_for_a_lock(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:
-    with serving(chromium, demo.pid, tmp_path, "--wakers", "--profile", "block") as address:
+    with serving(chromium, [demo.pid], tmp_path, "--wakers", "--profile", "block") as address:
         page = Page(chromium, address).open("#kind=wakers")
         page.until_text("#headline", "of waiting")
         assert page.one("input[value=wakers]").is_selected()
@@ -132,13 +149,14 @@ def test_a_browser_without_the_token_gets_a_form(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("a-token-of-some-length")
-    with serving(chromium, demo.pid, tmp_path, "--token-file", str(tmp_path / "token")) as address:
+    options = ("--token-file", str(tmp_path / "token"), "--profile", "goroutine")
+    with serving(chromium, [demo.pid], tmp_path, *options) as address:
         page = Page(chromium, address).open()
         page.until_text("h1", "Unauthorized")
         page.one("input[name=token]").send_keys("wrong", Keys.ENTER)
         page.until(lambda p: "token=wrong" in p.browser.current_url, "the answer")
         page.one("input[name=token]").send_keys("a-token-of-some-length", Keys.ENTER)
-        page.until_text("#headline", "Mutex.Lock")
+        page.until_text("#headline", "of all goroutines: ")
         assert "token" not in chromium.current_url.partition("#")[0]
 
 
@@ -146,7 +164,7 @@ def test_a_browser_without_the_token_gets_a_form(
 def test_the_page_shows_lines_below_the_folder_of_source(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:
-    with serving(chromium, demo.pid, tmp_path, "--source", str(TARGETS)) as address:
+    with serving(chromium, [demo.pid], tmp_path, "--source", str(TARGETS)) as address:
         page = Page(chromium, address).open("#view=source")
         page.until(lambda p: "shop.go" in p.text("#source-file"), "the files")
         (shop,) = {each for each in page.options("#source-file") if each.endswith("/shop.go")}

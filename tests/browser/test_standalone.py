@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,44 +32,26 @@ def saved(folder: Path, name: str, profile: Profile) -> Path:
     return path
 
 
-@contextmanager
-def offline(browser: Chrome, path: Path) -> Iterator[None]:
-    """Asserts that nothing was asked for but the file itself."""
-    browser.get_log("performance")  # type: ignore[no-untyped-call]
-    yield
-    entries = browser.get_log("performance")  # type: ignore[no-untyped-call]
-    messages = [json.loads(entry["message"])["message"] for entry in entries]
-    asked = {
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    }
-    # Of the browser itself, as it starts; and what asks nobody.
-    own = ("about:", "chrome:", "chrome-", "data:")
-    assert {url for url in asked if not url.startswith(own)} == {path.as_uri()}
-
-
 def test_a_report_is_a_flame_graph(browser: Chrome, tmp_path: Path) -> None:
     profile = saved(tmp_path, "waits", block_profile())
     path = tmp_path / "waits.html"
     ebpfprof("report", profile, "--hide-idle", "-f", "html", "-o", path, folder=tmp_path)
-    with offline(browser, path):
-        page = FlamePage(browser, path)
-        assert page.text("h1") == "Waits of shop"
-        assert "for 5.00 s" in page.text(".about")
-        assert page.names(2) == ["main.(*Cache).Get", "main.answer"]
-        assert page.control("hide idle waits").is_selected()
-        page.click("main.answer")
-        page.press(Keys.ESCAPE)
-        page.search("answer")
-        assert page.text("output").startswith("20.0 %")
-        page.search("")
-        headings = page.texts("#functions th")
-        assert headings == ["Flat", "Cum", "Count", "Mean", "Function"]
-        page.choose("Group by", "lock")
-        page.tick("inverted")
-        assert page.names(1) == ["main.Cache.mu", "(no lock)"]
-        assert page.names(2) == ["sync.(*Mutex).Lock", "runtime.chanrecv1"]
+    page = FlamePage(browser, path)
+    assert page.text("h1") == "Waits of shop"
+    assert "for 5.00 s" in page.text(".about")
+    assert page.names(2) == ["main.(*Cache).Get", "main.answer"]
+    assert page.control("hide idle waits").is_selected()
+    page.click("main.answer")
+    page.press(Keys.ESCAPE)
+    page.search("answer")
+    assert page.text("output").startswith("20.0 %")
+    page.search("")
+    headings = page.texts("#functions th")
+    assert headings == ["Flat", "Cum", "Count", "Mean", "Function"]
+    page.choose("Group by", "lock")
+    page.tick("inverted")
+    assert page.names(1) == ["main.Cache.mu", "(no lock)"]
+    assert page.names(2) == ["sync.(*Mutex).Lock", "runtime.chanrecv1"]
     assert page.texts("td button")[0] == "sync.(*Mutex).Lock"
     assert HOSTILE in page.texts("td button")
     assert page.script("return document.images.length + document.links.length") == 0
@@ -110,18 +89,17 @@ def test_a_difference_shows_changes(browser: Chrome, tmp_path: Path) -> None:
     after = saved(tmp_path, "after", block_profile(scale=3))
     path = tmp_path / "changes.html"
     ebpfprof("diff", before, after, "-f", "html", "-o", path, folder=tmp_path)
-    with offline(browser, path):
-        page = FlamePage(browser, path)
-        assert page.text("h1") == "Waits of shop, compared"
-        red, _, blue = page.colour("main.(*Cache).Get")
-        assert red > blue + 10
-        red, green, blue = page.colour("main.answer")
-        assert max(red, green, blue) - min(red, green, blue) < 3
-        page.click("main.(*Cache).Get")
-        assert "24.0 s (92.3 %), base 8.00 s, change +16.0 s (+200 %)" in page.said
-        page.press(Keys.HOME)
-        page.browser.find_element("xpath", "//th/button[.='Change of flat']").click()
-        page.drawn()
+    page = FlamePage(browser, path)
+    assert page.text("h1") == "Waits of shop, compared"
+    red, _, blue = page.colour("main.(*Cache).Get")
+    assert red > blue + 10
+    red, green, blue = page.colour("main.answer")
+    assert max(red, green, blue) - min(red, green, blue) < 3
+    page.click("main.(*Cache).Get")
+    assert "24.0 s (92.3 %), base 8.00 s, change +16.0 s (+200 %)" in page.said
+    page.press(Keys.HOME)
+    page.browser.find_element("xpath", "//th/button[.='Change of flat']").click()
+    page.drawn()
     first = page.texts("tbody tr:first-child td")
     assert (first[6], first[4]) == ("sync.(*Mutex).Lock", "+16.0 s")
 
@@ -171,12 +149,11 @@ def test_a_recording_is_a_flame_graph_at_once(browser: Chrome, tmp_path: Path) -
         )
         assert not has_probes(demo.pid)
     path = tmp_path / "locks.html"
-    with offline(browser, path):
-        page = FlamePage(browser, path)
-        assert page.text("h1").endswith(" of demo")
-        page.search("PriceCache")
-        assert page.frame("main.(*PriceCache).Get")["matched"]
-        page.choose("Group by", "lock")
-        page.tick("inverted")
+    page = FlamePage(browser, path)
+    assert page.text("h1").endswith(" of demo")
+    page.search("PriceCache")
+    assert page.frame("main.(*PriceCache).Get")["matched"]
+    page.choose("Group by", "lock")
+    page.tick("inverted")
     assert any(name.startswith("main.PriceCache.mu") for name in page.names(1))
     assert "sync.(*Mutex).Unlock" in page.names(2)

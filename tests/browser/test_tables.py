@@ -88,7 +88,7 @@ OF_A_PROFILE = (
 )
 
 
-def test_without_a_profile_there_is_no_empty_control(page: FakedPage) -> None:
+def test_without_a_profile_there_is_not_an_empty_control(page: FakedPage) -> None:
     page.server.answers_profiles.clear()
     page.open()
     page.until_text("#state", "Recording.")

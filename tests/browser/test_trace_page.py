@@ -1,8 +1,7 @@
-"""The page of a trace: rows, spans, who woke whom, search; offline, also on a phone."""
+"""The page of a trace: rows, spans, who woke whom, search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from selenium.webdriver.common.keys import Keys
 from ebpfprof.export.timelines import page
 from ebpfprof.profile.model import Frame
 from ebpfprof.timeline.model import TimelineGoroutine
-from tests.browser.test_standalone import offline
 from tests.unit.timeline.test_critical import A, B, C, timeline
 from tests.unit.timeline.test_threads import timeline as threads
 
@@ -61,11 +59,10 @@ class TracePage:
 
 
 @pytest.fixture
-def shown(browser: Chrome, tmp_path: Path) -> Iterator[TracePage]:
+def shown(browser: Chrome, tmp_path: Path) -> TracePage:
     path = tmp_path / "trace.html"
     path.write_bytes(page.encode(replace(timeline(), comments=("slices: 3",))))
-    with offline(browser, path):
-        yield TracePage(browser, path)
+    return TracePage(browser, path)
 
 
 def test_it_shows_goroutines_and_how_it_was_recorded(shown: TracePage) -> None:
@@ -84,7 +81,7 @@ def test_a_click_shows_a_wait_its_stack_and_who_ended_it(shown: TracePage) -> No
     assert shown.text("#span h2").startswith("G2 main.holds: running")
 
 
-def test_it_tells_what_a_goroutine_waits_for(shown: TracePage) -> None:
+def test_it_shows_what_a_goroutine_waits_for(shown: TracePage) -> None:
     shown.click(A, 500)
     assert shown.text("#thing") == "waits for main.cache.mu (sync.Mutex at 0xc000012340)"
     shown.click(C, 500)
@@ -179,7 +176,7 @@ def test_threads_say_who_woke_them_and_the_heap_how_large_it_is(
     assert shown.run("return tracePage.canvas.canvas.width") > 0
 
 
-def test_names_of_a_program_are_no_markup(browser: Chrome, tmp_path: Path) -> None:
+def test_names_of_a_program_are_not_markup(browser: Chrome, tmp_path: Path) -> None:
     found = timeline()
     start = found.goroutines[A].start
     assert start

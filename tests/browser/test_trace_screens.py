@@ -218,13 +218,13 @@ def test_a_pause_has_a_legend_and_texts(browser: Chrome, path: Path) -> None:
         assert told(shown, f"G1 {LONG}", 600) == f"not recorded for 400 ns. {reason}"
         shown.run(_SUMS, 200, 800)
         assert shown.text("#unrecorded") == (
-            "600 ns shown, of which not recorded: 400 ns (66.7 %). The sums leave that out."
+            "600 ns shown, not recorded: 400 ns (66.7 %). The totals exclude that."
         )
         shown.run(_SUMS, 0, 300)
         assert shown.text("#unrecorded") == ""
 
 
-def test_without_a_pause_there_is_no_word_of_one(browser: Chrome, tmp_path: Path) -> None:
+def test_without_a_pause_there_is_not_a_word_of_one(browser: Chrome, tmp_path: Path) -> None:
     path = tmp_path / "trace.html"
     path.write_bytes(page.encode(Story({A: "main.asks"}).timeline(END_NS)))
     with screen(browser, path, 1280) as shown:

@@ -68,17 +68,17 @@ def test_keys_save_the_last_seconds_in_a_format_on_a_phone(page: FakedPage, save
     assert asked == "/proc/1234/debug/pprof/trace?last=&format=perfetto"
 
 
-def test_why_there_is_none_is_told(page: FakedPage) -> None:
+def test_why_there_is_none_is_reported(page: FakedPage) -> None:
     page.server.last_s = 10
-    page.server.trace = (503, b"The last seconds are kept of 4 processes at most.\n")
+    page.server.trace = (503, b"The last seconds are kept for 4 processes at most.\n")
     page.server.targets = [described(1234, "shop", last=THERE)]
     page.open()
     page.until_text(LAST, "Trace of the last 10 s")
     page.click(LAST)
-    page.until_text(SAYS, "The last seconds are kept of 4 processes at most.")
+    page.until_text(SAYS, "The last seconds are kept for 4 processes at most.")
     assert "bad" in str(page.one(SAYS).get_attribute("class"))
     forget_errors(page)
-    why = "It begins to be traced: try again in some seconds."
+    why = "Its trace is starting: try again in a few seconds."
     page.server.targets = [described(1234, "shop", last={"is_there": False, "says": why})]
     page.open()
     page.until_text(SAYS, why)
@@ -102,7 +102,7 @@ def test_the_real_server_gives_its_last_seconds(
     chromium: Chrome, saved: Path, tmp_path: Path
 ) -> None:
     with Target.start(program("demo")) as demo:
-        with serving(chromium, demo.pid, tmp_path, "--last", "1s") as address:
+        with serving(chromium, [demo.pid], tmp_path, "--last", "1s") as address:
             page = Page(chromium, address).open()
             page.until_text(LAST, "Trace of the last 1 s")
             page.until(lambda p: p.one(LAST).is_enabled(), "the last seconds")

@@ -120,7 +120,8 @@ def test_a_function_of_the_table_or_a_frame_opens_its_callers(show: Show) -> Non
 def test_a_call_graph_has_functions_and_calls_with_their_values(show: Show) -> None:
     page = show(RECURSIVE, "#view=graph")
     boxes = {
-        str(each.get_attribute("aria-label")) for each in page.elements("#calls [role=button]")
+        str(element.get_attribute("aria-label"))
+        for element in page.elements("#calls [role=button]")
     }
     assert "main.walk flat 20.0 %, cum 50.0 %: main.walk, flat 2.00 s, cum 5.00 s" in boxes
     assert "main.b flat 0.00 %, cum 70.0 %: main.b, flat 0 ns, cum 7.00 s" in boxes

@@ -18,7 +18,7 @@ from ebpfprof.profile.wakers import NO_GOROUTINE, WOKEN_BY
 from ebpfprof.profilers.waits.kinds import WAKERS
 from tests.browser.flamepage import FlamePage
 from tests.browser.pageserver import block_profile, stack
-from tests.browser.test_everyone import faults, looked_at
+from tests.browser.test_everyone import faults, shown_at
 
 SECOND = 1_000_000_000
 # A place in a frame of one of the two graphs, as the window sees it.
@@ -182,6 +182,6 @@ def test_a_phones_width_has_both_sides(show: Show) -> None:
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
 def test_axe_finds_no_fault(show: Show, theme: str, width: int) -> None:
     page = show(wakers_profile())
-    with looked_at(page.browser, width, theme):
+    with shown_at(page.browser, width, theme):
         click(page, "waited", "main.worker")
         assert faults(page.browser) == []

@@ -12,11 +12,11 @@ from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.process import RecordedProcess
 from ebpfprof.discovery.processes import GoProcess, ProcessTable
 from ebpfprof.errors import EbpfprofError, NotGoProgram, TargetGone
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Location, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.report_builder import Report

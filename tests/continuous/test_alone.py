@@ -43,7 +43,7 @@ async def hand(steps: Target) -> None:
 
 def windows(process: RecordedProcess) -> list[int]:
     profiles = process.history.between("block", *ALWAYS)
-    return [count for count in (count_in(each, "main.hand") for each in profiles) if count]
+    return [count for count in (count_in(profile, "main.hand") for profile in profiles) if count]
 
 
 def test_a_process_is_recorded_while_it_has_users(live: LiveSession, steps: Target) -> None:

@@ -29,7 +29,7 @@ def test_all_go_processes_are_followed() -> None:
         )
 
         def served() -> list[int]:
-            return [each.pid for each in manager.processes if each.ending is None]
+            return [process.pid for process in manager.processes if process.ending is None]
 
         await follower.survey()
         assert served() == [1]
@@ -53,7 +53,7 @@ def test_all_go_processes_are_followed() -> None:
     run(work())
 
 
-def test_what_does_not_answer_is_told_once_and_only_if_it_would_be_followed(
+def test_what_does_not_answer_is_reported_once_and_only_if_it_would_be_followed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """For processes that were chosen by name, the search for them has said it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ebpfprof.continuous.history import History, limit_size
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.waits.kinds import BLOCK

@@ -114,7 +114,7 @@ def test_the_last_ended_processes_with_a_history_are_kept(
                 manager.kept.add(found)
             manager.note_ending(found, f"process {pid} ended")
         await until(lambda: len(manager.processes) == 4)
-        assert [each.pid for each in manager.processes] == [7, 48, 60, PID]
+        assert [process.pid for process in manager.processes] == [7, 48, 60, PID]
         manager.kept.clear()
         await until(lambda: len(manager.processes) == 3)
         assert [each.pid for each in manager.processes] == [48, 60, PID]

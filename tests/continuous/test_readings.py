@@ -12,9 +12,10 @@ from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import TargetGone
 from ebpfprof.profile.kind import Endpoint, ProfileKind
+from ebpfprof.profilers.registry import registered
 from tests.continuous.fakes import PID, FakeLive, FakeTarget, counts, made
 from tests.continuous.loops import run
-from tests.unit.made_up_kinds import NAPS, registered
+from tests.unit.made_up_kinds import NAPS
 
 
 @pytest.fixture(params=[None, 30], ids=["sums from the start", "of a time only"])

@@ -128,9 +128,9 @@ def _symbol_cache() -> dict[str, str]:
     Up to 0.17 it reads them for each frame, unless addresses are the same in each process: half a
     minute for 500 stacks on a quiet machine, and more than the deadline on a busy one.
     """
-    said = subprocess.run(["bpftrace", "--version"], capture_output=True, text=True, check=True)
-    found = re.search(r"v0\.(\d+)", said.stdout)
-    assert found, said.stdout
+    output = subprocess.run(["bpftrace", "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"v0\.(\d+)", output.stdout)
+    assert found, output.stdout
     return {"BPFTRACE_CACHE_USER_SYMBOLS": "1"} if int(found[1]) <= 17 else {}
 
 

@@ -64,7 +64,7 @@ def record(
         asked_for = ("--profile", ",".join(kinds))
         with recording(target.pid, folder, *asked_for, *options) as recorder:
             target.ask("go", "done")
-            said = json.loads(target.expect("{"))
+            output = json.loads(target.expect("{"))
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == 0, finished.stderr
@@ -72,8 +72,8 @@ def record(
     return Run(
         go=without_runtime_locks(pprof.decode(own.read_bytes(), kind="mutex")),
         ours=written_profiles(folder, kinds),
-        planned=said["planned"],
-        truth={function: Truth(**sums) for function, sums in said["truth"].items()},
+        planned=output["planned"],
+        truth={function: Truth(**sums) for function, sums in output["truth"].items()},
     )
 
 

@@ -164,7 +164,7 @@ def test_sampling_has_the_error_that_chance_has(tmp_path: Path) -> None:
     deviations = [(estimate - objects) / error for estimate in stacks.values()]
     assert abs(sum(deviations)) / math.sqrt(len(deviations)) < SURE
     # The mean of n squares of normal deviates is 1, with a standard error of sqrt(2/n) = 0.09.
-    mean_square = sum(each**2 for each in deviations) / len(deviations)
+    mean_square = sum(deviation**2 for deviation in deviations) / len(deviations)
     assert 0.6 < mean_square < 1.5
 
 
@@ -179,9 +179,11 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     share = re.search(r"sampled ([\d.]+) % of the time, in (\d+) windows", comments)
     assert share, comments
     assert int(share[2]) >= 2
-    told = re.search(r"\+-(\S+) % on all bytes, at most \+-(\S+) % on the ten largest", comments)
-    assert told, comments
-    error = float(told[2].replace("<", "")) / 100
+    reported = re.search(
+        r"\+-(\S+) % on all bytes, at most \+-(\S+) % on the ten largest", comments
+    )
+    assert reported, comments
+    error = float(reported[2].replace("<", "")) / 100
     # Which stack comes next, chance decides: it is the same all the time.
     assert error < 0.15
     ours = by_leaf(allocs, 0)
@@ -225,13 +227,13 @@ def test_a_run_that_ends_before_a_window_says_what_it_lacks(tmp_path: Path) -> N
         comments = "\n".join(allocs.comments)
         counted = by_leaf(allocs, 0)["first"]
         assert 0 < counted < 500_000
-        part = re.search(r"^sampled ([\d.]+) % of the time, from the beginning on", comments, re.M)
+        part = re.search(r"^sampled ([\d.]+) % of the time, from the start until", comments, re.M)
         assert part, comments
         assert float(part[1]) < 50
         assert "standard error not known" in comments
         # What is missing is known if the program's own counters were read before it ended.
-        if re.search(r"^not in it: [\d.]+ MiB of [\d.]+ MiB, in objects of", comments, re.M):
-            assert "are in no stack: --max-overhead let probes in for" in done.stderr
+        if re.search(r"^not included: [\d.]+ MiB of [\d.]+ MiB, in objects of", comments, re.M):
+            assert "have no stack: --max-overhead allowed probes for" in done.stderr
             assert "main.first" not in done.stderr  # its error is more than half of it
             assert "rows were seen too few times to rank" in done.stderr
             return
@@ -287,7 +289,7 @@ def test_what_is_left_is_known_after_each_collection(version: str, tmp_path: Pat
 
 
 @pytest.mark.full
-def test_objects_that_nobody_follows_are_allocated_all_the_same(tmp_path: Path) -> None:
+def test_objects_that_are_not_followed_count_as_allocated(tmp_path: Path) -> None:
     """A profiler that can't run for a while counts all, but learns not of each where it is."""
     objects = 400_000
     with (
@@ -301,8 +303,8 @@ def test_objects_that_nobody_follows_are_allocated_all_the_same(tmp_path: Path) 
     assert by_leaf(found["allocs"], 0)["first"] == objects
     lost = {kind: [c for c in each.comments if "not followed" in c] for kind, each in found.items()}
     assert lost["allocs"] == []
-    (said,) = lost["heap"]
-    assert re.match(r"incomplete: \d+ sampled objects not followed", said)
+    (output,) = lost["heap"]
+    assert re.match(r"incomplete: \d+ sampled objects not followed", output)
 
 
 @pytest.mark.full
@@ -315,7 +317,7 @@ def test_collections_without_end_lose_nothing_that_is_there(tmp_path: Path) -> N
         order(target, "collect on", f"keep {objects}", f"reuse {objects}", "await 500")
     kept = in_use(found["heap"])
     assert kept["keepSmall"] == kept["keepMedium"] == objects
-    assert any("came too fast to look after each" in each for each in found["heap"].comments)
+    assert any("came too fast to look after each" in comment for comment in found["heap"].comments)
 
 
 def test_what_was_there_before_is_one_rest_for_each_size(tmp_path: Path) -> None:

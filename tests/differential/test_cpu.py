@@ -1,9 +1,9 @@
 """The CPU profile from outside against the one that Go writes itself, in the same run.
 
 Go's profile is taken at 100 samples a second: its timers run out at the kernel's ticks, and at
-higher rates Go loses samples. At 100 a run has about 900 of them, and a share of a fifth a standard
-deviation of 1.3 points: where shares differ, the samples of further runs are added. Those of five
-runs leave 0.6 points, of which the limit is five times as much.
+higher rates Go loses samples. At 100 a run has about 350 of them, and a share of a twentieth a
+standard deviation of 1.2 points: where shares differ, the samples of further runs are added. Those
+of ten runs leave 0.4 points, of which the limit is seven times as much.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CPUOPS = Path(__file__).parent.parent / "targets" / "cpuops"
 OUR_HZ: Final = 999
 GO_HZ: Final = 100
 SHARE_LIMIT: Final = 0.03
-SHARE_RUNS: Final = 5
+SHARE_RUNS: Final = 10
 TOTAL_LIMIT: Final = 0.03
 # In a second or so: while the hypervisor runs other guests, time passes and no timer fires.
 # An emulator that waits for its own processor can't say so: what is compared there is the stacks.
@@ -62,8 +62,8 @@ CPU_TIME: Final = "ebpfprof.test/harness.CPUTime"
 SHALLOW: Final = "^[^d]"
 DEEP: Final = "^deep"
 OTHER_BUILDS: Final = tuple(build for build in BUILDS if build[1] != "plain")
-# 19 works: 8 s of CPU time, and 1.
-WORK_MS: Final = 420
+# 19 works: 3.4 s of CPU time; with SHORT_MS, 1 s.
+WORK_MS: Final = 180
 # Where a processor is emulated, learning a function takes longer than the next sample: so as many
 # samples of a longer time.
 _STRETCHED: Final = round(min(SLOWNESS, 10))
@@ -109,15 +109,17 @@ def record(program: Path, folder: Path, works: str, work_ms: int, *, hz: int = O
         with recording(target.pid, folder, *arguments) as recorder:
             target.ask(f"profile {own} {GO_HZ}", "profiling")
             stolen_before_ns = stolen_ns()
-            said = json.loads(target.ask(f"work {works} {work_ms}", "{"))
-            stolen_part = (stolen_ns() - stolen_before_ns) / said["cpu_ns"]
+            output = json.loads(target.ask(f"work {works} {work_ms}", "{"))
+            stolen_part = (stolen_ns() - stolen_before_ns) / output["cpu_ns"]
             recorder.interrupt()
             finished = recorder.finish()
         assert finished.code == 0, finished.stderr
         target.ask("stop", "stopped")
     go = pprof.decode(own.read_bytes(), kind="cpu")
     ours = pprof.decode(from_outside.read_bytes(), kind="cpu")
-    return Run(comparable(go), comparable(ours), ours, said["cpu_ns"], said["works"], stolen_part)
+    return Run(
+        comparable(go), comparable(ours), ours, output["cpu_ns"], output["works"], stolen_part
+    )
 
 
 def stolen_ns() -> int:
@@ -156,7 +158,7 @@ def check_stacks(run: Run, program: Path) -> None:
 def is_incomplete(stack: Stack) -> bool:
     """Whether it ends with a remark that something is missing.
 
-    Until the kernel has learnt all rules, it can't tell which stack a signal came to.
+    Until the kernel has learnt all rules, it can't decide which stack a signal came to.
     """
     return stack.functions[-1].startswith(MARK) and not stack.in_handler
 

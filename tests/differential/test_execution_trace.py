@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from ebpfprof.export.timelines import go_trace
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from tests.builds import VERSIONS, in_full, versions
 from tests.differential.go_trace import WAITING, Transition, transitions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -71,9 +71,9 @@ def sequences(path: Path) -> Sequences:
     """All changes by goroutine, as the tool replays them."""
     text = toolchain(NEWEST).go("tool", "trace", "-d=parsed", path)
     found: Sequences = defaultdict(list)
-    for each in transitions(text.splitlines()):
-        if not each.is_same and each.before != "Undetermined":
-            found[each.goid].append(each)
+    for transition in transitions(text.splitlines()):
+        if not transition.is_same and transition.before != "Undetermined":
+            found[transition.goid].append(transition)
     return found
 
 
@@ -145,7 +145,7 @@ def on_our_clock(pairs: Pairs) -> Pairs:
     ours, theirs = np.array(times, np.int64).T
     origin = int(theirs[0])
     ahead, near = ours - theirs, np.ones(len(ours), np.bool_)
-    for _ in range(FITS):  # the kernel took the processor between both looks at the clock: rare
+    for _ in range(FITS):  # the kernel took the processor between both readings of the clock: rare
         line = np.polynomial.Polynomial.fit(theirs[near] - origin, ahead[near], 1)
         apart = np.abs(ahead - line(theirs - origin))
         near = apart <= 2 * np.median(apart)

@@ -117,7 +117,7 @@ def test_size_classes_and_types_have_what_the_program_kept(version: str) -> None
         target.ask(f"keep {KEPT}", "done")
         target.ask("gc", "done")
         found = read(target.pid)
-    by_size = {each.size: each for each in found.statistics.classes}
+    by_size = {size_class.size: size_class for size_class in found.statistics.classes}
     # A record has 1 + 2 * 120 words, and a header from Go 1.22 on; both fit into 2,048 bytes.
     assert KEPT <= by_size[2048].objects <= KEPT + FEW
     assert KEPT <= by_size[96].objects <= KEPT + FEW

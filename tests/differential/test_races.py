@@ -22,8 +22,6 @@ from tests.recorder import end, event_count, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
-pytestmark = pytest.mark.alone
-
 RACES = Path(__file__).parent.parent / "targets" / "races"
 FAMILIES = frozenset({"crane", "heron", "ibis", "stork", "egret"})
 RECIPES = {

@@ -31,7 +31,7 @@ def counts(profile: Profile, limit: int) -> Counter[Key]:
     """Allocated objects by stack and size."""
     found: Counter[Key] = Counter()
     for sample in profile.samples:
-        size = next((int(each.value) for each in sample.labels if each.key == "bytes"), 0)
+        size = next((int(label.value) for label in sample.labels if label.key == "bytes"), 0)
         functions = [frame.function for frame in sample.frames]
         if size <= TINY or any(each in " ".join(functions) for each in OTHERWISE):
             continue

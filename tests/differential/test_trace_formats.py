@@ -59,7 +59,7 @@ def test_gos_tool_replays_traces_with_lost_events(lost: float, minor: str, tmp_p
 
 @pytest.mark.parametrize("seed", [0, 1, *in_full(*range(2, 6))])
 def test_gos_tool_replays_what_a_hostile_program_makes_up(seed: int, tmp_path: Path) -> None:
-    """Events that no scheduler ever had: a trace comes of them all the same."""
+    """Events that no scheduler ever had: a trace comes of them anyway."""
     random = Random(seed)
     kinds = list(EventKind)
     events = [
@@ -140,7 +140,7 @@ def test_perfetto_finds_a_track_for_each_goroutine_and_p() -> None:
 def test_perfetto_s_flows_are_balanced() -> None:
     timeline = simulated(2, 0)
     _, events, _ = events_of(timeline)
-    begun = [flow for found in events.values() for each in found for flow in each.flow_ids]
+    begun = [flow for event in events.values() for each in event for flow in each.flow_ids]
     ended = [
         flow for found in events.values() for each in found for flow in each.terminating_flow_ids
     ]
@@ -167,8 +167,8 @@ def test_perfetto_s_times_are_those_of_the_spans() -> None:
         interned = packet.interned_data
         names |= {each.iid: each.name for each in interned.event_names}
         functions |= {each.iid: each.str.decode() for each in interned.function_names}
-        frames |= {each.iid: each.function_name_id for each in interned.frames}
-        stacks |= {each.iid: list(each.frame_ids) for each in interned.callstacks}
+        frames |= {frame.iid: frame.function_name_id for frame in interned.frames}
+        stacks |= {callstack.iid: list(callstack.frame_ids) for callstack in interned.callstacks}
         event = packet.track_event
         if not tracks.get(event.track_uuid, "").startswith("G"):
             continue
@@ -240,8 +240,8 @@ def test_the_size_of_the_heap_is_in_all_formats(tmp_path: Path) -> None:
     path.write_bytes(go_trace.encode(replace(world, heap=heap)))
     for minor in READERS:
         text = toolchain(minor).go("tool", "trace", "-d=parsed", path)
-        told = re.findall(r' Metric .*Name="([^"]*)" Value=.*?\((\d+)\)', text)
-        assert told == [
+        reported = re.findall(r' Metric .*Name="([^"]*)" Value=.*?\((\d+)\)', text)
+        assert reported == [
             ("/memory/classes/heap/objects:bytes", str(4 << 20)),
             ("/gc/heap/goal:bytes", str(8 << 20)),
             ("/memory/classes/heap/objects:bytes", str(6 << 20)),
@@ -266,7 +266,7 @@ def test_the_page_has_all_spans() -> None:
     assert {RUNNING, WAITING} <= set(sums)
 
 
-def test_the_page_s_text_is_no_markup() -> None:
+def test_the_page_s_text_is_not_a_markup() -> None:
     timeline = simulated(5, 0)
     text = page.encode(timeline).decode()
     assert text.count("<script") == 2

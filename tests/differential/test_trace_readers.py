@@ -55,7 +55,7 @@ def test_a_million_events_are_read_without_a_complaint(
     random = Random(1)
     world = SimulatedScheduler(random)
     events = world.run(int(MANY / EVENTS_A_STEP / (1 - lost)))
-    kept = [each for each in events if random.random() >= lost]
+    kept = [event for event in events if random.random() >= lost]
     steps, _ = steps_of(kept, world.known)
     timeline = timeline_of_steps(steps, world.now_ns)
     found = read(reader, timeline, tmp_path)

@@ -60,7 +60,7 @@ def recorded(timeline: Timeline, folder: Path) -> Recorded:
     stacks = {tuple(map(call, timeline.stacks[key])) for key in keys}
     of_perfetto = perfetto_stacks(timeline)
     assert of_perfetto <= stacks
-    return Recorded(path, stacks, of_perfetto, {(call(each),) for each in starts})
+    return Recorded(path, stacks, of_perfetto, {(call(start),) for start in starts})
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +84,14 @@ def perfetto_stacks(timeline: Timeline) -> Stacks:
     stacks: Stacks = set()
     for packet in trace.packet:
         interned = packet.interned_data
-        functions |= {each.iid: each.str.decode() for each in interned.function_names}
-        files |= {each.iid: each.str.decode() for each in interned.source_paths}
-        for each in interned.frames:
-            names = functions[each.function_name_id], files[each.source_path_iid]
-            frames[each.iid] = Call(*names, each.line_number)
+        functions |= {name.iid: name.str.decode() for name in interned.function_names}
+        files |= {path.iid: path.str.decode() for path in interned.source_paths}
+        for frame in interned.frames:
+            names = functions[frame.function_name_id], files[frame.source_path_iid]
+            frames[frame.iid] = Call(*names, frame.line_number)
         stacks |= {
-            tuple(frames[iid] for iid in reversed(each.frame_ids)) for each in interned.callstacks
+            tuple(frames[iid] for iid in reversed(callstack.frame_ids))
+            for callstack in interned.callstacks
         }
     return stacks
 

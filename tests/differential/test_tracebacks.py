@@ -16,12 +16,12 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server import goroutines
 from tests.builds import NEWEST, builds, versions
+from tests.go_target import inspect, read
 from tests.kernel.parked_program import poke
 from tests.kernel.programs import TARGETS, program
 from tests.targets_run import Target
@@ -49,7 +49,7 @@ def own(target: Target, debug: int, folder: Path) -> bytes:
 def without_main(text: bytes) -> list[str]:
     """The goroutines, or the stacks, of a text: what stands between empty lines."""
     records = text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n\n")
-    kept = [each for each in records if not MAIN.search(each)]
+    kept = [record for record in records if not MAIN.search(record)]
     assert len(records) - len(kept) == 1, "the main goroutine"
     return kept
 
@@ -58,7 +58,7 @@ def stacks(profile: Profile) -> Counter[tuple[object, ...]]:
     """How many goroutines have each stack and labels; bytes that are no UTF-8 are left out."""
     found = Counter[tuple[object, ...]]()
     for sample in profile.samples:
-        labels = tuple(sorted((each.key, each.value) for each in sample.labels))
+        labels = tuple(sorted((label.key, label.value) for label in sample.labels))
         labels = tuple(each for each in labels if each[0] != "bytes")
         if all(frame.function != "main.main" for frame in sample.frames):
             found[sample.locations, labels] += sample.values[0]
@@ -77,11 +77,11 @@ MARKS_OF_TEXT = ("# labels: {}", '# labels: {"a":"1", "b":"2", "c":"3"}', "main.
 def test_the_forms_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     with still(program("tracebacks", version, mode)) as target:
         pid = target.pid
-        traceback, text = goroutines.traceback(pid), goroutines.text(pid)
-        profile = goroutines.profile(pid, kind_named("goroutine"))
-        count = goroutines.count(pid)
+        traceback, text = read(pid, goroutines.traceback), read(pid, goroutines.text)
+        profile = read(pid, goroutines.profile, kind_named("goroutine"))
+        count = read(pid, goroutines.count)
         gos = {debug: own(target, debug, tmp_path) for debug in (0, 1, 2)}
-        again = goroutines.traceback(pid)
+        again = read(pid, goroutines.traceback)
     assert without_main(again) == without_main(traceback), "it has not stood still"
     assert without_main(traceback) == without_main(gos[2])
     assert without_main(text) == without_main(gos[1])
@@ -125,7 +125,7 @@ def test_labels_are_shown_where_go_shows_them(
 ) -> None:
     env = {"GODEBUG": f"tracebacklabels={setting}"}
     with still(program("tracebacks", version), env) as target:
-        go, ours = own(target, 2, tmp_path), goroutines.traceback(target.pid)
+        go, ours = own(target, 2, tmp_path), read(target.pid, goroutines.traceback)
     assert without_main(ours) == without_main(go)
     headers = [line for line in ours.decode().splitlines() if line.startswith("goroutine ")]
     has_labels = any("bytes" in line for line in headers)
@@ -138,7 +138,7 @@ def test_the_program_itself_may_say_that_labels_are_not_shown(tmp_path: Path) ->
     path = toolchain("1.27").build(TARGETS / "tracebacks", tags=["nolabels"])
     for setting, is_shown in (("", False), ("tracebacklabels=1", True)):
         with still(path, {"GODEBUG": setting}) as target:
-            go, ours = own(target, 2, tmp_path), goroutines.traceback(target.pid)
+            go, ours = own(target, 2, tmp_path), read(target.pid, goroutines.traceback)
         assert without_main(ours) == without_main(go)
         assert (b"{a: 1, b: 2, c: 3}" in ours) == is_shown
 
@@ -147,30 +147,30 @@ def test_the_program_itself_may_say_that_labels_are_not_shown(tmp_path: Path) ->
 def test_minutes_count_from_where_the_collector_saw_the_wait(version: str, tmp_path: Path) -> None:
     with still(program("tracebacks", version)) as target, Process(target.pid) as process:
         go = inspect(process)
-        with GoroutineScanner(go) as scanner:
-            found = scanner.scan()
+        scanner = GoroutineScanner(go)
+        found = scanner.scan()
         offset = go.binary.layout.offset("g", "waitsince")
         waits = ("sleep", "IO wait", "syscall", "chan receive", "select")
         for minutes, state in enumerate(waits, start=1):
-            each = [each for each in found.goroutines if each.state == state][-1]
-            # Half a minute more, so that it is the same for both looks.
+            each = [goroutine for goroutine in found.goroutines if goroutine.state == state][-1]
+            # Half a minute more, so that it is the same for both samples.
             since_ns = found.read_ns - minutes * MINUTE_NS - MINUTE_NS // 2
             poke(target.pid, each.address + offset, since_ns)
-        ours, gos = goroutines.traceback(target.pid), own(target, 2, tmp_path)
+        ours, gos = read(target.pid, goroutines.traceback), own(target, 2, tmp_path)
     assert without_main(ours) == without_main(gos)
     for minutes, state in enumerate(waits, start=1):
         assert f"[{state}, {minutes} minutes".encode() in ours
 
 
-def test_goroutines_that_run_are_told_without_a_stack() -> None:
+def test_goroutines_that_run_are_reported_without_a_stack() -> None:
     """Nothing takes its processor from it."""
     with still(program("tracebacks"), {"GODEBUG": "asyncpreemptoff=1"}) as target:
-        before = goroutines.count(target.pid)
+        before = read(target.pid, goroutines.count)
         target.ask("spin", "done")
-        traceback = goroutines.traceback(target.pid).decode()
-        text = goroutines.text(target.pid).decode()
-        profile = goroutines.profile(target.pid, kind_named("goroutine"))
-        assert goroutines.count(target.pid) == before + 1
+        traceback = read(target.pid, goroutines.traceback).decode()
+        text = read(target.pid, goroutines.text).decode()
+        profile = read(target.pid, goroutines.profile, kind_named("goroutine"))
+        assert read(target.pid, goroutines.count) == before + 1
         target.kill()
     (record,) = [each for each in traceback.split("\n\n") if " [running]:\n" in each]
     assert re.fullmatch(
@@ -187,8 +187,10 @@ def test_goroutines_that_run_are_told_without_a_stack() -> None:
         stack,
     )
     (sample,) = [each for each in profile.samples if each.frames[0].function.startswith("[")]
-    assert [each.function for each in sample.frames] == ["[running: no stack]", "main.spin.func1"]
-    assert profile.comments == ("1 goroutines ran: what runs has no stack to read",)
+    assert [frame.function for frame in sample.frames] == ["[running: no stack]", "main.spin.func1"]
+    assert profile.comments == (
+        "1 goroutines were running: a running goroutine has no stack to read",
+    )
 
 
 @pytest.mark.parametrize("version", versions())
@@ -209,7 +211,7 @@ def test_preempted_goroutines_are_shown_where_they_were_interrupted(
         gos = spinning(own(target, 2, tmp_path))
         ours: dict[str, str] = {}
         while len(ours) < 2:
-            ours |= spinning(goroutines.traceback(target.pid))
+            ours |= spinning(read(target.pid, goroutines.traceback))
         target.kill()  # its main goroutine would have to wait for its turns
     assert len(gos) == 2
     assert ours == gos

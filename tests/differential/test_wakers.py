@@ -37,7 +37,7 @@ def test_all_wakers_of_a_stack_make_up_what_go_says_of_it(version: str, tmp_path
     assert differences(of_the_program(run.go), of_the_program(run.waiters)) == []
     # What a wake adds to a stack it adds to a pair: delays are the same to the nanosecond.
     assert by_stack(run.waiters) == by_stack(run.ours["block"])
-    # Planned by the target, which shakes hands: so many waits, each ended by that function.
+    # Planned by the target, which shakes hands: that many waits, each ended by that function.
     counts = counts_by_pair(run.ours["wakers"])
     for pair, operation in PAIRS.items():
         assert counts[pair] == run.planned[operation], pair

@@ -37,14 +37,14 @@ def main(arguments: Sequence[str]) -> int:
         if each.name in names:
             seconds, inputs = given.seconds or 1e9, given.inputs or 1 << 62
             result = run_apart(each, given.run, inputs, seconds, given.first)
-            print(told(result), flush=True)
+            print(summary(result), flush=True)
             failed |= bool(result.failures)
             if given.results:
                 add(given.results, result)
     return int(failed)
 
 
-def told(result: Result) -> str:
+def summary(result: Result) -> str:
     rate = result.inputs / result.cpu_s if result.cpu_s else 0
     lines = [
         f"{result.parser}: {result.inputs} inputs in {result.cpu_s:.1f} s ({rate:.0f}/s), "

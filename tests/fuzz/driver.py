@@ -99,7 +99,7 @@ def fault(parser: Parser, data: bytes) -> str:
         return f"{TooLong.__name__}: {error}"
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        ours = [each for each in frames if each.filename.startswith(str(ROOT))]
+        ours = [frame for frame in frames if frame.filename.startswith(str(ROOT))]
         where = "".join(f" {Path(each.filename).name}:{each.lineno}" for each in ours[-2:])
         return f"{type(error).__name__}{where}: {str(error)[:200]}"
     return ""
@@ -208,10 +208,10 @@ def run_apart(parser: Parser, run: int, inputs: int, seconds: float, first: int 
             os.close(reader)
             _child(parser, run, range(first, last), until, place, writer)
         os.close(writer)
-        said = _said(reader, pid, place)
+        output = _message(reader, pid, place)
         _, status = os.waitpid(pid, 0)
         if status == 0:
-            result.add(Result(**json.loads(said)))
+            result.add(Result(**json.loads(output)))
             break
         (number,) = struct.unpack_from("<q", place)
         path = keep(parser, parser.input(run, number))
@@ -236,16 +236,16 @@ def _child(
         os._exit(1)
 
 
-def _said(reader: int, pid: int, place: mmap.mmap) -> bytes:
+def _message(reader: int, pid: int, place: mmap.mmap) -> bytes:
     """All that the process writes until it ends; if it makes no progress, kill it."""
-    said, before = b"", b""
+    output, before = b"", b""
     while True:
         if select.select([reader], [], [], STUCK_S)[0]:
             data = os.read(reader, 1 << 16)
             if not data:
                 os.close(reader)
-                return said
-            said += data
+                return output
+            output += data
         elif place[:] == before:
             os.kill(pid, signal.SIGKILL)
         before = place[:]

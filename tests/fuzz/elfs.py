@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from symbolizer import ElfFile, Section
+from symbolizer import ElfFile, Section, SymbolizerError
 from symbolizer.elf.source import MemorySource
 
 PF_X: Final = 1
@@ -104,8 +105,16 @@ def small_elf(
     )
     head = (header + phdrs + shdrs + strings).ljust(head_bytes, b"\0")
     data = head + bytes(body)
-    _opened[head] = ElfFile.from_bytes(data)
+    remember(data)
     return data
+
+
+def remember(data: bytes) -> None:
+    """Keep the headers of a small ELF file, so that head_bytes() and open_elf() know them."""
+    if data.startswith(b"\x7fELF"):
+        (size,) = struct.unpack_from("<I", data, _FLAGS_AT)
+        with suppress(SymbolizerError):
+            _opened[data[:size]] = ElfFile.from_bytes(data)
 
 
 def head_bytes(data: bytes) -> int:

@@ -36,7 +36,7 @@ _INLINE_PCDATA, _INLINE_FUNCDATA, _NONE = 2, 3, 0xFFFFFFFF
 
 
 @cache
-def real(target: str, minor: str = NEWEST, mode: str = "plain") -> GoBinary:
+def real(target: str, minor: str = NEWEST, mode: str = "trimpath") -> GoBinary:
     """A target of tests/targets, as linked."""
     return GoBinary.open(
         ElfFile.from_bytes(toolchain(minor).build(TARGETS / target, mode).read_bytes())
@@ -93,6 +93,7 @@ class _Shrunk:
         for number in range(max(self._values(pcfile), default=-1) + 1):
             offset = self.table.file_offset(unit, number)
             path = None if offset is None else self.table.files.terminated(offset, 0, 1 << 15)
+            path = path and path.rpartition(b"/go/src/")[2]  # not where Go is installed
             self.units += struct.pack("<I", _NONE if path is None else self.files.at(path))
         return at
 

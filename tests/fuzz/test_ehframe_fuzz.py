@@ -158,7 +158,7 @@ def test_functions_without_a_table_are_searched_up_to_a_bound() -> None:
     fdes = [Fde(b"", CODE_VADDR + 0x40 * index) for index in range(300_000)]
     file = eh_elf(fdes, has_hdr=False)
     with limits():
-        ask(file, [each.start for each in fdes[::1000]])
+        ask(file, [fde.start for fde in fdes[::1000]])
         table = EhFrame.open(ElfFile.from_bytes(file))
         assert table is not None
         assert table.ranges(fdes[200_000].start)

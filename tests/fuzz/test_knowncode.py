@@ -10,8 +10,6 @@ from symbolizer.x86.call_sites import InstructionStarts
 from tests.fuzz import knowncode
 from tests.fuzz.parsers import PARSERS
 
-pytestmark = pytest.mark.machine
-
 (MACHINE_CODE,) = (each for each in PARSERS if each.name == "machine-code")
 INPUTS = [*MACHINE_CODE.seeds(), *(MACHINE_CODE.input(0, number) for number in range(300))]
 

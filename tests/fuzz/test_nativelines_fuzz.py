@@ -51,7 +51,7 @@ def ask(version: int, changes: list[Change]) -> None:
         found = lines.frames(wanted)
         assert found.keys() == set(wanted)
         assert changes or any(found.values())
-        assert all(isinstance(each, NativeFrame) for frames in found.values() for each in frames)
+        assert all(isinstance(frame, NativeFrame) for frames in found.values() for frame in frames)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -16,8 +16,6 @@ from tests.fuzz.driver import CORPUS, ROOT, Parser, TooLong, ask_many, bounded, 
 from tests.fuzz.mutate import minimised
 from tests.fuzz.parsers import PARSERS
 
-pytestmark = pytest.mark.machine
-
 NAMES = [parser.name for parser in PARSERS]
 # Modules that parse bytes, but none that a target or a stranger's file can choose.
 OUR_OWN = {
@@ -76,6 +74,7 @@ OUR_OWN = {
     "ebpfprof.kernel.maps": "rows of our own maps",
     "ebpfprof.profilers.waits.locks": "names come from the parsers lock-names and addresses",
     "ebpfprof.kernel.losses": "our own C",
+    "ebpfprof.profilers.kernel_losses": "numbers that our own BPF programs count",
     "ebpfprof.process.memory": "unparsed bytes, no more than the caller asked for",
     "ebpfprof.console.output_file": "names of files that the user gives",
     "ebpfprof.console.output_folder": "names of files that the user gives",
@@ -85,11 +84,9 @@ OUR_OWN = {
     "ebpfprof.server.goroutines": "turns errors into sentences; its parts have parsers",
     "ebpfprof.commands.recording_options": "names of files that the user gives",
     "ebpfprof.goruntime.mapped_go": "ELF files and build information have parsers",
-    "ebpfprof.commands.memory_reports": "turns errors into sentences",
-    "ebpfprof.commands.memory_watch": "turns errors into sentences",
     "ebpfprof.commands.short_form": "names of our own files",
     "ebpfprof.server.memory_metrics": "leaves out what can't be read",
-    "ebpfprof.server.opened": "turns errors into sentences",
+    "ebpfprof.goruntime.open_processes": "turns errors into sentences",
     "ebpfprof.server.go_forms": "our own profiles",
     "ebpfprof.server.listener": "requests, not targets: tests/server/test_listener.py",
     "ebpfprof.server.symbols": "requests, not targets: tests/server/test_pprof_endpoints.py",

@@ -284,12 +284,12 @@ def sound_dwarf(minor: str) -> Program:
 
 def ask_names(minor: str, data: bytes) -> None:
     """Ask for the names of all locks: the answer is a name or none, never an error."""
-    said = locksprogram.said(minor, "plain")
+    output = locksprogram.said(minor, "plain")
     with ElfFile.from_bytes(data) as elf:
         names = LockNames(GoBinary.open(elf))
-        for address in (*said.variables.values(), *said.elsewhere):
+        for address in (*output.variables.values(), *output.elsewhere):
             assert isinstance(names.variable(address), str | None)
-        for caller, kind, _ in said.callers:
+        for caller, kind, _ in output.callers:
             assert isinstance(names.field([caller], kind), str | None)
 
 

@@ -16,7 +16,7 @@ _LINE: Final = re.compile(r"^\t(.*):(\d+)(?: \+0x[0-9a-f]+)?$")
 
 
 @dataclass(frozen=True)
-class ToldGoroutine:
+class PrintedGoroutine:
     """A goroutine in Go's own traceback: its state, its calls as (function, line), and its text."""
 
     state: str
@@ -29,7 +29,7 @@ class Facts:
     """Facts with numbers by their words; goroutines of the traceback by their ids."""
 
     numbers: dict[str, list[tuple[int, ...]]]
-    goroutines: dict[int, ToldGoroutine]
+    goroutines: dict[int, PrintedGoroutine]
 
     def number(self, words: str) -> int:
         """The only number of a fact."""
@@ -64,7 +64,7 @@ def facts(version: str) -> Facts:
         head, *lines = block.splitlines()
         match = _HEADER.fullmatch(head)
         assert match, head
-        goroutines[int(match[1])] = ToldGoroutine(match[2], _calls(lines), block)
+        goroutines[int(match[1])] = PrintedGoroutine(match[2], _calls(lines), block)
     return Facts(numbers, goroutines)
 
 

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ebpfprof.goruntime.process import GoProgram, GoTarget, go_target, inspect_program
+from ebpfprof.goruntime.process import GoProgram, GoTarget, go_target, open_program
 from tests.images.pages import PAGE_SHIFT, Part, Range, SavedBytes, SavedFiles, joined
 from tests.images.target import SavedTarget, Shown
 
@@ -137,7 +137,7 @@ class Image:
     @cached_property
     def program(self) -> GoProgram:
         """The program; nothing closes it, as it is in memory."""
-        return inspect_program(SavedTarget(self.shown()))
+        return open_program(SavedTarget(self.shown()))
 
     @contextmanager
     def opened(self, memory: SavedBytes | None = None) -> Iterator[GoTarget]:

@@ -71,7 +71,7 @@ class SavedBytes:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def filled(self, address: int, size: int) -> bytes:
-        """So many bytes from `address` on, with zeros for those that are not saved."""
+        """That many bytes from `address` on, with zeros for those that are not saved."""
         found = bytearray(size)
         index = max(0, bisect_right(self._starts, address) - 1)
         for start, limit, data in self._ranges[index:]:

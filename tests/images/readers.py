@@ -16,14 +16,13 @@ from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, keeps_
 from ebpfprof.goruntime.heap.heap_locks import HeapLocks
 from ebpfprof.goruntime.heap.live_memory import LiveMemory, LiveMemoryReader
 from ebpfprof.goruntime.heap.memory_reader import read_memory
-from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
+from ebpfprof.goruntime.process import GoTarget, go_target, open_program
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.state_sums import StateTotals
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.timers import TimerReader
 from ebpfprof.goruntime.waits.wait_causes import CauseReader, WaitCause
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
-from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target
 from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.memory import MemoryParts
@@ -39,10 +38,10 @@ def traceback(go: GoTarget) -> str:
     layout = go.binary.layout
     has_labels = shows_labels(go.binary, go.target)
     style = TracebackStyle(layout.tracebacks, has_labels, layout.profile_stacks.max_depth)
-    with TracebackReader(
+    reader = TracebackReader(
         go.target, go.binary, go.load_bias, has_arguments=True, has_labels=has_labels
-    ) as reader:
-        return traceback_text.text(reader.read(), style).decode()
+    )
+    return traceback_text.text(reader.read(), style).decode()
 
 
 def goroutines(go: GoTarget) -> GoroutineDump:
@@ -52,33 +51,33 @@ def goroutines(go: GoTarget) -> GoroutineDump:
 
 def sampled(go: GoTarget) -> StateTotals:
     """What goroutines do, at some samples."""
-    with GoroutineSampler(go, has_labels=True, has_semaphores=True) as sampler:
-        for _ in range(LOOKS):
-            sampler.sample()
-        sampler.idle()
-        return sampler.totals()
+    sampler = GoroutineSampler(go, has_labels=True, has_semaphores=True)
+    for _ in range(LOOKS):
+        sampler.sample()
+    sampler.idle()
+    return sampler.totals()
 
 
 def waits(go: GoTarget) -> list[Any]:
     """The goroutines in waits that the block profile has."""
-    with ParkedScanner(go, has_labels=True) as scanner:
-        found = list(scanner.parked().values())
+    scanner = ParkedScanner(go, has_labels=True)
+    found = list(scanner.parked().values())
     parked_goroutines(go, has_labels=True)
     return found
 
 
 def times_run(go: GoTarget) -> int:
     """How often goroutines ran, divided by eight."""
-    with ParkedScanner(go, has_labels=False) as scanner:
-        return scanner.times_run()
+    scanner = ParkedScanner(go, has_labels=False)
+    return scanner.times_run()
 
 
 def watched(go: GoTarget) -> WatchedGoroutines:
     """What GoroutineWatch makes of it."""
-    with GoroutineWatch(go) as watch:
-        watch.sample(interval_s=0, full_every_s=0)
-        watch.sample(interval_s=0, full_every_s=0)
-        return watch.found
+    watch = GoroutineWatch(go)
+    watch.sample(interval_s=0, full_every_s=0)
+    watch.sample(interval_s=0, full_every_s=0)
+    return watch.found
 
 
 def memory(go: GoTarget) -> MemoryParts:
@@ -88,18 +87,18 @@ def memory(go: GoTarget) -> MemoryParts:
 
 def live_memory(go: GoTarget) -> LiveMemory:
     """What survived the latest collection."""
-    with Memory(go.target) as opened:
-        found = memory_globals(go.binary)
-        return LiveMemoryReader(opened, go.binary, found, go.load_bias).read()
+    opened = go.target.memory
+    found = memory_globals(go.binary)
+    return LiveMemoryReader(opened, go.binary, found, go.load_bias).read()
 
 
 def allocations(go: GoTarget) -> HeapCounts:
     """The memory profile."""
-    with Memory(go.target) as opened:
-        place = heap_globals(go.binary)
-        buckets = HeapBuckets(opened, go.binary.layout, place, go.load_bias)
-        keeps_profile(buckets, go.binary, go.target)
-        found = buckets.read()
+    opened = go.target.memory
+    place = heap_globals(go.binary)
+    buckets = HeapBuckets(opened, go.binary.layout, place, go.load_bias)
+    keeps_profile(buckets, go.binary, go.target)
+    found = buckets.read()
     frames = StackFrames(go)
     for stack in found.stacks:
         frames.of(stack)
@@ -108,34 +107,36 @@ def allocations(go: GoTarget) -> HeapCounts:
 
 def threads(go: GoTarget) -> AllThreads:
     """The threads, and what each does."""
-    with ThreadScanner(go) as scanner:
-        return scanner.scan()
+    scanner = ThreadScanner(go)
+    return scanner.scan()
 
 
 def timers(go: GoTarget) -> int | None:
     """How many timers are set."""
-    with Memory(go.target) as opened:
-        reader = TimerReader(go, opened)
-        reader.by_channel()
-        return reader.pending()
+    opened = go.target.memory
+    reader = TimerReader(go, opened)
+    reader.by_channel()
+    return reader.pending()
 
 
 def causes(go: GoTarget) -> dict[int, WaitCause]:
     """What can wake each goroutine, by its id."""
-    with Memory(go.target) as opened:
-        addresses = {
-            each.address: each.goid for each in parked_goroutines(go).goroutines if each.address
-        }
-        found = CauseReader(go, opened).read(addresses)
-        return {addresses[address]: cause for address, cause in found.items()}
+    opened = go.target.memory
+    addresses = {
+        goroutine.address: goroutine.goid
+        for goroutine in parked_goroutines(go).goroutines
+        if goroutine.address
+    }
+    found = CauseReader(go, opened).read(addresses)
+    return {addresses[address]: cause for address, cause in found.items()}
 
 
 def lock_names(go: GoTarget) -> None:
     """The names of locks that goroutines wait for, of those on the heap."""
     names = HeapLocks(go)
-    for each in goroutines(go).goroutines:
-        if each.waits_for.lock:
-            names.name(each.waits_for.lock.address, (), each.waits_for.lock.type)
+    for goroutine in goroutines(go).goroutines:
+        if goroutine.waits_for.lock:
+            names.name(goroutine.waits_for.lock.address, (), goroutine.waits_for.lock.type)
 
 
 READERS: Final[dict[str, Callable[[GoTarget], object]]] = {
@@ -151,7 +152,7 @@ READERS: Final[dict[str, Callable[[GoTarget], object]]] = {
 def opened(target: Target) -> Iterator[GoTarget]:
     """A target as a Go program."""
     with target:
-        program = inspect_program(target)
+        program = open_program(target)
         try:
             yield go_target(target, program)
         finally:

@@ -42,8 +42,8 @@ _OF_THREADS: Final = ("status", "syscall", "comm")
 
 
 @contextmanager
-def _running(program: Path) -> Iterator[tuple[int, str]]:
-    """Start the program; its pid, and what it says.
+def _running(program: Path, lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Start the program, and tell it to do what the lines say; its pid, and what it says.
 
     For it there is no other file than its own: so it knows nothing of this machine.
     """
@@ -65,6 +65,12 @@ def _running(program: Path) -> Iterator[tuple[int, str]]:
             if not line:
                 raise ToolchainError(f"{program} ended: {said}")
             said += line
+        for line in lines:
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            if not answer.startswith("did "):
+                raise ToolchainError(f"{program} did not {line}: {answer}")
         yield process.pid, said.removesuffix("ready\n")
     finally:
         process.stdin.close()
@@ -186,12 +192,12 @@ def _build(tools: Toolchain, folder: Path) -> Path:
     return program
 
 
-def photographed(program: Path, name: str, version: str) -> Image:
+def photographed(program: Path, name: str, version: str, lines: Sequence[str] = ()) -> Image:
     """What the kernel shows of the program once it stands still; all of its file.
 
-    The image calls the file `name`.
+    It does what the lines say before. The image calls the file `name`.
     """
-    with _running(program) as (pid, said):
+    with _running(program, lines) as (pid, said):
         pages, files = _steady(pid)
         moment_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         links = {f"fd/{path.name}": os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
@@ -200,19 +206,22 @@ def photographed(program: Path, name: str, version: str) -> Image:
     return Image(version, name, moment_ns, said, files, links, len(data), pages, [(0, data)])
 
 
-def reduced(whole: Image, read: Callable[[Shown], object]) -> Image:
-    """The same with only what `read` wants of the executable. Both give it the same answers."""
-    file = _NotedFile(whole.parts[0][1])
-    shown = replace(whole.shown(_NotedMemory(whole, file)), file=file)
+def reduced(wholes: Sequence[Image], read: Callable[[Sequence[Shown]], object]) -> list[Image]:
+    """Images of one program, with only what `read` wants of the executable.
+
+    Both give it the same answers.
+    """
+    file = _NotedFile(wholes[0].parts[0][1])
+    shown = [replace(each.shown(_NotedMemory(each, file)), file=file) for each in wholes]
     with mock.patch.object(table, "_BLOCK_BYTES", _READER_BLOCK_BYTES):
         answer = read(shown)
-    found = replace(whole, parts=file.wanted())
-    assert read(found.shown()) == answer
+    found = [replace(each, parts=file.wanted()) for each in wholes]
+    assert read([each.shown() for each in found]) == answer
     return found
 
 
-def _read(shown: Shown) -> str:
-    with opened(SavedTarget(shown)) as go:
+def _read(shown: Sequence[Shown]) -> str:
+    with opened(SavedTarget(shown[0])) as go:
         for read in READERS.values():
             read(go)
         return traceback(go)
@@ -225,7 +234,7 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             program = _build(tools, Path(folder))
             whole = photographed(program, "/usr/bin/waits", tools.version)
-        reduced(whole, _read).save(path)
+        reduced([whole], _read)[0].save(path)
         print(minor, path.stat().st_size)
     return 0
 

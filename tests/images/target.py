@@ -49,8 +49,8 @@ def _executable() -> int:
 class SavedTarget(Target):
     """A process that stands still for good. What it does not have raises AttributeError."""
 
-    def __init__(self, shown: Shown) -> None:
-        self.pid = NO_PID
+    def __init__(self, shown: Shown, pid: int = NO_PID) -> None:
+        self.pid = pid
         self.files = FileOpener()
         self.exe_fd = _executable()
         self.held = ExitStack()

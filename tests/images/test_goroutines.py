@@ -23,7 +23,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 def dumped(version: str) -> dict[int, DumpedGoroutine]:
     with image(version).opened() as go:
-        return {each.goid: each for each in readers.goroutines(go).goroutines}
+        return {goroutine.goid: goroutine for goroutine in readers.goroutines(go).goroutines}
 
 
 def named(version: str) -> dict[str, DumpedGoroutine]:
@@ -144,7 +144,11 @@ def test_holders_of_locks_are_found(version: str) -> None:
 def test_a_deadlock_is_certain_once_nothing_moved(version: str) -> None:
     with image(version).opened() as go:
         found = dump(go, apart_s=0.001)
-    assert all(each.stood_ns for each in found.goroutines if each.goid != MAIN and each.wait)
+    assert all(
+        goroutine.stood_ns
+        for goroutine in found.goroutines
+        if goroutine.goid != MAIN and goroutine.wait
+    )
     (circle,) = circles(found.goroutines)
     goids = {facts(version).goid(name) for name in ("deadlock", "deadlock too")}
     assert {each.goid for each in circle.goroutines} == goids
@@ -159,7 +163,9 @@ def test_channels_have_the_programs_addresses_and_lengths(version: str) -> None:
         go_facts.numbers["channel full"],
     )
     lengths = {
-        name: {(each.address, each.length, each.capacity) for each in found[name].channels}
+        name: {
+            (channel.address, channel.length, channel.capacity) for channel in found[name].channels
+        }
         for name in ("chan receive", "chan send", "select", "nil channel", "select forever")
     }
     assert lengths == {
@@ -203,7 +209,7 @@ def test_a_watch_counts_its_goroutines_and_samples(version: str) -> None:
         found = readers.watched(go)
     assert found.goroutines == facts(version).number("goroutines")
     assert (found.samples, found.beyond) == (1, 0)  # the second was not due
-    assert found.hanging == ()  # nobody waits for long
+    assert found.hanging == ()  # nothing waits for long
 
 
 @every_version

@@ -56,7 +56,7 @@ def test_statistics_are_gos_own(version: str) -> None:
 def test_objects_have_their_sizes_and_types(version: str) -> None:
     with image(version).opened() as go:
         found, live = readers.memory(go), readers.live_memory(go)
-    of_size = {each.size: each for each in found.statistics.classes}
+    of_size = {size_class.size: size_class for size_class in found.statistics.classes}
     assert of_size[16].objects >= 1000  # main.node
     assert of_size[96].objects >= 100  # main.record
     assert [each.size for each in found.large[:3]] == [1179648, 1048576, 1048576]
@@ -114,7 +114,7 @@ def test_threads_are_gos_own(version: str) -> None:
     assert found.others == 0
     # Some may have come since, to run others while main waits for its input.
     assert len(found.threads) >= go_facts.number("threads")
-    by_goid = {each.goroutine.goid: each for each in found.threads if each.goroutine}
+    by_goid = {thread.goroutine.goid: thread for thread in found.threads if thread.goroutine}
     assert by_goid.keys() == {
         *(MAIN, go_facts.goid("system call"), go_facts.goid("locked to its thread")),
     }
@@ -164,7 +164,7 @@ def test_samples_find_each_goroutine_in_its_state(version: str) -> None:
 def test_waits_of_the_block_profile(version: str) -> None:
     go_facts = facts(version)
     with image(version).opened() as go:
-        found = {each.goid: each for each in readers.waits(go)}
+        found = {wait.goid: wait for wait in readers.waits(go)}
     names = {go_facts.names[goid] for goid in found}
     # Neither nil channels nor sleeps, files and system calls are in Go's block profile.
     silent = {"nil channel", "select forever", "sleep", "IO wait", "system call"}

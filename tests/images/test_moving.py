@@ -82,7 +82,7 @@ def moving(clock: MadeUpTime, *, list_s: float) -> Iterator[GoTarget]:
     ids = {facts(VERSION).goid(name) for name in MOVING}
     with image(VERSION).opened() as go:
         sequence = go.binary.layout.offset("g", "trackingSeq")
-        places = [each.address + sequence for each in readers.waits(go) if each.goid in ids]
+        places = [wait.address + sequence for wait in readers.waits(go) if wait.goid in ids]
         allgs = allgs_address(go.binary) + go.load_bias
     turns_s = {place: random.uniform(*TURN_S) for place in places}
     with clock.kept(), image(VERSION).opened(MovingMemory(clock, turns_s, allgs, list_s)) as go:
@@ -98,7 +98,7 @@ def test_regular_goroutines_do_not_stand() -> None:
     for _ in range(DUMPS):
         with moving(MadeUpTime(), list_s=0.0001) as go:
             found = dump(go, apart_s=APART_S)
-        stood = {each.goid for each in found.goroutines if each.stood_ns}
+        stood = {goroutine.goid for goroutine in found.goroutines if goroutine.stood_ns}
         assert not stood & moves
         assert stood >= stand
         assert found.apart_ns >= APART_S * 1e9
@@ -108,8 +108,8 @@ def test_regular_goroutines_do_not_stand() -> None:
 def test_where_samples_take_long_there_are_fewer(list_s: float, samples: int) -> None:
     with moving(MadeUpTime(), list_s=list_s) as go:
         found = dump(go, apart_s=APART_S)
-    assert found.looks == samples
-    stood = {each.goid for each in found.goroutines if each.stood_ns}
+    assert found.samples == samples
+    stood = {goroutine.goid for goroutine in found.goroutines if goroutine.stood_ns}
     assert facts(VERSION).goid("cond") in stood
 
 
@@ -130,15 +130,15 @@ def test_goroutines_that_never_rest_have_no_stacks() -> None:
     ids = {facts(VERSION).goid(name) for name in MOVING}
     with image(VERSION).opened() as go:
         sequence = go.binary.layout.offset("g", "trackingSeq")
-        places = [each.address + sequence for each in readers.waits(go) if each.goid in ids]
+        places = [wait.address + sequence for wait in readers.waits(go) if wait.goid in ids]
     with mock.patch("time.sleep"), image(VERSION).opened(RestlessMemory(places)) as go:
         found = readers.goroutines(go)
         causes = readers.causes(go)
         text = readers.traceback(go)
     assert found.moved == len(ids)
-    for each in found.goroutines:
-        assert (each.frames == ()) == (each.goid in ids), each
-        assert not each.stood_ns or each.goid not in ids
+    for goroutine in found.goroutines:
+        assert (goroutine.frames == ()) == (goroutine.goid in ids), goroutine
+        assert not goroutine.stood_ns or goroutine.goid not in ids
     assert not causes.keys() & ids
     blocks = {int(block.split(" ", 2)[1]): block for block in text.strip().split("\n\n")}
     assert all(blocks[goid].count("\n") <= 3 for goid in ids)

@@ -1,10 +1,10 @@
-"""Attach to processes and detach again and again, in one process; tell what that holds each time.
+"""Attach to processes and detach again and again, in one process; print what that holds each time.
 
     python -m tests.kernel.attach_loop ROUNDS PID...
 
 Prints one line of JSON a round, taken after the session was closed; its BPF objects, while it
-records, since finish() frees them. Waits for a line before it
-goes on, so that others can look meanwhile.
+records, since finish() frees them. Waits for a line before it continues, so that others can look
+meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The locks of the target `heldlocks`, as it tells of them, as the table does and as labels do."""
+"""The locks of the target `heldlocks`, as it reports them, as the table does and as labels do."""
 
 from __future__ import annotations
 

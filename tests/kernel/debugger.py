@@ -4,11 +4,11 @@
 
 Prints "ready PID". Commands, a line each, after which all threads are stopped but for the last two:
 "attach" → "attached THREADS"; "step TIMES ADDRESS..." continues all by single instructions, until
-they came to these addresses so many times together → "stepped STEPS"; "break ADDRESS TIMES" sets a
-breakpoint, continues all until it was met so often, and removes it → "met"; "catch ADDRESS"
-does that until a thread is about to run this instruction → "caught RIP RSP RBP FS_BASE R14";
-"stop" → "stopped"; "continue" → "continued"; "detach" → "detached". It detaches from the process
-when its input closes. Addresses are hexadecimal.
+they came to these addresses that many times together → "stepped STEPS"; "break ADDRESS TIMES" sets
+a breakpoint, continues all until it was met so often, and removes it → "met"; "catch ADDRESS" does
+that until a thread is about to run this instruction → "caught RIP RSP RBP FS_BASE R14"; "stop" →
+"stopped"; "continue" → "continued"; "detach" → "detached". It detaches from the process when its
+input closes. Addresses are hexadecimal.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ptrace(request: int, thread: int, data: int | ctypes.Array[ctypes.c_char] = 
 
 
 class Debugger:
-    """Traces a process. What a thread was stopped by is kept until it goes on."""
+    """Traces a process. What a thread was stopped by is kept until it continues."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -73,7 +73,7 @@ class Debugger:
     def stop(self) -> None:
         """Stop all threads."""
         for thread in self._running:
-            with suppress(ProcessLookupError):  # its end is still to be told
+            with suppress(ProcessLookupError):  # its end is still to be reported
                 ptrace(_INTERRUPT, thread)
         while self._running:
             self._wait()
@@ -85,12 +85,12 @@ class Debugger:
                     self._wait()
 
     def go_on(self) -> None:
-        """Let all go on."""
+        """Let all continue."""
         for thread in list(self._stopped):
             self._resume(_CONT, thread)
 
     def go_on_until(self, is_over: Callable[[], bool]) -> None:
-        """Let all go on, and pass on what they are stopped by, until it is over."""
+        """Let all continue, and pass on what they are stopped by, until it is over."""
         self.go_on()
         while not is_over():
             while self._wait(os.WNOHANG):
@@ -111,7 +111,7 @@ class Debugger:
         return steps
 
     def meet(self, address: int, times: int) -> None:
-        """Set a breakpoint, let all go on until it was met so often, and take it away."""
+        """Set a breakpoint, let all continue until it was met so often, and take it away."""
         original = os.pread(self._memory, 1, address)
         os.pwrite(self._memory, _INT3, address)
         self.go_on()
@@ -149,7 +149,7 @@ class Debugger:
         return self._registers(caught)
 
     def detach(self) -> None:
-        """Detach from all threads, which go on."""
+        """Detach from all threads, which continue."""
         self.stop()
         for thread in list(self._stopped):
             self._resume(_DETACH, thread)

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel import syscalls, uprobe_links, uprobes
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.process.process import Target
+from tests.go_target import inspect
 
 WAYS: Final[dict[str, Callable[[UprobeHelper], None]]] = {
     "a recording's end": lambda helper: helper.detach(),

@@ -8,7 +8,7 @@ from ebpfprof.recording.live import LiveSession
 
 
 def profiler_of_waits(live: LiveSession) -> WaitsProfiler:
-    (found,) = (each for each in live.profilers._kinds if isinstance(each, WaitsProfiler))
+    (found,) = (kind for kind in live.profilers._kinds if isinstance(kind, WaitsProfiler))
     return found
 
 

@@ -151,7 +151,7 @@ def holders(pid: int) -> list[int]:
 def descendants(pid: int) -> list[int]:
     """The pids of a process's children, and theirs, each after its parent."""
     children = _children(pid)
-    return [*children, *(each for child in children for each in descendants(child))]
+    return [*children, *(descendant for child in children for descendant in descendants(child))]
 
 
 def _children(pid: int) -> list[int]:

@@ -86,9 +86,9 @@ def record(
 
 
 def actor(line: str) -> Actor:
-    said = json.loads(line)
-    labels = {base64.b64decode(k): base64.b64decode(v) for k, v in said["labels"]}
-    return Actor(said["name"], said["rounds"], labels)
+    output = json.loads(line)
+    labels = {base64.b64decode(k): base64.b64decode(v) for k, v in output["labels"]}
+    return Actor(output["name"], output["rounds"], labels)
 
 
 def functions(sample: Sample) -> set[str]:
@@ -130,9 +130,9 @@ def parted(
     return found - left_out, left_out
 
 
-def assert_counts(found: Run, kind: Kind) -> None:
-    whole, left_out = parted(counts(found.profiles[kind]))
-    truth = expected(found.actors, kind)
+def assert_counts(run: Run, kind: Kind) -> None:
+    whole, left_out = parted(counts(run.profiles[kind]))
+    truth = expected(run.actors, kind)
     for at in list(truth):
         if len(at[1]) > KEPT:
             del truth[at]
@@ -146,7 +146,7 @@ def assert_counts(found: Run, kind: Kind) -> None:
         assert numbers.items() <= dict(numbered(total)).items()
         sums[function, total] += count
     many: Counter[tuple[str, int]] = Counter()
-    for each in found.actors:
+    for each in run.actors:
         if each.has_too_many:
             assert each.shown() == numbered(len(each.labels))
             for function in LABELLED[kind]:
@@ -166,23 +166,23 @@ def numbered(count: int) -> Labels:
     return frozenset((f"key{n:03}", f"value {n}") for n in range(count))
 
 
-def assert_losses(found: Run, keys: tuple[str, ...] | None = None) -> None:
+def assert_losses(run: Run, keys: tuple[str, ...] | None = None) -> None:
     """What was cut or left out is counted: at each wait of an actor, and at each release.
 
     Of labels with other than these keys that is not told, if they were within reach.
     """
-    events = len(found.profiles) if "block" not in found.profiles else len(found.profiles) + 1
-    cut = [a for a in found.actors if a.is_cut]
-    too_many = [a for a in found.actors if a.has_too_many]
+    events = len(run.profiles) if "block" not in run.profiles else len(run.profiles) + 1
+    cut = [a for a in run.actors if a.is_cut]
+    too_many = [a for a in run.actors if a.has_too_many]
     if keys is not None:
         cut = [a for a in cut if any(CUT in word for pair in a.shown(keys) for word in pair)]
         too_many = [a for a in too_many if len(a.labels) > REACH + KEPT]
     losing = {"label_cut": cut, "labels_many": too_many}
     truth = {name: sum(a.rounds for a in actors) for name, actors in losing.items() if actors}
-    for profile in found.profiles.values():
-        told = {}
+    for profile in run.profiles.values():
+        reported = {}
         for loss in losses(profile):
             match = re.fullmatch(r"incomplete: (\d+) .*\((\w+)\)", loss)
             assert match, loss
-            told[match[2]] = int(match[1])
-        assert told == {name: events * count for name, count in truth.items()}
+            reported[match[2]] = int(match[1])
+        assert reported == {name: events * count for name, count in truth.items()}

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ebpfprof.__main__ import main
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Frame, Location, Profile, Sample, ValueType
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.memory_reading import MemoryProfiler

@@ -30,15 +30,15 @@ class OnCall:
 
     def dump(self, *arguments: str, pid: int = 0) -> dict[int, Facts]:
         """What `ebpfprof dump --json` says of all goroutines, by their ids."""
-        said = verb("dump", "--json", "--pid", str(pid or self.target.pid), *arguments)
-        assert said.code == ExitCode.OK, said.stderr
-        return {each["id"]: each for each in json.loads(said.stdout)["goroutines"]}
+        output = verb("dump", "--json", "--pid", str(pid or self.target.pid), *arguments)
+        assert output.code == ExitCode.OK, output.stderr
+        return {load["id"]: load for load in json.loads(output.stdout)["goroutines"]}
 
     def text(self, *arguments: str) -> str:
         """What `ebpfprof dump` prints."""
-        said = verb("dump", "--pid", str(self.target.pid), *arguments)
-        assert said.code == ExitCode.OK, said.stderr
-        return said.stdout
+        output = verb("dump", "--pid", str(self.target.pid), *arguments)
+        assert output.code == ExitCode.OK, output.stderr
+        return output.stdout
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from ebpfprof.goruntime.goroutines.parked import (
     ParkedGoroutines,
     parked_goroutines,
 )
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from symbolizer.codeanalysis.globals import allgs_address
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -57,7 +58,11 @@ class Running:
     def one(self, operation: str) -> ParkedGoroutine:
         """A goroutine in this operation."""
         goids = self.reports[operation]["goids"]
-        return next(each for each in parked_goroutines(self.go).goroutines if each.goid in goids)
+        return next(
+            goroutine
+            for goroutine in parked_goroutines(self.go).goroutines
+            if goroutine.goid in goids
+        )
 
 
 @contextmanager
@@ -83,11 +88,11 @@ def expected(run: Running) -> Facts:
 def facts(run: Running, parked: ParkedGoroutines) -> Facts:
     """What was found, less the goroutines of the runtime's own and those of -busy."""
     found: Facts = {}
-    for each in parked.goroutines:
-        ours = [name[5:] for name in run.names(each) if name.startswith("main.")]
+    for goroutine in parked.goroutines:
+        ours = [name[5:] for name in run.names(goroutine) if name.startswith("main.")]
         if ours and not ours[0].startswith("startBusy."):
-            assert each.goid not in found
-            found[each.goid] = (ours[0], each.wait_reason, each.sema)
+            assert goroutine.goid not in found
+            found[goroutine.goid] = (ours[0], goroutine.wait_reason, goroutine.sema)
     return found
 
 

@@ -45,7 +45,7 @@ def deny(syscall: str, code: int) -> None:
         (_RETURN, 0, 0, _RETURN_ERRNO | code),
         (_RETURN, 0, 0, _RETURN_ALLOW),
     ]
-    text = b"".join(struct.pack("<HBBI", *each) for each in instructions)
+    text = b"".join(struct.pack("<HBBI", *instruction) for instruction in instructions)
     program = _Filter(len(instructions), text)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(

@@ -90,7 +90,9 @@ class Screen:
         deadline = monotonic() + DEADLINE_S
         while True:
             text = self.text()
-            missing = [each for each in patterns if not re.search(each, text, re.MULTILINE)]
+            missing = [
+                pattern for pattern in patterns if not re.search(pattern, text, re.MULTILINE)
+            ]
             is_wrong = without is not None and re.search(without, text, re.MULTILINE)
             if not (missing or is_wrong):
                 return text

@@ -84,7 +84,7 @@ class Steps:
                     self._send(number)
 
     def _send(self, number: signal.Signals) -> None:
-        if os.getpid() == self._pid:  # what we fork goes on with this
+        if os.getpid() == self._pid:  # what we fork continues with this
             os.kill(self._pid, number)
 
 

@@ -2,7 +2,7 @@
 
     python tests/kernel/tampered.py HOW ARGUMENT...
 
-What stops sends itself SIGSTOP, and goes on after SIGCONT.
+What stops sends itself SIGSTOP, and continues after SIGCONT.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def tamper(owner: object, name: str, other: Any) -> None:  # noqa: ANN401
 
 
 def stop() -> None:
-    # To this very thread: it would go on for a while after a signal that another one took.
+    # To this very thread: it would continue for a while after a signal that another one took.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
@@ -63,7 +63,7 @@ def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
 
 
 def stop_between_probes() -> None:
-    """The profiler stops while it waits for its helper, which goes on: probes are in."""
+    """The profiler stops while it waits for its helper, which continues: probes are in."""
     original, profiler = HeldProbes.attach, os.getpid()
 
     def attach(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""What `attach` shows in a terminal: what matters, without scrolling."""
+"""What `attach` shows in a terminal: what matters, without scrolling. More: tests/recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes
-from tests.kernel.oncall_program import oncall
 from tests.kernel.programs import program
 from tests.kernel.screens import Screen, screen
 from tests.targets_run import Target
@@ -44,15 +43,6 @@ def test_all_of_it_fits_80_by_24(tmp_path: Path) -> None:
     assert "More with --long." in text
     assert any(line.startswith("Overhead: ") for line in lines)
     assert any(line.startswith("    go tool pprof -http=: demo-") for line in lines)
-
-
-def test_it_has_what_is_told_of_a_program_that_hangs(tmp_path: Path) -> None:
-    with oncall() as run, screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal:
-        lines = shown(terminal, tmp_path, run.target.pid, "-d 7s")
-    assert len(lines) <= 23
-    text = " ".join(" ".join(lines).split())
-    assert "did not move for 7" in text
-    assert "Mutex.Lock in main.(*vault).lock" in text
 
 
 @pytest.mark.full

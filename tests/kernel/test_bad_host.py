@@ -78,14 +78,14 @@ def test_a_missing_capability_is_named(
     missing: str, checkout: Path, pid: str, tmp_path: Path
 ) -> None:
     kept = [name for name in CAPABILITIES if name != missing]
-    said = refused(
+    output = refused(
         ExitCode.PERMISSION_DENIED,
         *("--pid", pid),
         folder=tmp_path,
         command=as_nobody_with(checkout, *kept),
     )
-    assert f" CAP_{missing.upper()} is missing. " in said
-    assert said.endswith(
+    assert f" CAP_{missing.upper()} is missing. " in output
+    assert output.endswith(
         f"Type:\n    sudo {python_in(checkout)} -I -m ebpfprof attach --max-overhead 0 "
         f"--profile block --pid {pid}"
     )
@@ -93,17 +93,17 @@ def test_a_missing_capability_is_named(
 
 def test_root_without_capabilities_is_pointed_to_its_container(pid: str, tmp_path: Path) -> None:
     command = as_root_without("sys_admin", "bpf", "sys_ptrace")
-    said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
-    assert "CAP_BPF, CAP_SYS_PTRACE are missing" in said
-    assert "sudo" not in said
-    assert "container" in said
+    output = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
+    assert "CAP_BPF, CAP_SYS_PTRACE are missing" in output
+    assert "sudo" not in output
+    assert "container" in output
 
 
 @NEEDS_NAMESPACES
 def test_root_of_a_user_namespace_is_refused(pid: str, tmp_path: Path) -> None:
     command = ("/usr/bin/unshare", "--user", "--map-root-user", *COMMAND)
-    said = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
-    assert "user namespace" in said
+    output = refused(ExitCode.PERMISSION_DENIED, "--pid", pid, folder=tmp_path, command=command)
+    assert "user namespace" in output
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_refusals_of_the_kernel_have_their_own_errors(
 ) -> None:
     kind = "cpu" if call == "perf_event_open" else "block"
     arguments = ("--pid", pid, "--profile", kind)
-    said = refused(exit_code, *arguments, folder=tmp_path, command=failing(call, code))
-    assert words in said
+    output = refused(exit_code, *arguments, folder=tmp_path, command=failing(call, code))
+    assert words in output
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,18 @@ def test_refused_probes_of_old_kernels_have_their_own_errors(
     code: str, exit_code: ExitCode, words: str, pid: str, tmp_path: Path
 ) -> None:
     command = (*failing("perf_event_open", code)[:4], *oldkernel.COMMAND, "attach")
-    said = refused(exit_code, "--pid", pid, folder=tmp_path, command=command)
-    assert words in said
+    output = refused(exit_code, "--pid", pid, folder=tmp_path, command=command)
+    assert words in output
 
 
 def test_a_kernel_without_uprobe_events_is_named(pid: str, tmp_path: Path) -> None:
-    said = refused(
+    output = refused(
         ExitCode.KERNEL_UNSUPPORTED,
         *("--pid", pid),
         folder=tmp_path,
         command=hiding("/sys/bus/event_source"),
     )
-    assert "CONFIG_UPROBE_EVENTS" in said
+    assert "CONFIG_UPROBE_EVENTS" in output
 
 
 @pytest.fixture(scope="module")
@@ -169,13 +169,13 @@ def python_without_bcc(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_missing_bcc_is_named_with_its_package(
     python_without_bcc: str, pid: str, tmp_path: Path
 ) -> None:
-    said = refused(
+    output = refused(
         ExitCode.BCC_MISSING,
         *("--pid", pid),
         folder=tmp_path,
         command=(python_without_bcc, *COMMAND[1:]),
     )
-    assert "--system-site-packages" in said
+    assert "--system-site-packages" in output
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_a_foreign_module_called_bcc_is_recognised(
     modules = tmp_path / "modules"
     modules.mkdir()
     (modules / "bcc.py").write_text(content)
-    said = refused(
+    output = refused(
         ExitCode.BCC_MISSING, "--pid", pid, folder=tmp_path, env={"PYTHONPATH": str(modules)}
     )
-    assert words in said
-    assert "python3-bpfcc" in said
+    assert words in output
+    assert "python3-bpfcc" in output
 
 
 def test_nothing_is_loaded_from_the_current_folder(pid: str, tmp_path: Path) -> None:

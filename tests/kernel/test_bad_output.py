@@ -66,11 +66,11 @@ def test_an_impossible_output_is_refused_before_recording(
     kind: str, target: Target, tmp_path: Path
 ) -> None:
     path, words = outputs_that_cannot_be(tmp_path)[kind]
-    said = refused(
+    output = refused(
         ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), "-o", str(path), folder=tmp_path
     )
-    assert words in said
-    assert "with -o" in said
+    assert words in output
+    assert "with -o" in output
     assert (tmp_path / "file").read_text() == "keep me"
 
 
@@ -83,18 +83,18 @@ def test_a_file_that_appears_while_recording_is_not_replaced(
         finished = recorder.finish()
     assert finished.code == ExitCode.OUTPUT_ERROR
     assert (tmp_path / "waits.html").read_text() == "keep me"
-    said = re.search(
+    output = re.search(
         r"waits.html is there already: .* saved as (\S+\.html) instead", finished.stderr
     )
-    assert said, finished.stderr
-    assert Path(said[1]).read_bytes().startswith(b"<!DOCTYPE html>")
+    assert output, finished.stderr
+    assert Path(output[1]).read_bytes().startswith(b"<!DOCTYPE html>")
 
 
 @pytest.mark.full
 def test_a_read_only_folder_is_refused_before_recording(target: Target, tmp_path: Path) -> None:
     with mounted(tmp_path, "-o", "ro"):
-        said = refused(ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), folder=tmp_path)
-    assert "Read-only file system" in said
+        output = refused(ExitCode.OUTPUT_ERROR, "--pid", str(target.pid), folder=tmp_path)
+    assert "Read-only file system" in output
 
 
 def test_stdout_for_two_targets_is_a_usage_error(target: Target, tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_full_disk_saves_the_profile_elsewhere(
         assert os.listdir(full) == ["filler"]
     assert finished.code == ExitCode.OUTPUT_ERROR
     assert "No space left on device" in finished.stderr
-    said = re.search(r"What was recorded was saved as (\S+) instead\.\n$", finished.stderr)
-    assert said is not None, finished.stderr
-    saved = Path(said[1])
+    output = re.search(r"What was recorded was saved as (\S+) instead\.\n$", finished.stderr)
+    assert output is not None, finished.stderr
+    saved = Path(output[1])
     assert saved.parent.parent == rescue
     if format_name == "pprof":
         assert saved.name.endswith(".pb.gz")
@@ -154,7 +154,7 @@ def test_a_failing_output_loses_no_other_profile(target: Target, tmp_path: Path)
         (full / "filler").write_bytes(bytes(4096))
         other.say("go")
         finished = run(
-            *("--pid", f"{target.pid},{other.pid}", "--duration", "1"),
+            *("--pid", f"{target.pid},{other.pid}", "--duration", "0.3"),
             folder=full,
             env={"TMPDIR": str(rescue)},
         )
@@ -183,7 +183,7 @@ def shell(script: str, target: Target, folder: Path) -> Finished:
 
 
 @pytest.mark.full
-def test_a_closed_pipe_is_no_error(target: Target, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(target: Target, tmp_path: Path) -> None:
     finished = shell("$RUN | head -c 1; exit ${PIPESTATUS[0]}", target, tmp_path)
     assert finished.code == ExitCode.OK
     assert finished.stderr.count("\n") == 1

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode, UnsupportedGo, UnsupportedTarget
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from symbolizer import ElfFile
 from tests.builds import in_full, versions
+from tests.go_target import inspect
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import (
     TARGETS,
@@ -52,9 +52,9 @@ def cat(copy: Path) -> Iterator[int]:
 
 
 def test_a_missing_process_is_refused(tmp_path: Path) -> None:
-    said = refused(ExitCode.NO_SUCH_PROCESS, "--pid", str(IMPOSSIBLE_PID), folder=tmp_path)
-    assert f"no process {IMPOSSIBLE_PID}" in said
-    assert "pgrep" in said
+    output = refused(ExitCode.NO_SUCH_PROCESS, "--pid", str(IMPOSSIBLE_PID), folder=tmp_path)
+    assert f"no process {IMPOSSIBLE_PID}" in output
+    assert "pgrep" in output
 
 
 @pytest.mark.parametrize("pid", ["0", "-1", "x", "", "1,,2", "99999999999999999999"])
@@ -68,45 +68,45 @@ def test_an_invalid_pid_is_a_usage_error(pid: str, tmp_path: Path) -> None:
 def test_a_thread_is_refused_and_its_process_named(tmp_path: Path) -> None:
     with Target.start(program("checker")) as target:
         threads = {int(name) for name in os.listdir(f"/proc/{target.pid}/task")} - {target.pid}
-        said = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", str(max(threads)), folder=tmp_path)
-    assert f"is a thread of process {target.pid}" in said
-    assert f"--pid {target.pid}" in said
+        output = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", str(max(threads)), folder=tmp_path)
+    assert f"is a thread of process {target.pid}" in output
+    assert f"--pid {target.pid}" in output
 
 
 def test_a_kernel_thread_is_refused(tmp_path: Path) -> None:
     assert Path("/proc/2/comm").read_text() == "kthreadd\n"
-    said = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", "2", folder=tmp_path)
-    assert "a thread of the kernel" in said
+    output = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", "2", folder=tmp_path)
+    assert "a thread of the kernel" in output
 
 
 def test_a_zombie_is_refused(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        said = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", str(process.pid), folder=tmp_path)
-    assert "zombie" in said
+        output = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", str(process.pid), folder=tmp_path)
+    assert "zombie" in output
 
 
 def test_a_program_that_is_not_go_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     with cat(tmp_path / "bin" / "cat") as pid:
-        said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
-    assert "is not a Go program" in said
-    assert "It has no child that you could record instead." in said
+        output = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
+    assert "is not a Go program" in output
+    assert "It has no child that you could record instead." in output
 
 
 def test_go_children_of_a_refused_program_are_named(tmp_path: Path) -> None:
     script = '"$0"; true'  # not exec: the shell stays
     with Target.start(Path("/bin/sh"), "-c", script, str(program("sleeper"))) as shell:
         (child,) = children(shell.pid)
-        said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(shell.pid), folder=tmp_path)
-    assert f"Perhaps you mean one of its children: {child} (sleeper)." in said
+        output = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(shell.pid), folder=tmp_path)
+    assert f"Perhaps you mean one of its children: {child} (sleeper)." in output
 
 
 def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     with cat(tmp_path / "bin" / "\x1b[31mred\x1b]0;title\x07\n\u202egnp") as pid:
-        said = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
-    assert r"\x1b[31mred\x1b]0;title\x07\n\u202egnp" in said
+        output = refused(ExitCode.NOT_GO_PROGRAM, "--pid", str(pid), folder=tmp_path)
+    assert r"\x1b[31mred\x1b]0;title\x07\n\u202egnp" in output
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_an_unknown_go_version_is_refused_by_name(minor: str, version: str, tmp_
     copy = with_version(program("nopprof", minor), tmp_path / "bin", version)
     with Target.start(copy) as target:
         pid = str(target.pid)
-        said = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")
-        assert version in said
-        assert "go1.19, go1.21 to go1.27" in said
-        assert "--allow-unknown-go" in said
+        output = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")
+        assert version in output
+        assert "go1.19, go1.21 to go1.27" in output
+        assert "--allow-unknown-go" in output
 
         finished = profile_of_nopprof(target, tmp_path / "out", "--allow-unknown-go")
     assert f"ebpfprof: {version} is not known and was read as Go " in finished.stderr
@@ -163,11 +163,11 @@ def test_a_32_bit_program_is_refused(tmp_path: Path) -> None:
     source = TARGETS / "sleeper"
     toolchain("1.27").go("build", "-o", copy, ".", cwd=source, env={"GOARCH": "386"})
     with Target.start(copy) as target:
-        said = refused(
+        output = refused(
             ExitCode.UNSUPPORTED_TARGET, "--pid", str(target.pid), folder=tmp_path / "out"
         )
-    assert "32-bit" in said
-    assert "only 64-bit x86-64 programs" in said
+    assert "32-bit" in output
+    assert "only 64-bit x86-64 programs" in output
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_a_file_cut_within_its_loaded_bytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with Target.start(changed(program("nopprof"), tmp_path, size=size)) as target:
         pid = str(target.pid)
-        said = refused(ExitCode.CORRUPT_BINARY, "--pid", pid, folder=tmp_path / "out")
-    assert "truncated" in said
+        output = refused(ExitCode.CORRUPT_BINARY, "--pid", pid, folder=tmp_path / "out")
+    assert "truncated" in output
 
 
 def loaded_bytes(file: Path) -> int:
@@ -295,8 +295,8 @@ def test_a_profile_of_an_ended_target_is_written_with_a_message(tmp_path: Path) 
         target.wait()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK
-    said = f"process {target.pid} ended; the profile has everything until then."
-    assert f"\nebpfprof: {said}\n" in finished.stderr
+    output = f"process {target.pid} ended; the profile has everything until then."
+    assert f"\nebpfprof: {output}\n" in finished.stderr
     profile = only_profile(tmp_path)
     assert f"ended early: process {target.pid} ended" in profile.comments
     assert sum(sample.values[0] for sample in profile.samples) > 300
@@ -322,10 +322,10 @@ def test_exec_ends_the_recording_with_a_message(into: str, tmp_path: Path) -> No
         target.say("exec")
         finished = recorder.finish()
     assert finished.code == ExitCode.OK
-    said = f"process {target.pid} replaced itself by another program (exec)"
-    assert f"\nebpfprof: {said}; the profile has everything until then.\n" in finished.stderr
+    output = f"process {target.pid} replaced itself by another program (exec)"
+    assert f"\nebpfprof: {output}; the profile has everything until then.\n" in finished.stderr
     profile = only_profile(tmp_path)
-    assert f"ended early: {said}" in profile.comments
+    assert f"ended early: {output}" in profile.comments
     assert sum(s.values[0] for s in profile.samples if s.locations[0].frames) >= 9
 
 
@@ -375,5 +375,5 @@ def test_when_a_target_ends_the_other_is_still_recorded(tmp_path: Path) -> None:
 def test_with_a_bad_target_no_target_is_recorded(tmp_path: Path) -> None:
     with Target.start(program("nopprof")) as target:
         pids = f"{target.pid},{IMPOSSIBLE_PID}"
-        said = refused(ExitCode.NO_SUCH_PROCESS, "--pid", pids, folder=tmp_path)
-    assert f"no process {IMPOSSIBLE_PID}" in said
+        output = refused(ExitCode.NO_SUCH_PROCESS, "--pid", pids, folder=tmp_path)
+    assert f"no process {IMPOSSIBLE_PID}" in output

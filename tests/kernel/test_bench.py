@@ -56,10 +56,10 @@ def test_the_cost_of_the_bound_is_compared_with_its_promise() -> None:
     title = "ebpfprof: block, mutex, cpu, at most 1 %"
     assert has_row(title, done.stdout), done.stderr
     # One round on a busy machine may have any result; the message and the exit status agree.
-    (said,) = re.findall(
+    (output,) = re.findall(
         rf"^\| contended mutex: at most 2% slower, {title} \| (.*?) \|", done.stdout, re.MULTILINE
     )
-    assert (said, done.returncode) in {
+    assert (output, done.returncode) in {
         ("kept", 0),
         ("not shown: within noise", 0),
         ("**not kept**", 1),

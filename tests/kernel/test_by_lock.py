@@ -14,7 +14,6 @@ import pytest
 
 from ebpfprof.console.text import duration
 from ebpfprof.errors import ExitCode
-from ebpfprof.export import pprof
 from ebpfprof.profile.model import Kind, Profile, Sample
 from tests.builds import builds, in_full, versions
 from tests.differential.mutexes import agree_once, losses, total, written_profiles
@@ -33,7 +32,7 @@ from tests.kernel.contended_locks import (
 )
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
-from tests.recorder import Finished, recording, run
+from tests.recorder import Finished, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -233,38 +232,6 @@ def test_pprof_reads_the_labels(tmp_path: Path) -> None:
         assert shown == addresses | {lock.name for lock in found.truth.values()}
 
 
-@pytest.mark.parametrize("option", ["--by-lock", *in_full("--lock-labels")])
-def test_by_lock_without_waits_shows_no_lock(option: str, tmp_path: Path) -> None:
-    with Target.start(program("heldlocks")) as target:
-        arguments = ("--pid", str(target.pid), "--profile", "mutex", "-d", "0.1", option)
-        finished = run(*arguments, folder=tmp_path)
-    assert finished.code == 0, finished.stderr
-    assert "no goroutine waited for a lock" in finished.stdout.decode()
-    assert written_profiles(tmp_path, ("mutex",))["mutex"].samples == ()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--by-lock",), {"--by-lock", "--profile", "mutex"}),
-        (("--lock-labels",), {"--lock-labels", "--profile", "mutex"}),
-        (("--by-lock", "--profile", "block"), {"--by-lock", "--profile", "mutex"}),
-        (("--open", "-o", "-"), {"-o", "one", "profile"}),
-        (("--open", "-o", "-", "--profile", "mutex", "--by-lock"), {"-o", "one", "profile"}),
-    ],
-)
-def test_conflicting_options_are_refused(
-    arguments: tuple[str, ...], words: set[str], tmp_path: Path
-) -> None:
-    finished = run("--pid", "1", *arguments, folder=tmp_path)
-    assert finished.code == 2
-    sentence = finished.stderr.partition("Error: ")[2].strip()
-    assert sentence.endswith(".")
-    assert words <= set(re.split(r"[^\w-]+", sentence))
-    assert finished.stdout == b""
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_failing_lock_name_lookup_loses_no_profile(tmp_path: Path) -> None:
     options = ("--profile", "mutex", "--by-lock", "--lock-labels")
     with (
@@ -297,19 +264,3 @@ def test_lock_labels_alone_print_no_table(tmp_path: Path) -> None:
     assert finished.code == 0, finished.stderr
     assert "Locks of process" not in finished.stdout.decode()
     assert set(by_address(written_profiles(tmp_path, ("mutex",))["mutex"])) == set(truth)
-
-
-def test_the_lock_table_goes_to_stderr_beside_a_profile_on_stdout(tmp_path: Path) -> None:
-    arguments = ("--profile", "mutex", "--by-lock", "-o", "-")
-    with (
-        Target.start(program("heldlocks")) as target,
-        recording(target.pid, tmp_path, *arguments) as recorder,
-    ):
-        truth = truths(target.ask("contend", "["))
-        recorder.interrupt()
-        finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
-    profile = pprof.decode(finished.stdout)
-    assert total(profile.samples).count == sum(t.releases.total() for t in truth.values())
-    assert not any(sample.labels for sample in profile.samples)
-    assert set(table(Finished(0, finished.stderr.encode(), ""))) == set(truth)

@@ -1,4 +1,4 @@
-"""What recording costs the target: counted and timed, calibrated, told."""
+"""What recording costs the target: counted and timed, calibrated, reported."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from tests.kernel.programs import program
 from tests.recorder import recording, run
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 SENDS = 50_000
 # The kernel's own clock runs when it enters a program, ours within it.
 AGREEMENT = 2.0
@@ -38,6 +36,7 @@ TOLD = 4.0
 FEW = 8.0
 
 
+@pytest.mark.alone
 def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
     quickest = []
     with Target.start(program("pingpong"), f"-sends={SENDS}") as target:
@@ -49,7 +48,7 @@ def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
                 kernels = runs_of(os.getpid()) - before
                 session.finish()
                 (cost,) = session.overheads()
-            # Between our looks at the kernel's the target does nothing; later it may.
+            # Between our readings of the kernel's counters the target does nothing; later it may.
             assert kernels.count <= cost.hits.count <= kernels.count + 100
             assert kernels.count > SENDS
             quickest.append((kernels.time_ns / kernels.count, cost.hits.ns / cost.hits.count))
@@ -60,6 +59,7 @@ def test_runs_are_counted_and_timed_as_by_the_kernel() -> None:
     assert kernel_ns / AGREEMENT < our_ns < kernel_ns * AGREEMENT
 
 
+@pytest.mark.alone
 def test_each_sample_is_counted() -> None:
     with (
         Target.start(program("cpuops")) as target,
@@ -79,6 +79,7 @@ def test_each_sample_is_counted() -> None:
     assert cost.cpu_ns > 0
 
 
+@pytest.mark.alone
 def test_two_targets_have_their_own_costs() -> None:
     arguments = ("-sends=1000",)
     with (
@@ -95,6 +96,7 @@ def test_two_targets_have_their_own_costs() -> None:
     assert of_busy.cpu_ns > of_idle.cpu_ns
 
 
+@pytest.mark.alone
 def test_targets_have_the_costs_of_their_recorded_time() -> None:
     options = Options(kinds=("block",))
     with (
@@ -150,7 +152,7 @@ def test_the_cost_is_printed_and_stands_in_each_profile(tmp_path: Path) -> None:
         assert any(re.fullmatch(rf"ebpfprof used until then: {own}", c) for c in comments)
 
 
-def told(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
+def reported(target: Target, rounds: int = 1) -> tuple[Overhead, float]:
     """The estimated cost of an exact recording of some rounds, and the CPU time they took."""
     with Session([target.pid], Options(kinds=("block",))) as session:
         session.start()
@@ -180,6 +182,7 @@ def busy_machine(programs: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("others_a_processor", [0, 5])
 def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) -> None:
     """Also if the target has to wait for a processor, perhaps in the middle of a probe."""
@@ -190,19 +193,20 @@ def test_the_estimated_cost_equals_the_lost_cpu_time(others_a_processor: int) ->
             before_ns = cpu_ns(target.pid)
             target.ask("round", "ns")
             bare_ns = cpu_ns(target.pid) - before_ns
-            cost, used_ns = told(target)
+            cost, used_ns = reported(target)
     lost_ns = used_ns - bare_ns
     assert lost_ns / TOLD < cost.ns < lost_ns * TOLD, cost
     assert cost.hits.timed > 100
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_few_hits_have_the_same_cost_each_as_many() -> None:
     """The first hits find cold caches, so they say little about later ones."""
     with Target.start(program("pingpong"), f"-sends={SENDS}") as busy:
-        of_many, _ = told(busy)
+        of_many, _ = reported(busy)
     with Target.start(program("pingpong"), "-sends=25") as calm:
-        of_few = [told(calm)[0] for _ in range(ROUNDS)]
+        of_few = [reported(calm)[0] for _ in range(ROUNDS)]
     for cost in of_few:
         assert cost.hits.count < 100
         assert cost.hits.timed > 3
@@ -221,6 +225,7 @@ def test_the_cost_goes_to_stderr_beside_a_profile_on_stdout(tmp_path: Path) -> N
     assert "\nOverhead: " in finished.stderr
 
 
+@pytest.mark.alone
 def test_calibration_measures_a_hit_and_leaves_nothing() -> None:
     files, leaked = len(os.listdir("/proc/self/fd")), leaked_probes()
     found = [probe_cost.hit_ns() for _ in range(3)]
@@ -250,6 +255,7 @@ def test_a_negative_trap_time_is_discarded(
     assert probe_cost.hit_ns() is None
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_on_busy_processors_our_own_time_is_part_of_the_cost(tmp_path: Path) -> None:
     with ExitStack() as held:

@@ -35,10 +35,10 @@ def failing(call: str, code: str) -> tuple[str, ...]:
 
 
 def test_doctor_finds_all_requirements_of_the_test_machine(tmp_path: Path) -> None:
-    said = verb("doctor", folder=tmp_path)
-    assert said.code == ExitCode.OK, said.stdout
-    assert said.stderr == ""
-    assert "Nothing needed is missing." in said.stdout
+    output = verb("doctor", folder=tmp_path)
+    assert output.code == ExitCode.OK, output.stdout
+    assert output.stderr == ""
+    assert "Nothing needed is missing." in output.stdout
     assert list(tmp_path.iterdir()) == []
     found = checks(verb("doctor", "--json"))
     assert [name for name, each in found.items() if each["level"] == "missing"] == []
@@ -101,9 +101,9 @@ def open_files_of_bpf() -> list[str]:
 def test_features_that_the_kernel_refuses_are_named(
     call: str, code: str, exit_code: ExitCode, missing: set[str]
 ) -> None:
-    said = verb("doctor", "--json", command=failing(call, code))
-    found = checks(said)
-    assert said.code == exit_code
+    output = verb("doctor", "--json", command=failing(call, code))
+    found = checks(output)
+    assert output.code == exit_code
     assert {name for name, each in found.items() if each["level"] == "missing"} == missing
     assert all(found[name]["remedy"] for name in missing)
 
@@ -111,17 +111,17 @@ def test_features_that_the_kernel_refuses_are_named(
 def test_a_kernel_without_uprobe_events_is_named() -> None:
     script = 'mount --make-private /sys && mount -t tmpfs none /sys/bus/event_source && exec "$@"'
     isolating = ("/usr/bin/unshare", "--mount", "--propagation", "unchanged")
-    said = verb("doctor", command=(*isolating, "/bin/sh", "-c", script, "sh", *oldkernel.COMMAND))
-    assert said.code == ExitCode.KERNEL_UNSUPPORTED
-    assert "CONFIG_UPROBE_EVENTS" in said.stdout
-    assert "Missing: uprobes." in said.stdout
+    output = verb("doctor", command=(*isolating, "/bin/sh", "-c", script, "sh", *oldkernel.COMMAND))
+    assert output.code == ExitCode.KERNEL_UNSUPPORTED
+    assert "CONFIG_UPROBE_EVENTS" in output.stdout
+    assert "Missing: uprobes." in output.stdout
 
 
 def test_an_ordinary_user_gets_a_sudo_command() -> None:
     with as_nobody() as command:
-        said = verb("doctor", "--json", command=command)
-    found = checks(said)
-    assert said.code == ExitCode.PERMISSION_DENIED
+        output = verb("doctor", "--json", command=command)
+    found = checks(output)
+    assert output.code == ExitCode.PERMISSION_DENIED
     assert found["rights"]["found"].startswith("without CAP_BPF, ")
     assert found["rights"]["remedy"].startswith("Type:\n    sudo ")
     assert found["rights"]["remedy"].endswith(" -I -m ebpfprof doctor --json")
@@ -131,25 +131,25 @@ def test_an_ordinary_user_gets_a_sudo_command() -> None:
 
 def test_root_without_capabilities_is_pointed_to_its_container() -> None:
     command = ("/usr/bin/setpriv", "--bounding-set=-sys_ptrace", *PYTHON)
-    said = verb("doctor", "--json", command=command)
-    assert said.code == ExitCode.PERMISSION_DENIED
-    assert checks(said)["rights"]["found"] == "without CAP_SYS_PTRACE"
-    assert "container" in checks(said)["rights"]["remedy"]
+    output = verb("doctor", "--json", command=command)
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert checks(output)["rights"]["found"] == "without CAP_SYS_PTRACE"
+    assert "container" in checks(output)["rights"]["remedy"]
 
 
 @NEEDS_NAMESPACES
 def test_root_of_a_user_namespace_has_no_rights() -> None:
-    said = verb("doctor", command=("/usr/bin/unshare", "--user", "--map-root-user", *PYTHON))
-    assert said.code == ExitCode.PERMISSION_DENIED
-    assert "root of a user namespace" in said.stdout
+    output = verb("doctor", command=("/usr/bin/unshare", "--user", "--map-root-user", *PYTHON))
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert "root of a user namespace" in output.stdout
 
 
 @NEEDS_NAMESPACES
 def test_a_container_hides_the_other_processes() -> None:
     isolating = ("/usr/bin/unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
-    said = verb("doctor", "--json", command=(*isolating, *PYTHON))
-    assert said.code == ExitCode.OK
-    assert checks(said)["visible processes"]["level"] == "warn"
+    output = verb("doctor", "--json", command=(*isolating, *PYTHON))
+    assert output.code == ExitCode.OK
+    assert checks(output)["visible processes"]["level"] == "warn"
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_foreign_module_called_bcc_is_recognised(
     content: str, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bcc.py").write_text(content)
-    said = verb("doctor", "--json", env={"PYTHONPATH": str(tmp_path)})
-    found = checks(said)
-    assert said.code == ExitCode.BCC_MISSING
+    output = verb("doctor", "--json", env={"PYTHONPATH": str(tmp_path)})
+    found = checks(output)
+    assert output.code == ExitCode.BCC_MISSING
     assert words in found["BCC"]["remedy"]
     assert "python3-bpfcc" in found["BCC"]["remedy"]
     assert found["LLVM of BCC"]["level"] == "warn"
@@ -178,5 +178,5 @@ def test_doctor_runs_without_the_libraries_it_checks(tmp_path: Path) -> None:
     found = checks(verb("doctor", "--json", env={"PYTHONPATH": str(tmp_path)}))
     assert (found["uprobes"]["level"], found["BPF programs"]["level"]) == ("warn", "ok")
     assert "No module " in found["uprobes"]["remedy"]
-    said = verb("doctor", env={"PYTHONPATH": str(tmp_path)})
-    assert "No module " in said.stdout
+    output = verb("doctor", env={"PYTHONPATH": str(tmp_path)})
+    assert "No module " in output.stdout

@@ -30,8 +30,8 @@ def test_doctor_says_what_is_wrong_with_each_of_several_services_first(
     services: dict[str, Target],
 ) -> None:
     pids = [str(services[name].pid) for name in _SERVICES]
-    said = verb("doctor", *(word for pid in pids for word in ("--pid", pid)))
-    lines = said.stdout.splitlines()[: len(pids)]
+    output = verb("doctor", "--apart", "1s", *(word for pid in pids for word in ("--pid", pid)))
+    lines = output.stdout.splitlines()[: len(pids)]
     assert [line.partition(":")[0] for line in lines] == [
         f"{pid} ({name})" for pid, name in zip(pids, _SERVICES, strict=True)
     ]
@@ -44,28 +44,28 @@ def test_doctor_says_what_is_wrong_with_each_of_several_services_first(
     )
     assert healthy == "No fault was found."
     assert deadlock.startswith("Deadlock: 2 goroutines wait for each other.")
-    assert "created by main.firstResult" in said.stdout
-    assert re.search(IDS, said.stdout)
-    progress = said.stderr.splitlines()
+    assert "created by main.firstResult" in output.stdout
+    assert re.search(IDS, output.stdout)
+    progress = output.stderr.splitlines()
     assert len(progress) == len(pids)
-    assert progress[0] == f"Sampling process {pids[0]} for 3.00 s (1 of 4) ..."
+    assert progress[0] == f"Sampling process {pids[0]} for 1.00 s (1 of 4) ..."
 
 
 def test_doctor_prints_one_message_once() -> None:
     with Target.start(program("sleeper")) as target:
         pid = str(target.pid)
-    said = verb("doctor", "--pid", pid, "--pid", pid)
-    assert said.code != 0
-    assert sum("ebpfprof: " in line for line in said.stderr.splitlines()) == 1
+    output = verb("doctor", "--pid", pid, "--pid", pid)
+    assert output.code != 0
+    assert sum("ebpfprof: " in line for line in output.stderr.splitlines()) == 1
 
 
 @pytest.mark.full
 def test_watch_finds_a_leak_whose_goroutines_move(services: dict[str, Target]) -> None:
     def watched(name: str) -> list[dict[str, object]]:
         pid = str(services[name].pid)
-        said = verb("dump", "--watch", "--every", "1", "-d", "4", "--json", "--pid", pid)
-        looks = [json.loads(line) for line in said.stdout.splitlines()]
-        suspects: list[dict[str, object]] = looks[-1]["suspects"]
+        output = verb("dump", "--watch", "--every", "1", "-d", "4", "--json", "--pid", pid)
+        samples = [json.loads(line) for line in output.stdout.splitlines()]
+        suspects: list[dict[str, object]] = samples[-1]["suspects"]
         return suspects
 
     (found,) = watched("movingleak")

@@ -16,10 +16,10 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, GoroutineScanner
 from ebpfprof.goruntime.goroutines.frames import StackFrames
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.process.process import Target as Process
 from tests.builds import NEWEST, builds, versions
+from tests.go_target import inspect
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -29,9 +29,9 @@ HOUR_NS = 3_600_000_000_000
 
 
 def dumped(*arguments: str) -> dict[str, Any]:
-    said = verb("dump", "--json", *arguments)
-    assert said.code == ExitCode.OK, said.stderr
-    found: dict[str, Any] = json.loads(said.stdout)
+    output = verb("dump", "--json", *arguments)
+    assert output.code == ExitCode.OK, output.stderr
+    found: dict[str, Any] = json.loads(output.stdout)
     return found
 
 
@@ -87,15 +87,15 @@ def test_channels_have_their_contents_and_waiters(version: str) -> None:
 @pytest.mark.full
 def test_the_text_shows_groups_and_counts() -> None:
     with running(NEWEST, "plain") as run:
-        said = verb("dump", "--pid", str(run.target.pid))
+        output = verb("dump", "--pid", str(run.target.pid))
         expected = {
             name: len(report["goids"])
             for name, report in run.reports.items()
             if not name.startswith("silent")  # closures have other names
         }
         run.target.kill()
-    assert said.code == ExitCode.OK, said.stderr
-    groups = said.stdout.split("\n\n")
+    assert output.code == ExitCode.OK, output.stderr
+    groups = output.stdout.split("\n\n")
     assert f"goroutines of process {run.target.pid} (parked, go" in groups[0]
     found = Counter[str]()
     for group in groups[1:]:
@@ -103,35 +103,35 @@ def test_the_text_shows_groups_and_counts() -> None:
         main = next((line.split()[0] for line in first if line.strip().startswith("main.")), "")
         found[main.removeprefix("main.")] += int(head.split()[0])
     assert {name: found[name] for name in expected} == expected
-    assert "10 goroutines: select, none moved" in said.stdout
+    assert "10 goroutines: select, none moved" in output.stdout
 
 
 def test_each_goroutine_can_be_shown_by_itself() -> None:
     with running(NEWEST, "plain") as run:
-        said = verb("dump", "--pid", str(run.target.pid), "--all", "--apart", "0")
+        output = verb("dump", "--pid", str(run.target.pid), "--all", "--apart", "0")
         goids = [goid for report in run.reports.values() for goid in report["goids"]]
         run.target.kill()
     for goid in goids:
-        assert f"\ngoroutine {goid}: " in said.stdout
+        assert f"\ngoroutine {goid}: " in output.stdout
 
 
 def test_goroutines_under_load_have_stacks_that_they_had() -> None:
     """Those of parked -busy have levels of busyLeft only or of busyRight only."""
     with running(NEWEST, "plain", "-busy=16") as run:
-        with GoroutineScanner(run.go) as scanner:
-            frames = StackFrames(run.go)
-            seen = 0
-            for _ in range(200):
-                for each in scanner.scan().goroutines:
-                    names = [frame.function for frame in frames.of(each.pcs)]
-                    sides = {name for name in names if name in ("main.busyLeft", "main.busyRight")}
-                    assert len(sides) <= 1, names
-                    seen += bool(sides)
+        scanner = GoroutineScanner(run.go)
+        frames = StackFrames(run.go)
+        seen = 0
+        for _ in range(200):
+            for goroutine in scanner.scan().goroutines:
+                names = [frame.function for frame in frames.of(goroutine.pcs)]
+                sides = {name for name in names if name in ("main.busyLeft", "main.busyRight")}
+                assert len(sides) <= 1, names
+                seen += bool(sides)
         run.target.kill()
     assert seen > 100
 
 
-def test_a_goroutine_that_moves_is_told_from_one_that_stands() -> None:
+def test_a_goroutine_that_moves_is_distinguished_from_one_that_stands() -> None:
     with Target.start(program("load"), "-length=60s") as target:
         target.say("go")
         with Process(target.pid) as process:
@@ -149,8 +149,8 @@ def test_a_goroutine_that_moves_is_told_from_one_that_stands() -> None:
     assert standing["main.useLock"] + standing["main.takeJobs"] == 0  # by chance, 1 in 65,536
 
 
-def test_it_is_told_for_how_long_they_stood_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the last look took is not part of it: they may have gone on meanwhile."""
+def test_it_is_reported_for_how_long_they_stood_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the last sample took is not part of it: they may have gone on meanwhile."""
     scan = GoroutineScanner.scan
 
     def later(scanner: GoroutineScanner) -> AllGoroutines:
@@ -161,7 +161,7 @@ def test_it_is_told_for_how_long_they_stood_at_least(monkeypatch: pytest.MonkeyP
     with running("1.27", "plain") as run:
         found = dump(run.go, apart_s=0.01)
         run.target.kill()
-    stood = {each.stood_ns for each in found.goroutines} - {0}
+    stood = {goroutine.stood_ns for goroutine in found.goroutines} - {0}
     assert stood == {found.apart_ns}
     assert 10_000_000 <= found.apart_ns < HOUR_NS
 
@@ -183,17 +183,17 @@ def test_the_rights_to_read_memory_are_enough() -> None:
     with running(NEWEST, "plain") as run:
         words = [sys.executable, "-m", "ebpfprof", "dump", "--pid", str(run.target.pid), "--json"]
         rights = "--bounding-set=-all,+sys_ptrace,+dac_read_search"
-        said = subprocess.run(
+        output = subprocess.run(
             ["/usr/bin/setpriv", rights, *words], capture_output=True, text=True, check=False
         )
         run.target.kill()
-    assert said.returncode == 0, said.stderr
-    assert json.loads(said.stdout)["pid"] == run.target.pid
+    assert output.returncode == 0, output.stderr
+    assert json.loads(output.stdout)["pid"] == run.target.pid
 
 
 def test_a_program_that_is_not_go_is_refused() -> None:
     with Target.start(Path("/usr/bin/yes"), ready="y") as target:
-        said = verb("dump", "--pid", str(target.pid))
+        output = verb("dump", "--pid", str(target.pid))
         target.kill()
-    assert said.code == ExitCode.NOT_GO_PROGRAM
-    assert "Traceback" not in said.stderr
+    assert output.code == ExitCode.NOT_GO_PROGRAM
+    assert "Traceback" not in output.stderr

@@ -29,10 +29,10 @@ def test_one_process_that_fails_does_not_end_the_dump_of_the_others() -> None:
         lines = verb("dump", "--apart", "0", "--json", *pids)
         watched = verb("dump", "--watch", "--duration", "0.1", *pids)
         other.kill()
-    for said in (text, lines, watched):
-        assert said.code == ExitCode.NOT_GO_PROGRAM
-        assert f"(process {other.pid})" in said.stderr
-        assert said.stderr.count("ebpfprof: ") == 1
+    for output in (text, lines, watched):
+        assert output.code == ExitCode.NOT_GO_PROGRAM
+        assert f"(process {other.pid})" in output.stderr
+        assert output.stderr.count("ebpfprof: ") == 1
     assert f"goroutines of process {run.target.pid} (oncall, go" in text.stdout
     assert f"process {run.target.pid} (oncall), 0 s: " in watched.stdout
     decoder, rest, found = json.JSONDecoder(), lines.stdout.strip(), []
@@ -47,12 +47,12 @@ def test_one_process_that_fails_does_not_end_the_dump_of_the_others() -> None:
 
 def test_the_exit_code_is_that_of_the_first_failure() -> None:
     with Target.start(NOT_GO, ready="y") as one, Target.start(Path("/bin/cat"), ready=None) as two:
-        said = verb("dump", "--pid", f"{one.pid},{two.pid}")
+        output = verb("dump", "--pid", f"{one.pid},{two.pid}")
         one.kill()
         two.kill()
-    assert said.code == ExitCode.NOT_GO_PROGRAM
-    assert said.stderr.count("ebpfprof: ") == 2
-    assert said.stdout == ""
+    assert output.code == ExitCode.NOT_GO_PROGRAM
+    assert output.stderr.count("ebpfprof: ") == 2
+    assert output.stdout == ""
 
 
 def test_the_right_to_trace_is_enough() -> None:
@@ -62,9 +62,9 @@ def test_the_right_to_trace_is_enough() -> None:
         words = [sys.executable, "-m", "ebpfprof", "dump", "--json", "--apart", "0"]
         rights = "--bounding-set=-all,+sys_ptrace"
         command = ["/usr/bin/setpriv", rights, *words, "--pid", str(run.target.pid)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    found = {each["id"]: each["waits_for"] for each in json.loads(said.stdout)["goroutines"]}
+        output = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert output.returncode == 0, output.stderr
+    found = {load["id"]: load["waits_for"] for load in json.loads(output.stdout)["goroutines"]}
     assert found[fact["readTCP"]["id"]]["file"]["fd"] == fact["readTCP"]["fd"]
     assert found[fact["readInCall"]["id"]]["system_call"]["name"] == "read"
     assert found[fact["lock"]["id"]]["lock"]["may_be_held_by"] == [fact["lock"]["holder"]]

@@ -32,8 +32,8 @@ def watching(run: OnCall, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def next_look(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """A look that began after this call: the next line may be of one that had begun before."""
+def next_sample(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """A sample that began after this call: the next line may be of one that had begun before."""
     assert process.stdout
     process.stdout.readline()
     found: dict[str, Any] = json.loads(process.stdout.readline())
@@ -45,24 +45,24 @@ def innermost(suspects: dict[str, Any]) -> str:
     return next(name for name in names if name.startswith("main."))
 
 
-def test_a_group_that_only_grows_is_told_and_no_other() -> None:
+def test_a_group_that_only_grows_is_reported_and_no_other() -> None:
     with oncall() as run, watching(run, "--json") as process:
-        next_look(process)
+        next_sample(process)
         for _ in range(3):
             for command, answer in (("leak 3", "leaked"), ("turn", "turned")):
                 run.target.ask(command, answer)
-            look = next_look(process)
-        growing = [each for each in look["suspects"] if each["only_grows"]]
+            sample = next_sample(process)
+        growing = [each for each in sample["suspects"] if each["only_grows"]]
         assert {innermost(each) for each in growing} == {"main.leaky"}
         (leak,) = growing
         assert leak["count"] == 9
-        # Since the look before it was there.
-        assert leak["growth_per_minute"] > 9 * 60 / look["seconds"]
-        assert 0 < leak["oldest_at_least_s"] <= look["seconds"]
+        # Since the sample before it was there.
+        assert leak["growth_per_minute"] > 9 * 60 / sample["seconds"]
+        assert 0 < leak["oldest_at_least_s"] <= sample["seconds"]
         assert not leak["can_never_go_on"]
         assert leak["created_by"]["function"] == "main.begin"
         # It stops to grow: it is still told, by a smaller rate. It only ever grew.
-        later = next_look(process)
+        later = next_sample(process)
         (still,) = [each for each in later["suspects"] if each["only_grows"]]
         assert still["count"] == 9
         assert still["growth_per_minute"] < leak["growth_per_minute"]
@@ -70,23 +70,23 @@ def test_a_group_that_only_grows_is_told_and_no_other() -> None:
         assert process.wait() == ExitCode.OK
 
 
-def test_a_group_whose_members_move_is_no_leak() -> None:
+def test_a_group_whose_members_move_is_not_a_leak() -> None:
     """main.work grows by two goroutines at each turn, and all of them get work."""
     with oncall() as run, watching(run, "--json") as process:
         for _ in range(4):
             run.target.ask("turn", "turned")
-            look = next_look(process)
-        assert [each for each in look["suspects"] if each["only_grows"]] == []
+            sample = next_sample(process)
+        assert [each for each in sample["suspects"] if each["only_grows"]] == []
 
 
 @pytest.mark.full
-def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
+def test_leaks_are_reported_although_others_move_at_the_same_line() -> None:
     with oncall() as run, watching(run, "--json") as process:
         busy = {each["id"] for each in run.ask("mixed 1").values()}
         growing: list[dict[str, Any]] = []
         for _ in range(200):
-            look = next_look(process)
-            growing = [each for each in look["suspects"] if each["only_grows"]]
+            sample = next_sample(process)
+            growing = [each for each in sample["suspects"] if each["only_grows"]]
             if growing:
                 break
             run.ask("mixed 1")
@@ -99,13 +99,13 @@ def test_leaks_are_told_although_others_move_at_the_same_line() -> None:
     assert leak["growth_per_minute"] > 0
 
 
-def test_what_can_never_go_on_is_marked() -> None:
+def test_what_can_never_continue_is_marked() -> None:
     with oncall() as run:
         run.target.ask("stuck", "stuck")
         found = run.dump("--apart", "0")
         stuck = [each for each in found.values() if each["can_never_go_on"]]
         text = run.text("--apart", "0")
-        looked = verb(
+        sampled = verb(
             *("dump", "--watch", "--duration", "0.1", "--json", "--pid", str(run.target.pid))
         )
     assert sorted(each["state"] for each in stuck) == [
@@ -114,8 +114,8 @@ def test_what_can_never_go_on_is_marked() -> None:
         "select (no cases)",
     ]
     assert "1 goroutine: select (no cases), did not move, can never go on\n" in text
-    assert looked.code == ExitCode.OK, looked.stderr
-    certain = json.loads(looked.stdout)["suspects"]
+    assert sampled.code == ExitCode.OK, sampled.stderr
+    certain = json.loads(sampled.stdout)["suspects"]
     assert sorted(each["state"] for each in certain) == sorted(each["state"] for each in stuck)
     assert all(each["can_never_go_on"] and not each["only_grows"] for each in certain)
 
@@ -136,10 +136,10 @@ def test_what_the_runtime_calls_leaked_is_marked(version: str) -> None:
         sum(any(frame["function"] == "main.leaky" for frame in each["stack"]) for each in leaked)
         == 4
     )
-    assert "leaked, says Go's runtime\n" in text
+    assert "leaked, as Go's runtime reported\n" in text
 
 
-def test_the_text_tells_rate_number_and_age() -> None:
+def test_the_text_shows_rate_number_and_age() -> None:
     with oncall() as run, watching(run) as process:
         assert process.stdout
         lines = []
@@ -159,7 +159,7 @@ def test_the_text_tells_rate_number_and_age() -> None:
 
 def test_a_watch_ends_with_the_last_process() -> None:
     with oncall() as run, watching(run, "--json") as process:
-        next_look(process)
+        next_sample(process)
         run.target.kill()
         assert process.wait() == ExitCode.TARGET_GONE
         assert process.stderr
@@ -175,6 +175,6 @@ def test_options_that_make_no_sense_together_are_refused() -> None:
         ("--watch", "--all"),
         ("--watch", "--apart", "1"),
     ):
-        said = verb("dump", "--pid", "1", *arguments)
-        assert said.code == ExitCode.USAGE
-        assert "--watch" in said.stderr
+        output = verb("dump", "--pid", "1", *arguments)
+        assert output.code == ExitCode.USAGE
+        assert "--watch" in output.stderr

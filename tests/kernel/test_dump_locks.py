@@ -62,10 +62,10 @@ def test_semaphores_of_all_waits_are_those_of_the_program(version: str, mode: st
     """Of deep stacks, of several waiters for one lock."""
     offsets = {"lockMutex": 4, "readLock": 12, "writeLock": 8, "writeLockQueued": 4, "wait": 8}
     with running(version, mode) as run:
-        said = verb("dump", "--json", "--apart", "0", "--pid", str(run.target.pid))
+        output = verb("dump", "--json", "--apart", "0", "--pid", str(run.target.pid))
         run.target.kill()
-    assert said.code == ExitCode.OK, said.stderr
-    found = {each["id"]: each["waits_for"] for each in json.loads(said.stdout)["goroutines"]}
+    assert output.code == ExitCode.OK, output.stderr
+    found = {load["id"]: load["waits_for"] for load in json.loads(output.stdout)["goroutines"]}
     for name, offset in (*offsets.items(), ("deepLock", 4)):
         report = run.reports[name]
         for goid in report["goids"]:
@@ -74,7 +74,7 @@ def test_semaphores_of_all_waits_are_those_of_the_program(version: str, mode: st
     mutex = found[run.reports["lockMutex"]["goids"][0]]["lock"]
     assert (mutex["locked"], mutex["waiters"]) == (True, 3)
     conditions = [found[goid]["lock"] for goid in run.reports["condWait"]["goids"]]
-    assert {each["type"] for each in conditions} == {"sync.Cond"}
+    assert {condition["type"] for condition in conditions} == {"sync.Cond"}
     assert {each["waiters"] for each in conditions} == {6}
     # None of them holds the lock that it gave back while it waits.
     assert not any(each["may_be_held_by"] for each in conditions)
@@ -84,9 +84,9 @@ def test_semaphores_of_all_waits_are_those_of_the_program(version: str, mode: st
 def test_circles_of_waits_are_deadlocks(version: str, mode: str) -> None:
     with oncall(version, mode) as run:
         facts = run.ask("deadlock")
-        said = verb("dump", "--json", "--pid", str(run.target.pid))
-    assert said.code == ExitCode.OK, said.stderr
-    found = {frozenset(circle) for circle in json.loads(said.stdout)["deadlocks"]}
+        output = verb("dump", "--json", "--pid", str(run.target.pid))
+    assert output.code == ExitCode.OK, output.stderr
+    found = {frozenset(circle) for circle in json.loads(output.stdout)["deadlocks"]}
     ids = {name: each["id"] for name, each in facts.items()}
     assert found == {
         frozenset({ids["transferOne"], ids["transferOther"]}),

@@ -15,6 +15,7 @@ import pytest
 from ebpfprof.kernel.clock import clock_ahead_ns
 from ebpfprof.server import goroutines
 from tests.builds import versions
+from tests.go_target import read
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.oncall_program import OnCall
 from tests.kernel.programs import program
@@ -37,7 +38,7 @@ def ahead(name: str, version: str = "1.27") -> Iterator[tuple[Target, int]]:
 
 # They keep the end of a sleep elsewhere.
 @pytest.mark.parametrize("version", versions("1.19", "1.27"))
-def test_ends_of_sleeps_are_told_by_its_clock(version: str) -> None:
+def test_ends_of_sleeps_are_reported_by_its_clock(version: str) -> None:
     with ahead("oncall", version) as (target, pid):
         run = OnCall(target, json.loads(target.output[0]))
         found = run.dump("--apart", "0", pid=pid)
@@ -53,7 +54,7 @@ def test_waits_that_the_collector_saw_are_as_long_as_they_are() -> None:
         ready_s = monotonic()
         assert clock_ahead_ns(pid) == AHEAD_S * 10**9
         assert clock_ahead_ns(os.getpid()) == 0
-        text = goroutines.traceback(pid).decode()
+        text = read(pid, goroutines.traceback).decode()
         least_s = monotonic() - ready_s
         found = OnCall(target, {}).dump("--apart", "0", pid=pid)
     waited = [each["waited_at_least_s"] for each in found.values()]

@@ -1,4 +1,4 @@
-"""`ebpfprof dump` tells what goroutines wait for: files, system calls, the end of a sleep."""
+"""`ebpfprof dump` shows what goroutines wait for: files, system calls, the end of a sleep."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_system_call_has_its_name_its_arguments_and_its_file(version: str, mod
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_running_goroutine_whose_thread_blocks_is_told(version: str) -> None:
+def test_a_running_goroutine_whose_thread_blocks_is_reported(version: str) -> None:
     with oncall(version) as run:
         fact = run.ask("bare")["readBare"]
         state = Path(f"/proc/{run.target.pid}/task/{fact['thread']}/syscall")

@@ -23,7 +23,7 @@ KINDS = ("block", "mutex", "cpu", "wall")
 STANDING = 30_000
 # One goroutine waits for its gate, one wakes it, and main waits for its input.
 GOROUTINES = STANDING + 3
-SECONDS = 1.5
+SECONDS = 0.6
 # The kernel and we read the clock at slightly different moments.
 CLOCKS_NS = 1_000_000
 
@@ -73,12 +73,12 @@ def test_what_reading_many_goroutines_takes_is_not_recorded(
 
     stop, stopped_ns = SharedSampler.stop, []
 
-    def slowly(looks: SharedSampler) -> None:
+    def slowly(sampler: SharedSampler) -> None:
         until_ns = kernel_now_ns() + 700_000_000
         while kernel_now_ns() < until_ns:
             pass
         stopped_ns.append(until_ns)
-        stop(looks)
+        stop(sampler)
 
     options = Options(kinds=("cpu", "wall", "block"), max_overhead=0)
     with Session([crowd.pid], options) as session:

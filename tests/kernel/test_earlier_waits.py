@@ -53,12 +53,12 @@ def test_without_the_option_it_does_not_count() -> None:
         assert found == []
 
 
-def test_a_wait_that_goes_on_is_an_open_one_from_before() -> None:
+def test_a_wait_that_continues_is_an_open_one_from_before() -> None:
     with Target.start(program("steps")) as target:
         target.ask("park", "done")
         found, still = recorded(target, "hand", earlier=True)
         assert found == []
-        assert [[each.value for each in sample.labels] for sample in still] == [[BEFORE]]
+        assert [[label.value for label in sample.labels] for sample in still] == [[BEFORE]]
         # Its next wait begins within a recording.
         found, still = recorded(target, "wake", "park", earlier=True)
         assert [sample.values[0] for sample in found] == [1]

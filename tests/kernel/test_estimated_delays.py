@@ -1,4 +1,4 @@
-"""Delays of a recording in windows, from looks: held against arithmetic and Go's own profile."""
+"""Delays of a recording in windows, from samples: held against arithmetic and Go's own profile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = 4.0
 
 
 def wait(seconds: float) -> None:
-    """Let so much time pass."""
+    """Let that much time pass."""
     until = monotonic() + seconds
     while monotonic() < until:
         sleep(0.05)
@@ -51,7 +51,7 @@ def is_scaled(finished: Finished) -> bool:
 def test_a_crowd_has_waited_as_long_as_it_was_watched(tmp_path: Path) -> None:
     with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
         with recording(target.pid, tmp_path, *BLOCK) as recorder:
-            wait(SECONDS)
+            wait(SECONDS / 2)
             recorder.interrupt()
             finished = recorder.finish()
         assert not has_probes(target.pid)
@@ -108,7 +108,7 @@ def test_waits_that_end_while_probes_are_being_detached_are_there(
         nonlocal times
         times += 1
         if times == 1:
-            wait(SECONDS / 2)
+            wait(SECONDS)
         detach(collector, index)
 
     monkeypatch.setattr(WaitsCollector, "close_window", slowly)

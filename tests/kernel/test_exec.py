@@ -54,7 +54,7 @@ def waiting_program() -> bytes:
 
 @contextmanager
 def within_exec(path: Path) -> Iterator[tuple[int, HeldPart]]:
-    """A process whose exec goes on when the test says so; its pid."""
+    """A process whose exec continues when the test says so; its pid."""
     with held_from(path, waiting_program(), DATA_OFFSET // 2) as part:
         process = subprocess.Popen(["/bin/sh", "-c", f"exec '{path}'"])
         try:
@@ -80,7 +80,7 @@ def test_a_process_within_exec_is_opened_once_its_program_runs(tmp_path: Path) -
             assert target.ending() is None
 
 
-def test_a_process_whose_first_thread_has_ended_goes_on_and_may_call_exec() -> None:
+def test_a_process_whose_first_thread_has_ended_continues_and_may_call_exec() -> None:
     """As in each exec of another thread: the first one ends before."""
     with (
         Running.start(Path(sys.executable), "-c", LEAVING) as running,

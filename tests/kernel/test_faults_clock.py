@@ -80,6 +80,6 @@ def test_durations_are_right_in_a_time_namespace(offset: str, tmp_path: Path) ->
             finished = recorder.finish()
         assert finished.code == 0, finished.stderr
     length_ns = time.monotonic_ns() - began_ns
-    waits = [each for each in open_profile(tmp_path).samples if not began_before(each)]
-    assert sum(each.values[0] for each in waits) == sum(len(x["starts_ns"]) for x in late.values())
+    waits = [sample for sample in open_profile(tmp_path).samples if not began_before(sample)]
+    assert sum(wait.values[0] for wait in waits) == sum(len(x["starts_ns"]) for x in late.values())
     assert all(0 < each.values[1] < length_ns * each.values[0] for each in waits)

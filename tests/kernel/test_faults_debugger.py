@@ -23,8 +23,6 @@ from tests.kernel.verbs import verb
 from tests.recorder import recording, run
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 # Else signals keep coming to threads that are stepped, ever more than they can handle.
 NO_PREEMPTION = {"GODEBUG": "asyncpreemptoff=1"}
 
@@ -54,6 +52,7 @@ def warned(folder: Path) -> list[str]:
     return [said for each in whole_profiles(folder) for said in warnings("\n".join(each.comments))]
 
 
+@pytest.mark.alone
 def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> None:
     """Probes are attached and detached while the debugger has stopped the target."""
     with checker(env=NO_PREEMPTION) as target, debugger(target.pid) as tracing:
@@ -72,6 +71,7 @@ def test_a_debugger_that_traced_before_works_and_is_reported(tmp_path: Path) -> 
     assert all(profile.samples for profile in what_happened(tmp_path))
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_a_debugger_that_detaches_while_recording_is_not_reported(tmp_path: Path) -> None:
     with (
@@ -129,6 +129,7 @@ def test_run_does_not_report_itself_as_a_debugger(tmp_path: Path) -> None:
     assert warnings(said.stderr) == warned(tmp_path) == []
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_probes_survive_a_killed_debugger(tmp_path: Path) -> None:
     """The kernel continues the target's threads; the probes stay."""

@@ -11,12 +11,13 @@ from typing import Final
 import pytest
 
 from ebpfprof.goruntime import process as goruntime
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.x86.disasm import decode
+from tests.go_target import inspect
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.paging import page_out, page_out_ranges, swap, swapped_bytes
@@ -59,7 +60,7 @@ def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> No
         (lost,) = [loss for loss in session.losses() if loss.name == "stack_unreadable"]
         (profile,) = report.profiles
     assert f"incomplete: {lost}" in profile.comments
-    # Those that are cut count all the same.
+    # Those that are cut count anyway.
     assert sum(sample.values[0] for sample in profile.samples) > lost.count
 
 
@@ -92,7 +93,7 @@ def test_a_runtime_g_with_a_paged_out_end_loses_only_its_labels(
             g = 0
             while not g % PAGE < PAGE - BOUNDS_BYTES < PAGE < g % PAGE + g_bytes:
                 g = int(tracing.ask(f"catch {before_park:x}", "caught ").split()[-1], 16)
-            # It may come back before the thread is at the probe: the runtime has a look at it.
+            # It may come back before the thread is at the probe: the runtime checks it.
             page_out_ranges(target.pid, [((g + g_bytes) // PAGE * PAGE, PAGE)])
             tracing.ask("continue", "continued")
             target.expect("parked")

@@ -30,12 +30,11 @@ from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
 from tests.recorder import COMMAND, Recorder, end, only_profile, recording, run
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
-KILLS = 4
+KILLS = 3
 SEED = 6
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
     """Also with 20,000 stacks; without the compiler, which only the first recording needs."""
@@ -56,6 +55,7 @@ def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
         target.kill()
 
 
+@pytest.mark.alone
 def test_a_profiler_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     """The moments are random, within the time that a whole run takes on this machine."""
     moments = random.Random(SEED)
@@ -99,6 +99,7 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     return objects
 
 
+@pytest.mark.alone
 def test_a_started_program_survives_a_killed_run(tmp_path: Path) -> None:
     words = (*COMMAND[1:-1], "run", "--profile", "block,mutex,cpu", "--", str(program("checker")))
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -127,9 +128,9 @@ def in_folder(folder: Path) -> Iterator[None]:
 
 
 def test_many_profilers_of_a_target_each_see_all_events(tmp_path: Path) -> None:
-    """Five of ours, one killed, one ended while the others go on, and bpftrace beside them."""
+    """Four of ours, one killed, one ended while the others go on, and bpftrace beside them."""
     nopprof = program("nopprof")
-    folders = [tmp_path / str(number) for number in range(5)]
+    folders = [tmp_path / str(number) for number in range(4)]
     with Target.start(nopprof) as target, ExitStack() as held:
         recorders = []
         for folder in folders:
@@ -157,6 +158,7 @@ def test_many_profilers_of_a_target_each_see_all_events(tmp_path: Path) -> None:
         assert {stack: value.count for stack, value in seen.items()} == counts
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_three_profilers_of_all_kinds_leave_the_target_right(tmp_path: Path) -> None:
     with checker("procs") as target, ExitStack() as held:

@@ -105,7 +105,7 @@ def test_probes_are_attached_to_and_detached_from_a_stopped_target(tmp_path: Pat
 
 
 @pytest.mark.full
-def test_a_stopped_target_goes_on_after_its_profiler_was_killed(tmp_path: Path) -> None:
+def test_a_stopped_target_continues_after_its_profiler_was_killed(tmp_path: Path) -> None:
     with checker() as target, recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
         stop(target.pid)
         try:
@@ -159,7 +159,7 @@ def written_because_it_ended(pid: int, code: int, said: str, folder: Path) -> No
     assert "Traceback" not in said
     profiles = whole_profiles(folder)
     assert len(profiles) == 4
-    assert all(f"ended early: process {pid} ended" in each.comments for each in profiles)
+    assert all(f"ended early: process {pid} ended" in profile.comments for profile in profiles)
     block, *_ = profiles
     assert block.samples
 
@@ -178,7 +178,7 @@ class MemoryCgroup:
         self._folder, self._limit, self._events = folder, limit, events
 
     def entering(self, limit_bytes: int) -> tuple[str, ...]:
-        """What to put before a command, so that it has so much memory at most."""
+        """What to put before a command, so that it has that much memory at most."""
         (self._folder / self._limit).write_text(str(limit_bytes))
         script = 'echo $$ > "$1" && shift && exec "$@"'
         return ("/bin/sh", "-c", script, "sh", str(self._folder / "cgroup.procs"))

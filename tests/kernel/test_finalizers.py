@@ -13,6 +13,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.profile.model import Profile
 from ebpfprof.server import goroutines
 from tests.builds import versions
+from tests.go_target import read
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run
@@ -27,14 +28,14 @@ def functions(profile: Profile) -> set[str]:
 
 
 def dumped(target: Target) -> list[dict[str, Any]]:
-    said = verb("dump", "--json", "--pid", str(target.pid), "--apart", "0.05")
-    assert said.code == ExitCode.OK, said.stderr
-    found: list[dict[str, Any]] = json.loads(said.stdout)["goroutines"]
+    output = verb("dump", "--json", "--pid", str(target.pid), "--apart", "0.05")
+    assert output.code == ExitCode.OK, output.stderr
+    found: list[dict[str, Any]] = json.loads(output.stdout)["goroutines"]
     return found
 
 
 def stacks(goroutines: list[dict[str, Any]]) -> set[str]:
-    return {frame["function"] for each in goroutines for frame in each["stack"]}
+    return {frame["function"] for goroutine in goroutines for frame in goroutine["stack"]}
 
 
 @pytest.mark.parametrize("version", versions())
@@ -70,7 +71,7 @@ def test_one_that_computes_is_running() -> None:
     with Target.start(program("finalizers", NEWEST), env={"GOMAXPROCS": "3"}) as target:
         target.ask("spin", "spins")
         found = [each["state"] for each in dumped(target)]
-        text = goroutines.traceback(target.pid).decode()
+        text = read(target.pid, goroutines.traceback).decode()
         target.kill()
     assert len(re.findall(r"^goroutine \d+ \[(?:running|runnable|preempted)", text, re.M)) == 2
     # The finalizer and the cleanup; main waits for its input.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.waits.probe_sites import SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from tests.bench import floor
 from tests.bench.workloads import program
+from tests.go_target import inspect
 from tests.kernel.kernel_state import probed
 from tests.targets_run import Target
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.heap.gate_program import GateProgram
 from ebpfprof.profilers.heap.heap_stacks import HeapStacks
@@ -17,6 +16,7 @@ from symbolizer.codeanalysis.allocation_gates import allocation_gates
 from symbolizer.errors import GoTableError
 from symbolizer.x86.values import Source
 from tests.builds import in_full
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 

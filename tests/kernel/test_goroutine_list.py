@@ -11,7 +11,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines import table
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import NEWEST
 from tests.kernel.parked_program import all_goroutines, expected, facts, poke, running, word
@@ -32,11 +32,11 @@ def test_a_corrupt_goroutine_list_is_refused() -> None:
 def test_dump_refuses_a_corrupt_goroutine_list() -> None:
     with running(NEWEST, "plain") as run:
         poke(run.target.pid, allgs_address(run.go.binary) + run.go.load_bias + 16, 0)
-        said = verb("dump", "--pid", str(run.target.pid))
+        output = verb("dump", "--pid", str(run.target.pid))
         run.target.kill()
-    assert said.code == ExitCode.FAILURE
-    assert "makes no sense" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert output.code == ExitCode.FAILURE
+    assert "makes no sense" in output.stderr
+    assert "Traceback" not in output.stderr
 
 
 def test_a_goroutine_profile_without_the_list_says_why_it_is_empty(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_profiles_are_written_without_the_goroutine_list(tmp_path: Path) -> None
     assert "This is a bug" not in finished.stderr
     (path,) = tmp_path.glob("*.open.pb.gz")
     comments = pprof.decode(path.read_bytes()).comments
-    assert any(each.startswith("open waits are missing: The list of ") for each in comments)
+    assert any(comment.startswith("open waits are missing: The list of ") for comment in comments)
 
 
 def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +79,8 @@ def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.Monkey
     with running(NEWEST, "plain") as run:
         everything = expected(run)
         capacity_at = allgs_address(run.go.binary) + run.go.load_bias + 16
-        with Memory(run.go.target) as memory:
-            capacity = word(memory, capacity_at)
+        memory = run.go.target.memory
+        capacity = word(memory, capacity_at)
         poke(run.target.pid, capacity_at, 0)
         pauses: list[float] = []
 
@@ -95,7 +95,8 @@ def test_the_scan_waits_for_a_changing_goroutine_list(monkeypatch: pytest.Monkey
 
 
 def test_goroutines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run:
+        memory = run.go.target.memory
         total = len(all_goroutines(run, memory))
         monkeypatch.setattr(table, "MAX_GOROUTINES", 10)
         parked = parked_goroutines(run.go)

@@ -1,4 +1,4 @@
-"""Looks at all goroutines of a target: what they do, where, which have not moved, since when."""
+"""Samples of all goroutines of a target: what they do, where, which have not moved, since when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.samples import sampler
+from ebpfprof.goruntime.samples import sampler as sampler_module
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
 from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
@@ -24,65 +24,68 @@ ENOUGH = OPEN_WAIT._replace(ns=1)
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_goroutine_that_moved_stands_only_from_the_next_look_on(version: str) -> None:
-    with running(version, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+def test_a_goroutine_that_moved_stands_only_from_the_next_sample_on(version: str) -> None:
+    with running(version, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
         (moving,) = run.reports["turnLeft"]["goids"]
         before_ns = kernel_now_ns()
-        looks.sample()
+        sampler.sample()
         first_ns = kernel_now_ns()
         run.target.ask("turn", "turned")
-        looks.sample()
+        sampler.sample()
         parked = parked_goroutines(run.go).goroutines
         (moved,) = [each for each in parked if each.goid == moving]
         others = {each.address for each in parked} - {moved.address}
 
-        standing = looks.standing(parked, TWICE)
+        standing = sampler.standing(parked, TWICE)
         assert standing.keys() == others
         assert all(before_ns <= since_ns <= first_ns for since_ns in standing.values())
 
-        looks.sample()
-        standing = looks.standing(parked, TWICE)
+        sampler.sample()
+        standing = sampler.standing(parked, TWICE)
         assert standing.keys() == {*others, moved.address}
         assert standing[moved.address] > first_ns
-        assert looks.standing(parked, Threshold(2, 1 << 62)) == {}
+        assert sampler.standing(parked, Threshold(2, 1 << 62)) == {}
         run.target.kill()
 
 
-def test_few_looks_tell_of_no_goroutine_that_it_stands() -> None:
-    """One that moves regularly passes a look once in 20 times."""
-    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
+def test_few_samples_do_not_show_that_a_goroutine_stands() -> None:
+    """One that moves regularly passes a sample once in 20 times."""
+    with running(NEWEST, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
         parked = parked_goroutines(run.go).goroutines
         for _ in range(ENOUGH.samples - 1):
-            looks.sample()
-            assert looks.standing(parked, ENOUGH) == {}
-            assert looks.standing_states(ENOUGH) == {}
-        looks.sample()
-        assert looks.standing(parked, ENOUGH).keys() == {each.address for each in parked}
-        found = looks.standing_states(ENOUGH)
+            sampler.sample()
+            assert sampler.standing(parked, ENOUGH) == {}
+            assert sampler.standing_states(ENOUGH) == {}
+        sampler.sample()
+        assert sampler.standing(parked, ENOUGH).keys() == {each.address for each in parked}
+        found = sampler.standing_states(ENOUGH)
         assert sum(count for count, _, _ in found.values()) >= len(parked)  # sleepers, too
         (moving,) = run.reports["turnLeft"]["goids"]
         run.target.ask("turn", "turned")
         for _ in range(ENOUGH.samples - 1):
-            looks.sample()
+            sampler.sample()
         parked = parked_goroutines(run.go).goroutines
-        standing = looks.standing(parked, ENOUGH)
+        standing = sampler.standing(parked, ENOUGH)
         assert standing.keys() == {each.address for each in parked if each.goid != moving}
         run.target.kill()
 
 
-def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
+def test_goroutines_stand_from_the_end_of_a_sample_to_the_begin_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At least: they may have moved while a look went on."""
+    """At least: they may have moved during a sample."""
     ticks = itertools.count()
-    monkeypatch.setattr(sampler, "kernel_now_ns", lambda: next(ticks))
-    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
-        looks.sample()
+    monkeypatch.setattr(sampler_module, "kernel_now_ns", lambda: next(ticks))
+    with running(NEWEST, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
+        sampler.sample()
         first_ns = next(ticks)
-        looks.sample()
+        sampler.sample()
         parked = parked_goroutines(run.go).goroutines
-        stood = set(looks.standing(parked, TWICE).values())
-        least = [bool(looks.standing(parked, Threshold(2, each))) for each in (2, 3)]
+        stood = set(sampler.standing(parked, TWICE).values())
+        least = [bool(sampler.standing(parked, Threshold(2, each))) for each in (2, 3)]
         run.target.kill()
     assert stood == {first_ns - 1}
     assert least == [True, False]
@@ -91,19 +94,24 @@ def test_goroutines_stand_from_the_end_of_a_look_to_the_begin_of_another(
 @pytest.mark.parametrize(("version", "mode"), builds())
 def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> None:
     with running(version, mode) as run:
-        with GoroutineScanner(run.go) as scanner:
-            scanned = scanner.scan().goroutines
-        with GoroutineSampler(run.go, has_labels=True) as looks:
-            for _ in range(LOOKS):
-                looks.sample()
-            totals = looks.totals()
+        scanner = GoroutineScanner(run.go)
+        scanned = scanner.scan().goroutines
+        sampler = GoroutineSampler(run.go, has_labels=True)
+        for _ in range(LOOKS):
+            sampler.sample()
+        totals = sampler.totals()
         run.target.kill()
     expected = Counter((each.state, each.pcs, each.start_pc, each.labels) for each in scanned)
     found = {state[:4]: total for state, total in totals.states.items()}
     assert {state: total.hits for state, total in found.items()} == {
         state: LOOKS * count for state, count in expected.items()
     }
-    assert (looks.states.torn, looks.states.unknown, looks.states.unlabelled, looks.beyond) == (
+    assert (
+        sampler.states.torn,
+        sampler.states.unknown,
+        sampler.states.unlabelled,
+        sampler.beyond,
+    ) == (
         0,
         0,
         0,
@@ -113,23 +121,24 @@ def test_goroutines_at_rest_are_found_as_by_a_scan(version: str, mode: str) -> N
     assert {state: total.ns for state, total in found.items()} == {
         state: totals.length_ns * count for state, count in expected.items()
     }
-    # What was there at the first look may have begun long before, and has not ended. Of system
-    # calls nothing tells whether one is the same.
+    # What was there at the first sample may have begun long before, and has not ended. Of system
+    # calls nothing shows whether one is the same.
     assert {s[0] for s, each in found.items() if each.ended} <= {"syscall"}
 
 
-def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
-    with running(NEWEST, "plain") as run, GoroutineSampler(run.go, has_labels=False) as looks:
-        looks.sample()
+def test_a_wait_that_begins_and_ends_between_samples_has_its_time() -> None:
+    with running(NEWEST, "plain") as run:
+        sampler = GoroutineSampler(run.go, has_labels=False)
+        sampler.sample()
         run.target.ask("turn", "turned")  # its second wait begins
         times = []
         for _ in range(3):
-            looks.sample()
-            times.append(looks.totals().length_ns)
+            sampler.sample()
+            times.append(sampler.totals().length_ns)
         run.target.ask("turn", "turned")  # and ends
-        looks.sample()
-        times.append(looks.totals().length_ns)
-        states = looks.totals().states.items()
+        sampler.sample()
+        times.append(sampler.totals().length_ns)
+        states = sampler.totals().states.items()
         # The goroutine that answers is in system calls meanwhile.
         ended = [each for state, each in states if each.ended and state.word != "syscall"]
         run.target.kill()
@@ -139,47 +148,47 @@ def test_a_wait_that_begins_and_ends_between_looks_has_its_time() -> None:
     assert total.ended_ns == pytest.approx(first_to_last, abs=2)
 
 
-def test_looks_go_on_while_there_are_users_and_begin_again() -> None:
+def test_samples_continue_while_there_are_users_and_begin_again() -> None:
     with (
         running(NEWEST, "plain") as run,
         SharedSampler(
             run.go, rate=SamplingRate(500, 500), has_labels=False, thread=SamplingThread(1.0)
-        ) as looks,
+        ) as sampler,
     ):
-        assert not looks.has_begun
-        looks.start()
-        looks.start()
-        looks.stop()
-        before = looks.totals().samples
-        while looks.totals().samples < before + 3:
+        assert not sampler.has_begun
+        sampler.start()
+        sampler.start()
+        sampler.stop()
+        before = sampler.totals().samples
+        while sampler.totals().samples < before + 3:
             pass
-        looks.stop()
-        ended = looks.totals()
+        sampler.stop()
+        ended = sampler.totals()
         run.target.ask("turn", "turned")
-        assert looks.totals() == ended
-        looks.start()
-        looks.stop()
-        again = looks.totals()
+        assert sampler.totals() == ended
+        sampler.start()
+        sampler.stop()
+        again = sampler.totals()
         assert again.samples >= ended.samples + 2
         assert again.length_ns > ended.length_ns
-        assert looks.failure is None
+        assert sampler.failure is None
         run.target.kill()
 
 
-def test_there_is_a_last_look_for_each_user() -> None:
-    """What has just ended is in the sums of the one that stops, though others go on."""
+def test_there_is_a_last_sample_for_each_user() -> None:
+    """What has just ended is in the sums of the one that stops, though others continue."""
     with (
         running(NEWEST, "plain") as run,
         SharedSampler(
             run.go, rate=SamplingRate(0.001, 0.001), has_labels=False, thread=SamplingThread(1.0)
-        ) as looks,
+        ) as sampler,
     ):
-        looks.start()
-        looks.start()
+        sampler.start()
+        sampler.start()
         run.target.ask("turn", "turned")  # its second wait begins
-        looks.sampler.sample()
+        sampler.sampler.sample()
         run.target.ask("turn", "turned")  # and ends
-        looks.stop()
-        ended = [total.ended for total in looks.totals().states.values() if total.ended]
+        sampler.stop()
+        ended = [total.ended for total in sampler.totals().states.values() if total.ended]
         run.target.kill()
     assert 1 in ended

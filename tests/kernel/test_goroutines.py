@@ -38,7 +38,7 @@ def test_each_parked_goroutine_is_found_with_its_stack(version: str, mode: str) 
         parked = parked_goroutines(run.go)
         assert (parked.unreadable, parked.cut_short) == (0, 0)
         assert facts(run, parked) == expected(run)
-        stacks = {each.goid: run.names(each) for each in parked.goroutines}
+        stacks = {goroutine.goid: run.names(goroutine) for goroutine in parked.goroutines}
         for name, levels in LEVELS.items():
             for goid in run.reports[name]["goids"]:
                 assert stacks[goid].count(f"main.{name}") == levels
@@ -56,9 +56,12 @@ def test_each_parked_goroutine_is_found_with_its_stack(version: str, mode: str) 
 @pytest.mark.parametrize("minor", versions())
 def test_a_scanner_finds_the_same_goroutines(minor: str) -> None:
     """And it knows that the other goroutines wait."""
-    with running(minor, "plain") as run, ParkedScanner(run.go, has_labels=False) as scanner:
+    with running(minor, "plain") as run:
+        scanner = ParkedScanner(run.go, has_labels=False)
         found = {each.goid: each for each in scanner.parked().values()}
-        assert found == {each.goid: each for each in parked_goroutines(run.go).goroutines}
+        assert found == {
+            goroutine.goid: goroutine for goroutine in parked_goroutines(run.go).goroutines
+        }
         waiting = {each.goid for each in scanner.waiting}
         everybody = {goid for report in run.reports.values() for goid in report["goids"]}
         assert everybody <= waiting
@@ -70,17 +73,17 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
     with running(minor, "plain", "-busy=1000") as run:
         planned = expected(run)
         busy = set()
-        for _ in range(40):
+        for _ in range(10):
             parked = parked_goroutines(run.go)
             found = facts(run, parked)
             assert found.items() <= planned.items()
             assert len(planned) - len(found) <= parked.unreadable
             assert parked.cut_short == 0
-            for each in parked.goroutines:
-                names = " ".join(run.names(each))
+            for goroutine in parked.goroutines:
+                names = " ".join(run.names(goroutine))
                 if "main.busy" in names:
                     assert BUSY.fullmatch(names)
-                    busy.add(each.goid)
+                    busy.add(goroutine.goid)
         assert len(busy) > 500
 
 
@@ -112,7 +115,7 @@ def reads_until_found(
     expected: tuple[str, int],
     turn_behind: int | None,
 ) -> int:
-    """How often memory is read until a goroutine is found, in so many levels of that function.
+    """How often memory is read until a goroutine is found, in that many levels of that function.
 
     It is made to park elsewhere behind the read `turn_behind`.
     """
@@ -140,7 +143,7 @@ def reads_until_found(
         patch.setattr(Memory, "read_pieces", noted_pieces)
         parked = parked_goroutines(run.go)
     assert (parked.unreadable, parked.cut_short) == (0, 0)
-    (found,) = [each for each in parked.goroutines if each.goid == goid]
+    (found,) = [goroutine for goroutine in parked.goroutines if goroutine.goid == goid]
     turns = Counter(name for name in run.names(found) if name.startswith("main.turn"))
     # Where it turned behind the read of its stack, what was read is what it was.
     whole = [{name: levels, "main.turn": 1} for name, levels in TURNS.items()]
@@ -181,7 +184,8 @@ def test_a_goroutine_with_a_corrupt_record_is_counted() -> None:
 
 
 def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
-    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run:
+        memory = run.go.target.memory
         layout = run.go.binary.layout
         goids = run.reports["silentSleep"]["goids"]
         for g in all_goroutines(run, memory):
@@ -196,11 +200,11 @@ def test_a_goroutine_asleep_in_its_outermost_function_is_read() -> None:
 def test_a_corrupt_stack_is_cut_short() -> None:
     with running(NEWEST, "plain") as run:
         goroutine = run.one("deepReceive")
-        with Memory(run.go.target) as memory:
-            layout = run.go.binary.layout
-            frame = word(memory, goroutine.address + layout.offset("g", "sched.bp"))
-            for _ in range(10):
-                frame = word(memory, frame)
+        memory = run.go.target.memory
+        layout = run.go.binary.layout
+        frame = word(memory, goroutine.address + layout.offset("g", "sched.bp"))
+        for _ in range(10):
+            frame = word(memory, frame)
         for wrong in (frame, 1 << 40, frame + 1, (1 << 64) - 8):
             poke(run.target.pid, frame, wrong)
             parked = parked_goroutines(run.go)
@@ -208,7 +212,7 @@ def test_a_corrupt_stack_is_cut_short() -> None:
             assert facts(run, parked) == expected(run)
             (found,) = [each for each in parked.goroutines if each.goid == goroutine.goid]
             assert found.return_pcs == goroutine.return_pcs[:11]
-        # While its stack is being moved, another look may tell.
+        # While its stack is being moved, another sample may tell.
         scanned = 0x1004
         poke(run.target.pid, goroutine.address + layout.offset("g", "atomicstatus"), scanned)
         parked = parked_goroutines(run.go)

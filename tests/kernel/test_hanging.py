@@ -1,4 +1,4 @@
-"""Goroutines that hang are told of although no profile of ended waits has them."""
+"""Goroutines that hang are reported although no profile of ended waits has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = Options(kinds=("block",), max_overhead=1)
 
 def told(report: Report) -> list[str]:
     """The sentences about goroutines that did not move."""
-    return [each for each in report.hints if "did not move" in each]
+    return [hint for hint in report.hints if "did not move" in hint]
 
 
 def recorded(pid: int, seconds: float) -> Report:
@@ -32,7 +32,9 @@ def recorded(pid: int, seconds: float) -> Report:
 
 
 @pytest.mark.parametrize("version", versions())
-def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_and_sends_that_hang_are_reported(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
     with running(version, "plain") as run:
         found = told(recorded(run.target.pid, 0.5))
@@ -45,7 +47,7 @@ def test_locks_and_sends_that_hang_are_told(version: str, monkeypatch: pytest.Mo
     assert any("RWMutex.RLock in main.readLock" in each for each in found)
 
 
-def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_reported_while_a_recording_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=100_000_000))
     with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
@@ -57,7 +59,7 @@ def test_they_are_told_while_a_recording_goes_on(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.full
-def test_sends_that_move_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_that_move_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
     # As many sends as take longer than the recording: one goroutine or the other always waits.
     with Target.start(program("pingpong"), "-sends=100000000") as target:

@@ -13,8 +13,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.heap.bucket_list import BucketList
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
-from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.process.memory import Memory
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.heap.buckets import remarks
@@ -24,6 +23,7 @@ from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.x86.disasm import decode
 from tests.builds import NEWEST, in_full, versions
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
+from tests.go_target import inspect
 from tests.kernel.programs import changed, program
 from tests.recorder import names_in, recording, run
 from tests.targets_run import Target
@@ -37,17 +37,17 @@ CYCLES = 30
 def buckets_of(pid: int) -> Iterator[tuple[HeapBuckets, GoTarget]]:
     with Process(pid) as process:
         go = inspect(process)
-        with Memory(process) as memory:
-            found = heap_globals(go.binary)
-            yield HeapBuckets(memory, go.binary.layout, found, go.load_bias), go
+        memory = process.memory
+        found = heap_globals(go.binary)
+        yield HeapBuckets(memory, go.binary.layout, found, go.load_bias), go
         go.binary.elf.close()
 
 
-def objects(found: HeapCounts, stacks: HeapStacks) -> dict[str, tuple[int, int]]:
+def objects(counts: HeapCounts, stacks: HeapStacks) -> dict[str, tuple[int, int]]:
     """How many objects each function allocated, and how many of them are in use."""
-    stacks.look_up(found.stacks)
+    stacks.look_up(counts.stacks)
     sums: dict[str, tuple[int, int]] = {}
-    for stack, allocs, frees in zip(found.stacks, found.allocs, found.frees, strict=True):
+    for stack, allocs, frees in zip(counts.stacks, counts.allocs, counts.frees, strict=True):
         leaf = next((each.frame.function for each in stacks.shown(stack) if each.frame), "")
         before = sums.get(leaf, (0, 0))
         sums[leaf] = before[0] + int(allocs), before[1] + int(allocs - frees)
@@ -132,7 +132,7 @@ def test_a_program_without_a_memory_profile_is_probed(profiles: str, tmp_path: P
     assert finished.code == ExitCode.OK, finished.stderr
     found = {p.kind: p for p in (pprof.decode(f.read_bytes()) for f in tmp_path.iterdir())}
     for kind in ("heap", "allocs"):
-        assert any("keeps no memory profile: probes" in each for each in found[kind].comments)
+        assert any("keeps no memory profile: probes" in comment for comment in found[kind].comments)
         assert found[kind].period == 1
     (rest,) = {s.frames[0].function for s in found["heap"].samples if not s.values[0]}
     assert rest == "[other objects in use]"
@@ -159,7 +159,7 @@ def test_a_program_of_unknown_code_is_refused(tmp_path: Path) -> None:
     with Target.start(without_gates(tmp_path)) as target:
         finished = run("--pid", str(target.pid), "--profile", "heap", "-d", "0.1", folder=folder)
         assert finished.code == ExitCode.CORRUPT_BINARY, finished.stderr
-        assert "does not tell the object that it has allocated" in finished.stderr
+        assert "does not show where its allocated object is" in finished.stderr
         finished = run("--pid", str(target.pid), "--profile", "all", "-d", "0.1", folder=folder)
     assert finished.code == ExitCode.OK, finished.stderr
     assert "keeps no memory profile: its MemProfileRate is 0." in finished.stderr
@@ -174,7 +174,7 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> N
     ):
         order(target, "make 3")
         order(target, "gc")
-        sleep(1.5)  # a look is due after a second
+        sleep(1.5)  # a sample is due after a second
         target.kill()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr
@@ -185,7 +185,7 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> N
     assert any("ended early" in comment for comment in profile.comments)
 
 
-def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_never_settle_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(NEWEST, rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         order(target, "gc")
@@ -196,7 +196,7 @@ def test_counts_that_never_settle_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert not whole.is_torn
     assert found.is_torn
     assert found.allocs.tolist() == whole.allocs.tolist()
-    assert any("they may be off" in each for each in remarks(found, fresh=False))
+    assert any("they may be wrong" in remark for remark in remarks(found, fresh=False))
 
 
 def test_the_list_is_read_once() -> None:
@@ -205,15 +205,15 @@ def test_the_list_is_read_once() -> None:
         order(target, "make 3")
         with Process(target.pid) as process:
             go = inspect(process)
-            with Memory(process) as memory:
-                found = heap_globals(go.binary)
-                known = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
-                known.update()
-                before = list(known.stacks)
-                order(target, "buckets 500")
-                known.update()
-                fresh = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
-                fresh.update()
+            memory = process.memory
+            found = heap_globals(go.binary)
+            known = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
+            known.update()
+            before = list(known.stacks)
+            order(target, "buckets 500")
+            known.update()
+            fresh = BucketList(memory, go.binary.layout, found.buckets + go.load_bias)
+            fresh.update()
             go.binary.elf.close()
     assert len(known.stacks) >= len(before) + 500
     assert known.stacks[: len(before)] == before

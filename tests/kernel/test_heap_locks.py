@@ -10,10 +10,11 @@ from typing import Final
 import pytest
 
 from ebpfprof.goruntime.heap.heap_locks import HeapLocks
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from symbolizer.locks.names import Caller, LockNames
 from tests.builds import builds, versions
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 from tests.toolchains import MINORS
@@ -49,8 +50,8 @@ def running(minor: str, mode: str) -> Iterator[tuple[GoTarget, list[Locked]]]:
         yield go, [Locked(int(w[1], 16), int(w[2], 16), w[3], w[4].strip("-")) for w in words]
 
 
-def caller_of(go: GoTarget, each: Locked) -> Caller:
-    frame = go.binary.frames(each.pc - 1 - go.load_bias)[0]
+def caller_of(go: GoTarget, locked: Locked) -> Caller:
+    frame = go.binary.frames(locked.pc - 1 - go.load_bias)[0]
     return Caller(frame.function, frame.pc)
 
 

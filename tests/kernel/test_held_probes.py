@@ -12,13 +12,14 @@ from contextlib import suppress
 import pytest
 
 from ebpfprof.errors import AttachFailed
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel import held_probes, perf_events, syscalls, uprobe_links
 from ebpfprof.kernel.held_probes import HeldProbes, ProbeContext
 from ebpfprof.kernel.probe_holders import NAME
 from ebpfprof.kernel.probe_text import KernelLog
 from ebpfprof.kernel.uprobes import NO_PROGRAM, ProbePoint
 from ebpfprof.process.process import Target as Opened
+from tests.go_target import inspect
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -130,9 +131,9 @@ def test_a_breakpoint_that_stays_is_reported(
 
     with monkeypatch.context() as patch:
         patch.setattr(HeldProbes, "_start", refused)
-        with pytest.raises(AttachFailed, match="could not remove") as told:
+        with pytest.raises(AttachFailed, match="could not remove") as reported:
             held_probes.detach([probes], anchors_stay=True)
-    assert [int(each, 16) for each in re.findall("0x[0-9a-f]+", str(told.value))] == left
+    assert [int(each, 16) for each in re.findall("0x[0-9a-f]+", str(reported.value))] == left
     held_probes.detach([probes], anchors_stay=False)  # now they go
 
 

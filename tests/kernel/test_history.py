@@ -65,7 +65,10 @@ class Windows:
         ), self.ring.state()
 
     def _snapshot(self) -> dict[str, Profile]:
-        return {each.kind: each for each in self.live.report(self.live.sums(self.target)).profiles}
+        return {
+            profile.kind: profile
+            for profile in self.live.report(self.live.sums(self.target)).profiles
+        }
 
     def span(self, first: int, last: int) -> tuple[str, ...]:
         """Options for the minutes from the first to the last."""
@@ -79,21 +82,23 @@ class Windows:
 def samples(profile: Profile) -> dict[tuple[Any, ...], tuple[int, ...]]:
     """The values of each stack, by functions and lines."""
     found: dict[tuple[Any, ...], tuple[int, ...]] = {}
-    for each in profile.samples:
-        key = tuple((f.function, f.line) for f in each.frames), each.labels
+    for sample in profile.samples:
+        key = tuple((f.function, f.line) for f in sample.frames), sample.labels
         found[key] = tuple(
-            map(sum, zip(each.values, found.get(key, (0,) * len(each.values)), strict=True))
+            map(sum, zip(sample.values, found.get(key, (0,) * len(sample.values)), strict=True))
         )
     return found
 
 
 def history(folder: Path, *arguments: str) -> str:
-    said = verb("history", "--path", str(folder), *arguments)
-    assert said.code == 0, said.stderr
-    return said.stdout
+    output = verb("history", "--path", str(folder), *arguments)
+    assert output.code == 0, output.stderr
+    return output.stdout
 
 
-def test_history_tells_the_minutes_of_a_program_apart_also_when_it_is_dead(tmp_path: Path) -> None:
+def test_history_distinguishes_the_minutes_of_a_program_also_when_it_is_dead(
+    tmp_path: Path,
+) -> None:
     """One hand-over in the first minute, three in the second; then the program ends."""
     folder = tmp_path / "ring"
     options = Options(kinds=("block", "mutex", "goroutine"), max_overhead=0.0)
@@ -122,7 +127,7 @@ def test_history_tells_the_minutes_of_a_program_apart_also_when_it_is_dead(tmp_p
         "second": 3 * HANDS,
         "both": 4 * HANDS,
     }
-    whole = merged([each["block"] for each in windows.profiles])
+    whole = merged([profile["block"] for profile in windows.profiles])
     assert samples(written["both"]) == samples(whole)
     assert written["both"].duration_ns == whole.duration_ns
     top = toolchain("1.27").go("tool", "pprof", "-sample_index=contentions", "-top", path)
@@ -136,7 +141,7 @@ def test_history_tells_the_minutes_of_a_program_apart_also_when_it_is_dead(tmp_p
     (process,) = found["processes"]
     assert (process["pod"], process["pid"]) == ("shop-7", steps.pid)
     assert process["profiles"]["block"]["totals"][0]["value"] == sum(
-        each.values[0] for each in whole.samples
+        sample.values[0] for sample in whole.samples
     )
 
 
@@ -160,28 +165,28 @@ def test_windows_of_an_estimate_keep_their_errors_through_files(tmp_path: Path) 
         live.stop(target)
         live.remove(target)
     with RingArchive(tmp_path) as archive:
-        files = [each for each in archive.between(*ALL).files if each.kind == "block"]
+        files = [file for file in archive.between(*ALL).files if file.kind == "block"]
         found = merged([archive.load(each) for each in files])
-    whole = merged([each["block"] for each in windows.profiles])
+    whole = merged([profile["block"] for profile in windows.profiles])
     assert any(each.is_estimate for each in files)
     assert isinstance(found.account, RecordingAccount)
     assert found.account.coverage is not None
-    told = [each for each in found.comments if "standard error" in each]
-    assert told
-    assert told[0] == next(each for each in whole.comments if "standard error" in each)
+    reported = [comment for comment in found.comments if "standard error" in comment]
+    assert reported
+    assert reported[0] == next(each for each in whole.comments if "standard error" in each)
     assert samples(found) == samples(whole)
-    variances = sum(each.variance for each in found.samples)
+    variances = sum(sample.variance for sample in found.samples)
     before = sum(each.variance for each in whole.samples)
     assert abs(variances - before) <= 0.01 * before
 
 
-def test_other_users_are_told_to_use_sudo(tmp_path: Path) -> None:
+def test_other_users_are_advised_to_use_sudo(tmp_path: Path) -> None:
     Ring(tmp_path / "ring", keep_free_bytes=0).close()
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     with open_checkout() as checkout:
         as_nobody = (*by_user(NOBODY, ()), *ebpfprof(checkout, "history"))
-        said = verb("--path", str(tmp_path / "ring"), command=as_nobody)
-    assert (said.code, said.stdout) == (4, "")
-    assert "can be read by root only" in said.stderr
-    assert "use sudo" in said.stderr
+        output = verb("--path", str(tmp_path / "ring"), command=as_nobody)
+    assert (output.code, output.stdout) == (4, "")
+    assert "can be read by root only" in output.stderr
+    assert "use sudo" in output.stderr

@@ -16,20 +16,20 @@ _RUNS = 3
 
 
 def dumped(target: Target) -> dict[str, Any]:
-    said = verb("dump", "--json", "--apart", "0.1", "--pid", str(target.pid))
-    assert said.code == 0, said.stderr
-    found: dict[str, Any] = json.loads(said.stdout)
+    output = verb("dump", "--json", "--apart", "0.1", "--pid", str(target.pid))
+    assert output.code == 0, output.stderr
+    found: dict[str, Any] = json.loads(output.stdout)
     return found
 
 
 @pytest.mark.parametrize("way", ["condition", *in_full("value", "pointer", "global", "early")])
-def test_a_goroutine_that_used_a_lock_before_is_no_holder(way: str) -> None:
+def test_a_goroutine_that_used_a_lock_before_is_not_a_holder(way: str) -> None:
     with Target.start(program("holders"), way) as target:
         (holder,) = [int(e.split()[1]) for e in target.output if e.startswith("holder ")]
         for _ in range(_RUNS):
             waits = [each["waits_for"] for each in dumped(target)["goroutines"]]
-            locks = [each["lock"] for each in waits if each and "lock" in each]
-            assert [each["may_be_held_by"] for each in locks] == [[holder]] * 3
+            locks = [wait["lock"] for wait in waits if wait and "lock" in wait]
+            assert [lock["may_be_held_by"] for lock in locks] == [[holder]] * 3
 
 
 def test_a_deadlock_is_certain_in_each_run_while_others_come_to_wait() -> None:

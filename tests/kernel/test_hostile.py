@@ -109,7 +109,7 @@ def test_each_format_keeps_hostile_names_as_text(form: str, target: Target, tmp_
     suffix, check = CHECKS[form]
     # So often that it is seen however little of the processor it gets.
     kind, *often = ("cpu", "--hz", "999") if form == "text" else ("block",)
-    arguments = ("--pid", str(target.pid), "-d", "1", "-f", form, "--profile", kind, *often)
+    arguments = ("--pid", str(target.pid), "-d", "0.5", "-f", form, "--profile", kind, *often)
     finished = run(*arguments, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     for text in (finished.stdout.decode(), finished.stderr):
@@ -139,7 +139,6 @@ def test_attach_sends_no_hostile_escape_sequence_to_the_terminal(
         assert terminal.title == before
 
 
-@pytest.mark.full
 def test_list_sends_no_hostile_escape_sequence_to_the_terminal(
     terminal: Screen, target: Target
 ) -> None:

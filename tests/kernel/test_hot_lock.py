@@ -78,7 +78,7 @@ def test_within_the_default_bound_no_share_contradicts_that(
         line for line in table.splitlines() if "main.priceCache.mu" in line and "sync" in line
     )
     assert lock.split()[3:6] == ["-", "-", "-"]
-    unknown_ns = sum(each.values[1] for each in found.samples if is_unknown_release(each))
+    unknown_ns = sum(sample.values[1] for sample in found.samples if is_unknown_release(sample))
     assert unknown_ns > 0
     report = subprocess.run(
         (*COMMAND[:-1], "report", str(next(tmp_path.glob("*.mutex.pb.gz")))),

@@ -148,4 +148,4 @@ def test_a_server_at_rest_is_idle_in_the_wall_profile(version: str, tmp_path: Pa
 
 
 def state_of(sample: Sample) -> str:
-    return next(str(each.value) for each in sample.labels if each.key == STATE)
+    return next(str(label.value) for label in sample.labels if label.key == STATE)

@@ -40,7 +40,7 @@ def recorded(
     folder: Path, version: str, flags: tuple[str, ...], *arguments: str, mode: str = "plain"
 ) -> Finished:
     with Target.start(program("loops", version, mode), *flags) as target:
-        finished = run("--pid", str(target.pid), "-d", "3", *arguments, folder=folder)
+        finished = run("--pid", str(target.pid), "-d", "2", *arguments, folder=folder)
     assert finished.code == 0, finished.stderr
     return finished
 
@@ -54,7 +54,9 @@ def rules_by_function(profile: Profile) -> dict[str, set[str | None]]:
     """By function of package main that waits: the rules that its waits are idle by."""
     found: dict[str, set[str | None]] = defaultdict(set)
     for sample in filter(waiting_part, profile.samples):  # others were woken, and don't run yet
-        inner = next((each.function for each in sample.frames if each.function[:5] == "main."), "")
+        inner = next(
+            (frame.function for frame in sample.frames if frame.function[:5] == "main."), ""
+        )
         rule = rule_of(profile.kind, sample)
         found[inner].add(rule.name if rule else None)
     return found
@@ -75,12 +77,14 @@ def test_loops_of_timers_and_signals_are_idle(
     table, _, hidden = shown.partition("Hidden as idle: ")
     assert TIMER in hidden
     # A goroutine that was woken may wait for a processor.
-    waits = [each for each in table.splitlines() if " runn" not in each]
+    waits = [splitline for splitline in table.splitlines() if " runn" not in splitline]
     assert not any(function in line for function in LOOPS for line in waits)
-    told = [each for each in profile.comments if each.startswith("idle: main.rearm (main.go:")]
-    assert len(told) == 1
-    assert "one goroutine that waited " in told[0]
-    assert " of the time for a timer (stack " in told[0]
+    reported = [
+        comment for comment in profile.comments if comment.startswith("idle: main.rearm (main.go:")
+    ]
+    assert len(reported) == 1
+    assert "one goroutine that waited " in reported[0]
+    assert " of the time for a timer (stack " in reported[0]
 
 
 @pytest.mark.full
@@ -107,7 +111,7 @@ def test_waits_for_others_are_not_idle(
             assert found[function] == {None}, (kind, function)
             seen.add(function)
     assert seen == PROBLEMS
-    # Loops are idle all the same, if they are slow enough for looks to tell.
+    # Loops are idle anyway, if they are slow enough for samples to tell.
     found = rules_by_function(profile_in(tmp_path, "wall"))
     assert found["main.caught"] == {SIGNAL}
 

@@ -47,7 +47,7 @@ def restricted(value: int) -> Iterator[None]:
         RESTRICT.write_text(before)
 
 
-def told(*prefix: str) -> str:
+def message(*prefix: str) -> str:
     """What another process finds that `prefix` starts."""
     command = [*prefix, sys.executable, "-c", TELL]
     return subprocess.run(
@@ -99,16 +99,16 @@ def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatc
 def test_kptr_restrict_2_hides_kernel_names() -> None:
     way_out = "(kernel.kptr_restrict is 2). Type:\n    sudo sysctl kernel.kptr_restrict=1"
     with restricted(2):
-        assert told() == f"True None {HIDDEN} {way_out}"
+        assert message() == f"True None {HIDDEN} {way_out}"
 
 
 def test_without_cap_syslog_kernel_names_are_hidden() -> None:
     setpriv = shutil.which("setpriv")
     assert setpriv is not None
     with restricted(1):
-        without = told(setpriv, "--bounding-set=-syslog", "--inh-caps=-syslog")
+        without = message(setpriv, "--bounding-set=-syslog", "--inh-caps=-syslog")
         assert without.startswith(f"True None {HIDDEN} (CAP_SYSLOG is missing). This root is ")
-        assert told().startswith("False KernelSymbol(")
+        assert message().startswith("False KernelSymbol(")
 
 
 @pytest.mark.parametrize("shared_s", [60.0, *in_full(0.0)])

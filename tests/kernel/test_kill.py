@@ -31,8 +31,6 @@ from tests.kernel.unharmed import await_ended, await_true, check, state
 from tests.recorder import Finished, Recorder, only_profile, run
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 # The moment, and whether there are probes then.
 MOMENTS = {
     "stops before it attaches": False,
@@ -41,7 +39,7 @@ MOMENTS = {
     "stops while detaching": True,
     "stops while writing": False,
 }
-DEATHS = 5
+DEATHS = 3
 SETTING_UP = ("stops before it attaches", "stops while attaching")
 
 
@@ -51,6 +49,13 @@ def target() -> Iterator[Target]:
     with Target.start(program("checker")) as running:
         yield running
         assert running.ask("check", "").startswith("ok ")
+
+
+@pytest.fixture
+def ticking() -> Iterator[Target]:
+    """A program that waits all the time and leaves the processors to others."""
+    with Target.start(program("ticker")) as running:
+        yield running
 
 
 @contextmanager
@@ -75,7 +80,7 @@ def stopped(how: str, target: Target, folder: Path) -> Iterator[Recorder]:
     await_gone(objects)
 
 
-def tell(recorder: Recorder, *signals: signal.Signals) -> Finished:
+def end_with(recorder: Recorder, *signals: signal.Signals) -> Finished:
     """Let a stopped profiler and its helper go on, with signals that it finds when it does."""
     for number in signals:
         recorder.send(number)
@@ -93,6 +98,7 @@ def kill(recorder: Recorder) -> Finished:
     return recorder.finish()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", MOMENTS)
 def test_a_killed_profiler_leaves_nothing(how: str, target: Target, tmp_path: Path) -> None:
     with stopped(how, target, tmp_path) as recorder:
@@ -100,6 +106,7 @@ def test_a_killed_profiler_leaves_nothing(how: str, target: Target, tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", [*in_full("dies while attaching"), "dies while detaching"])
 def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
     how: str, target: Target, tmp_path: Path
@@ -116,6 +123,7 @@ def test_a_profiler_killed_within_a_system_call_leaks_no_probe(
     assert leaked_probes() == before
 
 
+@pytest.mark.alone
 def test_a_profiler_killed_between_windows_leaves_nothing(target: Target, tmp_path: Path) -> None:
     """Windows attach and detach probes all the time; the profiler dies at a random moment."""
     before = leaked_probes()
@@ -139,26 +147,26 @@ def test_a_profiler_killed_between_windows_leaves_nothing(target: Target, tmp_pa
     assert leaked_probes() == before
 
 
-def test_the_anchor_is_detached_last(target: Target, tmp_path: Path) -> None:
+def test_the_anchor_is_detached_last(ticking: Target, tmp_path: Path) -> None:
     """The kernel may forget that a process has breakpoints with the last one: see held_probes."""
-    arguments = ("--pid", str(target.pid), "--duration", "0.2")
+    arguments = ("--pid", str(ticking.pid), "--duration", "0.2")
     recorder = Recorder(arguments, tmp_path, command=command("stops at the anchor"))
     try:
         recorder.wait_until_stopped()
         (helper,) = helpers(recorder.pid)
         await_true(lambda: state(helper) == "T", "the helper does not stop")
-        with ElfFile.open(f"/proc/{target.pid}/exe") as elf:
+        with ElfFile.open(f"/proc/{ticking.pid}/exe") as elf:
             (never_passed,) = GoBinary.open(elf).functions_named("runtime.throw")
-            assert list(probed(target.pid)) == [never_passed.entry]
-        assert tell(recorder).code == 0
+            assert list(probed(ticking.pid)) == [never_passed.entry]
+        assert end_with(recorder).code == 0
     finally:
         recorder.close()
-    assert not has_probes(target.pid)
+    assert not has_probes(ticking.pid)
 
 
-def test_a_profiler_killed_with_its_helper_leaves_nothing(target: Target, tmp_path: Path) -> None:
+def test_a_profiler_killed_with_its_helper_leaves_nothing(ticking: Target, tmp_path: Path) -> None:
     """As a supervisor does, which kills the helper, too, though it has a session of its own."""
-    with stopped("stops while recording", target, tmp_path) as recorder:
+    with stopped("stops while recording", ticking, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         assert os.getpgid(helper) == os.getsid(helper) == helper
         for pid in (recorder.pid, helper):
@@ -166,6 +174,7 @@ def test_a_profiler_killed_with_its_helper_leaves_nothing(target: Target, tmp_pa
         assert recorder.finish().code == -signal.SIGKILL
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "number", [signal.SIGQUIT, *in_full(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 )
@@ -176,49 +185,52 @@ def test_the_uprobe_helper_ignores_signals(
         (helper,) = helpers(recorder.pid)
         os.kill(helper, number)
         check(target)
-        finished = tell(recorder, signal.SIGINT)
+        finished = end_with(recorder, signal.SIGINT)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
 
 
-def test_after_a_killed_helper_the_profile_is_written(target: Target, tmp_path: Path) -> None:
-    with stopped("stops while recording", target, tmp_path) as recorder:
+def test_after_a_killed_helper_the_profile_is_written(ticking: Target, tmp_path: Path) -> None:
+    with stopped("stops while recording", ticking, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         os.kill(helper, signal.SIGKILL)
-        await_no_probes(target.pid)
-        finished = tell(recorder, signal.SIGINT)
+        await_no_probes(ticking.pid)
+        finished = end_with(recorder, signal.SIGINT)
     assert finished.code == 13
     assert "(ebpfprof-uprobe) was killed, which detached them" in finished.stderr
     assert "Traceback" not in finished.stderr
     only_profile(tmp_path)
 
 
-def test_after_a_killed_holder_the_profile_is_written(target: Target, tmp_path: Path) -> None:
-    with stopped("stops while recording", target, tmp_path) as recorder:
+def test_after_a_killed_holder_the_profile_is_written(ticking: Target, tmp_path: Path) -> None:
+    with stopped("stops while recording", ticking, tmp_path) as recorder:
         (helper,) = helpers(recorder.pid)
         *_, holder = descendants(helper)
         os.kill(holder, signal.SIGKILL)
         await_ended(holder)
-        finished = tell(recorder, signal.SIGINT)
+        finished = end_with(recorder, signal.SIGINT)
     assert finished.code == 13
-    assert "(ebpfprof-holder) was killed before they were to be detached" in finished.stderr
+    assert "(ebpfprof-holder) was killed, which detached them" in finished.stderr
     assert "Every wait was recorded" not in finished.stdout.decode() + finished.stderr
     assert "Traceback" not in finished.stderr
     only_profile(tmp_path)
 
 
-def test_with_a_leaked_breakpoint_the_profile_is_written(target: Target, tmp_path: Path) -> None:
-    arguments = ("--pid", str(target.pid), "--duration", "0.2")
+def test_with_a_leaked_breakpoint_the_profile_is_written(ticking: Target, tmp_path: Path) -> None:
+    arguments = ("--pid", str(ticking.pid), "--duration", "0.2")
     finished = run(*arguments, folder=tmp_path, command=command("leaves breakpoints"))
     assert finished.code == 13
-    assert f"could not remove 1 breakpoint from process {target.pid} (at 0x401000)" in (
+    assert f"could not remove 1 breakpoint from process {ticking.pid} (at 0x401000)" in (
         finished.stderr
     )
     only_profile(tmp_path)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", [*in_full("stops while attaching"), "stops while detaching"])
-def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_path: Path) -> None:
+def test_a_stopped_and_continued_profiler_continues(
+    how: str, target: Target, tmp_path: Path
+) -> None:
     with stopped(how, target, tmp_path) as recorder:
         signals = []
         if how in SETTING_UP:
@@ -227,7 +239,7 @@ def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_
             for _ in range(2):  # so that a whole round of waits is in the recording
                 assert target.ask("check", "").startswith("ok ")
             signals = [signal.SIGINT]
-        finished = tell(recorder, *signals)
+        finished = end_with(recorder, *signals)
     assert finished.code == 0, finished.stderr
     assert only_profile(tmp_path).samples
 
@@ -242,10 +254,10 @@ def test_a_stopped_and_continued_profiler_goes_on(how: str, target: Target, tmp_
     ],
 )
 def test_a_signal_before_recording_aborts(
-    how: str, number: signal.Signals, target: Target, tmp_path: Path
+    how: str, number: signal.Signals, ticking: Target, tmp_path: Path
 ) -> None:
-    with stopped(how, target, tmp_path) as recorder:
-        finished = tell(recorder, number)
+    with stopped(how, ticking, tmp_path) as recorder:
+        finished = end_with(recorder, number)
     assert finished.code == 130
     assert finished.stderr == "ebpfprof: Aborted. Written: nothing.\n"
     assert os.listdir(tmp_path) == []
@@ -253,33 +265,33 @@ def test_a_signal_before_recording_aborts(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *in_full(signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_the_recording(
-    number: signal.Signals, target: Target, tmp_path: Path
+    number: signal.Signals, ticking: Target, tmp_path: Path
 ) -> None:
-    with stopped("stops while recording", target, tmp_path) as recorder:
-        finished = tell(recorder, number)
+    with stopped("stops while recording", ticking, tmp_path) as recorder:
+        finished = end_with(recorder, number)
     assert finished.code == 0, finished.stderr
     assert finished.stderr.startswith("recording ")
-    assert b"Written: checker-" in finished.stdout
+    assert b"Written: ticker-" in finished.stdout
     only_profile(tmp_path)
 
 
 @pytest.mark.parametrize(
     "how", [*in_full("stops while recording", "stops while writing"), "stops while detaching"]
 )
-def test_a_second_signal_aborts(how: str, target: Target, tmp_path: Path) -> None:
+def test_a_second_signal_aborts(how: str, ticking: Target, tmp_path: Path) -> None:
     # Two of the same kind would become one while the profiler is stopped.
     signals = (signal.SIGINT, signal.SIGTERM)
-    with stopped(how, target, tmp_path) as recorder:
-        finished = tell(recorder, *signals)
+    with stopped(how, ticking, tmp_path) as recorder:
+        finished = end_with(recorder, *signals)
     assert finished.code == 130
     assert finished.stderr.endswith("ebpfprof: Aborted. Written: nothing.\n")
     assert "Traceback" not in finished.stderr
     assert os.listdir(tmp_path) == []
 
 
-def test_nohup_makes_the_profiler_ignore_sighup(target: Target, tmp_path: Path) -> None:
+def test_nohup_makes_the_profiler_ignore_sighup(ticking: Target, tmp_path: Path) -> None:
     for prefix, is_ignored in (((), False), (("/usr/bin/nohup",), True)):
-        arguments = ["--pid", str(target.pid)]
+        arguments = ["--pid", str(ticking.pid)]
         stopping = (*prefix, *command("stops while recording"))
         recorder = Recorder(arguments, tmp_path, command=stopping)
         try:

@@ -140,12 +140,6 @@ def test_names_reach_no_terminal_as_escape_sequences(tmp_path: Path) -> None:
     assert row["command"] == f"{hostile} \x1b[2J line\nfeed \\xff"
 
 
-def test_an_empty_list_is_no_failure() -> None:
-    said = verb("list", "--name", "no-such-program")
-    assert said.code == ExitCode.OK
-    assert said.stdout == "There is no Go process called no-such-program here.\n"
-
-
 def test_without_rights_only_processes_of_the_user_are_listed(copy: Path) -> None:
     os.chmod(copy.parent.parent, 0o755)
     os.chmod(copy.parent, 0o755)
@@ -244,26 +238,6 @@ def test_attach_records_all_processes_of_a_name(copy: Path, tmp_path: Path) -> N
         said = verb(*arguments, folder=out)
     assert said.code == ExitCode.OK, said.stderr
     assert names_in(out) == {f"{copy.name}-{each.pid}.block.pb.gz" for each in (first, second)}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("--name", "no-such-program"), ExitCode.NO_SUCH_PROCESS, "\n    ebpfprof list\n"),
-        (("--container", "abcdef"), ExitCode.NO_SUCH_PROCESS, "begins with abcdef"),
-        (("--container", "abcde"), ExitCode.USAGE, "at least the first 6 characters"),
-        (("--name", ""), ExitCode.USAGE, '--name must be a name, not ""'),
-        (("--all-go", "--pid", "1"), ExitCode.USAGE, "omit --pid and --name"),
-        ((), ExitCode.USAGE, "--all-go"),
-    ],
-)
-def test_attach_without_a_matching_process_explains_what_to_do(
-    arguments: tuple[str, ...], code: ExitCode, words: str, tmp_path: Path
-) -> None:
-    said = verb("attach", *arguments, folder=tmp_path)
-    assert said.code == code
-    assert words in said.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("doctor",), ("attach", "--pid", "1")])

@@ -223,7 +223,7 @@ LENGTH = re.compile(r", ([0-9.]+) s, every event")
 
 def said(pattern: re.Pattern[str], profile: Profile) -> str:
     """What the one comment says that the pattern is about."""
-    (found,) = [match[1] for each in profile.comments if (match := pattern.search(each))]
+    (found,) = [match[1] for comment in profile.comments if (match := pattern.search(comment))]
     return found
 
 
@@ -248,7 +248,7 @@ def test_comments_describe_the_time_between_two_snapshots(live: LiveSession) -> 
     assert part.duration_ns == after.duration_ns - before.duration_ns
 
 
-def test_earlier_losses_are_no_part_of_a_difference(
+def test_earlier_losses_are_not_part_of_a_difference(
     live: LiveSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor what was lost before a process was opened."""
@@ -260,7 +260,7 @@ def test_earlier_losses_are_no_part_of_a_difference(
         lost = Counter(dict.fromkeys(range(64), 7))
         monkeypatch.setattr(collector_of_waits(live), "_unlabelled", lost)
         before, *_ = live.report(live.sums(target, ("block",))).profiles
-        assert any(each.startswith("incomplete: 7 ") for each in before.comments)
+        assert any(comment.startswith("incomplete: 7 ") for comment in before.comments)
         samples = live.sums(target, ("cpu",))
         other = live.add(steps.pid)
         live.start(other)
@@ -281,11 +281,11 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
     """Of a target that is recorded in windows, since every wait would cost too much."""
     options = Options(kinds=("block", "mutex"), max_overhead=5)
 
-    def look(at_least: int) -> Profile:
+    def read(at_least: int) -> Profile:
         until_s = time.monotonic() + DEADLINE_S
         while True:
             profile, *_ = live.report(live.sums(target, ("block",))).profiles
-            found = [match[1] for each in profile.comments if (match := WINDOWS.search(each))]
+            found = [match[1] for comment in profile.comments if (match := WINDOWS.search(comment))]
             if found and int(found[0]) >= at_least:
                 return profile
             assert time.monotonic() < until_s, profile.comments
@@ -298,9 +298,9 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
         target = live.add(load.pid)
         live.start(target)
         load.say("go")
-        before = look(1)
+        before = read(1)
         first = int(said(WINDOWS, before))
-        after = look(first + 2)
+        after = read(first + 2)
         live.remove(target)
         load.kill()
     part = difference(after, before)

@@ -47,12 +47,12 @@ def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
         with Session([target.pid], Options(kinds=(kind,))) as session:
             session.start()
             target.ask("go", "done")
-            said = json.loads(target.expect("{"))
+            output = json.loads(target.expect("{"))
             ((ours,),) = [report.profiles for report in session.finish()]
             lost = {loss.name: loss.count for loss in session.losses()}
         target.ask("write", "written")
     go = pprof.decode(own.read_bytes(), kind=kind)
-    return Outcome(without_runtime_locks(go), ours, lost, said)
+    return Outcome(without_runtime_locks(go), ours, lost, output)
 
 
 @pytest.mark.parametrize("kind", ["block", *in_full("mutex")])
@@ -115,7 +115,7 @@ def test_every_kind_of_loss_has_a_name_and_words() -> None:
     assert all(text and not text.endswith(".") for _, text in kinds)
 
 
-def test_a_process_is_not_told_the_losses_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_not_reported_for_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "_MAX_STACKS", 8)
     block = toolchain("1.27").build(TARGETS / "blockops")
     with (
@@ -127,6 +127,6 @@ def test_a_process_is_not_told_the_losses_of_another(monkeypatch: pytest.MonkeyP
         loses.ask("go", "done")
         reports = session.finish()
         (in_all,) = session.losses()
-    comments = [" ".join(profile.comments) for each in reports for profile in each.profiles]
+    comments = [" ".join(profile.comments) for report in reports for profile in report.profiles]
     assert "incomplete" not in comments[0]
     assert f"incomplete: {in_all}" in comments[1]

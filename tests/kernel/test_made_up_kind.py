@@ -30,7 +30,7 @@ def target() -> Iterator[Target]:
         yield running
 
 
-def said(*arguments: str, folder: Path) -> str:
+def output_of(*arguments: str, folder: Path) -> str:
     """What the command prints, both streams, of a run that must go well."""
     done = subprocess.run(
         [*COMMAND, *arguments],
@@ -47,7 +47,7 @@ def said(*arguments: str, folder: Path) -> str:
 def recorded(folder: Path, target: Target, name: str, *options: str) -> str:
     pid = str(target.pid)
     how = ("--pid", pid, "--profile", KIND.name, "--duration", "0.3", "-o", name)
-    return said("attach", *how, *options, folder=folder)
+    return output_of("attach", *how, *options, folder=folder)
 
 
 def of_file(path: Path) -> Profile:
@@ -58,9 +58,9 @@ def of_file(path: Path) -> Profile:
 def test_the_made_up_kind_is_named_nowhere_else() -> None:
     sources = [path for name in ("ebpfprof", "bpf") for path in (ROOT / name).rglob("*.*")]
     texts = [
-        each.read_text().replace("from textual.widgets import", "")
-        for each in sources
-        if each.suffix in (".py", ".js", ".html", ".toml")
+        source.read_text().replace("from textual.widgets import", "")
+        for source in sources
+        if source.suffix in (".py", ".js", ".html", ".toml")
     ]
     assert len(texts) > 100
     assert not any("widget" in text.lower() for text in texts)
@@ -68,7 +68,7 @@ def test_the_made_up_kind_is_named_nowhere_else() -> None:
 
 def test_help_shows_the_kind_and_its_option(tmp_path: Path) -> None:
     for verb in ("attach", "run", "top", "serve"):
-        text = " ".join(said(verb, "--help-all", folder=tmp_path).split())
+        text = " ".join(output_of(verb, "--help-all", folder=tmp_path).split())
         known = (
             "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, threadcreate, "
             "widgets"
@@ -104,7 +104,7 @@ def test_the_option_needs_the_kind(target: Target, tmp_path: Path) -> None:
 
 def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--duration", "0.1")
-    said("attach", *how, folder=tmp_path)
+    output_of("attach", *how, folder=tmp_path)
     kinds = sorted(path.name.split(".")[1] for path in tmp_path.iterdir())
     assert kinds == ["block", "cpu", "mutex", "widgets"]
 
@@ -112,21 +112,25 @@ def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_report_shows_the_kind_in_each_format(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz")
-    text = said("report", "one.pb.gz", folder=tmp_path)
+    text = output_of("report", "one.pb.gz", folder=tmp_path)
     assert re.match(r"\d+ % of all widgets: main.throw itself, [^\n]+\n\nWidgets in ", text)
     assert "main.throw" in text
-    document = json.loads(said("report", "one.pb.gz", "-f", "json", "-o", "-", folder=tmp_path))
+    document = json.loads(
+        output_of("report", "one.pb.gz", "-f", "json", "-o", "-", folder=tmp_path)
+    )
     assert document["kind"] == KIND.name
     assert document["title"].startswith(KIND.subject)
     assert [each["type"] for each in document["sample_types"]] == ["widgets", "throwing"]
-    assert "main.throw" in said("report", "one.pb.gz", "-f", "folded", "-o", "-", folder=tmp_path)
+    assert "main.throw" in output_of(
+        "report", "one.pb.gz", "-f", "folded", "-o", "-", folder=tmp_path
+    )
 
 
 @pytest.mark.full
 def test_diff_compares_profiles_of_the_kind(target: Target, tmp_path: Path) -> None:
     recorded(tmp_path, target, "one.pb.gz", "--widget-size", "1")
     recorded(tmp_path, target, "two.pb.gz", "--widget-size", "99")
-    text = said("diff", "one.pb.gz", "two.pb.gz", folder=tmp_path)
+    text = output_of("diff", "one.pb.gz", "two.pb.gz", folder=tmp_path)
     assert "\nWidgets: " in f"\n{text}"
     assert "More:" in text
     assert "main.throw" in text
@@ -135,7 +139,7 @@ def test_diff_compares_profiles_of_the_kind(target: Target, tmp_path: Path) -> N
 @pytest.mark.full
 def test_top_has_a_view_of_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--profile", KIND.name, "--once", "--interval", "0.3")
-    text = said("top", *how, folder=tmp_path)
+    text = output_of("top", *how, folder=tmp_path)
     header, *table = text.splitlines()
     assert f"  {KIND.title}  " in header
     assert "main.throw" in "\n".join(table)

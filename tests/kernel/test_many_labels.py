@@ -24,7 +24,7 @@ ROOM: Final = 64
 def served(
     live: LiveSession, target: LiveTarget, serving: Target, key: str = "request"
 ) -> Counter[str]:
-    """What it recorded of a process that serves so many requests; see waits_of()."""
+    """What it recorded of a process that serves that many requests; see waits_of()."""
     live.start(target)
     serving.ask("serve", "done")
     live.stop(target)
@@ -38,7 +38,7 @@ def waits_of(live: LiveSession, target: LiveTarget, key: str = "request") -> Cou
     for sample in profile.samples:
         functions = {frame.function for at in sample.locations for frame in at.frames}
         if "main.receive" in functions:
-            (of,) = [each.value for each in sample.labels if each.key == key] or [""]
+            (of,) = [label.value for label in sample.labels if label.key == key] or [""]
             found[str(of)] += sample.values[0]
     return found
 

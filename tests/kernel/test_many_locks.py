@@ -1,4 +1,4 @@
-"""Programs with a lock for each request: more locks than the tables can tell apart."""
+"""Programs with a lock for each request: more locks than the tables can distinguish."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_locks(profile: Profile) -> Counter[str]:
     return found
 
 
-def test_locks_without_room_are_told_together_and_counted(
+def test_locks_without_room_are_added_up_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And a removed process frees the room of its locks for the next one."""
@@ -53,9 +53,9 @@ def test_locks_without_room_are_told_together_and_counted(
             assert lost == {"locks_many": turn * sum(others.values())}
             # No event is lost, and without these labels there is nothing to see of it.
             (whole,) = [
-                each.values[0]
-                for each in without_locks(mutex).samples
-                if any("main.use" in frame.function for frame in each.frames)
+                sample.values[0]
+                for sample in without_locks(mutex).samples
+                if any("main.use" in frame.function for frame in sample.frames)
             ]
             assert whole == REQUESTS
             live.remove(target)
@@ -74,7 +74,7 @@ def test_the_table_of_locks_has_a_row_for_the_others(monkeypatch: pytest.MonkeyP
     assert sum(lock.contentions for lock in report.locks) == REQUESTS
 
 
-def test_labels_alone_tell_fewer_locks_apart_than_the_table(
+def test_labels_alone_distinguish_fewer_locks_than_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Naming them takes time at each reading, of which `serve` makes many.
@@ -82,7 +82,7 @@ def test_labels_alone_tell_fewer_locks_apart_than_the_table(
     Half of the ten stacks are those that waited, which a mutex profile does not show.
     """
     monkeypatch.setattr(collector, "_FEW_LOCKS", 10)
-    for by_lock, told in ((False, 5), (True, REQUESTS)):
+    for by_lock, reported in ((False, 5), (True, REQUESTS)):
         options = Options(kinds=("mutex",), lock_labels=True, by_lock=by_lock)
         with (
             LiveSession(options, capacity=1) as live,
@@ -93,5 +93,5 @@ def test_labels_alone_tell_fewer_locks_apart_than_the_table(
             running.ask(f"lock {REQUESTS}", "done")
             (profile,) = live.report(live.sums(target)).profiles
         found = of_locks(profile)
-        assert len(found.keys() - {OTHER_LOCKS[1].value}) == told
+        assert len(found.keys() - {OTHER_LOCKS[1].value}) == reported
         assert found.total() == REQUESTS

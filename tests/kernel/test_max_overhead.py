@@ -23,8 +23,6 @@ from tests.kernel.programs import program
 from tests.kernel.windowed_runs import LENGTH_S, MUCH, record_load, values_below
 from tests.targets_run import DEADLINE_S, Target
 
-pytestmark = pytest.mark.alone
-
 HANDS = 20
 
 
@@ -35,6 +33,7 @@ def probes_but_the_anchor(pid: int) -> list[int]:
         return [at for at in probed(pid) if at != never_passed.entry]
 
 
+@pytest.mark.alone
 def test_windows_spend_the_overhead_bound(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
     run = record_load(tmp_path, "1.27", options, "-pace=2us")
@@ -145,6 +144,7 @@ def test_all_waits_of_a_target_that_ends_early_are_counted() -> None:
     assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_sums_never_decrease_across_stops_and_starts() -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=5)
@@ -171,6 +171,7 @@ def test_sums_never_decrease_across_stops_and_starts() -> None:
         assert before[0] > 0
 
 
+@pytest.mark.alone
 def test_thinned_samples_stand_for_more() -> None:
     options = Options(kinds=("cpu",), hz=999, max_overhead=0.1)
     with (
@@ -179,7 +180,7 @@ def test_thinned_samples_stand_for_more() -> None:
         busy(target),
     ):
         session.start()
-        session.wait(4, lambda _: False)
+        session.wait(2, lambda _: False)
         (report,) = session.finish()
         (overhead,) = session.overheads()
     (profile,) = report.profiles

@@ -73,13 +73,6 @@ def test_one_that_fails_does_not_keep_others_back(target: Target) -> None:
     assert found["pid"] == target.pid
 
 
-def test_all_sizes_and_types(target: Target) -> None:
-    short, whole = ran(str(target.pid)).stdout, ran(str(target.pid), "--all").stdout
-    assert "more size" in short
-    assert "more size" not in whole
-    assert len(whole.splitlines()) > len(short.splitlines())
-
-
 def test_a_process_that_is_not_there() -> None:
     finished = ran("999999999")
     assert finished.returncode in (ExitCode.NO_SUCH_PROCESS, ExitCode.USAGE)

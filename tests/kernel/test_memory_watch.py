@@ -35,7 +35,7 @@ def watching(target: Target, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 
 def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
-    """The first look with so many collections."""
+    """The first sample with that many collections."""
     assert process.stdout
     for line in process.stdout:
         found: dict[str, Any] = json.loads(line)
@@ -45,15 +45,15 @@ def after(process: subprocess.Popen[str], collections: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", versions("1.19", NEWEST))
-def test_a_stack_that_leaks_is_told_and_no_other(version: str) -> None:
+def test_a_stack_that_leaks_is_reported_and_no_other(version: str) -> None:
     with (
         running(version, rate=EVERY_ALLOCATION, GOGC="off") as target,
         watching(target, "--json") as process,
     ):
-        for look in range(1, 5):
+        for sample in range(1, 5):
             for command in ("leak 10", "turn", "make 3", "drop", "gc"):
                 order(target, command)
-            found = after(process, look)
+            found = after(process, sample)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.OK
     growing = {each["stack"][0]["function"]: each for each in found["growing"]}
@@ -71,32 +71,32 @@ def test_the_text_says_how_fast() -> None:
         watching(target) as process,
     ):
         assert process.stdout
-        said: list[str] = []
+        messages: list[str] = []
         for _ in range(4):
             for command in ("leak 100", "turn", "gc"):
                 order(target, command)
-            seen = len(said)
-            while not any("collection" in line for line in said[seen:]):
-                said.append(process.stdout.readline())
-            said.append(process.stdout.readline())
-        while not any("main.leak" in line for line in said):
-            said.append(process.stdout.readline())
-    text = "".join(said)
+            seen = len(messages)
+            while not any("collection" in line for line in messages[seen:]):
+                messages.append(process.stdout.readline())
+            messages.append(process.stdout.readline())
+        while not any("main.leak" in line for line in messages):
+            messages.append(process.stdout.readline())
+    text = "".join(messages)
     assert "in use" in text
     assert "a minute" in text
     assert "1 stack only grows" in text
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_program_without_a_memory_profile_tells_types_and_sizes(version: str) -> None:
+def test_a_program_without_a_memory_profile_shows_types_and_sizes(version: str) -> None:
     with (
         Target.start(program("memory", version), env={"GOGC": "off"}) as target,
         watching(target, "--json") as process,
     ):
-        for look in range(1, 5):
+        for sample in range(1, 5):
             for command in ("keep 100", "gc"):
                 order(target, command)
-            found = after(process, look)
+            found = after(process, sample)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.OK
         assert process.stderr

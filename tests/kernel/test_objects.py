@@ -102,9 +102,9 @@ def told(target: Target, line: str) -> int:
     return int(target.ask(line, "at ").split()[1], 16)
 
 
-def at(found: MappedObjects, address: int) -> MappedObject:
+def at(objects: MappedObjects, address: int) -> MappedObject:
     """What must be there."""
-    mapped = found.at(address)
+    mapped = objects.at(address)
     assert mapped is not None
     assert mapped.mapping.start <= address < mapped.mapping.limit
     return mapped
@@ -139,7 +139,7 @@ def test_the_main_binary_is_mapped(flags: tuple[str, ...], tmp_path: Path) -> No
         assert main.bias == process.load_bias(elf_of(main).entry)
         assert told(target, "main") - main.bias == linked_address(file, "main")
         assert bool(main.bias) == ("-pie" in flags)
-        names = [each.filename for each in found.mappings]
+        names = [mapping.filename for mapping in found.mappings]
         assert names == [each.filename for each in process.executable_mappings("")]
         assert {"[vdso]", "[vsyscall]"} <= set(names)
         assert found.warnings == ()
@@ -149,7 +149,7 @@ def test_a_library_is_found_when_opened_and_kept_when_closed(host: Path, tmp_pat
     file = library(tmp_path / "late.so")
     now_s = 0.0
     with running(host) as (target, process), MappedObjects(process, lambda: now_s) as found:
-        assert str(file) not in [each.filename for each in found.mappings]
+        assert str(file) not in [mapping.filename for mapping in found.mappings]
         answer = told(target, f"open {file}")
         assert found.at(answer) is None  # it was looked a moment ago
         now_s = 1

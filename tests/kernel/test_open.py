@@ -127,7 +127,7 @@ def test_open_waits_have_their_start_times_and_locks(
             target.ask("contend", "[")  # time passes
             late = hang(target, "late")
             hang(target, "woken")
-            # Long enough that waits can be told from each other.
+            # Long enough that waits can be distinguished.
             until_ns = time.monotonic_ns() + 20 * LEEWAY_NS
             while time.monotonic_ns() < until_ns:
                 truths(target.ask("contend", "["))
@@ -167,7 +167,7 @@ def lock_labels(name: str, stay: dict[str, Any], mode: str) -> dict[str, str | i
 def assert_shown(finished: Finished, profile: Profile, target: Target) -> None:
     """The terminal shows each function of the open profile below a heading."""
     text = finished.stdout.decode()
-    heading = f"\nGoroutines of process {target.pid} (heldlocks) that still wait after "
+    heading = f"\nWaits in progress of process {target.pid} (heldlocks) after "
     assert text.count(heading) == 1
     table = text.partition(heading)[2].splitlines()
     assert table[1].split()[:3] == ["Waiting", "Share", "Goroutines"]
@@ -244,7 +244,7 @@ def test_an_ended_target_has_no_open_waits(options: tuple[str, ...], tmp_path: P
         assert names_in(tmp_path) == []
 
 
-def test_woken_goroutines_are_no_open_waits(tmp_path: Path) -> None:
+def test_woken_goroutines_are_not_open_waits(tmp_path: Path) -> None:
     with Target.start(program("heldlocks")) as target:
         hang(target, "early")
         with recording(target.pid, tmp_path, "--open") as recorder:

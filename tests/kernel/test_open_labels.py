@@ -12,12 +12,12 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, LabelReader
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label, Profile
 from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE
 from tests.builds import versions
 from tests.differential.mutexes import losses
+from tests.go_target import inspect
 from tests.kernel.labelled_runs import (
     ACTORS,
     KEPT,
@@ -65,9 +65,9 @@ def test_open_waits_with_unreadable_labels_are_counted(version: str, tmp_path: P
         target.ask("hold", "done")
         go = inspect(process)
         (g,) = [
-            each.address
-            for each in parked_goroutines(go, has_labels=True).goroutines
-            if Label("request", "second") in (each.labels or ())
+            goroutine.address
+            for goroutine in parked_goroutines(go, has_labels=True).goroutines
+            if Label("request", "second") in (goroutine.labels or ())
         ]
         with Path(f"/proc/{target.pid}/mem").open("r+b", buffering=0) as memory:
             memory.seek(g + go.binary.layout.offset("g", "labels"))
@@ -101,7 +101,7 @@ def test_a_goroutine_woken_while_labels_are_read_is_not_shown(
         monkeypatch.setattr(LabelReader, "read", read_and_let_go)
         parked = parked_goroutines(inspect(process), has_labels=True)
     assert let_go
-    assert [each.labels for each in parked.goroutines if each.labels != ()] == []
+    assert [goroutine.labels for goroutine in parked.goroutines if goroutine.labels != ()] == []
 
 
 def without(profile: Profile, label: Label) -> Profile:

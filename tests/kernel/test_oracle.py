@@ -66,7 +66,7 @@ def test_the_oracle_reads_the_buckets_that_the_program_writes(minor: str, tmp_pa
     own = pprof.decode(written.read_bytes(), kind="block")
     assert sorted(sample.values[0] for sample in own.samples) == sorted(b.count for b in buckets)
     theirs = sum(sample.values[1] for sample in own.samples)
-    # The same cycles; but Go knows the counter's frequency only from two looks at two clocks,
+    # The same cycles; but Go knows the counter's frequency only from two readings of two clocks,
     # between which a busy machine may take the processor away.
     assert sum(b.delay_ns for b in buckets) == pytest.approx(theirs, rel=0.2)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode, UnsupportedGo
-from ebpfprof.goruntime.process import inspect
+from tests.go_target import inspect
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import changed, pclntab_parts, program, with_version
 from tests.kernel.refusal import refused
@@ -27,13 +27,13 @@ def test_an_unknown_version_has_a_cpu_profile(tmp_path: Path) -> None:
     with Target.start(copy) as target:
         target.say("go garbage 100000000")
         finished = run(
-            *("--pid", str(target.pid), "--profile", "cpu", "--duration", "1"),
+            *("--pid", str(target.pid), "--profile", "cpu", "--duration", "0.4"),
             folder=tmp_path / "out",
         )
         target.kill()
     assert finished.code == 0, finished.stderr
-    said = f"ebpfprof: process {target.pid} (workloads): the program was built with go1.99.1, "
-    assert finished.stderr.count(said) == 2  # at the beginning, and with the results
+    output = f"ebpfprof: process {target.pid} (workloads): the program was built with go1.99.1, "
+    assert finished.stderr.count(output) == 2  # at the beginning, and with the results
     assert "So only its CPU profile is recorded" in finished.stderr
     profile = only_profile(tmp_path / "out")
     functions = {frame.function for sample in profile.samples for frame in sample.frames}
@@ -48,14 +48,14 @@ def test_the_refusal_of_other_profiles_says_what_goes(tmp_path: Path) -> None:
     copy = with_version(program("sleeper"), tmp_path / "bin", "go1.99.1")
     with Target.start(copy) as target:
         for kinds in ("default", "block,cpu"):
-            said = refused(
+            output = refused(
                 ExitCode.UNSUPPORTED_GO,
                 *("--pid", str(target.pid), "--profile", kinds),
                 folder=tmp_path / "out",
             )
-            assert "go1.99.1" in said
-            assert "--allow-unknown-go" in said
-            assert "--profile cpu" in said
+            assert "go1.99.1" in output
+            assert "--allow-unknown-go" in output
+            assert "--profile cpu" in output
 
 
 def test_a_version_that_is_too_old_is_named_and_no_option_is_recommended(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_version_that_is_too_old_is_named_and_no_option_is_recommended(tmp_pat
             assert "--profile cpu" in str(raised.value)
 
 
-def test_tables_that_no_known_version_has_are_no_damage_where_the_version_is_unknown(
+def test_tables_that_no_known_version_has_are_not_damage_where_the_version_is_unknown(
     tmp_path: Path,
 ) -> None:
     # A Go 1.19 program that names a later version: its tables contradict those.
@@ -86,15 +86,19 @@ def test_tables_that_no_known_version_has_are_no_damage_where_the_version_is_unk
 def test_list_says_what_an_unknown_version_can_have(tmp_path: Path) -> None:
     copy = with_version(program("sleeper"), tmp_path, "go1.99.1")
     with Target.start(copy) as target:
-        said = verb("list", "--name", "sleeper")
-    (line,) = [each for each in said.stdout.splitlines() if each.split()[:1] == [str(target.pid)]]
+        output = verb("list", "--name", "sleeper")
+    (line,) = [
+        splitline
+        for splitline in output.stdout.splitlines()
+        if splitline.split()[:1] == [str(target.pid)]
+    ]
     assert line.split()[-2] == "cpu"
-    assert f"{target.pid}: the program was built with go1.99.1" in said.stdout
-    assert "--allow-unknown-go" in said.stdout
+    assert f"{target.pid}: the program was built with go1.99.1" in output.stdout
+    assert "--allow-unknown-go" in output.stdout
 
 
 @pytest.mark.full
-def test_an_idle_program_that_is_not_go_is_said_to_have_nothing_else(tmp_path: Path) -> None:
+def test_an_idle_program_that_is_not_go_is_reported_to_have_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "out").mkdir()
     with cat(tmp_path / "bin" / "python3") as pid:
@@ -103,10 +107,10 @@ def test_an_idle_program_that_is_not_go_is_said_to_have_nothing_else(tmp_path: P
             folder=tmp_path / "out",
         )
         live = verb("top", "--pid", str(pid), "--once", "--interval", "0.5")
-    said = f"process {pid} (python3) is no Go program: only its CPU profile is recorded."
+    output = f"process {pid} (python3) is not a Go program: only its CPU profile is recorded."
     *_, results = finished.stderr.partition(f"recording cpu profile of process {pid}")
-    assert f"ebpfprof: {said}" in results  # beside the empty table, too
-    assert said in " ".join(live.stdout.split())
+    assert f"ebpfprof: {output}" in results  # beside the empty table, too
+    assert output in " ".join(live.stdout.split())
 
 
 def test_go_children_of_a_program_that_is_not_go_are_named(tmp_path: Path) -> None:

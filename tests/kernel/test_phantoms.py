@@ -11,12 +11,12 @@ from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.standing import DUMPED
 from tests.builds import NEWEST
 from tests.kernel.parked_program import running
-from tests.tools.phantoms import Claim, look
+from tests.tools.phantoms import Claim, search
 
 
 @pytest.mark.full
-def test_contention_is_no_hang_and_hangs_are_found_in_two_looks() -> None:
-    outcome = look(goes_on=lambda found: found.rounds < 3, looks=50, apart_s=0.3)
+def test_contention_is_not_a_hang_and_hangs_are_found_in_two_samples() -> None:
+    outcome = search(goes_on=lambda found: found.rounds < 3, samples=50, apart_s=0.3)
     assert outcome.phantoms == []
     assert outcome.hangs == 3 * 2 * 6
     assert outcome.missed == 0
@@ -28,18 +28,18 @@ def test_a_claim_is_a_phantom_if_the_goroutine_never_waited_so_long() -> None:
 
 
 @pytest.mark.parametrize("moved_at", [0, 3, DUMPED.samples - 2])
-def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
+def test_a_goroutine_that_moved_at_any_sample_of_a_dump_did_not_stand(
     moved_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """g.trackingSeq counts modulo 256, so a single look may find what the one before found."""
-    looks = 0
+    """g.trackingSeq counts modulo 256, so a single sample may find what the one before found."""
+    samples = 0
     read_table = GoroutineScanner.read_table
 
     def changing(self: GoroutineScanner) -> Heads:
-        nonlocal looks
-        looks += 1
+        nonlocal samples
+        samples += 1
         heads = read_table(self)
-        if looks == moved_at + 1:
+        if samples == moved_at + 1:
             heads.waits[heads.waits >> GOID_SHIFT == moving] ^= 1 << SEQUENCE_SHIFT
         return heads
 
@@ -50,6 +50,6 @@ def test_a_goroutine_that_moved_at_any_look_of_a_dump_did_not_stand(
         found = dump(run.go, apart_s=0.05).goroutines
         run.target.kill()
     stood = {each.goid for each in found if each.stood_ns}
-    assert looks == DUMPED.samples - 1  # and the last one, at all of it
+    assert samples == DUMPED.samples - 1  # and the last one, at all of it
     assert moving not in stood
     assert others <= stood

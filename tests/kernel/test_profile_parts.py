@@ -43,9 +43,9 @@ def test_a_profile_has_the_losses_that_concern_it(monkeypatch: pytest.MonkeyPatc
             lost = {loss.name: loss.count for loss in session.losses()}
     assert lost["stacks_full"]
     comments = {profile.kind: " ".join(profile.comments) for profile in report.profiles}
-    told = f"incomplete: {lost['stacks_full']} events not counted"
-    assert told in comments["block"]
-    assert told in comments["mutex"]
+    reported = f"incomplete: {lost['stacks_full']} events not counted"
+    assert reported in comments["block"]
+    assert reported in comments["mutex"]
     assert "stacks_full" not in comments["cpu"]
     # Tables find the program's own lines by it.
     assert {profile.module for profile in report.profiles} == {"ebpfprof.test"}

@@ -14,8 +14,8 @@ def test_a_quiet_attach_says_only_where_the_file_is(tmp_path: Path) -> None:
     with Target.start(program("ticker")) as target:
         finished = run("-q", "--pid", str(target.pid), "--duration", "0.5", folder=tmp_path)
     (file,) = tmp_path.iterdir()
-    said = (finished.code, finished.stdout.decode(), finished.stderr)
-    assert said == (0, f"Written: {file.name}\n", "")
+    output = (finished.code, finished.stdout.decode(), finished.stderr)
+    assert output == (0, f"Written: {file.name}\n", "")
 
 
 def test_a_quiet_attach_still_says_what_is_wrong(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
 from ebpfprof.profilers.waits.rows import WaitsConfig
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
 from tests.recorder import only_profile, run
@@ -42,11 +42,11 @@ def test_no_wait_is_longer_than_its_window() -> None:
         waits.load()
         waits.attach_probes(0, go)
         begin_ns = kernel_now_ns()
-        with ParkedScanner(go, has_labels=False) as scanner:
-            turns = list(scanner.parked().values())
-            waits.stop()
-            for parked in turns:
-                waits.seed(0, parked)
+        scanner = ParkedScanner(go, has_labels=False)
+        turns = list(scanner.parked().values())
+        waits.stop()
+        for parked in turns:
+            waits.seed(0, parked)
         assert turns
         assert waits.tables.waiting(0) == []
         waits.open_window(0, begin_ns, FOREVER_NS)

@@ -19,15 +19,15 @@ ROUNDS = 5
 
 
 @pytest.mark.parametrize("minor", versions("1.19", "1.21", "1.27"))
-def test_callers_that_a_recovered_panic_hides_are_told(minor: str, tmp_path: Path) -> None:
+def test_callers_that_a_recovered_panic_hides_are_reported(minor: str, tmp_path: Path) -> None:
     target = str(program("recovered", minor))
     finished = run(*BLOCK, "--", target, folder=tmp_path, command=COMMAND)
     assert finished.code == 0, finished.stderr
     profile = only_profile(tmp_path)
     found = waits(profile)
     assert found["main.called"] == found["main.outermost"] == ROUNDS
-    told = [re.match(r"incomplete: (\d+) waits .*recovered panic", c) for c in profile.comments]
-    doubtful = sum(int(match[1]) for match in told if match)
+    reported = [re.match(r"incomplete: (\d+) waits .*recovered panic", c) for c in profile.comments]
+    doubtful = sum(int(match[1]) for match in reported if match)
     if minor == "1.19":
         # Which of them lack callers, nobody can tell: those in the outermost function don't.
         assert doubtful == 2 * ROUNDS

@@ -49,7 +49,7 @@ with set_aside("CAP_SYS_ADMIN"):
     TO_SAMPLE = () if perf_events.may_open_events() else ("sys_admin",)
 LEAST_FOR = {"block": LEAST, "mutex": LEAST, "cpu": (*LEAST, *TO_SAMPLE)}
 LEAST_FOR_ALL = LEAST_FOR["cpu"]
-# What runs a verb until the target is looked at, and no longer.
+# What runs a verb until the target is read, and no longer.
 VERBS = {
     "attach": ("--duration", "0.2"),
     "top": ("--once", "--interval", "0.2"),
@@ -96,12 +96,12 @@ def named(capability: str) -> str:
 def test_the_least_rights_are_enough_for_each_profile(
     kind: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
-    said = run(
+    output = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.5"),
         *("--profile", kind),
         rights=LEAST_FOR[kind],
     )
-    assert said.code == ExitCode.OK, said.stderr
+    assert output.code == ExitCode.OK, output.stderr
     (written,) = folder.iterdir()
     assert (written.stat().st_uid, written.stat().st_mode & 0o777) == (USER, 0o600)
     profile = pprof.decode(written.read_bytes(), kind=kind)
@@ -111,12 +111,12 @@ def test_the_least_rights_are_enough_for_each_profile(
 
 @pytest.mark.full
 def test_the_least_rights_are_enough_for_top(checkout: Path, owners: Target, folder: Path) -> None:
-    said = run(
+    output = run(
         *(checkout, folder, "top", "--pid", str(owners.pid), "--once", "--interval", "0.5"),
         rights=LEAST_FOR_ALL,
     )
-    assert said.code == ExitCode.OK, said.stderr
-    assert "main.receive" in said.stdout
+    assert output.code == ExitCode.OK, output.stderr
+    assert "main.receive" in output.stdout
 
 
 def test_the_least_rights_are_enough_to_serve_the_invoking_user(
@@ -149,25 +149,25 @@ def test_two_rights_are_enough_for_processes_of_the_user(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
     os.chown(folder, OWNER, OWNER)
-    said = run(
+    output = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.3"),
         uid=OWNER,
         rights=(*OWN, *TO_SAMPLE),
     )
-    assert said.code == ExitCode.OK, said.stderr
+    assert output.code == ExitCode.OK, output.stderr
     assert len(list(folder.iterdir())) == len(KINDS)
 
 
 def test_two_rights_are_enough_to_run_a_program(checkout: Path, folder: Path) -> None:
     Path(shutil.copy(program("brief"), folder)).chmod(0o755)
-    said = run(checkout, folder, "run", "--profile", "block", "--", "./brief", rights=OWN)
-    assert said.code == ExitCode.OK, said.stderr
+    output = run(checkout, folder, "run", "--profile", "block", "--", "./brief", rights=OWN)
+    assert output.code == ExitCode.OK, output.stderr
     assert list(folder.glob("*.block.pb.gz"))
     for missing in OWN:
         rights = [each for each in OWN if each != missing]
-        said = run(checkout, folder, "run", "--", "./brief", rights=rights)
-        assert said.code == ExitCode.PERMISSION_DENIED
-        assert named(missing) in said.stderr
+        output = run(checkout, folder, "run", "--", "./brief", rights=rights)
+        assert output.code == ExitCode.PERMISSION_DENIED
+        assert named(missing) in output.stderr
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_a_missing_right_is_named(
     missing: str, name: str, checkout: Path, owners: Target, folder: Path
 ) -> None:
     arguments = ("--pid", str(owners.pid), *VERBS[name])
-    said = run(checkout, folder, name, *arguments, rights=without(missing))
-    assert said.code == ExitCode.PERMISSION_DENIED
-    line, command = said.stderr.splitlines()
+    output = run(checkout, folder, name, *arguments, rights=without(missing))
+    assert output.code == ExitCode.PERMISSION_DENIED
+    line, command = output.stderr.splitlines()
     assert line.endswith(
         f" {named(missing)} {'are' if ',' in named(missing) else 'is'} missing. Type:"
     )
@@ -194,9 +194,9 @@ def test_list_needs_rights_for_processes_of_other_users(
 ) -> None:
     looking = ["sys_ptrace", "dac_read_search"]
     for rights in (looking, [each for each in looking if each != missing]):
-        said = run(checkout, folder, "list", "--json", rights=rights)
-        assert said.code == ExitCode.OK
-        listed = [each["pid"] for each in json.loads(said.stdout)["processes"]]
+        output = run(checkout, folder, "list", "--json", rights=rights)
+        assert output.code == ExitCode.OK
+        listed = [load["pid"] for load in json.loads(output.stdout)["processes"]]
         assert (owners.pid in listed) == (rights == looking)
 
 
@@ -224,23 +224,23 @@ def test_deleted_libraries_need_checkpoint_restore(checkout: Path, folder: Path)
     spinning = ("/usr/bin/python3", "-c", SPINNING, str(library))
     with Target.start(Path(command), *options, *spinning) as target:
         for extra in ((), ("checkpoint_restore",)):
-            said = run(
+            output = run(
                 *(checkout, folder, "attach", "--pid", str(target.pid), "--duration", "0.5"),
                 *("--profile", "cpu", "--format", "folded", "--output", "-"),
                 rights=(*LEAST_FOR["cpu"], *extra),
             )
-            assert said.code == ExitCode.OK, said.stderr
-            assert ("spin_here" in said.stdout) == bool(extra)
-            assert ("[libspin.so]" in said.stdout) != bool(extra)
+            assert output.code == ExitCode.OK, output.stderr
+            assert ("spin_here" in output.stdout) == bool(extra)
+            assert ("[libspin.so]" in output.stdout) != bool(extra)
 
 
 @pytest.mark.full
 def test_admin_stands_for_bpf_and_perfmon(checkout: Path, owners: Target, folder: Path) -> None:
-    said = run(
+    output = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.2"),
         rights=("sys_admin", "sys_ptrace", "dac_read_search"),
     )
-    assert said.code == ExitCode.OK, said.stderr
+    assert output.code == ExitCode.OK, output.stderr
 
 
 @pytest.mark.full
@@ -252,9 +252,9 @@ def test_kernels_that_need_admin_for_probes_are_named(
     rights = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
     command = (*by_user(USER, rights), *python, str(script))
     arguments = ("attach", "--pid", str(owners.pid), "--profile", "block")
-    said = verb(*arguments, command=command, folder=folder)
-    assert said.code == ExitCode.PERMISSION_DENIED
-    assert "for which it wants CAP_SYS_ADMIN" in said.stderr
+    output = verb(*arguments, command=command, folder=folder)
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert "for which it wants CAP_SYS_ADMIN" in output.stderr
 
 
 def rights_of(pid: int) -> set[tuple[str, ...]]:

@@ -54,17 +54,17 @@ def by_marked(python: Path, *arguments: str) -> Said:
         unprivileged = [word for word in by_user(USER) if not word.startswith("--bounding-set")]
         # As the caller of a set-user-id program may have it.
         command = (*unprivileged, "/usr/bin/env", path, str(python), "-m", "ebpfprof")
-        said = verb(*arguments, command=command, folder=folder)
+        output = verb(*arguments, command=command, folder=folder)
         assert list(folder.iterdir()) == []
-        return said
+        return output
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755])
 def test_a_set_user_id_program_refuses_to_run(mode: int, python: Path) -> None:
     python.chmod(mode)
-    said = by_marked(python, "list")
-    assert said.code == ExitCode.PERMISSION_DENIED
-    assert "set-user-id" in said.stderr
+    output = by_marked(python, "list")
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert "set-user-id" in output.stderr
 
 
 def test_a_program_with_file_capabilities_refuses_to_run(python: Path, target: Target) -> None:
@@ -72,9 +72,9 @@ def test_a_program_with_file_capabilities_refuses_to_run(python: Path, target: T
     high = 1 << NUMBERS["CAP_BPF"] - 32 | 1 << NUMBERS["CAP_PERFMON"] - 32
     mark = FILE_CAPABILITIES.pack(REVISION_2_EFFECTIVE, low, 0, high, 0)
     os.setxattr(python, "security.capability", mark)
-    said = by_marked(python, "attach", "--pid", str(target.pid), "--duration", "0.1")
-    assert said.code == ExitCode.PERMISSION_DENIED
-    assert "file capabilities" in said.stderr
+    output = by_marked(python, "attach", "--pid", str(target.pid), "--duration", "0.1")
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert "file capabilities" in output.stderr
 
 
 def test_no_environment_variable_reaches_the_compiler(target: Target, tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_the_installed_command_loads_no_foreign_code(tmp_path: Path) -> None:
     """Nothing from the current folder, of a user's own packages, or where a variable points."""
     others = strangers(tmp_path)
     script = Path(sysconfig.get_path("scripts")) / "ebpfprof"
-    said = verb("doctor", command=(str(script),), folder=others.modules, env=others.environment)
+    output = verb("doctor", command=(str(script),), folder=others.modules, env=others.environment)
     assert others.marks() == []
-    assert said.code == ExitCode.OK, said.stderr
+    assert output.code == ExitCode.OK, output.stderr
 
 
 def test_the_demangler_has_no_rights_and_opens_no_file() -> None:

@@ -47,34 +47,34 @@ def run(
 def test_reading_memory_is_enough_for_profiles_without_bpf(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
-    said = run(
+    output = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.5"),
         *("--profile", "wall,goroutine"),
         rights=("sys_ptrace", "dac_read_search"),
     )
-    assert said.code == ExitCode.OK, said.stderr
+    assert output.code == ExitCode.OK, output.stderr
     profiles = {
         path.name.split(".")[1]: pprof.decode(path.read_bytes()) for path in folder.iterdir()
     }
     assert profiles.keys() == {"wall", "goroutine"}
-    assert all(each.samples for each in profiles.values())
+    assert all(profile.samples for profile in profiles.values())
     # Together with a kind that takes BPF, what that lacks is named.
-    said = run(
+    output = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--profile", "wall,block"),
         rights=("sys_ptrace", "dac_read_search"),
     )
-    assert said.code == ExitCode.PERMISSION_DENIED
-    assert "missing" in said.stderr
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert "missing" in output.stderr
 
 
 def test_no_right_is_enough_for_profiles_without_bpf_of_the_users_own(
     checkout: Path, owners: Target, folder: Path
 ) -> None:
     os.chown(folder, OWNER, OWNER)
-    said = run(
+    output = run(
         *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.3"),
         *("--profile", "wall"),
         uid=OWNER,
         rights=(),
     )
-    assert said.code == ExitCode.OK, said.stderr
+    assert output.code == ExitCode.OK, output.stderr

@@ -38,11 +38,11 @@ def test_waits_of_init_functions_are_in_the_profile(minor: str, mode: str, tmp_p
 
 
 @pytest.mark.full
-def test_the_end_of_the_program_is_no_early_end(tmp_path: Path) -> None:
+def test_the_end_of_the_program_is_not_an_early_end(tmp_path: Path) -> None:
     finished = run_brief(folder=tmp_path)
     assert finished.code == 0, finished.stderr
     assert "; the profile has everything until then" not in finished.stderr
-    (end,) = [each for each in only_profile(tmp_path).comments if each.endswith(" ended")]
+    (end,) = [comment for comment in only_profile(tmp_path).comments if comment.endswith(" ended")]
     assert end.startswith("recorded until process ")
 
 
@@ -50,7 +50,7 @@ def test_before_the_end_of_the_duration_it_is_an_early_one(tmp_path: Path) -> No
     finished = run_brief(folder=tmp_path, options=(*BLOCK, "--duration", "600"))
     assert finished.code == 0, finished.stderr
     assert "ended; the profile has everything until then" in finished.stderr
-    assert any(each.startswith("ended early: ") for each in only_profile(tmp_path).comments)
+    assert any(comment.startswith("ended early: ") for comment in only_profile(tmp_path).comments)
 
 
 def test_all_profiles_are_written_unless_some_are_chosen(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_program_inherits_the_same_as_from_a_shell(tmp_path: Path) -> None:
     assert profiled.stdout.decode() == direct.stdout
 
 
-def test_after_the_duration_the_program_goes_on_without_probes(
+def test_after_the_duration_the_program_continues_without_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,7 +162,7 @@ def test_probes_are_attached_while_the_program_runs(
         target.wait()
         await_no_probes(pid)
         os.kill(pid, signal.SIGUSR1)
-        target.expect("got user defined")  # it goes on by itself
+        target.expect("got user defined")  # it continues by itself
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_run_follows_an_unnoticed_exec(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_program_that_execs_at_the_end_of_the_recording_goes_on(tmp_path: Path) -> None:
+def test_a_program_that_execs_at_the_end_of_the_recording_continues(tmp_path: Path) -> None:
     words = ("--profile", "default", "--duration", "0.2", "--", *once_left())
     finished = run(*words, folder=tmp_path, command=tampered("leaves late", "run"))
     assert finished.code == 4, finished.stderr
@@ -54,7 +54,7 @@ def test_a_program_that_execs_at_the_end_of_the_recording_goes_on(tmp_path: Path
     assert not written.name.startswith("brief-")
 
 
-def test_a_program_that_execs_after_a_failed_recording_goes_on(
+def test_a_program_that_execs_after_a_failed_recording_continues(
     tmp_path: Path,
 ) -> None:
     command = tampered("fails while recording", "run")
@@ -97,7 +97,7 @@ def test_a_program_that_is_not_go_has_a_cpu_profile(tmp_path: Path) -> None:
     words = ("awk", "BEGIN { while (i < 3e7) i++; exit 6 }")
     finished = run("--profile", "default", "--", *words, folder=tmp_path, command=COMMAND)
     assert finished.code == 6
-    assert "is no Go program: only its CPU profile is recorded" in finished.stderr
+    assert "is not a Go program: only its CPU profile is recorded" in finished.stderr
     assert only_profile(tmp_path).samples
 
 

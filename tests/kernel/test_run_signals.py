@@ -67,17 +67,17 @@ def test_ctrl_c_reaches_the_program_once_and_run_outlives_it(
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(words[0], words)
-    said = read_until(terminal, "ready ")
+    output = read_until(terminal, "ready ")
     os.write(terminal, b"\x03")
-    said += read_until(terminal, "got interrupt")
+    output += read_until(terminal, "got interrupt")
     os.write(terminal, b"\x03")
-    said += read_until(terminal, "got interrupt")
+    output += read_until(terminal, "got interrupt")
     os.kill(pid, signal.SIGTERM)
-    said += read_until(terminal, r"Next:.*\n")
+    output += read_until(terminal, r"Next:.*\n")
     _, status = os.waitpid(pid, 0)
     os.close(terminal)  # not before: that hangs up
     assert os.waitstatus_to_exitcode(status) == 7
-    assert said.count("got interrupt") == 2
+    assert output.count("got interrupt") == 2
     assert only_profile(tmp_path).samples
 
 

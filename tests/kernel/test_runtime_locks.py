@@ -26,12 +26,12 @@ def test_other_waits_are_recorded_of_go_versions_without_a_lock_list(
             finished = recorder.finish()
         target.ask("write", "written")
     profile = only_profile(tmp_path)
-    (said,) = [line for line in finished.stderr.splitlines() if "own locks" in line]
+    (output,) = [line for line in finished.stderr.splitlines() if "own locks" in line]
     assert finished.code == 0
-    assert said.startswith("ebpfprof: the Go runtime's own locks are not recorded in process")
-    assert f"go{version}" in said
-    assert said.endswith("(Go 1.25 and newer do).")
-    assert said.removeprefix("ebpfprof: ").removesuffix(".") in profile.comments
+    assert output.startswith("ebpfprof: the Go runtime's own locks are not recorded in process")
+    assert f"go{version}" in output
+    assert output.endswith("(Go 1.25 and newer do).")
+    assert output.removeprefix("ebpfprof: ").removesuffix(".") in profile.comments
     assert below(profile, "mutexUnlock").count > 0
 
 
@@ -42,7 +42,6 @@ def test_runtime_locks_need_the_mutex_profile(tmp_path: Path) -> None:
     assert "mutex" in finished.stderr
 
 
-@pytest.mark.full
 def test_a_comment_says_that_runtime_locks_are_lower_bounds(tmp_path: Path) -> None:
     with Target.start(toolchain("1.27").build(MUTEXOPS), "-only=^mutexUnlock$") as target:
         options = ("--profile", "block,mutex", "--runtime-locks")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from ebpfprof.goruntime.process import GoTarget, inspect
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu import sample_table
@@ -23,14 +23,13 @@ from ebpfprof.profilers.cpu.sample_table import CpuStack, rows_for
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.recording.live import LiveSession
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
-ROWS = 512
+ROWS = 256
 HZ = 999
-WAYS = 5000
+WAYS = 2500
 SETS = 2048
 TURNS = 15  # tests/targets/manystacks
 
@@ -114,7 +113,7 @@ def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPat
     """Each sample has the labels of its request: sets are deleted with their samples."""
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
     with ExitStack() as held:
-        found = burnt(held, "label", 2 * WAYS)
+        found = burnt(held, "label", 4 * WAYS)
         bias, seen = found.go.load_bias, set[tuple[Label, ...]]()
         pcs = {pc - 1 - bias for stack in found.whole for pc in stack.pcs}
         frames = found.go.binary.frames_many(pcs)
@@ -131,7 +130,7 @@ def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPat
 def test_labels_that_are_not_selected_use_no_map_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", 4)
     with ExitStack() as held:
-        found = burnt(held, "label", WAYS // 5, "work")
+        found = burnt(held, "label", WAYS // 2, "work")
     assert found.lost == []
     seen = Counter[tuple[Label, ...]]()
     for stack, count in found.whole.items():

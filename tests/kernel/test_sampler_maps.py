@@ -97,6 +97,6 @@ def test_records_of_a_ring_come_once_and_in_order(program: BpfProgram) -> None:
     assert set(rows["cpu"]) == {cpu}
 
 
-def test_a_map_that_is_no_ring_is_refused(program: BpfProgram) -> None:
+def test_a_map_that_is_not_a_ring_is_refused(program: BpfProgram) -> None:
     with pytest.raises(KernelUnsupported, match="ring buffer can't be read"):
         program.maps["rows"].reader()

@@ -128,7 +128,7 @@ def test_a_corrupt_list_of_processors_is_an_error(
     monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
     if text is not None:
         (tmp_path / "online").write_text(text)
-    with pytest.raises(KernelUnsupported, match="does not tell which processors it has"):
+    with pytest.raises(KernelUnsupported, match="does not list its processors"):
         online_cpus()
 
 

@@ -1,4 +1,4 @@
-"""`ebpfprof report` and `ebpfprof diff`, run as a user would, on Go's own profiles and on ours."""
+"""`ebpfprof report` and `ebpfprof diff` on Go's own profiles and on ours."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile.model import Profile
 from tests.builds import versions
+from tests.recorded import replay
 from tests.recorder import check_profile
 from tests.toolchains import toolchain
 from tests.unit.export.profiles import CPU, HEAP, IDLE, nasty
@@ -34,9 +35,14 @@ SUFFIX = {"html": b"<!DOCTYPE html>", "speedscope": b'{"$schema"', "json": b'{"f
 def run(
     *arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, cwd=cwd, timeout=60
-    )
+    """Run the command in this process, or in one of its own if it reads standard input."""
+    words = [*map(str, arguments)]
+    if "-" in words:
+        return subprocess.run(
+            [*COMMAND, *words], input=stdin, capture_output=True, cwd=cwd, timeout=60
+        )
+    done = replay.run(words, folder=cwd or Path.cwd())
+    return subprocess.CompletedProcess(words, done.code, done.stdout, done.stderr)
 
 
 def output(*arguments: str | Path, stdin: bytes = b"") -> str:
@@ -191,7 +197,7 @@ def test_a_profile_comes_through_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("name", formats.PROFILES)
-def test_a_closed_pipe_is_no_error(name: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     with subprocess.Popen(
         [*COMMAND, "report", source, "-f", name],
@@ -303,7 +309,7 @@ def test_options_that_omit_samples_are_refused_for_pprof(
     assert "always have everything" in said
 
 
-def test_files_that_are_no_profile_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_profile_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text\x1b[31m").write_bytes(b"hello")
     (tmp_path / "cut.pb.gz").write_bytes(pprof.encode(SMALL)[:-20])
     (tmp_path / "secret").write_bytes(pprof.encode(SMALL))

@@ -76,7 +76,7 @@ def way(sample: Sample) -> int | None:
 
 
 def memory_bytes(said: str) -> int:
-    """The peak that the command tells of itself."""
+    """The peak that the command reports itself."""
     found = re.search(r"ebpfprof used .* and ([0-9.]+) (\wiB) of memory", said)
     assert found, said
     return int(float(found[1]) * UNITS[found[2]])
@@ -84,17 +84,17 @@ def memory_bytes(said: str) -> int:
 
 def test_a_hundred_thousand_goroutines_are_recorded(tmp_path: Path) -> None:
     with crowd(100_000, 50, 8) as target:
-        profile, said = record_crowd(tmp_path, target)
+        profile, output = record_crowd(tmp_path, target)
     assert counts_by_way(profile) == dict.fromkeys(range(50), 2000)
-    assert memory_bytes(said) < MAX_MEMORY_BYTES
+    assert memory_bytes(output) < MAX_MEMORY_BYTES
 
 
 @pytest.mark.full
 def test_twenty_thousand_deep_stacks_are_recorded(tmp_path: Path) -> None:
     with crowd(20_000, 20_000, 120) as target:
-        profile, said = record_crowd(tmp_path, target)
+        profile, output = record_crowd(tmp_path, target)
     assert counts_by_way(profile) == dict.fromkeys(range(20000), 1)
-    assert memory_bytes(said) < MAX_MEMORY_BYTES
+    assert memory_bytes(output) < MAX_MEMORY_BYTES
 
 
 def test_waits_without_a_pause_are_counted_as_by_go(tmp_path: Path) -> None:

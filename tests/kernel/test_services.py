@@ -25,9 +25,9 @@ def service(name: str, folder: Path) -> Iterator[First]:
     with Target.start(program(f"services/{name}")) as target:
 
         def first(name: str, *arguments: str, code: ExitCode = ExitCode.OK) -> str:
-            said = verb(name, "--pid", str(target.pid), *arguments, folder=folder)
-            assert said.code == code, said.stderr
-            return "\n".join(said.stdout.splitlines()[:LINES])
+            output = verb(name, "--pid", str(target.pid), *arguments, folder=folder)
+            assert output.code == code, output.stderr
+            return "\n".join(output.stdout.splitlines()[:LINES])
 
         yield first
         target.kill()
@@ -41,9 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(folder: Path, kind: str) -> str:
     """The first lines of `report` of the newest profile of a kind."""
     newest = max(folder.glob(f"*.{kind}.pb.gz"), key=lambda path: path.stat().st_mtime_ns)
-    said = verb("report", str(newest))
-    assert said.code == ExitCode.OK, said.stderr
-    return "\n".join(said.stdout.splitlines()[:LINES])
+    output = verb("report", str(newest))
+    assert output.code == ExitCode.OK, output.stderr
+    return "\n".join(output.stdout.splitlines()[:LINES])
 
 
 def test_a_hot_lock_is_named(folder: Path) -> None:
@@ -52,11 +52,11 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
         assert "waiting for locks is for one, main.priceCache.mu, held for" in exact
         assert "waiting: Mutex.Lock in main.(*priceCache).get (main.go:" in exact
         assert "main.(*priceCache).get" in report(folder, "mutex")
-        estimate = first("attach", "-d", "3")
+        estimate = first("attach", "-d", "2")
         assert re.match(r"9\d % of waiting: Mutex.Lock in main.\(\*priceCache\).get", estimate)
         assert re.match(r"9\d % of waiting: Mutex.Lock in main", report(folder, "block"))
         assert "Deadlock" not in first("dump")  # nobody may wait at that moment
-        assert "can be profiled" in first("doctor")
+        assert "can be profiled" in first("doctor", "--apart", "0.5s")
         traced = first("trace", "-d", "0.5", "-o", "hotlock.html", "--force")
         holder = r"main\.priceCache\.mu \(sync\.Mutex\.Lock\), held by net/http\.\(\*conn\)\.serve"
         assert re.search(r"which waited for the network \(127\.0\.0\.1:\d+\)", traced)
@@ -66,7 +66,7 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
 def test_a_starved_pool_is_named(folder: Path) -> None:
     with service("pool", folder) as first:
         waits = "chan receive in main.(*connectionPool).acquire (main.go:"
-        assert f"100 % of waiting: {waits}" in first("attach", "-d", "2", *EVERY_WAIT)
+        assert f"100 % of waiting: {waits}" in first("attach", "-d", "1", *EVERY_WAIT)
         assert f"100 % of waiting: {waits}" in report(folder, "block")
         assert re.search(r"^\d+ IO wait, 3\d chan receive", first("dump"), re.MULTILINE)
 
@@ -96,8 +96,8 @@ def test_leaks_are_named(folder: Path) -> None:
 @pytest.mark.full
 def test_memory_that_grows_is_named(folder: Path) -> None:
     with service("growth", folder) as first:
-        said = first("attach", "-d", "3", "--profile", "allocs", *EVERY_WAIT)
-        assert "main.newSession" in said
+        output = first("attach", "-d", "3", "--profile", "allocs", *EVERY_WAIT)
+        assert "main.newSession" in output
         assert re.search(r"Objects +[\d.]+ MiB", first("memory"))
 
 

@@ -123,15 +123,15 @@ def run(verb: str, target: Target, folder: Path, *moments: Moment) -> Ended:
             reader.join()
             os.close(screen)
             stderr.seek(0)
-            said = stderr.read().decode()
-    assert code is not None, f"it goes on: {said}"
-    assert not [words for words in NEVER_SAID if words in said], said
+            output = stderr.read().decode()
+    assert code is not None, f"it goes on: {output}"
+    assert not [words for words in NEVER_SAID if words in output], output
     assert after == before
     calls, *left = counted.read_text().split()
     await_true(lambda: not marked(mark), "a process of it is left")
     assert not has_probes(target.pid)
     assert not [name for name in os.listdir(folder) if name.startswith(".")]
-    return Ended(code, b"".join(seen), said, int(calls), left)
+    return Ended(code, b"".join(seen), output, int(calls), left)
 
 
 def read_all(screen: int, seen: list[bytes]) -> None:
@@ -258,17 +258,19 @@ def test_a_signal_at_any_moment_leaves_no_probe_and_no_partial_file(
         number = dice.choice((INT, TERM, HUP))
         step = max(int(total * (index + dice.random()) / MOMENTS), 1)
         ended = run(verb, target, folder, (number, str(step)))
-        told = f"{number.name}@{step}: {ended}"
+        reported = f"{number.name}@{step}: {ended}"
         if verb in RECORD:
             # The program that `run` runs may get it.
-            assert ended.code in (ABORTED, 3, 128 + number) if verb == "run" else (ABORTED, 0), told
+            assert ended.code in (ABORTED, 3, 128 + number) if verb == "run" else (ABORTED, 0), (
+                reported
+            )
             assert ended.screen.count(ENTER) == ended.screen.count(LEAVE)
         elif not ended.left and step < 0.8 * total:
-            assert ended.code == ABORTED, told
+            assert ended.code == ABORTED, reported
         files = written(folder)
-        assert ended.code == ABORTED or verb != "attach" or len(files) == 3, told
+        assert ended.code == ABORTED or verb != "attach" or len(files) == 3, reported
         # What came when all was done aborts, too.
-        assert ended.code != ABORTED or verb in ("run", "report to a file") or not files, told
+        assert ended.code != ABORTED or verb in ("run", "report to a file") or not files, reported
 
 
 @pytest.mark.parametrize("number", [INT, *in_full(TERM, HUP)])

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
 
 from ebpfprof.goruntime.goroutines.table import GoroutineTable
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.samples.stop_counts import StopCounts
-from ebpfprof.process.memory import Memory
 from ebpfprof.process.process import Target as Process
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 STOPS = Path(__file__).parent.parent / "targets" / "stops"
-_APART_S = 0.004
+_ROUNDS = 10
 
 
 @pytest.mark.parametrize("minor", versions())
@@ -27,24 +25,14 @@ def test_samples_count_every_stop(minor: str) -> None:
     with Target.start(program) as target, Process(target.pid) as process:
         go = inspect(process)
         offset = go.binary.layout.offset
-        with Memory(process) as memory:
-            table = GoroutineTable(memory, go.binary, go.load_bias)
-            counts = StopCounts()
-            target.ask(f"{offset('g', 'trackingSeq')} {offset('g', 'goid')} 1000", "parked")
+        table = GoroutineTable(process.memory, go.binary, go.load_bias)
+        counts = StopCounts()
+        target.ask(f"{offset('g', 'trackingSeq')} {offset('g', 'goid')}", "parked")
+        counts.add(table.read())
+        for _ in range(_ROUNDS):
+            target.ask("go", "parked")
             counts.add(table.read())
-            is_over = threading.Event()
-
-            def sample() -> None:
-                while not is_over.wait(_APART_S):
-                    counts.add(table.read())
-
-            sampling = threading.Thread(target=sample)
-            sampling.start()
-            target.ask("go", "stopped")
-            is_over.set()
-            sampling.join()
-            counts.add(table.read())
-            logged = json.loads(target.expect("{"))
+        logged = json.loads(target.ask("log", "{"))
     counted = counts.by_goid()
     assert len(logged) == 5
     # After its last look each goroutine stopped once more, for good.

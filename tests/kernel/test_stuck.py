@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.asleep import Asleep
@@ -21,6 +20,7 @@ from ebpfprof.profile.goroutines import GoroutineDump
 from ebpfprof.profile.stuck import LostWake, stuck
 from ebpfprof.profile.waiting_for import Sureness
 from tests.builds import VERSIONS, builds, versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
@@ -39,14 +39,14 @@ def running(mode: str, minor: str = NEWEST, build: str = "plain") -> Iterator[Ta
 def dumped(target: Target) -> GoroutineDump:
     with Process(target.pid) as process:
         go = inspect(process)
-        with GoroutineDumper(go) as dumper:
-            found = dumper.dump(apart_s=APART_S)
+        dumper = GoroutineDumper(go)
+        found = dumper.dump(apart_s=APART_S)
         go.binary.elf.close()
     return found
 
 
 def ids(finding: Circle | LostWake | Asleep) -> list[int]:
-    return [each.goid for each in finding.goroutines]
+    return [goroutine.goid for goroutine in finding.goroutines]
 
 
 def rotated(circle: list[int]) -> list[int]:
@@ -73,7 +73,7 @@ def test_a_lock_that_a_called_function_gave_back_is_held_no_longer(version: str,
     with running("locks", version, mode) as target:
         goid = int(target.ask("given", "given").split()[1])
         found = dumped(target)
-    (waiting,) = (each for each in found.goroutines if each.goid == goid)
+    (waiting,) = (goroutine for goroutine in found.goroutines if goroutine.goid == goid)
     assert waiting.stood_ns
     assert waiting.waits_for.lock
     assert waiting.waits_for.lock.is_locked
@@ -132,33 +132,33 @@ def test_connections_and_signals_may_still_start_something(
 def test_a_program_that_is_idle_is_not_stuck(version: str) -> None:
     with running("idle", version) as target:
         found = dumped(target)
-    assert sum(each.stood_ns > 0 for each in found.goroutines) == 5
+    assert sum(goroutine.stood_ns > 0 for goroutine in found.goroutines) == 5
     assert stuck(found) == []
 
 
-def test_the_doctor_tells_what_is_stuck_with_all_stacks_and_an_exit_code() -> None:
+def test_the_doctor_reports_what_is_stuck_with_all_stacks_and_an_exit_code() -> None:
     with running("locks") as target:
         target.ask("circles", "{")
         lost = json.loads(target.ask("lost", "{"))
-        said = verb("doctor", "--pid", str(target.pid), "--apart", "200ms")
+        output = verb("doctor", "--pid", str(target.pid), "--apart", "200ms")
         also = verb("doctor", str(target.pid), "--json", "--apart", "200ms")
-    assert said.code == ExitCode.DEADLOCK_FOUND
-    assert re.fullmatch(r"Sampling process \d+ for 200 ms \.\.\.\n", said.stderr)
-    assert f"Process {target.pid} (stuck, go1.27.3) can be profiled.\n" in said.stdout
-    assert "Sampled 8 times within " in said.stdout
-    assert "\nDeadlock: 3 goroutines wait for each other.\n" in said.stdout
-    assert said.stdout.count("\n    Certain: ") == 7
-    assert ": goroutine " in said.stdout
+    assert output.code == ExitCode.DEADLOCK_FOUND
+    assert re.fullmatch(r"Sampling process \d+ for 200 ms \.\.\.\n", output.stderr)
+    assert f"Process {target.pid} (stuck, go1.27.3) can be profiled.\n" in output.stdout
+    assert "Sampled 8 times within " in output.stdout
+    assert "\nDeadlock: 3 goroutines wait for each other.\n" in output.stdout
+    assert output.stdout.count("\n    Certain: ") == 7
+    assert ": goroutine " in output.stdout
     for name in ("stockThenTill", "tillThenStaff", "staffThenStock", "readThenStock"):
-        assert f"        main.(*shop).{name} " in said.stdout
+        assert f"        main.(*shop).{name} " in output.stdout
     address = lost["mutex"]["address"]
     assert f"Lost wake: 2 goroutines wait for the sync.Mutex at {address:#x}, which is free.\n" in (
-        said.stdout
+        output.stdout
     )
     read = json.loads(also.stdout)
     assert (also.code, read["exit_code"]) == (14, 14)
     (process,) = read["processes"]
-    assert (process["pid"], process["looks"]) == (target.pid, 8)
+    assert (process["pid"], process["samples"]) == (target.pid, 8)
     kinds = [(each["kind"], each["certain"]) for each in process["findings"]]
     assert kinds == [("deadlock", True)] * 3 + [("lost_wake", True)] * 4
     for each in process["findings"]:
@@ -167,12 +167,12 @@ def test_the_doctor_tells_what_is_stuck_with_all_stacks_and_an_exit_code() -> No
 
 def test_the_doctor_finds_nothing_in_a_program_that_is_idle() -> None:
     with running("idle") as target:
-        said = verb("doctor", "--pid", str(target.pid), "--apart", "100ms")
+        output = verb("doctor", "--pid", str(target.pid), "--apart", "100ms")
         both = verb("doctor", "--json", "--apart", "100ms", f"{target.pid},{os.getpid()}")
-    assert said.code == ExitCode.OK
-    assert re.fullmatch(r"Sampling process \d+ for 100 ms \.\.\.\n", said.stderr)
-    assert "\nNo fault was found: no deadlock of locks, " in said.stdout
-    assert "5 of 6 goroutines did not move." in said.stdout
+    assert output.code == ExitCode.OK
+    assert re.fullmatch(r"Sampling process \d+ for 100 ms \.\.\.\n", output.stderr)
+    assert "\nNo fault was found: no deadlock of locks, " in output.stdout
+    assert "5 of 6 goroutines did not move." in output.stdout
     read = json.loads(both.stdout)
     assert both.code == read["exit_code"] == ExitCode.NOT_GO_PROGRAM
     first, second = read["processes"]
@@ -181,14 +181,14 @@ def test_the_doctor_finds_nothing_in_a_program_that_is_idle() -> None:
 
 
 @pytest.mark.full
-def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks() -> None:
+def test_the_doctor_reports_lock_waits_holders_and_leaks() -> None:
     with Target.start(program("oncall")) as target:
         facts = json.loads(target.output[0])
         target.ask("stuck", "stuck")
-        said = verb("doctor", "--pid", str(target.pid), "--apart", "100ms", "--json")
+        output = verb("doctor", "--pid", str(target.pid), "--apart", "100ms", "--json")
         target.kill()
-    assert said.code == ExitCode.OK, said.stdout
-    (process,) = json.loads(said.stdout)["processes"]
+    assert output.code == ExitCode.OK, output.stdout
+    (process,) = json.loads(output.stdout)["processes"]
     held = [each for each in process["findings"] if each["kind"] == "held_lock"]
     members = [{one["id"] for one in each["goroutines"]} for each in held]
     for name in ("lockShared", "lock", "write", "readLater"):
@@ -206,18 +206,18 @@ def test_the_doctor_tells_of_waits_for_a_lock_and_of_who_holds_it_and_of_leaks()
 
 
 def test_options_for_processes_need_one() -> None:
-    said = verb("doctor", "--apart", "1s")
-    assert said.code == ExitCode.USAGE
-    assert "need a process: add PID" in said.stderr
+    output = verb("doctor", "--apart", "1s")
+    assert output.code == ExitCode.USAGE
+    assert "need a process: add PID" in output.stderr
 
 
 @pytest.mark.full
 def test_dump_shows_what_is_stuck_first_and_in_json() -> None:
     with running("asleep") as target:
-        said = verb("dump", "--pid", str(target.pid))
+        output = verb("dump", "--pid", str(target.pid))
         read = json.loads(verb("dump", "--json", "--pid", str(target.pid)).stdout)
-    top = said.stdout[: said.stdout.index("\n1 goroutine: ")]
-    assert "\nEverything is asleep: nothing can wake any of 3 goroutines.\n" in top
+    top = output.stdout[: output.stdout.index("\n1 goroutine: ")]
+    assert "\nAll goroutines are asleep: nothing can wake any of 3 goroutines.\n" in top
     assert "    Certain: no timer is set, no thread is in a system call or in C, " in top
     assert [(each["kind"], each["certain"]) for each in read["stuck"]] == [
         ("deadlock", True),

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.cpu.partial_samples import MappedCode
@@ -28,6 +28,7 @@ from ebpfprof.profilers.cpu.unwinder import (
 from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.x86.disasm import decode
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.debugger import traced
 from tests.kernel.unharmed import checker
 
@@ -98,10 +99,10 @@ def test_systemstack_leads_to_its_caller(minor: str) -> None:
             pcs, ending = unwind(Cursor(pc, sp, bp, True), state, memory, rules, [])
 
             names = [found.name if (found := binary.function_at(pc - 1)) else "?" for pc in pcs]
-            told = f"at {address - function.entry:#x}: {' < '.join(names)}"
-            assert ending in (Ending.WHOLE, Ending.TOO_DEEP), told
-            assert "?" not in names, told
+            reported = f"at {address - function.entry:#x}: {' < '.join(names)}"
+            assert ending in (Ending.WHOLE, Ending.TOO_DEEP), reported
+            assert "?" not in names, reported
             (call,) = decode(binary.elf.read(pcs[1] - 5, 5), pcs[1] - 5) if pcs[1:] else (None,)
-            assert call is not None, told
-            assert call.is_call, told
-            assert call.target == function.entry, told
+            assert call is not None, reported
+            assert call.is_call, reported
+            assert call.target == function.entry, reported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from ebpfprof.errors import TargetGone
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.process.process import Target as Process
 from tests.builds import NEWEST
 from tests.kernel.parked_program import running
@@ -23,7 +23,8 @@ SHELL = Path("/bin/sh")
 
 
 def test_reading_an_ended_target_raises_target_gone() -> None:
-    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run:
+        memory = run.go.target.memory
         run.target.kill()
         with pytest.raises(TargetGone):
             memory.read(run.go.binary.text_start + run.go.load_bias, 8)
@@ -33,7 +34,8 @@ def test_reading_an_ended_target_raises_target_gone() -> None:
 
 def test_structs_at_addresses_of_nothing_are_read_as_zeros_until_the_target_ends() -> None:
     kind, addresses = np.dtype("<u8"), np.array([0, 8, 1 << 63], np.uint64)
-    with running(NEWEST, "plain") as run, Memory(run.go.target) as memory:
+    with running(NEWEST, "plain") as run:
+        memory = run.go.target.memory
         assert memory.read_records(addresses, kind).tolist() == [0, 0, 0]
         text = np.array([0, run.go.binary.text_start + run.go.load_bias], np.uint64)
         assert memory.read_records(text, kind)[1] != 0
@@ -44,23 +46,22 @@ def test_structs_at_addresses_of_nothing_are_read_as_zeros_until_the_target_ends
 
 def test_memory_is_not_read_after_an_exec() -> None:
     script = "echo ready; read line; exec cat"
-    with (
-        Target.start(SHELL, "-c", script, ready="ready") as target,
-        Process(target.pid) as own,
-        Memory(own) as memory,
-    ):
+    with Target.start(SHELL, "-c", script, ready="ready") as target, ExitStack() as held:
+        own, late = (held.enter_context(Process(target.pid)) for _ in range(2))
+        memory = own.memory
         assert memory.read(code_of(target.pid), 8)
         target.say("go")
         target.ask("cat runs", "cat runs")
         with pytest.raises(TargetGone):
             memory.read(code_of(target.pid), 8)
         with pytest.raises(TargetGone):
-            Memory(own)
+            _ = late.memory
 
 
 def test_unmapped_memory_is_refused() -> None:
     with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
-        with Process(target.pid) as own, Memory(own) as memory:
+        with Process(target.pid) as own:
+            memory = own.memory
             hole = hole_of(target.pid)
             assert memory.read(hole - 8, 8)
             for address in (hole - 4, hole, 0, 1 << 47, (1 << 64) - 8, -8, 1 << 70):
@@ -73,7 +74,8 @@ def test_unmapped_memory_is_refused() -> None:
 
 def test_memory_is_opened_for_reading_only() -> None:
     with Target.start(SHELL, "-c", "echo ready; read line", ready="ready") as target:
-        with Process(target.pid) as own, Memory(own):
+        with Process(target.pid) as own:
+            _ = own.memory
             memory = f"/proc/{target.pid}/mem"
             links = {int(fd.name): fd for fd in Path("/proc/self/fd").iterdir()}
             (fd,) = (number for number, fd in links.items() if _leads_to(fd) == memory)

@@ -90,15 +90,15 @@ def test_dwarf_beyond_the_memory_limit_leaves_addresses(
         recorder.interrupt()
         finished = recorder.finish()
     assert finished.code == ExitCode.OK, finished.stderr
-    said = [line for line in finished.stderr.splitlines() if "names of process" in line]
-    assert len(said) == 1
-    assert "takes more than 512 MiB of memory" in said[0]
-    assert re.search(r"[1-9]\d* % of its samples lack names or lines", said[0])
+    messages = [line for line in finished.stderr.splitlines() if "names of process" in line]
+    assert len(messages) == 1
+    assert "takes more than 512 MiB of memory" in messages[0]
+    assert re.search(r"[1-9]\d* % of its samples lack names or lines", messages[0])
     memory = re.search(r"ebpfprof used .* and (\d+) MiB of memory", finished.stdout.decode())
     assert memory
     assert int(memory[1]) < MAX_MIB
     profile = pprof.decode(file.read_bytes(), kind="cpu")
-    assert any("takes more than 512 MiB of memory" in each for each in profile.comments)
+    assert any("takes more than 512 MiB of memory" in comment for comment in profile.comments)
     files = {
         at.mapping.filename for sample in profile.samples for at in sample.locations if at.mapping
     }
@@ -114,12 +114,12 @@ def test_files_beyond_the_time_limit_leave_addresses(tmp_path: Path) -> None:
             command=command("runs out of time for names"),
         )
     assert finished.code == ExitCode.OK, finished.stderr
-    (said,) = (line for line in finished.stderr.splitlines() if "names of process" in line)
-    assert "reading its files takes more than 0 s of CPU time" in said
-    assert "100 % of its waits" in said
+    (output,) = (line for line in finished.stderr.splitlines() if "names of process" in line)
+    assert "reading its files takes more than 0 s of CPU time" in output
+    assert "100 % of its waits" in output
     (file,) = tmp_path.glob("*.block.pb.gz")
     profile = pprof.decode(file.read_bytes(), kind="block")
-    assert any("100 % of its waits lack names or lines" in each for each in profile.comments)
+    assert any("100 % of its waits lack names or lines" in comment for comment in profile.comments)
     assert profile.samples
     assert all(not at.frames for sample in profile.samples for at in sample.locations)
 

@@ -39,7 +39,7 @@ HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
 KEYS = r" Stacks q Quit / Search "
 SUMS = (
     r"^[\d,.]+ waits/s\s+delay [\d.]+ m?s/s\s+last [\d.]+ m?s"
-    r"\s+ebpfprof itself [\d.]+% CPU(\s+target loses [a-z\d.~ ]+%)?\s+nothing lost$"
+    r"\s+ebpfprof itself [\d.]+% CPU(\s+overhead [a-z\d.~ ]+%)?\s+nothing lost$"
 )
 DEADLINE_S = 60
 NUMBERS = count(1)
@@ -87,7 +87,7 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
         r"\A b block$",
         rf"^ebpfprof top  block  demo {shop.pid} go1\.27\.\d+  for [\d.]+ m?s$",
         SUMS,
-        r"target loses",
+        r"overhead",
         r"^idle, hidden \(i shows it\): ",
         HEADINGS,
         rf"^.* {GET} +shop\.go:\d+$",
@@ -131,7 +131,7 @@ def test_cost_and_losses_are_readable_in_windows_of_any_width(
         terminal.type(f"{TOP} --pid {pid} --interval 0.5 --profile block,mutex; echo status $?")
         name = rf"(demo )?{pid}( go1\.27\.\d+)?"  # as much as has room
         title = rf"^ebpfprof top  block  {name}\s+for [\d.]+ m?s$"
-        terminal.wait_for(r"\A b block  u mutex$", title, SUMS, "target loses", r"\)\.Get")
+        terminal.wait_for(r"\A b block  u mutex$", title, SUMS, "overhead", r"\)\.Get")
         terminal.wait_for(KEYS if columns > 40 else " q Quit ", without=r"for 0 ns|\s-\d")
         terminal.resize(60, 24)
         terminal.wait_for(title, SUMS, GET)
@@ -144,16 +144,16 @@ def test_it_says_what_it_does_until_the_first_table(terminal: Screen, shop: Targ
     """The steps stand in the terminal one after the other; each is there for a moment only."""
     terminal.type(f"script -qec '{TOP} --pid {shop.pid} --duration 1' said; echo status $?")
     terminal.wait_for(r"^status 0$")
-    said = (terminal.folder / "said").read_text(errors="replace")
+    output = (terminal.folder / "said").read_text(errors="replace")
     steps = (
         "compiling the BPF programs",
         "reading the executable",
         f"attaching to process {shop.pid}",
     )
-    places = [said.index(f"ebpfprof: {step}") for step in steps]
+    places = [output.index(f"ebpfprof: {step}") for step in steps]
     assert places == sorted(places)
-    assert said.index("\x1b[?1049h") > places[-1]
-    assert "Recording. The first table comes in a moment." in said
+    assert output.index("\x1b[?1049h") > places[-1]
+    assert "Recording. The first table comes in a moment." in output
 
 
 def test_keys_sort_search_choose_and_show_stacks(terminal: Screen, shop: Target) -> None:
@@ -290,7 +290,7 @@ def test_a_closed_terminal_leaves_no_probe(tmp_path: Path, shop: Target) -> None
 
 
 @pytest.mark.full
-def test_top_goes_on_when_a_target_ends(terminal: Screen, shop: Target) -> None:
+def test_top_continues_when_a_target_ends(terminal: Screen, shop: Target) -> None:
     with Target.start(program("demo")) as brief:
         begin(terminal, brief, shop)
         terminal.wait_for(
@@ -320,11 +320,11 @@ def test_a_signal_while_top_attaches_leaves_no_probe(tmp_path: Path, shop: Targe
         assert has_probes(shop.pid)
         beginning.terminate()
         beginning.send_signal(signal.SIGCONT)
-        said = beginning.communicate(timeout=DEADLINE_S)
+        output = beginning.communicate(timeout=DEADLINE_S)
     finally:
         beginning.kill()
         beginning.wait()
-    assert (beginning.returncode, *said) == (130, "", "\n")
+    assert (beginning.returncode, *output) == (130, "", "\n")
     assert not has_probes(shop.pid)
 
 
@@ -389,7 +389,7 @@ def test_scripts_get_json_without_the_live_table_being_imported(
 
 
 @pytest.mark.full
-def test_a_program_that_hangs_is_told_of(tmp_path: Path) -> None:
+def test_a_program_that_hangs_is_reported(tmp_path: Path) -> None:
     with (
         running(NEWEST, "plain") as run,
         screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal,

@@ -88,7 +88,7 @@ def test_without_that_the_next_seconds_are_recorded_and_the_key_ends_it_early(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--pid {0} --pid {1}", r"is of one process, but 2 were chosen"),
+        ("--pid {0} --pid {1}", r"covers one process, but 2 were chosen"),
         ("--pid {0} --once", "needs the live table, where T writes the trace"),
     ],
 )

@@ -44,13 +44,14 @@ def test_a_full_disk_loses_no_trace(tmp_path: Path) -> None:
             "-o",
             str(folder / "a.trace"),
         )
-        said = verb("trace", *options, folder=tmp_path)
+        output = verb("trace", *options, folder=tmp_path)
         assert list(folder.iterdir()) == []
-    assert said.code == ExitCode.OUTPUT_ERROR
+    assert output.code == ExitCode.OUTPUT_ERROR
     saved = re.search(
-        r"No space left on device\. What was recorded was saved as (\S+) instead\.\n$", said.stderr
+        r"No space left on device\. What was recorded was saved as (\S+) instead\.\n$",
+        output.stderr,
     )
-    assert saved, said.stderr
+    assert saved, output.stderr
     assert Path(saved[1]).parent == tmp_path
     assert len(STATES.findall(parsed(Path(saved[1])))) > 20
 
@@ -60,11 +61,11 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     pages = {name: tmp_path / f"a.{name}" for name in ("html", "perfetto", "trace")}
     with hostile_target(tmp_path) as target:
         for path in pages.values():
-            said = trace(str(target.pid), "-d", "0.2", "--waits-for", "-o", str(path))
-            assert said.code == ExitCode.OK, said.stderr
-            for line in (said.stdout + said.stderr).split("\n"):
+            output = trace(str(target.pid), "-d", "0.2", "--waits-for", "-o", str(path))
+            assert output.code == ExitCode.OK, output.stderr
+            for line in (output.stdout + output.stderr).split("\n"):
                 assert line.isprintable()
-            assert MARK in said.stdout
+            assert MARK in output.stdout
     page = pages["html"].read_text()
     assert MARK in page
     assert not RAW & set(page)

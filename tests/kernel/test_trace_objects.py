@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import Timeline, WaitObject
 from ebpfprof.timeline.spans import WAITING, Span, spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 
@@ -57,7 +57,7 @@ def waits(timeline: Timeline) -> dict[str, list[tuple[Span, WaitObject]]]:
 
 
 def reads(found: list[tuple[Span, WaitObject]]) -> list[WaitObject]:
-    """What the network waits were for, but for those that a look may have found too late."""
+    """What the network waits were for, but for those that a sample may have found too late."""
     return [thing for span, thing in found if span.word == "IO wait" and not span.is_cut]
 
 
@@ -77,7 +77,7 @@ def test_waits_have_the_names_of_locks_and_the_addresses_of_connections(
         ("main.look", {"main.shelf.rw"}),
         ("main.put", {"main.shelf.rw", "main.shelf.moved"}),
     ):
-        # At its begin, a look may find them just before they go on.
+        # At its begin, a sample may find them just before they continue.
         seen = [pair for pair in found[function] if not pair[0].is_cut]
         locks = [thing.name for span, thing in seen if span.word != "sleep"]
         assert set(locks) == names

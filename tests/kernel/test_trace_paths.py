@@ -57,29 +57,29 @@ def serving() -> Iterator[tuple[Target, dict[str, str]]]:
 
 
 def ended(tracing: subprocess.Popen[str]) -> str:
-    """What it prints once it was told to end."""
+    """What it prints once it was asked to end."""
     tracing.send_signal(signal.SIGINT)
-    said, errors = tracing.communicate(timeout=DEADLINE_S)
+    output, errors = tracing.communicate(timeout=DEADLINE_S)
     assert tracing.returncode == ExitCode.OK, errors
-    return said
+    return output
 
 
 def test_a_path_names_who_kept_it_waiting(tmp_path: Path) -> None:
     """A lock, held by one that waits for another lock, held by one that reads from a pipe."""
     with working("chains", tmp_path) as target:
-        said = trace(
-            *(str(target.pid), "-d", "1", "--max-overhead", "0", "-o", str(tmp_path / "a.trace")),
+        output = trace(
+            *(str(target.pid), "-d", "0.6", "--max-overhead", "0", "-o", str(tmp_path / "a.trace")),
             *("--path", "main.chains.func1", "--waits-for"),
         )
-    assert said.code == ExitCode.OK, said.stderr
-    tree = rows(said.stdout, "The time of main.chains.func1")
+    assert output.code == ExitCode.OK, output.stderr
+    tree = rows(output.stdout, "The time of main.chains.func1")
     assert [(row.depth, row.text.split(" in ")[0]) for row in tree[:3]] == [
         (0, "sync.Mutex.Lock"),
         (1, "held by main.chains.func2: sync.Mutex.Lock"),
         (2, "held by main.chains.func3: IO a pipe"),
     ]
     assert tree[2].ns > 0.9 * tree[0].ns
-    waits = said.stdout[said.stdout.index("Who waits for whom") :]
+    waits = output.stdout[output.stdout.index("Who waits for whom") :]
     assert re.search(r"main\.chains\.func1 \(sync.Mutex.Lock.*\n\s+for main\.chains\.func2", waits)
     assert re.search(r"\d ms .* in the end main\.chains\.func3: IO a pipe", waits)
 
@@ -91,13 +91,13 @@ def test_requests_of_a_connection_and_what_the_lock_s_holder_did_meanwhile(tmp_p
             *("--pid", str(target.pid), "-d", "60", "-o", str(tmp_path / "a.trace")),
             *("--max-overhead", "0", "--path", addresses["client"]),
         )
-        told = json.loads(target.ask("ask 10", "{"))
-        said = ended(tracing)
-    assert f"Requests on {addresses['client']}:" in said
-    counts = re.findall(r"^  (\d+) requests?(?: more)?\b", said, re.MULTILINE)
+        reported = json.loads(target.ask("ask 10", "{"))
+        output = ended(tracing)
+    assert f"Requests on {addresses['client']}:" in output
+    counts = re.findall(r"^  (\d+) requests?(?: more)?\b", output, re.MULTILINE)
     assert sum(map(int, counts)) == 10
-    assert re.search(r"the slowest took .* \(G\d+ net/http\.\(\*conn\)\.serve\)", said)
-    tree = rows(said, "What their time depended on")
+    assert re.search(r"the slowest took .* \(G\d+ net/http\.\(\*conn\)\.serve\)", output)
+    tree = rows(output, "What their time depended on")
     lock, network = tree[0], tree[1]
     assert lock.text == "sync.Mutex.Lock main.cache in main.handle"
     assert network.text == (
@@ -106,14 +106,14 @@ def test_requests_of_a_connection_and_what_the_lock_s_holder_did_meanwhile(tmp_p
     own_ns = sum(row.ns for row in tree if row.depth == 0 and row.text.startswith(OWN))
     # From before the lock to behind it there is more than the wait, but only of these kinds.
     most = 1 + ROUNDING
-    assert lock.ns <= told["waited_ns"] * most
-    assert told["waited_ns"] <= (lock.ns + own_ns) * most
-    assert network.ns <= min(told["read_ns"], lock.ns) * most
-    assert told["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * most
+    assert lock.ns <= reported["waited_ns"] * most
+    assert reported["waited_ns"] <= (lock.ns + own_ns) * most
+    assert network.ns <= min(reported["read_ns"], lock.ns) * most
+    assert reported["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * most
     assert re.search(
         r"The slowest: .*\n\d+ % of that time it waited for main.cache \(sync.Mutex.Lock\), held "
         rf"by main.main.func2, which waited for the network \({addresses['backend']}\)\.",
-        said,
+        output,
     )
 
 
@@ -125,23 +125,23 @@ def test_requests_of_http_2_are_those_of_its_handlers(tmp_path: Path) -> None:
             *("--pid", str(target.pid), "-d", "60", "-o", str(tmp_path / "a.trace")),
             *("--max-overhead", "0", "--path", f":{addresses['server'].rpartition(':')[2]}"),
         )
-        told = json.loads(target.ask("frames 10", "{"))
-        said = ended(tracing)
-    assert "  10 requests on " in said
-    assert re.search(r"the slowest took .* \(G\d+ .*erverConn\)\.runHandler\)", said)
-    tree = rows(said, "What their time depended on")
+        reported = json.loads(target.ask("frames 10", "{"))
+        output = ended(tracing)
+    assert "  10 requests on " in output
+    assert re.search(r"the slowest took .* \(G\d+ .*erverConn\)\.runHandler\)", output)
+    tree = rows(output, "What their time depended on")
     assert tree[0].text == "sync.Mutex.Lock main.cache in main.handle"
-    assert tree[0].ns <= told["waited_ns"] * (1 + ROUNDING)
-    assert told["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * (1 + ROUNDING)
+    assert tree[0].ns <= reported["waited_ns"] * (1 + ROUNDING)
+    assert reported["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * (1 + ROUNDING)
 
 
 @pytest.mark.full
-def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
+def test_a_path_without_goroutines_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("sleeps", tmp_path) as target:
-        said = trace(str(target.pid), "-d", "0.1", "-o", str(path), "--path", "main.nobody")
-    assert said.code == ExitCode.OK, said.stderr
-    assert "No such goroutine" in said.stdout
+        output = trace(str(target.pid), "-d", "0.1", "-o", str(path), "--path", "main.nobody")
+    assert output.code == ExitCode.OK, output.stderr
+    assert "No such goroutine" in output.stdout
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,6 @@ def test_a_path_of_nobody_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_moments_that_make_no_sense_are_refused(arguments: list[str], message: str) -> None:
-    said = trace("1", *arguments)
-    assert said.code == ExitCode.USAGE
-    assert message in said.stderr
+    output = trace("1", *arguments)
+    assert output.code == ExitCode.USAGE
+    assert message in output.stderr

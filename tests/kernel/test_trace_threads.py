@@ -1,4 +1,4 @@
-"""What the kernel tells of threads in a trace: who woke them, and where they sleep."""
+"""What the kernel shows of threads in a trace: who woke them, and where they sleep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export.timelines import go_trace
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.timeline.model import KERNEL_FILE, Timeline
 from ebpfprof.timeline.steps import StepKind, TraceStep
@@ -19,6 +18,7 @@ from ebpfprof.timeline.threads import thread_spans
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from tests.builds import versions
+from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -82,7 +82,7 @@ def is_in(timeline: Timeline, step: TraceStep, function: str) -> bool:
 def sleeps(timeline: Timeline, function: str, *, is_c: bool = False) -> list[list[str]]:
     """The stacks of system calls of a function of the program, innermost first.
 
-    `is_c`: without those that a look at all goroutines found before.
+    `is_c`: without those that a sample of all goroutines found before.
     """
     stacks = [
         timeline.stacks.get(step.stack, ())

@@ -9,6 +9,7 @@ import pytest
 from ebpfprof.goruntime.goroutines import tracebacks
 from ebpfprof.server import goroutines
 from tests.differential.test_tracebacks import still
+from tests.go_target import read
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -28,7 +29,7 @@ def test_tracebacks_under_load_are_of_one_moment() -> None:
     with Target.start(path, "-busy=16", env=ENVIRONMENT) as target:
         seen = missing = 0
         for _ in range(100):
-            text = goroutines.traceback(target.pid).decode()
+            text = read(target.pid, goroutines.traceback).decode()
             for record in text.split("\n\n"):
                 levels = LEVELS.findall(record)
                 assert len({name for name, _ in levels}) <= 1, record
@@ -59,12 +60,12 @@ CUT = b"...additional frames elided..."
 def test_a_target_cannot_make_stacks_use_all_memory(
     module: object, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left out is told; goroutines with small stacks are there as ever."""
+    """What is left out is reported; goroutines with small stacks are there as ever."""
     with still(program("tracebacks")) as target:
-        whole = goroutines.traceback(target.pid)
+        whole = read(target.pid, goroutines.traceback)
         monkeypatch.setattr(module, limit, value)
-        cut = goroutines.traceback(target.pid)
-        text = goroutines.text(target.pid)
+        cut = read(target.pid, goroutines.traceback)
+        text = read(target.pid, goroutines.text)
     assert CUT not in whole
     assert cut.count(CUT) > 5
     goids, all_goids = (set(GOID.findall(each)) for each in (cut, whole))
@@ -76,9 +77,9 @@ def test_a_target_cannot_make_stacks_use_all_memory(
 
 def test_a_target_cannot_make_labels_use_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with still(program("tracebacks")) as target:
-        whole = goroutines.text(target.pid)
+        whole = read(target.pid, goroutines.text)
         monkeypatch.setattr(tracebacks, "_MOST_LABEL_BYTES", 40)
-        cut = goroutines.text(target.pid)
+        cut = read(target.pid, goroutines.text)
     left_out = b'# labels: {"labels_left_out":"all"}\n'
     assert left_out not in whole
     assert b'# labels: {"request":"first"}\n' in cut

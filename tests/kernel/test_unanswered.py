@@ -63,15 +63,15 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.mark.full
 def test_list_reports_the_silent_process(silent: Target, sound: Target) -> None:
-    said = verb("list", "--json")
-    found = json.loads(said.stdout)
+    output = verb("list", "--json")
+    found = json.loads(output.stdout)
     assert silent.pid in found["unanswered"]
     rows = {row["pid"]: row for row in found["processes"]}
     assert rows[sound.pid]["supported"]
     assert silent.pid not in rows
-    assert f"process {silent.pid} (silent-" in said.stderr
-    assert "did not respond within 3 s and is omitted" in said.stderr
-    assert said.code == ExitCode.OK
+    assert f"process {silent.pid} (silent-" in output.stderr
+    assert "did not respond within 3 s and is omitted" in output.stderr
+    assert output.code == ExitCode.OK
 
 
 @pytest.mark.full
@@ -97,9 +97,9 @@ def test_attach_refuses_the_silent_process(silent: Target, tmp_path: Path) -> No
 
 @pytest.mark.full
 def test_dump_refuses_the_silent_process(silent: Target) -> None:
-    said = verb("dump", "--pid", str(silent.pid))
-    assert said.code == ExitCode.FAILURE
-    assert "its file system did not answer" in said.stderr
+    output = verb("dump", "--pid", str(silent.pid))
+    assert output.code == ExitCode.FAILURE
+    assert "its file system did not answer" in output.stderr
 
 
 def test_attach_refuses_a_process_of_an_unmounted_file_system(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ebpfprof.errors import AttachFailed
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.kernel import probe_holders, syscalls, uprobe_helper, uprobe_links, uprobes
 from ebpfprof.kernel.held_probes import ProbeContext
 from ebpfprof.kernel.probe_text import KernelLog
@@ -21,6 +20,7 @@ from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.kernel.uprobes import NO_PROGRAM
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.system.channel import MessageChannel
+from tests.go_target import inspect
 from tests.kernel.kernel_state import has_probes, helpers, holders, probed
 from tests.kernel.programs import program
 from tests.kernel.unharmed import await_true
@@ -111,7 +111,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
         (with_anchor,) = only_holders()
         await_true(lambda: _is_shell(with_anchor), "the anchor's holder is no shell")
         put_in(anchor=anchor, uses_links=uses_links)
-        of_window = [each for each in only_holders() if each != with_anchor]
+        of_window = [holder for holder in only_holders() if holder != with_anchor]
         assert len(of_window) == 1
         assert not _is_shell(of_window[0])
         kept.detach([0])
@@ -123,7 +123,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
 
 def only_holders() -> list[int]:
     """The pids of what holds the probes of our helper."""
-    return [each for each in holders(os.getpid()) if each not in helpers(os.getpid())]
+    return [holder for holder in holders(os.getpid()) if holder not in helpers(os.getpid())]
 
 
 def _is_shell(pid: int) -> bool:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from tests.builds import in_full
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 

@@ -85,8 +85,10 @@ def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
     longest = max(wakers.samples, key=lambda sample: sample.values[1])
     assert longest.variance > 0
     assert any("split among them as windows saw who woke" in text for text in wakers.comments)
-    told = [text for text in wakers.comments if text.endswith(" on delays (one standard error)")]
-    assert told == [
+    reported = [
+        text for text in wakers.comments if text.endswith(" on delays (one standard error)")
+    ]
+    assert reported == [
         text for text in block.comments if text.endswith(" on delays (one standard error)")
     ]
     # Two functions that only wake each other.
@@ -133,8 +135,8 @@ def test_the_kernel_keeps_one_pair_whatever_labels_the_waker_has(
         session.start()
         target.ask("go", "done")
         (report,) = session.finish()
-    profiles = {each.kind: each for each in report.profiles}
-    waited = [each for each in profiles["wakers"].samples if not each.labels]
+    profiles = {profile.kind: profile for profile in report.profiles}
+    waited = [sample for sample in profiles["wakers"].samples if not sample.labels]
     mutex = profiles["mutex"].samples
     released = [each for each in mutex if "main.unlock" in labelled_runs.functions(each)]
     assert len({each.labels for each in released}) > labelled_runs.ACTORS / 2
@@ -156,12 +158,12 @@ def test_attach_shows_who_woke_whom_and_report_and_diff_read_it(tmp_path: Path) 
     assert (finished.code, "and what ended them:" in finished.stdout.decode()) == (0, True)
     (path,) = tmp_path.glob("*.wakers.pb.gz")
     pairs = counts_by_pair(pprof.decode(path.read_bytes()))
-    assert pairs["main.chanRecv1.func1", "main.chanRecv1.func2"] == 211
-    assert pairs["main.mutexLock.func1", "main.mutexLock"] == 173
+    assert pairs["main.chanRecv1.func1", "main.chanRecv1.func2"] == 47
+    assert pairs["main.mutexLock.func1", "main.mutexLock"] == 39
     report = ebpfprof("report", path)
     table = report.partition("Who waited")[2].splitlines()
     (row,) = [line for line in table if "main.chanRecv1.func1" in line]
-    assert row.split()[2:] == ["211", "main.chanRecv1.func1", "main.chanRecv1.func2"]
+    assert row.split()[2:] == ["47", "main.chanRecv1.func1", "main.chanRecv1.func2"]
     assert "Who waited" in report
     assert "Woken by" in report
     assert "No place in the program differs." in ebpfprof("diff", path, path)

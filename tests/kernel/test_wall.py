@@ -29,7 +29,7 @@ GOROUTINES = 20
 
 def state(sample: Sample) -> str:
     """What the goroutines of a sample do."""
-    (found,) = [str(each.value) for each in sample.labels if each.key == STATE]
+    (found,) = [str(label.value) for label in sample.labels if label.key == STATE]
     return found
 
 
@@ -56,8 +56,8 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
         ("samples", "count"),
         ("wall", "nanoseconds"),
     ]
-    (looked,) = [each for each in profile.comments if "samples at random times" in each]
-    looks = int(looked.split()[0])
+    (comment,) = [each for each in profile.comments if "samples at random times" in each]
+    samples = int(comment.split()[0])
     expected: dict[str, int] = defaultdict(int)
     for report in reports.values():
         expected[report["state"]] += len(report["goids"])
@@ -67,7 +67,7 @@ def test_goroutines_at_rest_are_in_their_states_all_the_time(
             found[state(sample)] += sample.values[0]
     # The main goroutine waits for its input in a system call; another of the runtime's may help it.
     assert {name: found[name] for name in expected} == {
-        name: looks * count for name, count in expected.items()
+        name: samples * count for name, count in expected.items()
     }
 
 
@@ -81,7 +81,7 @@ def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     profile = only_profile(tmp_path)
     times = times_by_state(profile)
     # The crowd, the goroutine that wakes it, and main, which waits for its input. Looks begin and
-    # end some milliseconds before and after the recording.
+    # end a few milliseconds before and after the recording.
     whole = (GOROUTINES + 2) * profile.duration_ns
     assert 0.9 * whole < sum(times.values()) < 1.1 * whole
     waits = times["chan receive"] + times["runnable"]
@@ -90,12 +90,12 @@ def test_all_time_of_all_goroutines_is_there(tmp_path: Path) -> None:
     assert "the ten stacks with the longest delays (one standard error)" in " ".join(
         profile.comments
     )
-    assert not any("of all delays" in each for each in profile.comments)
-    said = finished.stdout.decode()
-    assert "Time" in said
-    assert "main.wait" in said
-    assert f"process {pid} (crowd)" in said
-    assert "Mean" not in said
+    assert not any("of all delays" in comment for comment in profile.comments)
+    output = finished.stdout.decode()
+    assert "Time" in output
+    assert "main.wait" in output
+    assert f"process {pid} (crowd)" in output
+    assert "Mean" not in output
 
 
 def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_labels_are_those_of_goroutines(tmp_path: Path) -> None:
         pprof.decode(next(tmp_path.glob(f"*.{kind}.pb.gz")).read_bytes())
         for kind in ("wall", "goroutine")
     )
-    expected = {each.labels for each in goroutines.samples if each.labels}
+    expected = {sample.labels for sample in goroutines.samples if sample.labels}
     found = {tuple(label for label in each.labels if label.key != STATE) for each in wall.samples}
     assert len(expected) > 3
     assert found - {()} == expected
@@ -133,9 +133,9 @@ def test_top_report_and_diff_take_it(tmp_path: Path) -> None:
         ).stdout
     assert "main.wait" in shown
     first, second = map(str, sorted(tmp_path.glob("*.pb.gz")))
-    told = verb("report", first).stdout
-    assert "Time of goroutines of crowd" in told
-    assert "sleep" in told
+    reported = verb("report", first).stdout
+    assert "Time of goroutines of crowd" in reported
+    assert "sleep" in reported
     document = json.loads(verb("report", "-f", "json", first).stdout)
     assert document["kind"] == "wall"
     assert set(document["strings"]) >= {"chan receive", "sleep", "state"}
@@ -178,8 +178,8 @@ def test_errors_stand_beside_times_and_digits_are_those_that_are_known(tmp_path:
     rows = [line for line in lines if line[:at].rstrip().endswith("%")]
     assert rows
     for row in rows:
-        value, told = row[:at].rsplit("+-", 1)
-        error = float(told.rstrip("%")) / 100
+        value, reported = row[:at].rsplit("+-", 1)
+        error = float(reported.rstrip("%")) / 100
         digits = sum(each.isdigit() for each in value.split()[0].strip("0."))
         # At most one digit more than the error leaves.
         assert digits <= max(1, 1 - math.floor(math.log10(error))) or "." not in value, row
@@ -193,7 +193,7 @@ def test_goroutines_that_run_are_named_after_what_their_go_statement_called(tmp_
         finished = run("--pid", pid, "--profile", "wall", "-d", "1", folder=tmp_path)
         target.kill()
     assert finished.code == ExitCode.OK, finished.stderr
-    running = [each for each in only_profile(tmp_path).samples if state(each) == "running"]
+    running = [sample for sample in only_profile(tmp_path).samples if state(sample) == "running"]
     stacks = {tuple(frame.function for frame in each.frames) for each in running}
     assert ("[running: no stack]", "main.produce") in stacks
     assert not any("gowrap" in name for stack in stacks for name in stack)

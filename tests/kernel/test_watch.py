@@ -8,13 +8,13 @@ from time import monotonic
 
 import pytest
 
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.goruntime.waits.watch import GoroutineWatch, WatchedGoroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile import hanging as hanging_module
 from tests.builds import in_full, versions
+from tests.go_target import inspect
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -23,7 +23,7 @@ from tests.targets_run import Target
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goroutines hang after a fiftieth of a second, and full looks may follow each other."""
+    """Goroutines hang after a fiftieth of a second, and full samples may follow each other."""
     monkeypatch.setattr(hanging_module, "HANGS_NS", 20_000_000)
     monkeypatch.setattr(watch_module, "HANGING", HANGING._replace(ns=20_000_000))
     monkeypatch.setattr(watch_module, "_SOON_S", 0.0)
@@ -34,24 +34,24 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def watching(pid: int) -> Iterator[GoroutineWatch]:
     with Process(pid) as process:
         go = inspect(process)
-        with GoroutineWatch(go) as watch:
-            yield watch
+        watch = GoroutineWatch(go)
+        yield watch
         go.binary.elf.close()
 
 
-def looked(watch: GoroutineWatch, looks: int = 1, *, full_every_s: float = 3600) -> None:
-    for _ in range(looks):
+def sample(watch: GoroutineWatch, times: int = 1, *, full_every_s: float = 3600) -> None:
+    for _ in range(times):
         watch.sample(interval_s=0, full_every_s=full_every_s)
 
 
-def hung(found: WatchedGoroutines) -> dict[str, int]:
+def hung(goroutines: WatchedGoroutines) -> dict[str, int]:
     """How many goroutines hang in each operation."""
-    return {each.operation: each.count for each in found.hanging}
+    return {each.operation: each.count for each in goroutines.hanging}
 
 
 def until_hung(watch: GoroutineWatch, operation: str) -> WatchedGoroutines:
     for _ in range(10_000):
-        looked(watch)
+        sample(watch)
         if operation in hung(watch.found):
             return watch.found
     raise AssertionError(hung(watch.found))
@@ -60,8 +60,8 @@ def until_hung(watch: GoroutineWatch, operation: str) -> WatchedGoroutines:
 @pytest.mark.parametrize("version", versions())
 def test_goroutines_that_hang_are_found(version: str) -> None:
     with running(version, "plain") as run, watching(run.target.pid) as watch:
-        looked(watch, 4)
-        assert watch.found.hanging == ()  # four looks are not enough
+        sample(watch, 4)
+        assert watch.found.hanging == ()  # four samples are not enough
         found = until_hung(watch, "chan send")
         run.target.kill()
     reports = run.reports
@@ -77,7 +77,7 @@ def test_goroutines_that_hang_are_found(version: str) -> None:
 
 def test_circles_of_lock_waits_are_found() -> None:
     with oncall() as run, watching(run.target.pid) as watch:
-        looked(watch)
+        sample(watch)
         facts = run.ask("deadlock")
         ids = {name: each["id"] for name, each in facts.items()}
         expected = {
@@ -87,8 +87,11 @@ def test_circles_of_lock_waits_are_found() -> None:
         }
         found = set[frozenset[int]]()
         for _ in range(10_000):
-            looked(watch)
-            found = {frozenset(each.goid for each in one.goroutines) for one in watch.found.stuck}
+            sample(watch)
+            found = {
+                frozenset(goroutine.goid for goroutine in one.goroutines)
+                for one in watch.found.stuck
+            }
             if found == expected:
                 break
         assert found == expected
@@ -97,17 +100,17 @@ def test_circles_of_lock_waits_are_found() -> None:
 def test_of_too_many_goroutines_some_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "_MOST_READ", 7)
     with oncall() as run, watching(run.target.pid) as watch:
-        looked(watch)
+        sample(watch)
         assert 0 < watch.found.goroutines <= 7
         assert watch.found.beyond > 10
 
 
 def test_leaks_are_found() -> None:
     with oncall() as run, watching(run.target.pid) as watch:
-        looked(watch, full_every_s=0)
+        sample(watch, full_every_s=0)
         for _ in range(3):
             run.target.ask("leak 3", "leaked")
-            looked(watch, full_every_s=0)
+            sample(watch, full_every_s=0)
         ((leak, count),) = [each for each in watch.found.leaks if each[0].only_grows]
         assert count == 9
         assert leak.per_minute > 0
@@ -121,10 +124,10 @@ def test_what_went_on_hangs_no_longer() -> None:
         found = until_hung(watch, "chan send")
         assert hung(found)["chan send"] == 3
         run.target.ask("receive 2", "received")
-        looked(watch)
+        sample(watch)
         assert hung(watch.found)["chan send"] == 1
         run.target.ask("receive 1", "received")
-        looked(watch)
+        sample(watch)
         assert "chan send" not in hung(watch.found)
 
 
@@ -137,10 +140,10 @@ def test_goroutines_under_contention_do_not_hang(
     with Target.start(program("workloads")) as target, watching(target.pid) as watch:
         target.say(f"go {work} 100000000 goroutines=8 procs=2")
         end_s = monotonic() + 2.5
-        looks = 0
-        while monotonic() < end_s or looks < 20:
-            looked(watch)
-            looks += 1
+        times = 0
+        while monotonic() < end_s or times < 20:
+            sample(watch)
+            times += 1
             assert watch.found.hanging == ()
             assert watch.found.stuck == ()
         assert watch.found.goroutines > 1

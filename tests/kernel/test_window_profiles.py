@@ -61,7 +61,7 @@ def is_like_go(run: Run, function: str, version: str) -> bool:
         function = "useLock"
     _, go_ns = values_below(judge, function)
     _, our_ns = values_below(run.ours[kind], function)
-    # Its waits take less than a microsecond, of which looks find a part only (docs/costs.md).
+    # Its waits take less than a microsecond, of which samples find a part only (docs/costs.md).
     much = MOST if function == "consume" else MUCH
     return abs(our_ns - go_ns) < much * go_ns
 

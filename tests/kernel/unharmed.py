@@ -45,9 +45,9 @@ def check(target: Target) -> None:
 
 def end_without_traceback(recorder: Recorder) -> str:
     """End a recording; it must have no complaint but what it returns."""
-    said = end(recorder)
-    assert "Traceback" not in said
-    return said
+    output = end(recorder)
+    assert "Traceback" not in output
+    return output
 
 
 def whole_profiles(folder: Path) -> list[Profile]:
@@ -87,7 +87,7 @@ def stop(pid: int) -> None:
 
 
 def go_on(pid: int) -> None:
-    """Let a stopped process go on."""
+    """Let a stopped process continue."""
     os.kill(pid, signal.SIGCONT)
 
 

@@ -57,7 +57,11 @@ def record_load(folder: Path, version: str, options: Options, *arguments: str) -
         "mutex": pprof.decode(own["mutex"].read_bytes(), kind="mutex"),
     }
     return Run(
-        go, {each.kind: each for each in report.profiles}, report.coverage, overhead, report.locks
+        go,
+        {profile.kind: profile for profile in report.profiles},
+        report.coverage,
+        overhead,
+        report.locks,
     )
 
 

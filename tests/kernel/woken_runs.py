@@ -56,7 +56,7 @@ def record(
             lost = {loss.name: loss.count for loss in session.losses()}
         target.ask("write", "written")
     go = pprof.decode(own.read_bytes(), kind="block")
-    return Run(go, {each.kind: each for each in profiles}, planned, lost)
+    return Run(go, {profile.kind: profile for profile in profiles}, planned, lost)
 
 
 def counts_by_pair(profile: Profile) -> Counter[tuple[str, str]]:

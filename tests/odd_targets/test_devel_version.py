@@ -33,7 +33,7 @@ RELEASES = (
 
 
 @pytest.mark.parametrize("text", DEVELOPMENT)
-def test_a_development_version_is_no_release(text: str) -> None:
+def test_a_development_version_is_not_a_release(text: str) -> None:
     version = GoVersion.parse(text)
     assert (version.minor, version.stage, version.text) == (27, "devel", text)
     assert version < GoVersion.parse("go1.27rc1")
@@ -52,11 +52,11 @@ def test_its_program_is_refused_by_name_and_can_be_tried(tmp_path: Path) -> None
     (tmp_path / "out").mkdir()
     copy = with_version(program("sleeper"), tmp_path, "go1.27-devel_36863d6194")
     with Target.start(copy) as target:
-        said = refused(ExitCode.UNSUPPORTED_GO, "--pid", str(target.pid), folder=tmp_path / "out")
+        output = refused(ExitCode.UNSUPPORTED_GO, "--pid", str(target.pid), folder=tmp_path / "out")
         rows = json.loads(verb("list", "--json", "--name", "sleeper").stdout)["processes"]
         dumped = verb("dump", "--pid", str(target.pid), "--allow-unknown-go")
-    assert "built with go1.27-devel_36863d6194, whose runtime layout is unknown" in said
-    assert "--allow-unknown-go" in said
+    assert "built with go1.27-devel_36863d6194, whose runtime layout is unknown" in output
+    assert "--allow-unknown-go" in output
     (row,) = (row for row in rows if row["pid"] == target.pid)
     assert not row["supported"]
     assert dumped.code == ExitCode.OK

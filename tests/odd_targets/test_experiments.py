@@ -56,11 +56,11 @@ def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:
     copy = with_version(program("sleeper"), tmp_path, RANKED)
     with Target.start(copy) as target:
         pid = str(target.pid)
-        said = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")
+        output = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")
         dumped = verb("dump", "--pid", pid)
         rows = json.loads(verb("list", "--json", "--name", "sleeper").stdout)["processes"]
-    assert "built with GOEXPERIMENT=staticlockranking" in said
-    assert "build it without that experiment; attach --profile cpu records" in said
+    assert "built with GOEXPERIMENT=staticlockranking" in output
+    assert "build it without that experiment; attach --profile cpu records" in output
     assert dumped.code == ExitCode.UNSUPPORTED_GO
     (row,) = (row for row in rows if row["pid"] == target.pid)
     assert not row["supported"]

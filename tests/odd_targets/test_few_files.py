@@ -18,11 +18,11 @@ def test_the_limit_of_open_files_is_named(limit: int, tmp_path: Path) -> None:
     """Maps, programs and alarms, each the first to find no number left."""
     command = ("prlimit", f"--nofile={limit}", *COMMAND)
     with Target.start(program("nopprof")) as target:
-        said = refused(
+        output = refused(
             ExitCode.FAILURE,
             *("--pid", str(target.pid), "--max-overhead", "1"),
             folder=tmp_path,
             command=command,
         )
-    assert f"The limit of {limit} open files (RLIMIT_NOFILE) is reached" in said
-    assert "`ulimit -n 1024`" in said
+    assert f"The limit of {limit} open files (RLIMIT_NOFILE) is reached" in output
+    assert "`ulimit -n 1024`" in output

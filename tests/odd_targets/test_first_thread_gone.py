@@ -29,7 +29,7 @@ def target() -> Iterator[Target]:
 @pytest.mark.parametrize("overhead", ["0", *in_full("1")])
 def test_its_waits_are_recorded(target: Target, overhead: str, tmp_path: Path) -> None:
     """By probes for its threads, of a window and for good."""
-    options = ("--profile", "block,mutex", "--max-overhead", overhead, "--duration", "3")
+    options = ("--profile", "block,mutex", "--max-overhead", overhead, "--duration", "1")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     for path in tmp_path.glob("*.pb.gz"):
@@ -40,10 +40,10 @@ def test_its_waits_are_recorded(target: Target, overhead: str, tmp_path: Path) -
 
 
 def test_its_goroutines_are_sampled(target: Target, tmp_path: Path) -> None:
-    options = ("--profile", "wall", "--duration", "1")
+    options = ("--profile", "wall", "--duration", "0.5")
     assert run("--pid", str(target.pid), *options, folder=tmp_path).code == ExitCode.OK
     profile = only_profile(tmp_path)
-    names = {at.frames[0].function for each in profile.samples for at in each.locations}
+    names = {at.frames[0].function for sample in profile.samples for at in sample.locations}
     assert "main.contend" in names
 
 
@@ -68,7 +68,7 @@ def test_it_ends_with_its_last_thread(tmp_path: Path) -> None:
         pid = os.posix_spawn("/bin/true", ["true"], {})
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
-            said = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", str(pid), folder=tmp_path)
+            output = refused(ExitCode.UNSUPPORTED_TARGET, "--pid", str(pid), folder=tmp_path)
         finally:
             os.waitpid(pid, 0)
-    assert f"Process {pid} has ended and waits for its parent (a zombie)." in said
+    assert f"Process {pid} has ended and waits for its parent (a zombie)." in output

@@ -67,7 +67,9 @@ def test_a_program_with_another_magic_number_is_recorded(tmp_path: Path) -> None
         recorder.interrupt()
         assert recorder.finish().code == ExitCode.OK
     samples = only_profile(out).samples
-    frames = [frame for sample in samples for each in sample.locations for frame in each.frames]
+    frames = [
+        frame for sample in samples for location in sample.locations for frame in location.frames
+    ]
     assert {frame.function for frame in frames} > {"main.handOver", "main.hold", "main.gather"}
 
 
@@ -99,10 +101,12 @@ def test_without_a_version_the_message_names_the_obfuscation(tmp_path: Path) -> 
     bare.mkdir()
     copy = without_build_info(obfuscated(original, tmp_path / "bin"), bare)
     with Target.start(copy) as target:
-        said = refused(ExitCode.UNSUPPORTED_GO, "--pid", str(target.pid), folder=out)
-        assert "the program is obfuscated, as garble does: it does not name its Go version" in said
-        assert "build it without the obfuscator" in said
-        assert "attach --profile cpu records a program of any version" in said
+        output = refused(ExitCode.UNSUPPORTED_GO, "--pid", str(target.pid), folder=out)
+        assert (
+            "the program is obfuscated, as garble does: it does not name its Go version" in output
+        )
+        assert "build it without the obfuscator" in output
+        assert "attach --profile cpu records a program of any version" in output
 
         rows = json.loads(verb("list", "--json", "--name", "nopprof").stdout)["processes"]
         (row,) = (row for row in rows if row["pid"] == target.pid)

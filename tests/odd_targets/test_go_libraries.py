@@ -78,7 +78,7 @@ def in_one_line(text: str) -> str:
 
 
 def test_the_file_with_go_code_is_named(target: Started, tmp_path: Path) -> None:
-    options = ("--profile", "block", "--duration", "1")
+    options = ("--profile", "block", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.NOT_GO_PROGRAM
     assert target.sentence in in_one_line(finished.stderr)
@@ -87,9 +87,9 @@ def test_the_file_with_go_code_is_named(target: Started, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["dump", "trace"])
 def test_other_verbs_name_it_too(target: Started, name: str, tmp_path: Path) -> None:
-    said = verb(name, "--pid", str(target.pid), folder=tmp_path)
-    assert said.code == ExitCode.NOT_GO_PROGRAM
-    assert target.sentence in in_one_line(said.stderr)
+    output = verb(name, "--pid", str(target.pid), folder=tmp_path)
+    assert output.code == ExitCode.NOT_GO_PROGRAM
+    assert target.sentence in in_one_line(output.stderr)
 
 
 def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:
@@ -102,7 +102,7 @@ def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:
 
 
 def test_its_cpu_profile_has_names(target: Started, tmp_path: Path) -> None:
-    options = ("--profile", "cpu", "--duration", "1")
+    options = ("--profile", "cpu", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert str(target.go_file) in in_one_line(finished.stderr)

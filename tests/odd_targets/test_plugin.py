@@ -9,7 +9,9 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
+from ebpfprof.goruntime.open_processes import OpenProcess
 from ebpfprof.server import goroutines
+from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.kernel.verbs import verb
@@ -45,7 +47,7 @@ def sentence(plugin: Path, stacks: str = "") -> str:
 
 def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) -> None:
     """Of three goroutines that share a lock, two wait at any time."""
-    finished = run("--pid", str(target.pid), *WAITS, "--duration", "3", folder=tmp_path)
+    finished = run("--pid", str(target.pid), *WAITS, "--duration", "1", folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert str(plugin) not in finished.stderr
     assert not has_probes(target.pid)
@@ -55,7 +57,7 @@ def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) ->
     }
     for name, leaf in (("block", "sync.(*Mutex).Lock"), ("mutex", "sync.(*Mutex).Unlock")):
         (sample,) = profiles[name].samples
-        frames = [frame.function for each in sample.locations for frame in each.frames]
+        frames = [frame.function for location in sample.locations for frame in location.frames]
         assert frames == [leaf, WORK, "main.open.gowrap1"]
     waits, releases = (profiles[name].samples[0].values for name in ("block", "mutex"))
     assert 1 < waits[1] / profiles["block"].duration_ns < 2.1
@@ -73,7 +75,7 @@ def test_its_waits_are_sampled(target: Target, plugin: Path, tmp_path: Path) -> 
     profile = pprof.decode(path.read_bytes())
     assert len(profile.samples) > 0
     for sample in profile.samples:
-        frames = [frame.function for each in sample.locations for frame in each.frames]
+        frames = [frame.function for location in sample.locations for frame in location.frames]
         assert frames == ["sync.(*Mutex).Lock", WORK, "main.open.gowrap1"]
 
 
@@ -91,7 +93,7 @@ def test_a_plugin_opened_meanwhile_is_reported(plugin: Path, tmp_path: Path) -> 
 
 def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: Path) -> None:
     """It has the names of a plugin by the symbols of the file."""
-    options = ("--profile", "cpu", "--duration", "1")
+    options = ("--profile", "cpu", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK
     assert str(plugin) not in finished.stderr
@@ -99,28 +101,28 @@ def test_a_cpu_profile_needs_no_warning(target: Target, plugin: Path, tmp_path: 
 
 @pytest.mark.full
 def test_a_trace_reports_missing_waits(target: Target, plugin: Path, tmp_path: Path) -> None:
-    said = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
-    assert said.code == ExitCode.OK, said.stderr
-    assert sentence(plugin) in in_one_line(said.stderr)
+    output = verb("trace", "--pid", str(target.pid), "-d", "0.5", folder=tmp_path)
+    assert output.code == ExitCode.OK, output.stderr
+    assert sentence(plugin) in in_one_line(output.stderr)
 
 
 def test_a_dump_has_its_frames(target: Target) -> None:
-    said = verb("dump", "--pid", str(target.pid))
-    assert said.code == ExitCode.OK, said.stderr
-    assert "plugin" not in said.stderr
-    names = [line.split()[0] for line in said.stdout.splitlines() if line.startswith("    ")]
+    output = verb("dump", "--pid", str(target.pid))
+    assert output.code == ExitCode.OK, output.stderr
+    assert "plugin" not in output.stderr
+    names = [line.split()[0] for line in output.stdout.splitlines() if line.startswith("    ")]
     places = [number for number, name in enumerate(names) if name == "sync.(*Mutex).Lock"]
     assert places
     assert all(names[place + 1] == WORK for place in places)
 
 
 def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
-    options = ("--profile", "wall", "--duration", "1")
+    options = ("--profile", "wall", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert "plugin" not in finished.stderr
     stacks = [
-        [frame.function for each in sample.locations for frame in each.frames]
+        [frame.function for location in sample.locations for frame in location.frames]
         for sample in only_profile(tmp_path).samples
     ]
     assert sum("sync.(*Mutex).Lock" in stack for stack in stacks) > 0
@@ -129,10 +131,12 @@ def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
             assert WORK in stack
 
 
-@pytest.mark.parametrize("read", [goroutines.text, goroutines.traceback])
-def test_served_stacks_have_its_frames(target: Target, read: Callable[[int], bytes]) -> None:
+@pytest.mark.parametrize("reader", [goroutines.text, goroutines.traceback])
+def test_served_stacks_have_its_frames(
+    target: Target, reader: Callable[[OpenProcess], bytes]
+) -> None:
     """As /debug/pprof/goroutine has them."""
-    served = read(target.pid).decode()
+    served = read(target.pid, reader).decode()
     assert served.count("sync.(*Mutex).Lock") > 0
     assert served.count(WORK) > 0
     assert "additional frames elided" not in served

@@ -10,9 +10,9 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.process import inspect
 from ebpfprof.goruntime.remapped_text import is_remapped
 from ebpfprof.process.process import Target as Process
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.recorder import only_profile, run
@@ -37,23 +37,23 @@ def in_one_line(text: str) -> str:
 
 @pytest.mark.parametrize("kinds", ["block", "block,mutex,wakers"])
 def test_profiles_that_need_probes_are_refused(target: Target, kinds: str, tmp_path: Path) -> None:
-    options = ("--profile", kinds, "--duration", "1")
+    options = ("--profile", kinds, "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.UNSUPPORTED_TARGET, finished.stderr
-    said = in_one_line(finished.stderr)
-    assert f"Process {target.pid} (remapped) {SENTENCE} {WORKS}" in said
+    output = in_one_line(finished.stderr)
+    assert f"Process {target.pid} (remapped) {SENTENCE} {WORKS}" in output
     assert os.listdir(tmp_path) == []
 
 
 def test_a_trace_is_refused(target: Target, tmp_path: Path) -> None:
-    said = verb("trace", "--pid", str(target.pid), "-d", "1", folder=tmp_path)
-    assert said.code == ExitCode.UNSUPPORTED_TARGET
-    assert SENTENCE in in_one_line(said.stderr)
+    output = verb("trace", "--pid", str(target.pid), "-d", "0.5", folder=tmp_path)
+    assert output.code == ExitCode.UNSUPPORTED_TARGET
+    assert SENTENCE in in_one_line(output.stderr)
 
 
 def test_other_profiles_are_recorded(target: Target, tmp_path: Path) -> None:
     """The CPU profile has the names of the functions in the copy."""
-    options = ("--profile", "block,cpu", "--duration", "1")
+    options = ("--profile", "block,cpu", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert in_one_line(finished.stderr).count(SENTENCE) == 2  # before and after
@@ -71,7 +71,7 @@ def test_serve_reports_it(target: Target) -> None:
 
 
 def test_its_goroutines_are_sampled_and_dumped(target: Target, tmp_path: Path) -> None:
-    options = ("--profile", "wall", "--duration", "1")
+    options = ("--profile", "wall", "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert SENTENCE not in in_one_line(finished.stderr)

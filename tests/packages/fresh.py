@@ -67,7 +67,7 @@ class Fresh:
         for top, folders, names in os.walk(self.folder):
             inside = os.path.relpath(top, self.folder)
             if inside in _OF_APT or _OF_DEPENDENCIES in folders:
-                folders[:] = [each for each in folders if each != _OF_DEPENDENCIES]
+                folders[:] = [folder for folder in folders if folder != _OF_DEPENDENCIES]
             if inside in _OF_APT:
                 folders.clear()
                 continue
@@ -78,7 +78,7 @@ class Fresh:
     def agent(self, command: str) -> Iterator[None]:
         """Run the agent as its unit does: with these rights and no others. Ends it."""
         rights = (*RECORDING, "CAP_SETPCAP", "CAP_SYS_ADMIN")
-        names = ",".join(f"+{each.removeprefix('CAP_').lower()}" for each in sorted(rights))
+        names = ",".join(f"+{right.removeprefix('CAP_').lower()}" for right in sorted(rights))
         confined = f"setpriv --bounding-set=-all,{names} --no-new-privs {command}"
         running = subprocess.Popen(
             self.bare.command(f"exec {confined}"),
@@ -89,8 +89,8 @@ class Fresh:
         try:
             yield
             running.send_signal(signal.SIGTERM)
-            _, said = running.communicate(timeout=DEADLINE_S)
-            assert running.returncode == 0, said
+            _, output = running.communicate(timeout=DEADLINE_S)
+            assert running.returncode == 0, output
         finally:
             with suppress(ProcessLookupError):
                 running.kill()
@@ -157,6 +157,6 @@ class Booted:
     def until(self, script: str, words: str) -> None:
         """Run a script until it prints these words."""
         until = time.monotonic() + DEADLINE_S
-        while words not in (said := self.said(script)):
-            assert time.monotonic() < until, said
+        while words not in (output := self.said(script)):
+            assert time.monotonic() < until, output
             time.sleep(0.2)

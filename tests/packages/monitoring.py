@@ -37,4 +37,4 @@ def expressions() -> Iterator[str]:
 
 def asked() -> set[str]:
     """The names of all metrics of ours in them."""
-    return {name for each in expressions() for name in _NAME.findall(each)}
+    return {name for expression in expressions() for name in _NAME.findall(expression)}

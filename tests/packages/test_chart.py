@@ -27,13 +27,13 @@ SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())
 def refused(values: dict[str, Any]) -> str:
     """What the schema says against these values."""
     errors = jsonschema.Draft7Validator(SCHEMA).iter_errors(values)
-    return "; ".join(each.message for each in errors)
+    return "; ".join(error.message for error in errors)
 
 
 def manifest(kind: str, file: Path = MANIFEST) -> dict[str, Any]:
     """The object of this kind in a manifest."""
     documents = filter(None, yaml.safe_load_all(file.read_text()))
-    (found,) = (each for each in documents if each["kind"] == kind)
+    (found,) = (document for document in documents if document["kind"] == kind)
     return dict(found)
 
 

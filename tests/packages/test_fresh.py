@@ -62,7 +62,7 @@ def made(base: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.apt("install", "python3-venv")
     builder.bare.prepare(CLONE)
     builder.run(f"cd ~/'{CLONE}' && UNRELEASED=1 packaging/release /out")
-    # Once more in another place, later: the same package.
+    # again in another place, later: the same package.
     builder.run(f"cp -r ~/'{CLONE}' /again && /again/packaging/debian/build /again-out")
     first, second = (
         hashlib.sha256((builder.folder / folder / DEB).read_bytes()).hexdigest()
@@ -117,8 +117,8 @@ def test_the_checksums_are_those_of_the_files(made: Path) -> None:
 def test_the_debian_package(base: Fresh, made: Path, target: Target) -> None:
     debian = fresh(base, made, "deb", "python3-bpfcc")
     before = debian.files()
-    said = debian.apt("install", f"./root/{DEB}")
-    assert "ebpfprof-agent is neither enabled nor started" in said
+    output = debian.apt("install", f"./root/{DEB}")
+    assert "ebpfprof-agent is neither enabled nor started" in output
     assert debian.run("ebpfprof --version").split()[-1] == __version__
     for name in (
         "lib/systemd/system/ebpfprof-agent.service",
@@ -177,8 +177,8 @@ def test_the_unit_within_systemd(base: Fresh, made: Path) -> None:
             assert machine.said(f"systemctl stop {unit}; systemctl is-failed {unit}") == "inactive"
         machine.said(f"systemctl start {unit}")
         assert machine.said(f"systemctl is-active {unit}") == "active"
-        said = machine.said("DEBIAN_FRONTEND=noninteractive apt-get -q -y purge ebpfprof")
-        assert "Removing ebpfprof" in said
+        output = machine.said("DEBIAN_FRONTEND=noninteractive apt-get -q -y purge ebpfprof")
+        assert "Removing ebpfprof" in output
         assert machine.said(f"systemctl is-active {unit}") == "inactive"
     for left in ("etc/ebpfprof", "var/lib/ebpfprof", "usr/lib/ebpfprof"):
         assert not (debian.folder / left).exists()
@@ -240,9 +240,9 @@ def podman(*words: str | Path, stdin: IO[bytes] | None = None) -> str:
 
 def await_said(command: Sequence[str], words: str) -> None:
     """Run a command of podman's until it prints these words."""
-    until, said = time.monotonic() + DEADLINE_S, ""
-    while words not in said:
-        assert time.monotonic() < until, said
+    until, output = time.monotonic() + DEADLINE_S, ""
+    while words not in output:
+        assert time.monotonic() < until, output
         time.sleep(0.5)
         done = subprocess.run(
             ["podman", "--cgroup-manager=cgroupfs", "--runtime=runc", *command],
@@ -250,7 +250,7 @@ def await_said(command: Sequence[str], words: str) -> None:
             text=True,
             check=False,
         )
-        said = done.stdout + done.stderr
+        output = done.stdout + done.stderr
 
 
 def seccomp(folder: Path) -> Path:
@@ -284,4 +284,4 @@ def test_the_wheel_with_pipx(base: Fresh, made: Path, target: Target) -> None:
     debian.run(f"{pipx} uninstall ebpfprof; rm -r /var/lib/ebpfprof")
     # Compiled programs, until the machine boots again; pipx's own logs and pip.
     kept = ("run/ebpfprof", "opt/pipx")
-    assert sorted(each for each in debian.files() - before if not each.startswith(kept)) == []
+    assert sorted(file for file in debian.files() - before if not file.startswith(kept)) == []

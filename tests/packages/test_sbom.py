@@ -17,7 +17,7 @@ def test_it_has_each_package_with_its_hash(monkeypatch: pytest.MonkeyPatch) -> N
     expected = {f"pkg:pypi/{name}@{version}" for name, version in pins("run.txt").items()}
     assert expected <= components.keys()
     assert all(len(components[each]["hashes"][0]["content"]) == 64 for each in expected)
-    assert all(each["licenses"] for each in components.values())
+    assert all(component["licenses"] for component in components.values())
     assert {each for each in components if "npm" in each or "deb" in each} == {
         "pkg:npm/uplot@1.6.32",
         "pkg:npm/%40dagrejs/dagre@3.1.3",

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tests.images.target import Shown
 from tests.recorded import pipeline
-from tests.recorded.program import DATA
+from tests.recorded.program import DATA, PROGRAMS, Program
+from tests.recorded.recordings import RECORDINGS
 from tests.recorded.saved import Saved
 
 GOLDEN: Final = DATA / "golden"
@@ -34,12 +34,18 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 EVERY: Final = tuple(f"{recording}.{name}" for recording, names in NAMES.items() for name in names)
 
 
-def all_outputs(shown: Shown) -> dict[str, bytes]:
+def all_outputs() -> dict[str, bytes]:
     """What comes out of all recordings now, by names of EVERY."""
+    return {name: text for program in PROGRAMS for name, text in outputs_with(program).items()}
+
+
+def outputs_with(program: Program) -> dict[str, bytes]:
+    """What comes out of the recordings of a program."""
     return {
         f"{recording}.{name}": text
         for recording in NAMES
-        for name, text in pipeline.replayed(shown, Saved.load(recording)).items()
+        if RECORDINGS[recording].program is program
+        for name, text in pipeline.replayed(program.shown(), Saved.load(recording)).items()
     }
 
 

@@ -10,19 +10,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 from unittest import mock
 
 from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
-from ebpfprof.goruntime.process import GoTarget, go_target, inspect_program
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.goruntime.process import GoTarget, go_target, open_program
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.mappings import MappedObjects
 from ebpfprof.process.process import Target
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label, Location, Profile, Sample
 from ebpfprof.profile.model import Mapping as MappedRange
 from ebpfprof.profilers.cpu import cpu_profile, cpu_program
@@ -44,7 +45,7 @@ from ebpfprof.profilers.waits.rows import (
     WaitsConfig,
 )
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
-from tests.images.target import SavedTarget, Shown
+from tests.images.target import NO_PID, SavedTarget, Shown
 from tests.recorded.saved import END, Saved, SavedProgram
 
 MIDDLE: Final = "middle"
@@ -56,7 +57,7 @@ _VERSION: Final = re.compile(r"^ebpfprof \S+:")
 
 def replayed(shown: Shown, saved: Saved) -> dict[str, bytes]:
     """All outputs of a recording, by name; `shown` is the recorded program, which does nothing."""
-    with _opened(shown, saved) as replay:
+    with opened(shown, saved) as replay:
         return replay.outputs()
 
 
@@ -124,20 +125,27 @@ def _steady(profile: Profile, program: str) -> Profile:
 
 
 @contextmanager
-def _opened(shown: Shown, saved: Saved) -> Iterator[_Replay]:
+def opened(shown: Shown, saved: Saved, pid: int = NO_PID) -> Iterator[Replay]:
+    """A recording of the program that is `shown`, as if it had been a process with this pid."""
     with ExitStack() as held:
-        target = held.enter_context(SavedTarget(shown))
-        inspected = inspect_program(target)
+        target = held.enter_context(SavedTarget(shown, pid))
+        inspected = open_program(target)
         held.callback(inspected.close)
-        yield _Replay(target, go_target(target, inspected), held, saved)
+        yield Replay(target, go_target(target, inspected), held, saved)
 
 
 @dataclass(frozen=True)
-class _Replay:
+class Replay:
+    """A recording, and the program that was recorded: see opened()."""
+
     target: Target
     go: GoTarget
     held: ExitStack
     saved: Saved
+
+    @cached_property
+    def names(self) -> _Names:
+        return _Names(self.go)
 
     @property
     def options(self) -> Options:
@@ -146,8 +154,22 @@ class _Replay:
 
     def outputs(self) -> dict[str, bytes]:
         """All of them, by name."""
-        recording, names = _Known(self._empty()), _Names(self.go)
         found: dict[str, bytes] = {}
+        recording = self._read(found)
+        return found | outputs_of(
+            _report(recording, self.options, self.names), self.target.exe_name
+        )
+
+    def report(self, options: Options) -> Report:
+        """The report with other options than those of the recording."""
+        report = _report(self._read({}), options, self.names)
+        hints = self.saved.facts.get("hints", [])
+        report.hints += [each.replace("{pid}", str(self.target.pid)) for each in hints]
+        return report
+
+    def _read(self, found: dict[str, bytes]) -> _Known:
+        """The whole recording; adds outputs of its parts to `found`."""
+        recording = _Known(self._empty())
         if "waits" in self.saved.maps:
             program = SavedProgram(self.saved.maps["waits"])
             program.show(BEGIN)
@@ -159,20 +181,23 @@ class _Replay:
             if "windows" in self.saved.facts:
                 recording, seen = self._in_windows(recording, collector, program)
                 found["waiting.txt"] = seen
-            else:
+            elif MIDDLE in self.saved.maps["waits"].hashes:
                 program.show(MIDDLE)
                 middle = self._exact(recording, collector)
                 program.show(END)
                 recording = self._exact(recording, collector)
-                found |= self._since_middle(middle, recording, names)
+                found |= self._since_middle(middle, recording, self.names)
                 found |= self._with_one_label(recording)
+            else:
+                recording = self._exact(recording, collector)
         if "cpu" in self.saved.maps:
             recording, since_middle = self._sampled(recording)
-            of_cpu = _report(since_middle, self.options, _Names(self.go))
-            found |= _some("since-middle", outputs_of(of_cpu, self.target.exe_name))
+            if since_middle:
+                of_cpu = _report(since_middle, self.options, _Names(self.go))
+                found |= _some("since-middle", outputs_of(of_cpu, self.target.exe_name))
         if recording.waits and recording.waits.parked:
             recording = recording.with_losses(recording.waits.parked.losses)
-        return found | outputs_of(_report(recording, self.options, names), self.target.exe_name)
+        return recording
 
     def _since_middle(self, middle: _Known, recording: _Known, names: _Names) -> dict[str, bytes]:
         """The difference of two snapshots of sums, of which the second finds names known."""
@@ -269,18 +294,24 @@ class _Replay:
     ) -> _Known:
         cost = Overhead(collector.runs(0), Runs(), collector.hit_ns, self.saved.facts["cpu_ns"])
         parked = self.saved.facts["parked"]
+        kinds = tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu")
+        names = tuple(sorted(kind.name for kind in kinds))
+        losses = [replace(each, kinds=each.kinds or names) for each in collector.losses()]
         found = wait_profiles.ReadWaits(
-            kinds=tuple(kind for kind in self.options.recorded_kinds if kind.name != "cpu"),
+            kinds=kinds,
             totals=totals,
             holds=holds,
             last_waits=last_waits,
             parked=_parked(parked) if parked else None,
         )
-        known = recording.with_losses(collector.losses())
+        known = recording.with_losses(losses)
         return replace(known, waits=found, recording=replace(known.recording, overhead=cost))
 
-    def _sampled(self, recording: _Known) -> tuple[_Known, _Known]:
-        """With the samples of its CPU profile, all of them and those since the middle."""
+    def _sampled(self, recording: _Known) -> tuple[_Known, _Known | None]:
+        """With the samples of its CPU profile, all of them and those since the middle.
+
+        None if there is no middle.
+        """
         program = SavedProgram(self.saved.maps["cpu"])
         program.show(BEGIN)
         with mock.patch.object(cpu_program, "BpfProgram", return_value=program):
@@ -293,9 +324,11 @@ class _Replay:
         with mock.patch.object(cpu_program, "Samplers"):
             sampled.start()
         program.show(END)  # for the labels
-        program.show(MIDDLE)
-        middle = samples_of.sums(0)
-        program.show(END)
+        middle = None
+        if MIDDLE in self.saved.maps["cpu"].hashes:
+            program.show(MIDDLE)
+            middle = samples_of.sums(0)
+            program.show(END)
         sampled.end(0)
         sampling.detach()
         assert sampling.failures() == []
@@ -310,7 +343,7 @@ class _Replay:
             found = end - since, self.saved.facts["sampler"]
             return replace(known, samples=found, objects=sampled.objects)
 
-        return samples(begin), samples(middle)
+        return samples(begin), samples(middle) if middle else None
 
 
 @dataclass(frozen=True)
@@ -343,7 +376,7 @@ def _report(known: _Known, options: Options, names: _Names) -> Report:
         kinds = options.recorded_kinds
         found = replace(known.waits, kinds=tuple(k for k in known.waits.kinds if k in kinds))
         wait_profiles.report(found, names.go, names.waits, builder)
-    if known.samples and known.objects:
+    if known.samples and known.objects and "cpu" in options.kinds:
         names.cpu = names.cpu or CpuTranslator(known.objects, names.go)
         cpu_profile.report(*known.samples, known.objects, names.cpu, builder)
     return builder.finished()

@@ -1,8 +1,8 @@
 """Makes the recorded inputs, and the outputs that are right for them.
 
-    python -m tests.recorded.record            records all again, as root: inputs and outputs
-    python -m tests.recorded.record --golden   makes the outputs again from the recorded inputs
-    python -m tests.recorded.record --program  saves the program again, if other parts are needed
+    python -m tests.recorded.record             records all again, as root: inputs and outputs
+    python -m tests.recorded.record --golden    makes the outputs again from the recorded inputs
+    python -m tests.recorded.record --programs  saves the programs again, if other parts are needed
 
 What is made belongs to the code of that moment: use it only when a difference is wanted.
 """
@@ -41,41 +41,20 @@ from ebpfprof.profilers.waits.wait_profiles import ReadWaits
 from ebpfprof.recording import session as session_module
 from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.recording.session import Session
-from tests.images.image import Image
 from tests.images.record import photographed, reduced
-from tests.recorded import outputs, pipeline
-from tests.recorded.program import DATA, GO_VERSION, PROGRAM, build, keep_digest, require_recorded
+from tests.images.target import Shown
+from tests.recorded import commands, outputs, pipeline
+from tests.recorded.program import DATA, PROGRAMS, Program
+from tests.recorded.recordings import CHANGING, RECORDINGS, Recording
 from tests.recorded.saved import END, Maps, Rows, Saved
 from tests.targets_run import Target
 
-_WAITS: Final = {
-    "kinds": ["block", "mutex"],
-    "by_lock": True,
-    "lock_labels": True,
-    "open_waits": True,
-}
-_OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
-    "exact": _WAITS,
-    "windows": {**_WAITS, "max_overhead": 8.0},
-    "cpu": {"kinds": ["cpu"], "hz": 997, "kernel": False},
-}
-_SCRIPTS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
-    "exact": (("contend 2",), ("contend 3", "leave")),
-    "windows": (("contend 2",), ("contend 8", "hammer 3500", "leave", "hammer 1000")),
-    "cpu": (("compute 150",), ("compute 150",)),
-}
-"""By recording, what the program is told until the middle, and from there on."""
-
 _HASHES: Final = {
-    "waits.bpf.c": ("waits", "stacks", "totals", "locks", "label_sets", "absent_labels"),
+    "waits.bpf.c": ("waits", "stacks", "totals", "locks", "pairs", "label_sets", "absent_labels"),
     "cpu.bpf.c": ("samples", "label_sets", "absent_labels", "lines"),
 }
-_CHANGING: Final = ("waits", "totals", "locks")
-_AT_THE_MIDDLE: Final = {"exact": ("waits", _CHANGING), "cpu": ("cpu", ("samples",))}
-"""By recording, the program and maps that are kept then."""
 _PER_CPU: Final = {"waits.bpf.c": ("costs",), "cpu.bpf.c": ("costs", "filled", "sets_made")}
 _ATTEMPTS: Final = 10
-_WINDOWS: Final = 4  # in a recording in windows, at least
 
 
 class _Kept:
@@ -90,6 +69,7 @@ class _Kept:
         self.recording: RecordingFacts | None = None
         self.waits: ReadWaits | None = None
         self.samples: CpuSums | None = None
+        self.hints: list[str] = []  # with {pid} in place of the number
 
     def report(self, sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
         """Stands for ebpfprof.recording.reports.reported."""
@@ -99,7 +79,9 @@ class _Kept:
                 self.waits = each.read
             elif isinstance(each, CpuSums):
                 self.samples = each
-        return reported(sums, since, options)
+        report = reported(sums, since, options)
+        self.hints = [each.replace(str(report.target.pid), "{pid}") for each in report.hints]
+        return report
 
     def facts(self) -> dict[str, Any]:
         """All but what the maps held."""
@@ -116,6 +98,7 @@ class _Kept:
             "own_cost": recording.own_cost,
             "sampler": self.samples.sampler if self.samples else "",
             "parked": waits and waits.parked and _parked(waits.parked),
+            "hints": self.hints,
         }
         if self.windows and waits:
             begun = {g: list(astuple(b)) for g, b in waits.last_waits.items()}
@@ -146,14 +129,15 @@ class _KeptProgram(BpfProgram):
     def keep(self, moment: str, names: Iterable[str] = ()) -> None:
         """Keep what these hash maps hold now, or all."""
         self._is_keeping = True
-        hashes = {name: self.maps[name].rows() for name in names or _HASHES[self._name]}
+        wanted = names or [name for name in _HASHES[self._name] if name in self.maps]
+        hashes = {name: self.maps[name].rows() for name in wanted}
         self.kept.hashes[moment] = hashes
         self._is_keeping = False
 
     def _totals(self) -> Rows:
         if not self._is_keeping and "max_overhead" in self._of.options:
             moment = f"window {len(self._of.windows)}"
-            self.keep(moment, _CHANGING)
+            self.keep(moment, CHANGING)
             self._of.windows.append(["take", moment])
         return self._rows_of_totals()
 
@@ -225,40 +209,44 @@ def _note_end(recorder: OpenWaitsRecorder, _looks: object) -> None:
     _noted_end(recorder, None)
 
 
-def _record(program: Path, name: str) -> tuple[Saved, Report]:
+def _record(program: Path, recording: Recording) -> tuple[Saved, Report]:
     """Run the program under a recording; what is to be kept, and what came out of it."""
-    kept = _Kept(_OPTIONS[name])
+    kept = _Kept(dict(recording.options))
     options = Options(**{**kept.options, "kinds": tuple(kept.options["kinds"])})
     is_done = threading.Event()
 
-    def tell(process: Target) -> None:
+    def ask(process: Target) -> None:
         try:
-            for part, lines in enumerate(_SCRIPTS[name]):
-                for line in lines:
-                    process.ask(line, f"did {line.split()[0]}")
-                if part == 0 and name in _AT_THE_MIDDLE:
-                    of, hashes = _AT_THE_MIDDLE[name]
-                    kept.programs[of].keep(pipeline.MIDDLE, hashes)
-                    kept.middle_ns = kernel_now_ns()
+            for line in recording.first:
+                _ask(process, line)
+            for of, hashes in recording.at_the_middle.items():
+                kept.programs[of].keep(pipeline.MIDDLE, hashes)
+            kept.middle_ns = kernel_now_ns()
+            for line in recording.then:
+                _ask(process, line)
         finally:
             is_done.set()
 
     with ExitStack() as held:
         for module in (waits_collector, cpu_program):
             held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
+        for limit, rows in recording.room.items():
+            held.enter_context(mock.patch.object(waits_collector, limit, rows))
         held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
         held.enter_context(mock.patch.object(session_module, "reported", kept.report))
-        # What windows tell without looks at the goroutines, which are not kept.
+        # What windows tell without goroutine samples, which are not kept.
         held.enter_context(mock.patch.object(LookedDelays, "has_begun", new=False))
         held.enter_context(mock.patch.object(LookedDelays, "grown", lambda _, totals: totals))
         held.enter_context(mock.patch.object(OpenWaitsRecorder, "note_end", _note_end))
         process = held.enter_context(Target.start(program))
+        for line in recording.before:
+            _ask(process, line)
         session = held.enter_context(Session([process.pid], options))
         session.start()
-        talker = threading.Thread(target=tell, args=(process,))
-        talker.start()
+        asker = threading.Thread(target=ask, args=(process,))
+        asker.start()
         session.wait(600, lambda _: is_done.is_set())
-        talker.join()
+        asker.join()
         (found,) = session.finish()
         failures = session.failures()
         if failures:
@@ -267,13 +255,18 @@ def _record(program: Path, name: str) -> tuple[Saved, Report]:
     return Saved(maps, kept.facts()), found
 
 
-def _recorded(program: Path, name: str) -> Saved:
+def _ask(process: Target, line: str) -> None:
+    process.ask(line, f"did {line.split()[0]}")
+
+
+def _recorded(program: Path, name: str, folder: Path) -> Saved:
     """A recording that can be replayed: what comes out of it is what came out in the first place.
 
     That is not so if a sample was taken in the vDSO, which lies elsewhere in each process.
     """
+    recording = RECORDINGS[name]
     for _ in range(_ATTEMPTS):
-        saved, report = _record(program, name)
+        saved, report = _record(program, recording)
         locations = (
             location
             for profile in report.profiles
@@ -283,15 +276,15 @@ def _recorded(program: Path, name: str) -> Saved:
         path = str(program)
         # What has no mapping is no address: a mark that a stack was cut off.
         if any(each.mapping and each.mapping.filename != path for each in locations):
-            print(f"{name}: a stack leads out of the program; once more")
+            print(f"{name}: a stack leads out of the program; again")
             continue
-        if report.coverage and report.coverage.windows < _WINDOWS:
-            print(f"{name}: only {report.coverage.windows} windows; once more")
+        if report.coverage and report.coverage.windows < recording.least_windows:
+            print(f"{name}: only {report.coverage.windows} windows; again")
             continue
         wanted = pipeline.outputs_of(report, path)
-        saved.save(name, program.parent)
-        shown = photographed(program, path, GO_VERSION).shown()
-        found = pipeline.replayed(shown, Saved.load(name, program.parent))
+        saved.save(name, folder)
+        shown = photographed(program, path, recording.program.version).shown()
+        found = pipeline.replayed(shown, Saved.load(name, folder))
         differences = [outputs.difference(each, wanted[each], found[each]) for each in wanted]
         if any(differences):
             raise AssertionError("\n\n".join(filter(None, differences)))
@@ -312,41 +305,56 @@ def _labels(labels: Iterable[Label]) -> list[list[str]]:
     return [[each.key, str(each.value)] for each in labels]
 
 
-def _keep_program(program: Path) -> None:
-    """Save what the outputs need of the program, so that nobody has to build it for them."""
-    whole = photographed(program, "/recorded/program", GO_VERSION)
-    reduced(whole, outputs.all_outputs).save(PROGRAM)
+def _photograph(program: Program, built: Path) -> None:
+    """Save images of the program, with what the outputs need of its file."""
+    name = f"/usr/local/bin/{program.source}"
+    wholes = {
+        state: photographed(built, name, program.version, lines)
+        for state, lines in program.states.items()
+    }
+
+    def read(shown: Sequence[Shown]) -> dict[str, bytes]:
+        with program.with_states(dict(zip(wholes, shown, strict=True))):
+            return {**outputs.outputs_with(program), **commands.outputs_with(program)}
+
+    program.save(dict(zip(wholes, reduced(list(wholes.values()), read), strict=True)))
 
 
 def _make_golden() -> None:
-    shown = Image.load(PROGRAM).shown()
+    made = {**outputs.all_outputs(), **commands.all_outputs()}
     shutil.rmtree(outputs.GOLDEN, ignore_errors=True)
     outputs.GOLDEN.mkdir()
-    for name, output in outputs.all_outputs(shown).items():
+    for name, output in made.items():
         (outputs.GOLDEN / name).write_bytes(output)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line. Returns the exit status."""
-    if list(arguments) not in ([], ["--golden"], ["--program"]):
+    if arguments and (len(arguments) > 1 or arguments[0] not in ("--golden", "--programs")):
         print(__doc__, file=sys.stderr)
         return 2
-    if arguments == ["--golden"]:
-        _make_golden()
-        return 0
-    with tempfile.TemporaryDirectory() as scratch:
-        program = build(Path(scratch).resolve())
-        if not arguments:
-            recorded = {name: _recorded(program, name) for name in _OPTIONS}
-            shutil.rmtree(DATA, ignore_errors=True)
-            DATA.mkdir()
-            for name, saved in recorded.items():
-                saved.save(name)
-            keep_digest(program)
-        require_recorded(program)
-        _keep_program(program)
-    if not arguments:
-        _make_golden()
+    if list(arguments) != ["--golden"]:
+        with tempfile.TemporaryDirectory() as scratch:
+            built = {}
+            for program in PROGRAMS:
+                folder = Path(scratch).resolve() / program.name
+                folder.mkdir()
+                built[program] = program.build(folder)
+            if not arguments:
+                recorded = {
+                    name: _recorded(built[each.program], name, Path(scratch))
+                    for name, each in RECORDINGS.items()
+                }
+                shutil.rmtree(DATA, ignore_errors=True)
+                DATA.mkdir()
+                for name, saved in recorded.items():
+                    saved.save(name)
+                for program, path in built.items():
+                    program.keep_digest(path)
+            for program, path in built.items():
+                program.require_recorded(path)
+                _photograph(program, path)
+    _make_golden()
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from starlette.types import ASGIApp, Message
 
 from ebpfprof.continuous.manager import Manager
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.process.source_files import SourceFiles
 from ebpfprof.server.access import Policy
 from ebpfprof.server.app import application
@@ -102,14 +103,16 @@ class Service:
         **options: Any,  # noqa: ANN401 - the manager's
     ) -> Self:
         """Serves `targets`, with lines of `sources`; `options` are the manager's."""
-        live = FakeLive({each.pid: each for each in targets})
+        live = FakeLive({target.pid: target for target in targets})
         manager = Manager(live, kinds=ALL_KINDS, **options)
         follower = FakeFollower(manager, *(go_process(each.pid) for each in targets))
         for each in targets:
             manager.add_opened(each)
         await follower.survey()
         app = application(
-            manager, follower, Policy(is_unix=True), sources=sources, lock_labels=lock_labels
+            *(manager, follower, Policy(is_unix=True), OpenProcesses()),
+            sources=sources,
+            lock_labels=lock_labels,
         )
         return cls(live, manager, follower, Client(app))
 

@@ -137,7 +137,7 @@ def test_pages_of_other_sites_start_no_recording() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_health_is_told_without_a_token_and_readiness_is_not(method: str) -> None:
+def test_health_is_reported_without_a_token_and_readiness_is_not(method: str) -> None:
     client = Client(Alive(Access(answer, WITH_TOKEN)))
     health = asyncio.run(client.ask("/healthz", method=method))
     assert (health.status, health.body) == (200, b"ok\n")

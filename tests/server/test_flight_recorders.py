@@ -88,7 +88,7 @@ async def keeping(
     script: str, *targets: FakeTarget
 ) -> AsyncIterator[tuple[FlightRecorders, list[RecordedProcess]]]:
     """The recorders of these processes, while the block runs; `script` is each of them."""
-    manager = managed(FakeLive({each.pid: each for each in targets}))
+    manager = managed(FakeLive({target.pid: target for target in targets}))
     processes = [manager.add_opened(each) for each in targets]
     recorders = FlightRecorders(manager, Scripted(last_s=1.0, script=script))
     running = asyncio.ensure_future(recorders.run())
@@ -134,10 +134,10 @@ def test_of_more_processes_than_that_the_later_ones_have_none_and_learn_why(
     run(work())
 
 
-def test_what_is_no_go_program_has_none() -> None:
+def test_a_program_in_another_language_has_none() -> None:
     async def work() -> None:
         async with keeping(RECORDS, FakeTarget(PID, go_version=None)) as (recorders, (process,)):
-            assert await refusal(recorders, process) == (404, "A trace is of a Go program.")
+            assert await refusal(recorders, process) == (404, "Only Go programs can be traced.")
 
     run(work())
 
@@ -194,11 +194,11 @@ def test_one_that_fails_says_why_and_is_started_again(
             await until(lambda: recorders._recorded[process].failure is not None)
 
     run(work())
-    said = capsys.readouterr().err  # once, however often it fails
-    assert said.count(f"The last seconds of process {PID}: No trace was recorded.") == 1
+    output = capsys.readouterr().err  # once, however often it fails
+    assert output.count(f"The last seconds of process {PID}: No trace was recorded.") == 1
 
 
-def test_a_trace_that_can_not_be_made_is_told_and_the_recording_goes_on() -> None:
+def test_a_trace_that_can_not_be_made_is_reported_and_the_recording_continues() -> None:
     async def work() -> None:
         async with keeping(FORGETS, FakeTarget(PID)) as (recorders, (process,)):
             await until(lambda: recorders.state(process)[0])

@@ -1,4 +1,4 @@
-"""Memory that only grows is told by `serve`: from windows, and of a program that leaks."""
+"""Memory that only grows is reported by `serve`: from windows, and of a program that leaks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def heap(leaked: int, other: int = 100) -> Profile:
 
 
 def told(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
-    """What is told of windows of ten seconds with these profiles."""
+    """What is reported of windows of ten seconds with these profiles."""
     process = RecordedProcess(PID, ("heap",))
     growths = Growths()
     for number, profile in enumerate(profiles):
@@ -38,8 +38,8 @@ def told(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
     return [(each.key, each.grown) for each in growths.of(process)]
 
 
-def test_a_stack_that_grows_is_told() -> None:
-    assert told(*(heap(10 * look) for look in range(1, 8))) == [(LEAK, 60 * KIB)]
+def test_a_stack_that_grows_is_reported() -> None:
+    assert told(*(heap(10 * number) for number in range(1, 8))) == [(LEAK, 60 * KIB)]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_too_few_collections_and_what_shrinks_are_not(leaked: list[int]) -> None
 
 
 def test_growth_of_next_to_nothing_is_not() -> None:
-    assert told(*(heap(10 + look, other=100_000) for look in range(8))) == []
+    assert told(*(heap(10 + number, other=100_000) for number in range(8))) == []
 
 
 def growths(server: Server, target: Target, *commands: str) -> list[dict[str, Any]]:
-    """What is told first, while the target is given these commands in each window."""
+    """What is reported first, while the target is given these commands in each window."""
     until = monotonic() + DEADLINE_S
     while True:
         assert monotonic() < until
@@ -63,7 +63,7 @@ def growths(server: Server, target: Target, *commands: str) -> list[dict[str, An
             order(target, command)
         sleep(1.05)  # one window at least
         body = server.get(f"/api/targets/{target.pid}/goroutines").body
-        if found := [each for each in json.loads(body)["findings"] if each["kind"] == "growth"]:
+        if found := [load for load in json.loads(body)["findings"] if load["kind"] == "growth"]:
             return found
 
 

@@ -16,6 +16,7 @@ from tests.builds import NEWEST, versions
 from tests.continuous.fakes import FakeTarget
 from tests.continuous.loops import run
 from tests.differential.test_heap import EVERY_ALLOCATION, order, rows, running
+from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.server.fakes import Service
@@ -125,12 +126,12 @@ def _bytes_in_head(text: bytes) -> tuple[int, int]:
 def test_a_difference_has_what_came_and_what_went() -> None:
     async def work(target: Target) -> None:
         service = await Service.of(FakeTarget(target.pid, kinds=("cpu",)))
-        before = heap.profile(target.pid, KIND)
+        before = read(target.pid, heap.profile, KIND)
         answer = await delta(service, ["make 10", "gc"], target, "heap")
         assert answer.status == 200
         assert answer.headers["content-disposition"] == 'attachment; filename="heap-delta"'
         more = pprof.decode(answer.body)
-        grown = rows(heap.profile(target.pid, KIND))
+        grown = rows(read(target.pid, heap.profile, KIND))
         grown.subtract(rows(before))
         assert rows(more) == +grown
         assert {index for _, index in rows(more)} == {0, 1, 2, 3}
@@ -148,13 +149,13 @@ def test_a_collection_is_not_made_and_the_answer_says_so(target: Target, server:
     plain = server.get("/debug/pprof/heap").profile("heap")
     asked = server.get("/debug/pprof/heap?gc=1").profile("heap")
     assert rows(asked) == rows(plain)
-    assert [each for each in asked.comments if each not in plain.comments] == [
+    assert [comment for comment in asked.comments if comment not in plain.comments] == [
         "gc=1 asks for a garbage collection first: ebpfprof makes the process do nothing, so this "
         "is as of the latest one"
     ]
 
 
-def test_a_program_without_a_memory_profile_is_told() -> None:
+def test_a_program_without_a_memory_profile_is_reported() -> None:
     with (
         Target.start(program("nopprof")) as target,
         Server("--pid", str(target.pid), "--profile", "goroutine") as server,

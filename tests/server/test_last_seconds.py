@@ -145,8 +145,8 @@ def test_the_last_seconds_of_a_process_that_ended_are_kept(tmp_path: Path) -> No
             again = server.get(f"{URL}?last")
             assert again.body == answer.body
             assert again.headers == {**answer.headers, "date": again.headers["date"]}
-            (said,) = json.loads(answer.headers["x-ebpfprof-comments"])
-            assert said == f"ended early: process {target.pid} ended"
+            (output,) = json.loads(answer.headers["x-ebpfprof-comments"])
+            assert output == f"ended early: process {target.pid} ended"
             assert server.get(f"{URL}?seconds=1").status == 404
             assert b"main.locks" in server.get(f"{URL}?last&format=html").body
             assert descendants(server.pid) == ours(server)
@@ -156,7 +156,7 @@ def test_the_last_seconds_of_a_process_that_ended_are_kept(tmp_path: Path) -> No
 
 def ours(server: Server) -> list[int]:
     """The processes that work for the server itself, but for recorders of traces."""
-    return [each for each in descendants(server.pid) if not is_recorder(each)]
+    return [descendant for descendant in descendants(server.pid) if not is_recorder(descendant)]
 
 
 def is_recorder(pid: int) -> bool:
@@ -174,7 +174,9 @@ def test_a_killed_server_leaves_no_probe() -> None:
     ):
         assert server.ready
         await_probes(target.pid, expected=True)
-        recorder = next(each for each in descendants(server.pid) if is_recorder(each))
+        recorder = next(
+            descendant for descendant in descendants(server.pid) if is_recorder(descendant)
+        )
         os.kill(server.pid, signal.SIGKILL)
         await_no_probes(target.pid)
         await_ended(recorder)

@@ -60,9 +60,7 @@ def test_urls_are_such_as_clients_can_open(
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
     assert address.urls() == urls
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    assert address.urls() == tuple(
-        each for each in urls if address.host != "::" or "127" not in each
-    )
+    assert address.urls() == tuple(url for url in urls if address.host != "::" or "127" not in url)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -10,13 +10,14 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.profile.kind import Endpoint, Metric, ProfileKind
+from ebpfprof.profilers.registry import registered
 from ebpfprof.server import pprof_endpoints
 from ebpfprof.server.metrics import endpoint
 from ebpfprof.server.page_api import described_kind
 from tests.continuous.fakes import PID, FakeTarget
 from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
-from tests.unit.made_up_kinds import NAPS, registered
+from tests.unit.made_up_kinds import NAPS
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -39,22 +39,30 @@ def values(families: Iterable[Metric], pid: int) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize(
-    ("accept", "parse"),
-    [("text/plain", text_string_to_metric_families), (OPEN_METRICS, open_metrics)],
-)
-def test_they_are_those_of_the_process(accept: str, parse: Callable[[str], Any]) -> None:
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Target, Server]]:
     with (
         running(GOGC="off") as target,
         Server("--pid", str(target.pid), "--profile", "block") as server,
     ):
         assert server.ready
-        target.ask("keep 500", "done")
-        target.ask("gc", "done")
-        before = gos(target)
-        answer = ask(server.address, "/metrics", headers={"Accept": accept})
-        after = gos(target)
-        assert not has_probes(target.pid)
+        yield target, server
+
+
+@pytest.mark.parametrize(
+    ("accept", "parse"),
+    [("text/plain", text_string_to_metric_families), (OPEN_METRICS, open_metrics)],
+)
+def test_they_are_those_of_the_process(
+    served: tuple[Target, Server], accept: str, parse: Callable[[str], Any]
+) -> None:
+    target, server = served
+    target.ask("keep 500", "done")
+    target.ask("gc", "done")
+    before = gos(target)
+    answer = ask(server.address, "/metrics", headers={"Accept": accept})
+    after = gos(target)
+    assert not has_probes(target.pid)
     found = values(parse(answer.body.decode()), target.pid)
     for name, field in NAMES.items():
         low, high = sorted((before[field], after[field]))

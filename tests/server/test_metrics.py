@@ -10,7 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 import ebpfprof
-from ebpfprof.kernel.losses import Loss, loss_kinds
+from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profile.losses import Loss
 from ebpfprof.server.metrics import endpoint
 from tests.continuous.fakes import PID, FakeTarget
 from tests.continuous.loops import run, until
@@ -132,7 +133,7 @@ def test_prometheus_reads_the_metrics(accept: dict[str, str]) -> None:
     run(work())
 
 
-def test_the_build_is_told() -> None:
+def test_the_build_is_reported() -> None:
     async def work() -> None:
         service = await Service.of()
         text = (await service.client.ask("/metrics")).body.decode()

@@ -11,6 +11,7 @@ import pytest
 
 from ebpfprof.errors import UnsupportedGo
 from ebpfprof.export import json_profile, pprof
+from ebpfprof.goruntime.open_processes import OpenProcess
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.delta import totals
 from ebpfprof.profile.kind import ProfileKind
@@ -221,9 +222,9 @@ def test_a_bug_is_reported_without_details(
             await service.client.ask(f"/api/targets/{PID}/profile")
 
     run(work())
-    said = capsys.readouterr().err
-    assert "This is a bug: RuntimeError" in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().err
+    assert "This is a bug: RuntimeError" in output
+    assert "\x1b" not in output
 
 
 def test_the_page_and_its_files_are_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -298,18 +299,19 @@ def test_the_load_of_each_process_is_listed() -> None:
 def test_what_is_read_from_memory_is_there_without_a_recording(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def read(pid: int, kind: ProfileKind) -> Profile:
-        assert pid == PID
+    def read(process: OpenProcess, kind: ProfileKind) -> Profile:
+        assert process.target.pid == os.getpid()
         return kind.make_profile([], [], time_ns=time.time_ns(), duration_ns=0)
 
     monkeypatch.setattr(goroutines, "profile", read)
 
     async def work() -> None:
-        target = FakeTarget(PID)
-        service = await Service.of(target)
-        times = await service.client.ask(f"/api/targets/{PID}/timeline?kind=goroutine")
+        target = FakeTarget(os.getpid())
+        service = await Service.of(target, FakeTarget(PID))
+        path = f"/api/targets/{target.pid}"
+        times = await service.client.ask(f"{path}/timeline?kind=goroutine")
         assert times.json["windows"] == []
-        found = await service.client.ask(f"/api/targets/{PID}/profile?kind=goroutine")
+        found = await service.client.ask(f"{path}/profile?kind=goroutine")
         assert (found.status, found.json["kind"]) == (200, "goroutine")
         heap = await service.client.ask(f"/api/targets/{PID}/profile?kind=heap")
         assert heap.status == 404  # there is no such process
@@ -350,6 +352,6 @@ def test_a_server_that_ends_says_so() -> None:
         await service.manager.stop_at_once(ends_windows=False)
         answer = await service.client.ask(f"/api/targets/{PID}/profile?kind=block")
         assert answer.status == 503
-        assert answer.json == {"error": "This server is about to end."}
+        assert answer.json == {"error": "This server is shutting down."}
 
     run(work())

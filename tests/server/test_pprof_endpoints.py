@@ -269,8 +269,8 @@ def test_only_recorded_kinds_have_endpoints() -> None:
         for name in ("block", "mutex", "delta_mutex"):
             answer = await service.client.ask(f"/debug/pprof/{name}")
             assert answer.body.decode() == (
-                f"Unknown profile. {name} is not recorded of this process: serve --profile says "
-                f"what is. Process {PID} has allocs, cmdline, goroutine, heap, "
+                f"Unknown profile. {name} is not recorded for this process: choose profiles with "
+                f"serve --profile. Process {PID} has allocs, cmdline, goroutine, heap, "
                 "profile, symbol, threadcreate, threads, trace.\n"
             )
         page = (await service.client.ask("/debug/pprof/")).body
@@ -360,7 +360,7 @@ def test_what_is_scraped_has_labels_of_locks_only_where_they_are_asked_for(
                 asked[query] = answer.body
                 service.manager.processes[0].last_read.clear()
         for query, body in asked.items():
-            labels = [each.labels for each in pprof.decode(body).samples if each.labels]
+            labels = [sample.labels for sample in pprof.decode(body).samples if sample.labels]
             assert len(labels) == (2 if query or always else 0), (query, labels)
         await ended(service, running)
 

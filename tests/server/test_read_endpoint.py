@@ -18,6 +18,7 @@ from ebpfprof.server import goroutines
 from tests.continuous.fakes import PID, FakeTarget, go_process
 from tests.continuous.loops import run
 from tests.differential.test_tracebacks import still, without_main
+from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.server.fakes import Answer, Service
@@ -51,11 +52,11 @@ def test_all_forms_are_there_without_a_recording(
         assert answer.status == 200
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert "content-disposition" not in answer.headers
-    assert without_main(traceback.body) == without_main(goroutines.traceback(target.pid))
-    assert without_main(text.body) == without_main(goroutines.text(target.pid))
+    assert without_main(traceback.body) == without_main(read(target.pid, goroutines.traceback))
+    assert without_main(text.body) == without_main(read(target.pid, goroutines.text))
     profile = server.get(path)
     assert profile.headers["content-disposition"] == 'attachment; filename="goroutine"'
-    found, expected = profile.profile("goroutine"), goroutines.profile(target.pid, KIND)
+    found, expected = profile.profile("goroutine"), read(target.pid, goroutines.profile, KIND)
     assert total(found) == total(expected) == int(text.body.split(b"\n")[0].split()[-1])
     assert found.duration_ns == 0
     assert ("a", "1") in {(e.key, e.value) for sample in found.samples for e in sample.labels}
@@ -68,7 +69,7 @@ def test_all_forms_are_there_without_a_recording(
 def test_the_index_has_their_number(target: Target, server: Server) -> None:
     page = server.get("/debug/pprof/").body.decode()
     (count,) = re.findall(r"<tr><td>(\d+)</td><td><a href='goroutine\?debug=1'>", page)
-    assert int(count) == goroutines.count(target.pid)
+    assert int(count) == read(target.pid, goroutines.count)
     assert "export in the same format as an unrecovered panic." in page
     assert not has_probes(target.pid)
 
@@ -140,7 +141,7 @@ def test_a_client_that_hangs_up_ends_the_waiting(target: Target) -> None:
     run(work())
 
 
-def test_an_ended_process_is_told() -> None:
+def test_an_ended_process_is_reported() -> None:
     async def work() -> None:
         with still(program("tracebacks")) as target:
             fake = FakeTarget(target.pid)
@@ -186,7 +187,7 @@ def test_a_process_that_was_found_need_not_be_opened(target: Target) -> None:
         service = await Service.of()
         process = service.manager.add_found(go_process(target.pid))
         answer = await service.client.ask("/debug/pprof/goroutine?debug=2")
-        assert without_main(answer.body) == without_main(goroutines.traceback(target.pid))
+        assert without_main(answer.body) == without_main(read(target.pid, goroutines.traceback))
         assert (service.live.adds, process.target) == (0, None)
 
     run(work())

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from ebpfprof.discovery.processes import ProcessTable
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.server import connections, service
 from ebpfprof.server.access import Policy
 from ebpfprof.server.connections import Admitted
@@ -39,6 +40,7 @@ def served(target: FakeTarget) -> Iterator[str]:
                 Policy(is_unix=True),
                 listener,
                 table,
+                OpenProcesses(),
             ),
             kwargs={"on_ready": lambda _: ready.set(), "should_end": over.is_set},
         )
@@ -74,8 +76,8 @@ def test_silent_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "SILENCE_S", 0.3)
     target = FakeTarget(PID)
     with served(target) as address:
-        for said in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
-            with closing(connected(address, said)) as silent:
+        for output in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
+            with closing(connected(address, output)) as silent:
                 assert silent.recv(1) == b""
         # A client that waits for an answer is not silent.
         assert ask(address, "/debug/pprof/block?seconds=1").status == 200
@@ -96,8 +98,8 @@ def test_silent_connections_keep_no_client_out() -> None:
     """Long before their time is over."""
     with served(FakeTarget(PID)) as address, ExitStack() as stack:
         for _ in range(150):
-            for said in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
-                stack.enter_context(closing(connected(address, said)))
+            for output in (b"", b"GET / HTTP/1.1\r\nHost: loc"):
+                stack.enter_context(closing(connected(address, output)))
         assert ask(address, "/debug/pprof/").status == 200
 
 

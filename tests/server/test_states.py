@@ -13,7 +13,7 @@ from tests.server.fakes import Service
 TIMELINE = f"/api/targets/{PID}/timeline"
 
 
-async def told(service: Service) -> tuple[str, str]:
+async def state_of(service: Service) -> tuple[str, str]:
     (found,) = (await service.client.ask("/api/targets")).json["targets"]
     return found["state"], found["says"]
 
@@ -26,25 +26,25 @@ def test_a_process_has_one_state_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
         service = await Service.of()
         service.live.targets[PID] = target
         process = service.manager.add_found(go_process(PID))
-        assert await told(service) == ("idle", "Not recording.")
+        assert await state_of(service) == ("idle", "Not recording.")
         # Its symbols are read: the session opens it.
         service.live.opens.clear()
         first = (await service.client.ask(TIMELINE)).json
         assert (first["state"], first["says"]) == ("reading", "Reading the program's symbols.")
         await until(lambda: service.live.adds == 1)
-        assert (await told(service))[0] == "reading"
+        assert (await state_of(service))[0] == "reading"
         service.live.gate.clear()
         service.live.opens.set()
         await until(lambda: target.begun == 1)
-        assert await told(service) == ("attaching", "Attaching to the process.")
+        assert await state_of(service) == ("attaching", "Attaching to the process.")
         service.live.gate.set()
         await until(lambda: process.is_recording)
-        assert (await told(service))[1].startswith("Recording: the first numbers come")
+        assert (await state_of(service))[1].startswith("Recording: the first numbers come")
         await service.client.ask(f"/api/targets/{PID}/profile")
-        assert await told(service) == ("recording", "Recording.")
+        assert await state_of(service) == ("recording", "Recording.")
         target.ending = TargetEnd(f"process {PID} ended")
         await service.manager._check(process)
-        state, says = await told(service)
+        state, says = await state_of(service)
         assert state == "ended"
         assert says == f"Process {PID} ended. What was recorded until then is still here."
         await service.manager.stop()
@@ -52,13 +52,13 @@ def test_a_process_has_one_state_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     run(work())
 
 
-def test_after_a_failed_begin_nothing_is_said_to_begin() -> None:
+def test_after_a_failed_begin_nothing_is_reported_to_begin() -> None:
     async def work() -> None:
         service = await Service.of()
         process = service.manager.add_found(go_process(PID))
         await service.client.ask(TIMELINE)  # the fake session knows no such process
         await until(lambda: process.ending is not None)
-        assert (await told(service))[0] == "ended"
+        assert (await state_of(service))[0] == "ended"
 
     run(work())
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.profile.model import Location, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server import pprof_endpoints, symbol_endpoint
-from ebpfprof.server.symbols import Symbols
+from ebpfprof.server.symbols import symbols_of
 from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.continuous.fakes import PID, FakeTarget
 from tests.kernel.programs import program
@@ -54,7 +55,7 @@ def test_repeated_addresses_are_looked_up_once(
 
     monkeypatch.setattr(GoBinary, "frames_many", counted)
     words = body([*map(hex, entries), "1", "junk", ""])
-    lines = symbol_endpoint._symbol_table(ticker.pid, words).decode().splitlines()
+    lines = symbol_endpoint._symbol_table(OpenProcesses(), ticker.pid, words).decode().splitlines()
 
     assert asked == [len({*entries, 1})]
     assert len(lines) == 1 + sum(word.startswith(b"0x") for word in words.split(b"+"))
@@ -75,25 +76,27 @@ def test_a_text_looks_each_address_up_once(
     stack = tuple(Location(entry + 1, None, ()) for entry in entries[:8])
     samples = [Sample(stack[at:], (1, at)) for at in range(8)]
     profile = BLOCK.make_profile(samples, [MAIN], time_ns=1, duration_ns=1)
-    assert pprof_endpoints._text_of(ticker.pid, profile, ()).count("\n#") == sum(range(1, 9))
+    assert pprof_endpoints._text_of(OpenProcesses(), ticker.pid, profile, ()).count("\n#") == sum(
+        range(1, 9)
+    )
     assert sorted(asked) == [entry + 1 for entry in entries[:8]]
 
 
 def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names may be long, and each may be asked for a hundred thousand times."""
     monkeypatch.setattr(symbol_endpoint, "_MAX_NAMES", 1000)
-    status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
+    status, output = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
     assert status == 413
-    assert said == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
+    assert output == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
 
 
 def test_a_body_that_never_arrives_times_out(
     ticker: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(symbol_endpoint, "_BODY_S", 0.05)
-    status, said = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
+    status, output = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
     assert status == 408
-    assert said == b"The addresses did not come within 0.05 s.\n"
+    assert output == b"The addresses did not come within 0.05 s.\n"
 
 
 def asked_of(target: FakeTarget, sent: bytes | None) -> tuple[int, bytes]:
@@ -113,12 +116,12 @@ def test_type_arguments_are_as_this_version_of_go_writes_them(minor: str, lists:
     path = program("heaplocks", minor)
     with ElfFile.open(path) as elf:
         generic = [
-            each
-            for each in GoBinary.open(elf).functions()
-            if each.name.startswith("main.(*box[") and each.name.endswith("]).put")
+            function
+            for function in GoBinary.open(elf).functions()
+            if function.name.startswith("main.(*box[") and function.name.endswith("]).put")
         ]
     assert generic
-    with Target.start(path) as target, Symbols(target.pid) as symbols:
+    with Target.start(path) as target, symbols_of(OpenProcesses(), target.pid) as symbols:
         assert symbols.type_argument_lists == lists
         found = symbols.names([each.entry for each in generic])
     assert set(found.values()) == {"main.(*box[...]).put"}

@@ -20,10 +20,10 @@ from tests.toolchains import toolchain
 URL = "/debug/pprof/trace"
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Target, Server]]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Server]]:
     with Target.start(program("traced")) as target:
-        target.ask(f"trace {tmp_path / 'unused'} sleeps", "begun")
+        target.ask(f"trace {tmp_path_factory.mktemp('traced') / 'unused'} sleeps", "begun")
         target.ask("end", "ended")
         with Server("--pid", str(target.pid), "--profile", "goroutine") as server:
             assert server.ready

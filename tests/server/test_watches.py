@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile import hanging as hanging_module
@@ -35,7 +36,7 @@ def test_a_deadlock_is_found_while_a_client_asks() -> None:
         facts = target.ask("deadlock")
         assert "target_goroutines{" not in server.get("/metrics").body.decode()
         until_s = monotonic() + DEADLINE_S
-        while sum(each["kind"] == "deadlock" for each in findings(server, pid)) < 3:
+        while sum(finding["kind"] == "deadlock" for finding in findings(server, pid)) < 3:
             assert monotonic() < until_s
         found = findings(server, pid)
         metrics = server.get("/metrics").body.decode()
@@ -72,7 +73,7 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
             fake = FakeTarget(target.target.pid, kinds=())
             manager = managed(FakeLive({fake.pid: fake}), continuous=continuous)
             process = manager.add_opened(fake)
-            watches = GoroutineWatches(manager)
+            watches = GoroutineWatches(manager, OpenProcesses())
 
             def has_looked(times: int) -> bool:
                 return watches.read(process)[0].samples >= times
@@ -87,11 +88,11 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
                 await asyncio.to_thread(target.target.ask, "leak 2", "leaked")
                 before = watches.read(process)[0].samples
                 await until(functools.partial(has_looked, before + 2))
-            found, looked_s, problem = watches.read(process)
+            found, sampled_s, problem = watches.read(process)
             ((leak, count),) = [each for each in found.leaks if each[0].only_grows]
             assert (count, problem) == (6, "")
             assert leak.per_minute > 0
-            assert looked_s > 0
+            assert sampled_s > 0
             manager.stopping.set()
             await running
             assert watches.known(process) is None
@@ -100,7 +101,7 @@ def test_leaks_are_found_all_the_time_or_after_a_request(continuous: bool) -> No
 
 
 @pytest.mark.usefixtures("often")
-def test_a_process_that_nobody_asks_for_any_more_is_watched_no_longer(
+def test_a_process_without_requests_is_watched_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work() -> None:
@@ -108,7 +109,7 @@ def test_a_process_that_nobody_asks_for_any_more_is_watched_no_longer(
             fake = FakeTarget(target.target.pid, kinds=())
             manager = managed(FakeLive({fake.pid: fake}))
             process = manager.add_opened(fake)
-            watches = GoroutineWatches(manager)
+            watches = GoroutineWatches(manager, OpenProcesses())
             running = asyncio.ensure_future(watches.run())
             watches.read(process)
             await until(lambda: watches.known(process) is not None)
@@ -131,12 +132,12 @@ def test_a_program_that_is_not_go_has_no_findings_and_no_problem() -> None:
         fake = FakeTarget(os.getpid(), kinds=())
         manager = managed(FakeLive({fake.pid: fake}))
         process = manager.add_opened(fake)
-        watches = GoroutineWatches(manager)
+        watches = GoroutineWatches(manager, OpenProcesses())
         running = asyncio.ensure_future(watches.run())
         watches.read(process)
         await until(lambda: watches._watched[process].due_s > monotonic() + 9)
-        found, looked_s, problem = watches.read(process)
-        assert (found.samples, looked_s, problem) == (0, 0.0, "")
+        found, sampled_s, problem = watches.read(process)
+        assert (found.samples, sampled_s, problem) == (0, 0.0, "")
         manager.stopping.set()
         await running
 

@@ -5,9 +5,9 @@
 Each round starts the program (tests/targets/load: a contended lock, channels, selects, long waits)
 and records its block profile with the default bound on the overhead, and its wall profile, while
 Go's own block profile takes every event. Of each stack it tells in how many rounds the truth was
-within 1.96 of the told standard errors, and the mean of what was told, as a part of the truth.
-A stack counts in rounds in which looks found it ten times or more: an error that comes from fewer
-hits is itself not known. Ctrl-C ends it early.
+within 1.96 of the reported standard errors, and the mean of what was reported, as a part of the
+truth. A stack counts in rounds in which samples found it ten times or more: an error that comes
+from fewer hits is itself not known. Ctrl-C ends it early.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Stack = tuple[tuple[str, int], ...]
 """Functions and lines, innermost first: the first one without its line, without wrappers."""
 
 
-class Told(NamedTuple):
-    """What a profile tells of a stack, in ns and ns²."""
+class Reported(NamedTuple):
+    """What a profile reports for a stack, in ns and ns²."""
 
     ns: int
     variance: float
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
     way: str
     stack: Stack
-    told: Told
+    told: Reported
     truth_ns: int
 
     @property
@@ -106,10 +106,10 @@ def one_round(
     truth = _truth(pprof.decode(own.read_bytes(), kind="block"))
     rows = []
     for profile in report.profiles:
-        told = _told(profile)
+        reported = _reported(profile)
         rows += [
             Row(profile.kind, stack, each, truth[stack])
-            for stack, each in _by_truth(told, truth).items()
+            for stack, each in _by_truth(reported, truth).items()
         ]
     return rows
 
@@ -126,15 +126,15 @@ def _truth(profile: Profile) -> dict[Stack, int]:
     }
 
 
-def _told(profile: Profile) -> dict[Stack, Told]:
-    found: dict[Stack, Told] = {}
+def _reported(profile: Profile) -> dict[Stack, Reported]:
+    found: dict[Stack, Reported] = {}
     for sample in profile.samples:  # a stack has one for each set of labels
-        states = {each.value for each in sample.labels if each.key == STATE}
+        states = {label.value for label in sample.labels if label.key == STATE}
         if states & _NOT_WAITING:
             continue
         stack = _stack(sample.frames)
-        before = found.get(stack, Told(0, 0.0))
-        found[stack] = Told(before.ns + sample.values[1], before.variance + sample.variance)
+        before = found.get(stack, Reported(0, 0.0))
+        found[stack] = Reported(before.ns + sample.values[1], before.variance + sample.variance)
     return {
         stack: each
         for stack, each in found.items()
@@ -142,8 +142,8 @@ def _told(profile: Profile) -> dict[Stack, Told]:
     }
 
 
-def _by_truth(told: Mapping[Stack, Told], truth: Mapping[Stack, int]) -> dict[Stack, Told]:
-    """What was told by the stacks of Go's block profile, which leave out how a goroutine parks."""
+def _by_truth(told: Mapping[Stack, Reported], truth: Mapping[Stack, int]) -> dict[Stack, Reported]:
+    """What was reported, by the stacks of Go's block profile: without how a goroutine parks."""
     found = {}
     for stack, each in told.items():
         for first in range(min(_PARKING, len(stack))):
@@ -155,7 +155,7 @@ def _by_truth(told: Mapping[Stack, Told], truth: Mapping[Stack, int]) -> dict[St
 
 
 def _stack(frames: Sequence[Frame]) -> Stack:
-    found = [(each.function, each.line) for each in frames if ".gowrap" not in each.function]
+    found = [(frame.function, frame.line) for frame in frames if ".gowrap" not in frame.function]
     return ((found[0][0], 0), *found[1:])
 
 
@@ -187,9 +187,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.tools.error_rounds", description="Judge errors.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    told = parser.parse_args(arguments)
+    reported = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        print(shown(tallied(_rounds(told.rounds, told.seconds, Path(folder)))))
+        print(shown(tallied(_rounds(reported.rounds, reported.seconds, Path(folder)))))
     return 0
 
 

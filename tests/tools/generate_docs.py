@@ -136,7 +136,7 @@ def verb(name: str) -> Verb:
     records = [
         param.get_help_record(context)
         for param in command.get_params(context)
-        if isinstance(param, click.Option)  # the text tells of arguments
+        if isinstance(param, click.Option)  # the text describes arguments
     ]
     return Verb(
         name,
@@ -268,7 +268,7 @@ def _roff(text: str) -> str:
 
 
 def _roff_paragraphs(paragraphs: Iterable[str]) -> list[str]:
-    return [line for each in paragraphs for line in (".PP", _roff(each))]
+    return [line for paragraph in paragraphs for line in (".PP", _roff(paragraph))]
 
 
 def _bold(text: str) -> str:

@@ -235,7 +235,7 @@ def skips_callers_of_mallocgc(goroot: Path) -> bool:
 
 
 def function(source: str, name: str) -> str:
-    """Return the source of a function, "" if there is none of that name."""
+    """Return the source of a function, "" if there is not one of that name."""
     match = re.search(rf"^func {name}\(.*?^\}}", source, re.MULTILINE | re.DOTALL)
     return match[0] if match else ""
 

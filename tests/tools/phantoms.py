@@ -5,12 +5,12 @@
 The target (tests/targets/contention) holds locks for 2 ms, sends, selects, reads and writes behind
 an RWMutex, waits for conditions and groups, starves and hands over, and notes by its own clock for
 how long each goroutine waited at most. Whatever we say did not move for some time is a phantom if
-that is longer. So a machine that is slow makes none. In each round we look a hundred times, as a
-recording does, and dump once. Then goroutines hang in each way: two looks, and one dump, must find
-all of them. No dump may tell of a deadlock, a lost wake, or a program asleep. Nor may dumps whose
-looks are less than a millisecond apart, which find many goroutines that did not move: they look
-closer at each lock that is free just then. Exits with 1 if there was a phantom, or a hang that was
-not found.
+that is longer. So a machine that is slow makes none. In each round we sample a hundred times, as a
+recording does, and dump once. Then goroutines hang in each way: two samples, and one dump, must
+find all of them. No dump may report a deadlock, a lost wake, or a program asleep. Nor may dumps
+whose samples are less than a millisecond apart, which find many goroutines that did not move: they
+look closer at each lock that is free just then. Exits with 1 if there was a phantom, or a hang that
+was not found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unittest.mock import patch
 
 from ebpfprof.export.tables.stuck import lines
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.process import GoTarget, inspect
+from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits import stuck_check
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
@@ -37,14 +37,15 @@ from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.stuck import stuck
+from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-LOOKS: Final = 100  # a round
+SAMPLES: Final = 100  # a round
 SHORT_DUMPS: Final = 20  # a round
-SHORT_S: Final = 0.0005  # from their first look to their last
-CLOSER_S: Final = (0.0, 0.0003)  # between the closer looks of these
-MEAN_S: Final = 0.01  # between two looks
+SHORT_S: Final = 0.0005  # from their first sample to their last
+CLOSER_S: Final = (0.0, 0.0003)  # between the further samples of these
+MEAN_S: Final = 0.01  # between two samples
 APART_S: Final = 0.5  # of a dump
 _TOLD_S: Final = 60
 
@@ -65,13 +66,13 @@ class Claim:
 
 @dataclass
 class Outcome:
-    """What was found in so many rounds: `hangs` goroutines hung, of which some were `missed`.
+    """What was found in that many rounds: `hangs` goroutines hung, of which some were `missed`.
 
     `stuck` are claims of deadlocks and the like; `closer` is how often it was looked for them.
     """
 
     rounds: int = 0
-    looks: int = 0
+    samples: int = 0
     dumps: int = 0
     claims: int = 0
     hangs: int = 0
@@ -86,26 +87,26 @@ class Outcome:
         return not self.phantoms and not self.stuck and not self.missed
 
     def __str__(self) -> str:
-        told = (
-            f"{self.rounds} rounds, {self.looks} looks, {self.dumps} dumps: "
+        reported = (
+            f"{self.rounds} rounds, {self.samples} samples, {self.dumps} dumps: "
             f"{self.claims} goroutines that did not move, {len(self.phantoms)} of them phantoms; "
-            f"{self.hangs} hangs, {self.missed} of them not found; {self.closer} closer looks, "
+            f"{self.hangs} hangs, {self.missed} of them not found; {self.closer} further samples, "
             f"{len(self.stuck)} claims of deadlocks, lost wakes or all asleep"
         )
-        return "\n".join([told, *map(str, self.phantoms[:10]), *self.stuck[:10]])
+        return "\n".join([reported, *map(str, self.phantoms[:10]), *self.stuck[:10]])
 
 
 class Round:
-    """Looks at one target, which go on from round to round."""
+    """Samples of one target, which continue from round to round."""
 
     def __init__(self, target: Target, go: GoTarget, held: ExitStack) -> None:
         self._target, self._go = target, go
-        self._sampler = held.enter_context(GoroutineSampler(go, has_labels=False))
-        self._dumper = held.enter_context(GoroutineDumper(go))
+        self._sampler = GoroutineSampler(go, has_labels=False)
+        self._dumper = GoroutineDumper(go)
 
-    def run(self, into: Outcome, *, looks: int, apart_s: float) -> None:
+    def run(self, into: Outcome, *, samples: int, apart_s: float) -> None:
         """Look and dump, while all move, and then while some hang."""
-        for _ in range(looks):
+        for _ in range(samples):
             sleep(MEAN_S * random.uniform(0.5, 1.5))
             self._judge(self._standing(OPEN_WAIT), into)
         self._judge(self._dumped(apart_s, into), into)
@@ -117,12 +118,12 @@ class Round:
         into.hangs += len(found) * len(hanging)
         into.missed += sum(len(hanging - each.keys()) for each in found)
         self._target.ask("release", "released")
-        into.looks += looks + 2
+        into.samples += samples + 2
         into.dumps += 2
         into.rounds += 1
 
     def _standing(self, threshold: Threshold) -> dict[int, int]:
-        """For how long goroutines stood until a look now, at least: ns, by id."""
+        """For how long goroutines stood until a sample now, at least: ns, by id."""
         now_ns = kernel_now_ns()
         self._sampler.sample()
         parked = parked_goroutines(self._go).goroutines
@@ -132,7 +133,11 @@ class Round:
     def _dumped(self, apart_s: float, into: Outcome) -> dict[int, int]:
         dump = self._dumper.dump(apart_s=apart_s)
         into.stuck += [" ".join(lines(each)) for each in stuck(dump)]
-        return {each.goid: each.stood_ns for each in dump.goroutines if each.stood_ns}
+        return {
+            goroutine.goid: goroutine.stood_ns
+            for goroutine in dump.goroutines
+            if goroutine.stood_ns
+        }
 
     def _look_closer(self, into: Outcome) -> None:
         """Dump in so short a time that many goroutines do not move."""
@@ -153,14 +158,14 @@ class Round:
                     into.phantoms.append(claim)
 
 
-def look(
+def search(
     *,
     goes_on: Callable[[Outcome], bool],
-    looks: int = LOOKS,
+    samples: int = SAMPLES,
     apart_s: float = APART_S,
-    tell: Callable[[Outcome], None] = lambda _: None,
+    notify: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:
-    """Look for as long as `goes_on`; `tell` after each round."""
+    """Look for as long as `goes_on`; `notify` after each round."""
     outcome = Outcome()
     with ExitStack() as held:
         confirm = held.enter_context(
@@ -172,9 +177,9 @@ def look(
         process = held.enter_context(Process(target.pid))
         rounds = Round(target, inspect(process), held)
         while goes_on(outcome):
-            rounds.run(outcome, looks=looks, apart_s=apart_s)
+            rounds.run(outcome, samples=samples, apart_s=apart_s)
             outcome.closer = confirm.call_count
-            tell(outcome)
+            notify(outcome)
         target.kill()
     return outcome
 
@@ -184,15 +189,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.tools.phantoms", description="Look for phantoms.")
     parser.add_argument("--minutes", type=float, default=60)
     until = monotonic() + 60 * parser.parse_args(arguments).minutes
-    told = monotonic()
+    last_s = monotonic()
 
-    def tell(outcome: Outcome) -> None:
-        nonlocal told
-        if monotonic() > told + _TOLD_S:
-            told = monotonic()
+    def notify(outcome: Outcome) -> None:
+        nonlocal last_s
+        if monotonic() > last_s + _TOLD_S:
+            last_s = monotonic()
             print(outcome, flush=True)
 
-    outcome = look(goes_on=lambda _: monotonic() < until, tell=tell)
+    outcome = search(goes_on=lambda _: monotonic() < until, notify=notify)
     print(outcome)
     return not outcome.is_good
 

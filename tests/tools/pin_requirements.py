@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.tools.pin_requirements
 
-Writes tests/requirements/, for the Python and the machine that it runs on, which are those of the
-tests: one wheel of each package, as PyPI has it today. Read the diff: what is new, and why?
+Writes tests/requirements/, for the Python and the machine that it runs on, which are those of
+the tests: one wheel of each package, as PyPI has it today. Read the diff: what is new, and why?
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def folders(modules: Graph) -> set[str]:
 
 
 def arrows(modules: Graph, room: Callable[[str], str]) -> dict[str, set[str]]:
-    """Which rooms each room imports from; `room` tells that of a module."""
+    """Which rooms each room imports from; `room` shows that of a module."""
     found = defaultdict[str, set[str]](set)
     for module, names in modules.items():
         there = {room(name) for name in names & modules.keys()}
@@ -147,7 +147,7 @@ def levels(below: Mapping[str, AbstractSet[str]]) -> int:
 def within(modules: Graph, room: Callable[[str], str]) -> tuple[int, int]:
     """How many imports between modules there are, and how many of them stay in a room."""
     packages = {module.rpartition(".")[0] for module in modules}
-    # The import of a package beside that of its module is none of its own.
+    # The import of a package beside that of its module is not one of its own.
     pairs = [
         (module, name) for module in modules for name in modules[module] & modules.keys() - packages
     ]

@@ -48,10 +48,10 @@ def pins() -> dict[str, tuple[str, str]]:
 def document(kind: str) -> Component:
     """The bill of materials of a wheel, deb or image."""
     found = pins()
-    libraries = [_of_the_page(each) for each in json.loads(VENDORED.read_text())]
+    libraries = [_of_the_page(load) for load in json.loads(VENDORED.read_text())]
     packages = [_of_pypi(name, *each, kind) for name, each in found.items()]
     edges = {OURS: [*_needs(PROJECT["dependencies"], found), BCC, H2]}
-    edges[OURS] += [each["bom-ref"] for each in libraries]
+    edges[OURS] += [library["bom-ref"] for library in libraries]
     for name in found:
         edges[_purl(name, found)] = _needs(metadata.requires(name) or [], found)
     bom: Component = {
@@ -147,8 +147,8 @@ def _licences(name: str) -> list[Component]:
     read: Any = metadata.metadata(name)  # an email.message.Message
     if expression := read.get("License-Expression"):
         return [{"expression": expression}]
-    told = [each for each in read.get_all("Classifier", []) if each.startswith("License ::")]
-    names = [each.rsplit(" :: ", 1)[1] for each in told] or [read.get("License", "not told")]
+    reported = [each for each in read.get_all("Classifier", []) if each.startswith("License ::")]
+    names = [each.rsplit(" :: ", 1)[1] for each in reported] or [read.get("License", "not told")]
     return [{"license": {"name": each.splitlines()[0]}} for each in names]
 
 
@@ -169,7 +169,7 @@ def _needs(
 
 def _of_extra(name: str) -> list[str]:
     """The requirements of a package that only an extra has."""
-    return [each for each in metadata.requires(name) or [] if "extra ==" in each]
+    return [require for require in metadata.requires(name) or [] if "extra ==" in require]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.browser.conftest import FLAGS
+from tests.browser.chromium import FLAGS
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -37,9 +37,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     built = program("demo", mode="trimpath")
     with Target.start(built) as demo, tempfile.TemporaryDirectory() as profile:
-        command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid)]
+        # Every wait, so that there are enough releases for the pictures of locks.
+        options = ["--continuous", "--lock-labels", "--max-overhead", "0"]
+        command = [sys.executable, "-m", "ebpfprof", "serve", "--pid", str(demo.pid), *options]
         server = subprocess.Popen(
-            [*command, "--continuous", "--lock-labels", "--listen", "127.0.0.1:0"],
+            [*command, "--listen", "127.0.0.1:0"],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -65,7 +67,7 @@ def recorded(pid: int, folder: Path) -> Path:
     return path
 
 
-def look(browser: webdriver.Chrome, media: dict[str, object], width: int, height: int) -> None:
+def show(browser: webdriver.Chrome, media: dict[str, object], width: int, height: int) -> None:
     """Make the window so large, and light or dark."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -75,15 +77,15 @@ def look(browser: webdriver.Chrome, media: dict[str, object], width: int, height
 
 def take_page(browser: webdriver.Chrome, url: str, folder: Path) -> None:
     """The page of the server."""
-    looks = (
+    views = (
         ("page-light", LIGHT, 1200, ""),
         ("page-dark", DARK, 1200, ""),
         ("page-phone", LIGHT, 390, ""),
         ("locks-light", LIGHT, 1200, "#kind=mutex&group=label:lock"),
         ("locks-dark", DARK, 1200, "#kind=mutex&group=label:lock"),
     )
-    for name, media, width, fragment in looks:
-        look(browser, media, width, 900)
+    for name, media, width, fragment in views:
+        show(browser, media, width, 900)
         browser.get("about:blank")
         browser.get(url + fragment)
         WebDriverWait(browser, DEADLINE_S).until(
@@ -95,7 +97,7 @@ def take_page(browser: webdriver.Chrome, url: str, folder: Path) -> None:
 def take_file(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
     """The HTML file, with something searched."""
     for name, media in (("flamegraph", LIGHT), ("flamegraph-dark", DARK)):
-        look(browser, media, 1200, 700)
+        show(browser, media, 1200, 700)
         browser.get("about:blank")
         browser.get(path.as_uri())
         browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("PriceCache")
@@ -103,7 +105,7 @@ def take_file(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
             lambda b: bool(b.find_element(By.TAG_NAME, "output").text)
         )
         browser.save_screenshot(str(folder / f"{name}.png"))
-    look(browser, LIGHT, 1200, 700)
+    show(browser, LIGHT, 1200, 700)
     browser.get("about:blank")  # or only the fragment would change
     browser.get(f"{path.as_uri()}#view=graph")
     WebDriverWait(browser, DEADLINE_S).until(

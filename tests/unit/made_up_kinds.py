@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from ebpfprof.profile.kind import Endpoint, Loader, Metric, ProfileKind, Table
 from ebpfprof.profile.model import ValueType
-from ebpfprof.profilers import registry
+from ebpfprof.profilers.registry import registered
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue, SwitchValue
 
@@ -87,19 +86,8 @@ NAPS = ProfileKind(
 """Sums of three values, with an endpoint that is not called as the kind, and a metric."""
 
 
-@contextmanager
-def registered(kind: ProfileKind) -> Iterator[ProfileKind]:
-    """The registry has the kind, too, while the block runs."""
-    registry.register(kind)
-    try:
-        yield kind
-    finally:
-        del registry._kinds[kind.name]
-
-
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def made_up() -> Iterator[None]:
     """The registry has the kinds above, too."""
-    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
-    registry.register(ALLOCS)
-    registry.register(GOROUTINES)
+    with registered(ALLOCS), registered(GOROUTINES):
+        yield

@@ -84,11 +84,11 @@ class AskedSource:
     def __init__(
         self,
         source: PodSource,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         """`clock` is that of process start times: CLOCK_BOOTTIME, in seconds."""
-        self._asked, self._tell, self._clock = source, tell, clock
+        self._asked, self._notify, self._clock = source, notify, clock
         self.counts = SourceCounts()
         self._known = KnownPods()
         self._answered_s: float | None = None
@@ -130,7 +130,7 @@ class AskedSource:
         self.counts.answered += 1
         self.counts.pods = len(self._known.by_uid)
         if self.problem:
-            self._tell(f"{self.name} responds again.")
+            self._notify(f"{self.name} responds again.")
         self.problem = ""
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class AskedSource:
         self.counts.failed += 1
         if str(error) != self.problem:
             self.problem = str(error)
-            self._tell(
+            self._notify(
                 f"{self.name} gives no pods: {error}. Using earlier responses and the node's own "
                 "files until it responds."
             )

@@ -60,16 +60,16 @@ class Pods:
             source.close()
 
 
-def pods_of_node(settings: Settings, tell: Callable[[str], None]) -> Pods:
+def pods_of_node(settings: Settings, notify: Callable[[str], None]) -> Pods:
     """The pods of this node, from all sources in the settings."""
     wanted = settings.kubernetes
     sources: list[AskedSource] = []
     if wanted.api_server:
         server = ApiServer(api_server_settings(wanted), settings.node_name)
-        sources.append(AskedSource(server, tell))
+        sources.append(AskedSource(server, notify))
     if wanted.cri_socket:
         path = socket_path(wanted.cri_socket, settings.host_root)
-        sources.append(AskedSource(CriSocket(path), tell))
+        sources.append(AskedSource(CriSocket(path), notify))
     return Pods(settings.host_root, sources)
 
 

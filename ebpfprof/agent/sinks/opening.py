@@ -32,8 +32,8 @@ _Left = Mapping[_Of, HandedOver]
 class Sinks:
     """All sinks of an agent. Any thread may give to them."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
         self._open: dict[_Of, QueuedSink] = {}
         self._ring: RingDelivery | None = None
         self._ring_path: Path | None = None
@@ -112,7 +112,7 @@ class Sinks:
         try:
             for settings in wanted:
                 sinks[settings] = self._opened_one(settings)
-        except BaseException:  # also Ctrl-C: a sink that nobody knows must not stay open
+        except BaseException:  # also Ctrl-C: a sink without an owner must not stay open
             _close(list(sinks.values()))
             raise
         return sinks
@@ -120,10 +120,12 @@ class Sinks:
     def _opened_one(self, settings: _Of) -> QueuedSink:
         if isinstance(settings, RingSettings):
             self._ring = RingDelivery(settings)
-            return QueuedSink(RING, self._ring, tell=self._tell)
+            return QueuedSink(RING, self._ring, notify=self._notify)
         bounds = QueueBounds(settings.queue_bytes, settings.queue_age)
         if settings.type == "folder":
-            return QueuedSink(settings.name, FolderDelivery(settings.path), bounds, tell=self._tell)
+            return QueuedSink(
+                settings.name, FolderDelivery(settings.path), bounds, notify=self._notify
+            )
         # Importing urllib3 takes about 50 ms, so only agents that need it import it.
         from ebpfprof.agent.sinks.backends import remote_delivery
 
@@ -131,7 +133,7 @@ class Sinks:
             settings.name,
             remote_delivery(settings),
             bounds,
-            tell=self._tell,
+            notify=self._notify,
             backlog=RingBacklog(lambda: self._ring_path),
             only_windows=True,
             catch_up=self._catch_up,

@@ -49,19 +49,19 @@ class QueuedSink:
         delivery: Delivery,
         bounds: QueueBounds | None = None,
         *,
-        tell: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         backlog: RingBacklog | None = None,
         only_windows: bool = False,
         catch_up: float | None = None,
     ) -> None:
-        """`tell` gets sentences about problems; `clock` returns seconds.
+        """`notify` is called with messages about problems; `clock` returns seconds.
 
         Items that do not fit into memory wait in the `backlog`. Reading them back and delivering
         them uses at most `catch_up`, a share of a processor; None: no limit. With `only_windows`,
         other items are ignored.
         """
-        self._name, self._delivery, self._tell, self._clock = name, delivery, tell, clock
+        self._name, self._delivery, self._notify, self._clock = name, delivery, notify, clock
         self._backlog, self._only_windows = backlog, only_windows
         self._counts = Counts()
         has_ring = backlog.is_there if backlog else lambda: False
@@ -217,7 +217,7 @@ class QueuedSink:
     def _tell_problem(self, problem: str) -> None:
         if problem != self._problem:
             if problem:
-                self._tell(f"The sink {self._name} could not deliver: {printable(problem)}")
+                self._notify(f"The sink {self._name} could not deliver: {printable(problem)}")
             elif self._problem:
-                self._tell(f"The sink {self._name} delivers again.")
+                self._notify(f"The sink {self._name} delivers again.")
         self._problem = problem

@@ -81,7 +81,7 @@ class RingBacklog:
     def _opened(self) -> RingArchive:
         path = self._path()
         if path is None:
-            raise InvalidProfile("The ring is gone.")
+            raise InvalidProfile("The ring was removed.")
         if self._archive is None or self._archive.path != path:
             self.close()
             self._archive = RingArchive(path)

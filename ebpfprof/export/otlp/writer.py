@@ -70,11 +70,11 @@ class _Encoder:
         scope.scope.name, scope.scope.version = _utf8(source.scope), _utf8(source.version)
         samples = [
             (
-                self._stack(each.locations),
-                list(dict.fromkeys(map(self._label, each.labels))),
-                each.values,
+                self._stack(sample.locations),
+                list(dict.fromkeys(map(self._label, sample.labels))),
+                sample.values,
             )
-            for each in in_order(profile.samples)
+            for sample in in_order(profile.samples)
         ]
         comments = self._comments(profile.comments)
         for number, value_type in enumerate(profile.sample_types):
@@ -141,7 +141,7 @@ class _Encoder:
         known = self._number("shared", id(location)) or self._number("location", location)
         if not known:
             mapping = self._mapping(location.mapping) if location.mapping else 0
-            functions = [(self._function(each), each.line) for each in location.frames]
+            functions = [(self._function(frame), frame.line) for frame in location.frames]
             message = self._new("location", location)
             message.mapping_index, message.address = mapping, location.address
             for function, line in functions:

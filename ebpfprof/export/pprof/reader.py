@@ -121,7 +121,7 @@ class _Decoder:
             self._message = self._split(pieces)
         except (ValueError, DecodeError) as error:
             raise InvalidProfile(
-                "This is no pprof profile: its protocol buffer is malformed."
+                "This is not a pprof profile: its protocol buffer is malformed."
             ) from error
         if not self._strings or self._strings[0]:
             raise InvalidProfile("The profile's string table does not begin with an empty string.")
@@ -347,5 +347,5 @@ def _check_id(what: str, number: int, table: dict[int, Any]) -> None:
 def _name_of_kind(
     sample_types: tuple[ValueType, ...], samples: tuple[Sample, ...], default: str
 ) -> str:
-    found = kind_of(sample_types, samples, default)
-    return found.name if found else ""
+    kind = kind_of(sample_types, samples, default)
+    return kind.name if kind else ""

@@ -87,7 +87,9 @@ class _Encoder:
             try:
                 location_ids = list(map(ids.__getitem__, map(id, sample.locations)))
             except KeyError:
-                ids.update((id(each), self._location(each)) for each in sample.locations)
+                ids.update(
+                    (id(location), self._location(location)) for location in sample.locations
+                )
                 location_ids = [ids[id(each)] for each in sample.locations]
             message = part.sample.add(location_id=location_ids, value=sample.values)
             for label in sample.labels:
@@ -173,4 +175,4 @@ def _descending(sample: Sample) -> int:
 
 def _order_of_equals(sample: Sample) -> tuple[list[int], list[tuple[str, str]]]:
     addresses = [location.address for location in sample.locations]
-    return addresses, [(each.key, str(each.value)) for each in sample.labels]
+    return addresses, [(label.key, str(label.value)) for label in sample.labels]

@@ -25,7 +25,7 @@ _DID: Final = {
     Did.FOR_NETWORK: NETWORK,
     Did.FOR_TIMER: "timer",
     Did.FOR_COLLECTOR: "garbage collector",
-    Did.FOR_GOROUTINE: "behind more others than can be followed",
+    Did.FOR_GOROUTINE: "in a chain of waits too long to follow",
     Did.GOES_ON: "still waits",
     Did.NOT_KNOWN: "not known who ended the wait",
     Did.NOT_CREATED: "not created yet",
@@ -41,7 +41,7 @@ _IN_SENTENCES: Final = {
     Did.FOR_NETWORK: "waited for the network",
     Did.FOR_TIMER: "waited for a timer",
     Did.FOR_COLLECTOR: "waited for the garbage collector",
-    Did.FOR_GOROUTINE: "waited behind more others than can be followed",
+    Did.FOR_GOROUTINE: "waited in a chain too long to follow",
     Did.NOT_KNOWN: "waited; what ended the wait is not known",
     Did.NOT_CREATED: "was not created yet",
 }
@@ -94,10 +94,10 @@ def outside(of: OutsideCause) -> str:
         case Did.FOR_COLLECTOR:
             return "the garbage collector"
         case Did.GOES_ON:
-            return f"what did not come until the end: {of.name}"
+            return f"an event that had not come by the end: {of.name}"
         case Did.FOR_GOROUTINE:
             return f"one {_DID[of.did]}: {of.name}"
-    return f"what is not known: {of.name}"
+    return f"not known: {of.name}"
 
 
 def clause(did: Did, word: str, name: str) -> str:

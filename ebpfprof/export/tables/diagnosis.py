@@ -25,38 +25,38 @@ from ebpfprof.profile.waiting_for import Sureness
 _INDENT: Final = "    "
 _MAX_STACKS: Final = 8  # of a finding
 _MAX_HOLDERS: Final = 3
-_WHY_HELD: Final = "Likely: a lock that is held for long, but released later, looks the same."
+_WHY_HELD: Final = "Likely: a lock that is held for long and released later gives the same picture."
 _WHY_LEAK: Final = {
     True: "Certain: no other goroutine can do anything about it.",
-    False: "Certain: Go's runtime says so, after the program made its goroutineleak profile.",
+    False: "Certain: Go's runtime reported it when the program made its goroutineleak profile.",
 }
 
 
-def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
+def render(diagnosis: Diagnosis, width: int | None, *, color: bool) -> str:
     """What is wrong, in sentences, with the stacks of who waits and who holds; or that nothing is.
 
     Lines have at most `width` columns, if their words allow it; None: no limit. No text of the
     target reaches the terminal as a control character. Ends with a newline.
     """
-    dump = found.dump
-    standing = sum(each.stood_ns > 0 for each in dump.goroutines)
-    looked = (
-        f"Sampled {dump.looks} times within {duration(dump.apart_ns)}, without a probe: "
+    dump = diagnosis.dump
+    standing = sum(goroutine.stood_ns > 0 for goroutine in dump.goroutines)
+    summary = (
+        f"Sampled {dump.samples} times within {duration(dump.apart_ns)}, without a probe: "
         f"{standing} of {counted(len(dump.goroutines), 'goroutine')} did not move."
     )
     title = f"Process {dump.pid} ({dump.name}, {dump.version}) can be profiled."
-    blocks = [_paragraphs([printable(title), looked, *_missing(found)], width)]
+    blocks = [_paragraphs([printable(title), summary, *_missing(diagnosis)], width)]
     shown: set[int] = set()
-    for finding in _findings(found):
+    for finding in _findings(diagnosis):
         said = _paragraphs(finding["lines"], width, _INDENT)
         blocks.append(_heading(finding, width, color=color) + said)
         blocks += _stacks(finding["members"], shown, width)
-    if not found.has_findings:
+    if not diagnosis.has_findings:
         blocks.append(
             _paragraphs(
                 [
-                    "No fault was found: no deadlock of locks, no lost wake, no goroutine that "
-                    "stood still in a lock, no large group in a send, none that grows.",
+                    "No fault was found: no deadlock of locks, no lost wake, no goroutine stuck "
+                    "in a lock, no large group stuck in a send, no growing group.",
                     f"To find slow leaks: ebpfprof dump --pid {dump.pid} --watch",
                 ],
                 width,
@@ -65,25 +65,25 @@ def render(found: Diagnosis, width: int | None, *, color: bool) -> str:
     return "\n".join(blocks)
 
 
-def summary(found: Diagnosis) -> str:
+def summary(diagnosis: Diagnosis) -> str:
     """One line about a process: its findings by their titles, or that there are none."""
-    titles = [finding["title"] for finding in _findings(found)]
+    titles = [finding["title"] for finding in _findings(diagnosis)]
     more = f" ({len(titles) - 1} more)" if len(titles) > 1 else ""
     what = f"{titles[0]}{more}" if titles else "No fault was found."
-    return f"{found.dump.pid} ({printable(found.dump.name)}): {what}"
+    return f"{diagnosis.dump.pid} ({printable(diagnosis.dump.name)}): {what}"
 
 
-def as_json(found: Diagnosis) -> dict[str, Any]:
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """The same for programs: docs/reading.md has the fields."""
-    dump = found.dump
+    dump = diagnosis.dump
     return {
         "pid": dump.pid,
         "name": dump.name,
         "go": dump.version,
-        "seconds_of_looks": dump.apart_ns / 1e9,
-        "looks": dump.looks,
+        "seconds_of_samples": dump.apart_ns / 1e9,
+        "samples": dump.samples,
         "goroutines": len(dump.goroutines),
-        "did_not_move": sum(each.stood_ns > 0 for each in dump.goroutines),
+        "did_not_move": sum(goroutine.stood_ns > 0 for goroutine in dump.goroutines),
         "without_stack": dump.moved,
         "beyond_limit": dump.beyond,
         "findings": [
@@ -94,13 +94,13 @@ def as_json(found: Diagnosis) -> dict[str, Any]:
                 "lines": finding["lines"],
                 "goroutines": [_as_json(each) for each in finding["members"]],
             }
-            for finding in _findings(found)
+            for finding in _findings(diagnosis)
         ],
     }
 
 
-def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
-    for each in found.stuck:
+def _findings(diagnosis: Diagnosis) -> Iterable[dict[str, Any]]:
+    for each in diagnosis.stuck:
         title, *lines = stuck_table.lines(each)
         yield {
             "kind": stuck_table.kind(each),
@@ -109,7 +109,7 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
             "lines": lines,
             "members": each.goroutines,
         }
-    for held in found.held:
+    for held in diagnosis.held:
         title, *lines = map(printable, _held(held))
         members = (*held.goroutines, *held.holders[:_MAX_HOLDERS])
         yield {
@@ -117,9 +117,9 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
             "certain": False,
             "title": title,
             "lines": lines,
-            "members": tuple({each.goid: each for each in members}.values()),
+            "members": tuple({member.goid: member for member in members}.values()),
         }
-    for group in found.leaks:
+    for group in diagnosis.leaks:
         first = group.first
         number = len(group.goroutines)
         title = f"Leak: {counted(number, 'goroutine')} can never go on: {first.state}."
@@ -130,8 +130,8 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
             "lines": [_WHY_LEAK[first.can_never_go_on]],
             "members": group.goroutines,
         }
-    for senders in found.senders:
-        title, *lines = map(printable, _senders(senders, found.dump))
+    for senders in diagnosis.senders:
+        title, *lines = map(printable, _senders(senders, diagnosis.dump))
         yield {
             "kind": "standing",
             "certain": False,
@@ -139,8 +139,8 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
             "lines": lines,
             "members": senders.group.goroutines,
         }
-    for site in found.growing:
-        title, *lines = map(printable, _growing(site, found.dump))
+    for site in diagnosis.growing:
+        title, *lines = map(printable, _growing(site, diagnosis.dump))
         yield {
             "kind": "growing",
             "certain": False,
@@ -150,21 +150,21 @@ def _findings(found: Diagnosis) -> Iterable[dict[str, Any]]:
         }
 
 
-def _senders(each: Senders, dump: GoroutineDump) -> list[str]:
-    group = each.group
-    head = "Probably a leak" if each.is_abandoned else "Perhaps hung"
+def _senders(senders: Senders, dump: GoroutineDump) -> list[str]:
+    group = senders.group
+    head = "Probably a leak" if senders.is_abandoned else "Perhaps hung"
     number = f"{len(group.goroutines):,} goroutines"
     age = ages(group.newest_ns, group.longest_ns)
     lines = [f"{head}: {number} wait to send, and have not moved for at least {age}."]
     if created := group.first.created_by:
         lines.append(f"They were created by {created.function} ({_place(created)}).")
     lines += [
-        f"All that it created grew from {site.before:,} to {site.now:,} in "
+        f"The goroutines that it created grew from {site.before:,} to {site.now:,} in "
         f"{duration(dump.apart_ns)}."
         for site in dump.growing
         if site.created_by == created
     ]
-    if each.is_abandoned:
+    if senders.is_abandoned:
         lines.append(
             "Likely: each waits for a channel of its own, and no other goroutine waits for it."
         )
@@ -180,7 +180,7 @@ def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
     return [
         f"Perhaps a leak: goroutines that {place} created grew from {site.before:,} to "
         f"{site.now:,} in {duration(dump.apart_ns)}.",
-        f"{ended} ended meanwhile. Growing load looks the same.",
+        f"{ended} ended meanwhile. Growing load gives the same picture.",
         f"To see whether it continues: ebpfprof dump --pid {dump.pid} --watch",
     ]
 
@@ -189,21 +189,21 @@ def _place(frame: Frame) -> str:
     return f"{base(frame.file)}:{frame.line}"
 
 
-def _held(each: Held) -> list[str]:
-    number = len(each.goroutines)
+def _held(held: Held) -> list[str]:
+    number = len(held.goroutines)
     verb = "waits" if number == 1 else "wait"
     found = [
-        f"Perhaps hung: {counted(number, 'goroutine')} {verb} for {lock_name(each.lock)}, and did "
+        f"Perhaps hung: {counted(number, 'goroutine')} {verb} for {lock_name(held.lock)}, and did "
         "not move."
     ]
-    sure = each.goroutines[0].waits_for.surely_hold
-    for holder in each.holders[:_MAX_HOLDERS]:
+    sure = held.goroutines[0].waits_for.surely_hold
+    for holder in held.holders[:_MAX_HOLDERS]:
         holds = "holds it" if holder.goid in sure else "may hold it"
         found.append(f"Goroutine {holder.goid} {holds}: {holder.state}.")
-    more = len(each.holders) - _MAX_HOLDERS
+    more = len(held.holders) - _MAX_HOLDERS
     if more > 0:
         found.append(f"{more} more may hold it.")
-    if not each.holders:
+    if not held.holders:
         found.append(
             "The holder is unknown: perhaps a goroutine that runs, or one that returned without "
             "an Unlock."
@@ -219,11 +219,11 @@ def _heading(finding: dict[str, Any], width: int | None, *, color: bool) -> str:
 
 def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | None) -> list[str]:
     """The stacks of goroutines that were not shown before; alike ones together are one."""
-    found = []
-    new = [each for each in members if each.goid not in shown]
+    stacks = []
+    new = [member for member in members if member.goid not in shown]
     alike: dict[tuple[object, ...], list[DumpedGoroutine]] = {}
-    for each in new:
-        alike.setdefault((each.state, each.frames), []).append(each)
+    for goroutine in new:
+        alike.setdefault((goroutine.state, goroutine.frames), []).append(goroutine)
     for group in list(alike.values())[:_MAX_STACKS]:
         alike_ones = GoroutineGroup(tuple(group))
         newest_ns, oldest_ns = alike_ones.newest_ns, alike_ones.longest_ns
@@ -231,15 +231,15 @@ def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | No
         head = printable(f"{_INDENT}{ids(group)}: {group[0].state}{since}")
         lines = stack(alike_ones, width and max(width - len(_INDENT), 1))
         body = "".join(f"{_INDENT}{line}\n" for line in lines.splitlines())
-        found.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
+        stacks.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
     shown.update(each.goid for each in new)
     if len(alike) > _MAX_STACKS:
-        found.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see ebpfprof dump\n")
-    return found
+        stacks.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see ebpfprof dump\n")
+    return stacks
 
 
-def _missing(found: Diagnosis) -> list[str]:
-    dump, lines = found.dump, []
+def _missing(diagnosis: Diagnosis) -> list[str]:
+    dump, lines = diagnosis.dump, []
     if dump.moved:
         lines.append(f"Incomplete: {dump.moved} without a stack, since they kept moving.")
     if dump.beyond:
@@ -251,11 +251,11 @@ def _paragraphs(lines: Iterable[str], width: int | None, indent: str = "") -> st
     return "".join(f"{part}\n" for line in lines for part in wrapped(f"{indent}{line}", width))
 
 
-def _as_json(each: DumpedGoroutine) -> dict[str, Any]:
+def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
     return {
-        "id": each.goid,
-        "state": each.state,
-        "did_not_move": each.stood_ns > 0,
-        "waited_at_least_s": each.waited_ns / 1e9,
-        "stack": [frame_as_json(frame) for frame in each.frames],
+        "id": goroutine.goid,
+        "state": goroutine.state,
+        "did_not_move": goroutine.stood_ns > 0,
+        "waited_at_least_s": goroutine.waited_ns / 1e9,
+        "stack": [frame_as_json(frame) for frame in goroutine.frames],
     }

@@ -79,7 +79,7 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
         for place, (before, after) in sums.items()
         for operation, function, waker in [place]
     ]
-    changed = [each for each in found if each.difference]
+    changed = [change for change in found if change.difference]
     return sorted(
         changed,
         key=lambda each: (
@@ -127,12 +127,12 @@ def render(
     recorded = base
     base = _of_same_length(base, profile)
     text: _Amount = partial(amount, unit=profile.sample_types[index].unit, color=color)
-    before, after = (sum(each.values[index] for each in p.samples) for p in (base, profile))
+    before, after = (sum(sample.values[index] for sample in p.samples) for p in (base, profile))
     found = changes(profile, base, index)
     said = next(filter(None, map(few_releases, (profile, base))), "")
     if said:  # which places made others wait is not known
         found = []
-    ranked = [each for each in found if each.is_ranked]
+    ranked = [change for change in found if change.is_ranked]
     grown = [each for each in ranked if each.difference > 0]
     shrunk = [each for each in reversed(ranked) if each.difference < 0]
     parts = [
@@ -181,7 +181,7 @@ def _rates(profile: Profile, base: Profile, index: int, text: _Amount) -> str:
     types, counts = profile.sample_types, count_index(profile)
     name, unit = types[index].type, types[index].unit
     found = ""
-    sums = [sum(each.values[index] for each in p.samples) for p in (base, profile)]
+    sums = [sum(sample.values[index] for sample in p.samples) for p in (base, profile)]
     if unit == "nanoseconds":
         lengths = base.duration_ns, profile.duration_ns
         rates = (round(1e9 * ns / length) for ns, length in zip(sums, lengths, strict=True))
@@ -263,7 +263,7 @@ def _table(
 ) -> str:
     headings = ["Change", "Share", "Itself", "Before", "After"]
     headings += ["Mean"] if has_means else []
-    has_operation = any(each.operation for each in changed)
+    has_operation = any(change.operation for change in changed)
     rows = []
     for each in changed:
         cells = [

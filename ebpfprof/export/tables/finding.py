@@ -38,7 +38,7 @@ def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: st
 
     `locks` belong to the profile of kind `locks_kind`.
     """
-    found = [finding(each, locks if each.kind == locks_kind else ()) for each in profiles]
+    found = [finding(profile, locks if profile.kind == locks_kind else ()) for profile in profiles]
     return [each for each in found if each] or [each for each in map(summary, profiles[:1]) if each]
 
 
@@ -157,7 +157,7 @@ def _of_lock(profile: Profile, lock: Lock) -> str:
     whole_ns = sum(sample.values[-1] for sample in profile.samples)
     share = min(1.0, lock.delay_ns / whole_ns) if whole_ns else 0.0
     is_known = are_releases_known(lock.releases)
-    count = lock.contentions if is_known else sum(each.values[0] for each in lock.waits)
+    count = lock.contentions if is_known else sum(wait.values[0] for wait in lock.waits)
     if not lock.address or not _is_much(profile, lock.delay_ns, count, share):
         return ""
     rows = operation_sums(lock.releases, profile.module)

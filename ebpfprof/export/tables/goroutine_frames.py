@@ -21,7 +21,7 @@ def frame_as_json(frame: Frame) -> dict[str, Any]:
 def shown_frames(goroutine: DumpedGoroutine) -> Sequence[Frame]:
     """The frames without the runtime's own, as Go's tracebacks; all if there are no others."""
     frames = goroutine.frames
-    return [each for each in frames if not each.function.startswith(_RUNTIME)] or frames
+    return [frame for frame in frames if not frame.function.startswith(_RUNTIME)] or frames
 
 
 def base(path: str) -> str:

@@ -45,7 +45,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     parts = [_heading(dump, width, color=color)]
     parts += [_stuck(finding, width, color=color) for finding in stuck(dump)]
     found = (
-        [GoroutineGroup((each,)) for each in dump.goroutines]
+        [GoroutineGroup((goroutine,)) for goroutine in dump.goroutines]
         if each_alone
         else groups(dump.goroutines)
     )
@@ -71,13 +71,14 @@ def encode(dump: GoroutineDump) -> str:
             "pid": dump.pid,
             "name": dump.name,
             "go": dump.version,
-            "seconds_of_looks": dump.apart_ns / 1e9,
+            "seconds_of_samples": dump.apart_ns / 1e9,
             "runtime_goroutines": dump.system,
             "without_stack": dump.moved,
             "beyond_limit": dump.beyond,
             "without_labels": dump.unlabelled,
             "deadlocks": [
-                [each.goid for each in finding.goroutines] for finding in circles(dump.goroutines)
+                [goroutine.goid for goroutine in finding.goroutines]
+                for finding in circles(dump.goroutines)
             ],
             "stuck": [stuck_as_json(finding) for finding in stuck(dump)],
             "goroutines": [_as_json(each) for each in dump.goroutines],
@@ -94,19 +95,19 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
         "did_not_move": goroutine.stood_ns > 0,
         "waited_at_least_s": goroutine.waited_ns / 1e9,
         "locked_to_thread": goroutine.is_locked,
-        "labels": {each.key: each.value for each in goroutine.labels},
+        "labels": {label.key: label.value for label in goroutine.labels},
         "created_by": frame_as_json(created) if created else None,
         "created_by_goroutine": goroutine.parent or None,
         "stack": [frame_as_json(frame) for frame in goroutine.frames],
         "stack_is_whole": goroutine.is_whole,
         "channels": [
             {
-                "address": f"{each.address:#x}",
-                "length": each.length,
-                "capacity": each.capacity,
-                "closed": each.is_closed,
+                "address": f"{channel.address:#x}",
+                "length": channel.length,
+                "capacity": channel.capacity,
+                "closed": channel.is_closed,
             }
-            for each in goroutine.channels
+            for channel in goroutine.channels
         ],
         "waits_for": waiting_for.as_json(goroutine.waits_for),
         "can_never_go_on": goroutine.can_never_go_on,
@@ -117,10 +118,10 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
 def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
     title = f"{counted(len(dump.goroutines), 'goroutine')} of process {dump.pid} "
     title += f"({printable(dump.name)}, {printable(dump.version)})"
-    standing = sum(each.stood_ns > 0 for each in dump.goroutines)
+    standing = sum(goroutine.stood_ns > 0 for goroutine in dump.goroutines)
     lines = [
         f"{standing} did not move in {duration(dump.apart_ns)}, "
-        f"in {_NUMBERS.get(dump.looks, dump.looks)} samples"
+        f"in {_NUMBERS.get(dump.samples, dump.samples)} samples"
     ]
     states = Counter(each.state for each in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
@@ -164,10 +165,10 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
     if first.can_never_go_on:
         words.append("can never go on")
     if first.is_leaked:
-        words.append("leaked, says Go's runtime")
+        words.append("leaked, as Go's runtime reported")
     if first.is_locked:
         words.append("locked to a thread")
-    if labels := {f"{each.key}={each.value}" for each in first.labels} if each_alone else None:
+    if labels := {f"{label.key}={label.value}" for label in first.labels} if each_alone else None:
         words.append(" ".join(sorted(labels)))
     which = f"goroutine {first.goid}" if each_alone else counted(number, "goroutine")
     return printable(f"{which}: {', '.join(words)}")
@@ -175,7 +176,7 @@ def _head(group: GoroutineGroup, apart_ns: int, *, each_alone: bool) -> str:
 
 def ids(goroutines: Sequence[DumpedGoroutine]) -> str:
     """The ids of goroutines in a sentence: "goroutines 4, 5, 6 and 90 more"."""
-    shown = ", ".join(str(each.goid) for each in goroutines[:_MAX_IDS])
+    shown = ", ".join(str(goroutine.goid) for goroutine in goroutines[:_MAX_IDS])
     more = len(goroutines) - _MAX_IDS
     noun = "goroutine" if len(goroutines) == 1 else "goroutines"
     return f"{noun} {shown}{f' and {more:,} more' if more > 0 else ''}"
@@ -202,7 +203,7 @@ def _about_channels(group: GoroutineGroup, waiting: Mapping[Channel, int]) -> st
 
 def _about_waits(group: GoroutineGroup) -> list[str]:
     """What else is known of the waits of a group, a line each."""
-    waits = [each.waits_for for each in group.goroutines]
+    waits = [goroutine.waits_for for goroutine in group.goroutines]
     return [printable(f"{_INDENT}{line}") for line in waiting_for.lines(waits)]
 
 
@@ -221,7 +222,7 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
     elif not first.is_whole:
         lines.append(("(cut off: the rest could not be read)", ""))
     if first.created_by:
-        parents = {each.parent for each in group.goroutines}
+        parents = {goroutine.parent for goroutine in group.goroutines}
         by = f" in goroutine {first.parent}" if parents == {first.parent} and first.parent else ""
         where = f"{base(first.created_by.file)}:{first.created_by.line}"
         lines.append((f"created by {readable(first.created_by.function)}{by}", where))
@@ -236,8 +237,8 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
 
 
 def _why_without_stack(group: GoroutineGroup) -> str:
-    threads = [each.waits_for.thread for each in group.goroutines]
-    if group.first.state == "running" and all(each and not each.runs for each in threads):
+    threads = [goroutine.waits_for.thread for goroutine in group.goroutines]
+    if group.first.state == "running" and all(thread and not thread.runs for thread in threads):
         return _BARE_CALL
     return _NO_STACK.get(group.first.state, _MOVING)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.growth import Growing
     from ebpfprof.profile.model import Location
 
-_TOO_FEW_LOOKS: Final = 3
+_TOO_FEW_SAMPLES: Final = 3
 _MAX_STACKS: Final = 5
 _MAX_FRAMES: Final = 6
 
@@ -32,7 +32,7 @@ class MemoryPlace(NamedTuple):
 class Seen:
     """What a sample shows of process `pid`, `gone_s` seconds after the first one.
 
-    `collections` is how many of the collections of garbage were looked at, `in_use` the memory in
+    `collections` is how many of the collections of garbage were checked, `in_use` the memory in
     use in all (bytes), `growing` what of it only grows.
     """
 
@@ -47,8 +47,8 @@ class Seen:
         """The text, at most `width` columns wide; None: no limit. Ends with a newline."""
         title = f"process {self.pid} ({self.name}), {duration(1e9 * self.gone_s)}: "
         title += f"{_bytes(self.in_use)} in use, {counted(self.collections, 'collection')} seen"
-        if self.collections < _TOO_FEW_LOOKS:
-            title += f"; {_TOO_FEW_LOOKS} are needed"
+        if self.collections < _TOO_FEW_SAMPLES:
+            title += f"; {_TOO_FEW_SAMPLES} are needed"
         elif not self.growing:
             title += "; nothing only grows"
         else:
@@ -56,9 +56,9 @@ class Seen:
             noun = "stack" if self.growing[0].key.locations else "kind"
             title += f"; {counted(len(self.growing), noun)} only {verb}"
         text = fitting(printable(title), width)
-        for each in self.growing[:_MAX_STACKS]:
-            text += "\n" + fitting(_head(each), width)
-            text += "".join(fitting(line, width) for line in _frames(each))
+        for growing in self.growing[:_MAX_STACKS]:
+            text += "\n" + fitting(_head(growing), width)
+            text += "".join(fitting(line, width) for line in _frames(growing))
         rest = len(self.growing) - _MAX_STACKS
         return text + (f"\nand {rest} more\n" if rest > 0 else "")
 
@@ -73,38 +73,38 @@ class Seen:
                 "in_use_bytes": self.in_use,
                 "growing": [
                     {
-                        "in_use_bytes": each.now,
-                        "grown_bytes": each.grown,
-                        "error_bytes": round(each.error),
-                        "growth_bytes_per_minute": round(each.per_minute),
-                        "what": well_formed(each.key.name),
+                        "in_use_bytes": growing.now,
+                        "grown_bytes": growing.grown,
+                        "error_bytes": round(growing.error),
+                        "growth_bytes_per_minute": round(growing.per_minute),
+                        "what": well_formed(growing.key.name),
                         "stack": [
                             {
                                 "function": well_formed(frame.function),
                                 "file": well_formed(frame.file),
                                 "line": frame.line,
                             }
-                            for location in each.key.locations
+                            for location in growing.key.locations
                             for frame in location.frames
                         ],
                     }
-                    for each in self.growing
+                    for growing in self.growing
                 ],
             }
         )
 
 
-def _head(each: Growing[MemoryPlace]) -> str:
-    error = error_cell(each.error / each.grown, color=False)
+def _head(growing: Growing[MemoryPlace]) -> str:
+    error = error_cell(growing.error / growing.grown, color=False)
     shown_error = f" ({error})" if error else ""
-    rate = f"+{_bytes(each.per_minute)} a minute"
-    return f"{rate}, +{_bytes(each.grown)}{shown_error} so far, {_bytes(each.now)} in use:"
+    rate = f"+{_bytes(growing.per_minute)} a minute"
+    return f"{rate}, +{_bytes(growing.grown)}{shown_error} so far, {_bytes(growing.now)} in use:"
 
 
-def _frames(each: Growing[MemoryPlace]) -> list[str]:
-    if not each.key.locations:
-        return [f"    {each.key.name}"]
-    frames = [frame for location in each.key.locations for frame in location.frames]
+def _frames(growing: Growing[MemoryPlace]) -> list[str]:
+    if not growing.key.locations:
+        return [f"    {growing.key.name}"]
+    frames = [frame for location in growing.key.locations for frame in location.frames]
     lines = [
         printable(f"    {readable(f.function)}  {f.file.rpartition('/')[2]}:{f.line}")
         for f in frames[:_MAX_FRAMES]

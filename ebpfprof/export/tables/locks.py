@@ -47,7 +47,7 @@ def _rows(lock: Lock, whole_ns: int) -> Iterator[columns.Row]:
 
 
 def _places(verb: str, samples: Sequence[Sample]) -> Iterator[columns.Row]:
-    sums = [each for each in operation_sums(samples) if each.is_ranked]
+    sums = [row for row in operation_sums(samples) if row.is_ranked]
     for each in sums[:_PLACES]:
         line = f", {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""
         yield columns.Row(

@@ -36,24 +36,29 @@ def render(
 
 
 def _lines(memory: MemoryParts, now_s: float) -> list[str]:
-    found = memory.statistics
-    held = sum(each.held for each in found.classes)
-    waste = sum(each.waste for each in found.classes)
-    runtime = found.mapped - found.heap_mapped - found.stacks_mapped
+    statistics = memory.statistics
+    held = sum(size_class.held for size_class in statistics.classes)
+    waste = sum(each.waste for each in statistics.classes)
+    runtime = statistics.mapped - statistics.heap_mapped - statistics.stacks_mapped
     free = f"{_bytes(waste)} of it free slots" if held else "no spans"
     rows = [
-        ("Objects", f"{_bytes(found.allocated)}, {found.objects:,} of them"),
-        ("Heap", f"{_bytes(found.heap_in_use)} in use, {free}; {_bytes(found.idle)} idle"),
-        ("Besides", f"stacks {_bytes(found.stacks_in_use)}, the runtime {_bytes(runtime)}"),
+        ("Objects", f"{_bytes(statistics.allocated)} in {statistics.objects:,} objects"),
+        (
+            "Heap",
+            f"{_bytes(statistics.heap_in_use)} in use, {free}; {_bytes(statistics.idle)} idle",
+        ),
+        ("Besides", f"stacks {_bytes(statistics.stacks_in_use)}, the runtime {_bytes(runtime)}"),
         (
             "In all",
-            f"{_bytes(found.mapped)}, of which the kernel has {_bytes(found.released)} back",
+            f"{_bytes(statistics.mapped)}, {_bytes(statistics.released)} of it returned to the "
+            "kernel",
         ),
         ("GC", _collections(memory, now_s)),
+        *([("GC time", _time(memory))] if statistics.collector.cycles else ()),
         ("Next GC", _pace(memory)),
     ]
-    if not found.is_settled:
-        rows.append(("", "read while collections began and ended: sums may be off by one of them"))
+    if not statistics.is_settled:
+        rows.append(("", "read during garbage collections: sums may be off by one collection"))
     return [f"  {name:<8} {text}\n" for name, text in rows]
 
 
@@ -63,10 +68,12 @@ def _collections(memory: MemoryParts, now_s: float) -> str:
         return "no collection yet"
     ago = max(0.0, now_s * 1e9 - gc.last_unix_ns)
     forced = f" ({gc.forced} forced)" if gc.forced else ""
-    return (
-        f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago; pauses "
-        f"{duration(gc.paused_ns)}; {percent(gc.cpu_fraction)} of CPU"
-    )
+    return f"{counted(gc.cycles, 'collection')}{forced}, the last {duration(ago)} ago"
+
+
+def _time(memory: MemoryParts) -> str:
+    gc = memory.statistics.collector
+    return f"pauses of {duration(gc.paused_ns)} in all; {percent(gc.cpu_fraction)} of the CPU time"
 
 
 def _pace(memory: MemoryParts) -> str:
@@ -78,7 +85,11 @@ def _pace(memory: MemoryParts) -> str:
 
 
 def _sizes(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -> str:
-    classes = [each for each in memory.statistics.classes if each.objects or each.held]
+    classes = [
+        size_class
+        for size_class in memory.statistics.classes
+        if size_class.objects or size_class.held
+    ]
     classes.sort(key=lambda each: -each.used)
     whole = sum(each.used for each in classes)
     rows = [
@@ -101,8 +112,8 @@ def _sizes(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -
     return text + more
 
 
-def _size(each: SizeClass) -> str:
-    return f"{each.size} B" if each.size else "large: a span each"
+def _size(size_class: SizeClass) -> str:
+    return f"{size_class.size} B" if size_class.size else "large: one span each"
 
 
 def _types(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -> str:
@@ -111,12 +122,12 @@ def _types(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -
     whole = memory.statistics.allocated
     share = percent(min(1.0, memory.typed / whole)) if whole > 0 else "none"
     part = "" if memory.typed_share == 1 else f", from {percent(memory.typed_share)} of them"
-    title = f"By type, where the heap has it: {share} of the bytes{part}.\n"
+    title = f"By type, where it is known: {share} of the bytes{part}.\n"
     if not memory.types:
         return title
     rows = [
-        columns.Row((_bytes(each.used), f"{each.objects:,}"), printable(each.name))
-        for each in memory.types[:limit]
+        columns.Row((_bytes(sums.used), f"{sums.objects:,}"), printable(sums.name))
+        for sums in memory.types[:limit]
     ]
     return title + columns.table(("Used", "Objects", "Type"), rows, width=width, color=color)
 

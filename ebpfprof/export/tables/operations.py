@@ -130,10 +130,10 @@ def render(
     """
     unit = profile.sample_types[-1].unit
     if said := few_releases(profile):
-        whole = amount(sum(each.values[-1] for each in profile.samples), unit, color=color)
+        whole = amount(sum(sample.values[-1] for sample in profile.samples), unit, color=color)
         return f"{whole} of waiting for locks. {printable(said, ascii_only=not color)}\n"
     rows_found = operation_sums(profile.samples, profile.module)
-    found = [each for each in rows_found if each.is_ranked][:limit]
+    found = [row for row in rows_found if row.is_ranked][:limit]
     below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
     if not found:
         return below_table
@@ -164,9 +164,9 @@ def render(
     return columns.table(names, rows, left=2, width=width, color=color) + below_table
 
 
-def _origin(each: OperationSums) -> str:
-    if each.program is None:
+def _origin(row: OperationSums) -> str:
+    if row.program is None:
         return ""
-    frame = each.program
+    frame = row.program
     where = f", {frame.file.rpartition('/')[2]}:{frame.line}" if frame.file else ""
     return f"from {readable(frame.function)}{where}"

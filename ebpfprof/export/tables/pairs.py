@@ -26,7 +26,7 @@ def render(
     Estimates have their standard errors beside them; rows without a rank are counted below.
     """
     rows_found = operation_sums(profile.samples, profile.module)
-    found = [each for each in rows_found if each.is_ranked][:limit]
+    found = [row for row in rows_found if row.is_ranked][:limit]
     below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
     if not found:
         return below_table

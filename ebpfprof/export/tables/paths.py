@@ -73,7 +73,7 @@ def path_finding(path: Counter[Chain]) -> str:
 
 
 def _largest(nodes: list[tuple[int, _Node]], limit: int) -> list[tuple[int, _Node]]:
-    return sorted(nodes, key=lambda each: -each[1].ns)[:limit]
+    return sorted(nodes, key=lambda node: -node[1].ns)[:limit]
 
 
 def _tree(path: Counter[Chain]) -> _Node:

@@ -23,8 +23,8 @@ _SYNC: Final = ("sync.", "internal/sync.")
 _MAX_SHOWN: Final = 8
 _KINDS: Final = {Circle: "deadlock", LostWake: "lost_wake", Asleep: "asleep"}
 _WHY_CIRCLE: Final = {
-    Sureness.CERTAIN: "Certain: whichever way each came through its code, it has taken that lock, "
-    "and has not released it.",
+    Sureness.CERTAIN: "Certain: on every path through its code, each goroutine has taken its lock "
+    "and not released it.",
     Sureness.LIKELY: "Likely: which goroutine holds a lock is a guess from the stacks.",
 }
 _WHY_LOST: Final = {
@@ -63,7 +63,7 @@ def as_json(finding: Stuck) -> dict[str, Any]:
         "certain": finding.sureness is Sureness.CERTAIN,
         "title": title,
         "lines": rest,
-        "goroutines": [each.goid for each in finding.goroutines],
+        "goroutines": [goroutine.goid for goroutine in finding.goroutines],
     }
 
 
@@ -77,16 +77,16 @@ def _circle(finding: Circle) -> list[str]:
         title = f"{head}: {len(circle)} goroutines wait for each other."
     found = [title]
     holds = "holds it" if is_certain else "may hold it"
-    for each, following in zip(circle, (*circle[1:], circle[0]), strict=True):
-        lock = each.waits_for.lock
+    for goroutine, following in zip(circle, (*circle[1:], circle[0]), strict=True):
+        lock = goroutine.waits_for.lock
         assert lock
-        if each.waits_for.behind == following.goid:
+        if goroutine.waits_for.behind == following.goid:
             other = f"goroutine {following.goid} wants to write first"
-        elif each is following:
+        elif goroutine is following:
             other = f"it {holds} itself"
         else:
             other = f"goroutine {following.goid} {holds}"
-        found.append(f"{waits(each)},")
+        found.append(f"{waits(goroutine)},")
         found.append(f"{_INDENT}for {lock_name(lock)}: {other}")
     return found
 
@@ -105,7 +105,7 @@ def _lost(finding: LostWake) -> list[str]:
 def _asleep(finding: Asleep) -> list[str]:
     number = counted(len(finding.goroutines), "goroutine")
     if finding.sureness is Sureness.CERTAIN:
-        title = f"Everything is asleep: nothing can wake any of {number}."
+        title = f"All goroutines are asleep: nothing can wake any of {number}."
     else:
         title = f"Probably hung: {number} can only wake each other, and all are asleep."
     return [title, *_waiting(finding.goroutines)]
@@ -129,14 +129,14 @@ def _why_asleep(finding: Asleep) -> str:
 
 
 def _waiting(goroutines: Sequence[DumpedGoroutine]) -> list[str]:
-    found = [f"{waits(each)} ({each.state})" for each in goroutines[:_MAX_SHOWN]]
+    found = [f"{waits(goroutine)} ({goroutine.state})" for goroutine in goroutines[:_MAX_SHOWN]]
     more = len(goroutines) - _MAX_SHOWN
     return [*found, f"and {more} more"] if more > 0 else found
 
 
 def waits(goroutine: DumpedGoroutine) -> str:
     """ "goroutine 7 waits in main.f, f.go:3", innermost outside of runtime and sync."""
-    frames = [each for each in shown_frames(goroutine) if not each.function.startswith(_SYNC)]
+    frames = [frame for frame in shown_frames(goroutine) if not frame.function.startswith(_SYNC)]
     where = f" in {readable(frames[0].function)}" if frames else ""
     place = f", {base(frames[0].file)}:{frames[0].line}" if frames else ""
     return f"goroutine {goroutine.goid} waits{where}{place}"

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 _HEADINGS: Final = ("Running", "Runnable", "Longest", "Syscall", "Goroutines", "Function")
 
-_ESTIMATE: Final = (
-    "Runnable is an estimate, some us a start too short; --exact-starts measures it.\n"
-)
+_ESTIMATE: Final = "Runnable is an estimate, a few us short; --exact-starts measures it.\n"
 
 
 def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: bool) -> str:
@@ -27,7 +25,7 @@ def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: boo
     The runtime's own are left out. For `width` and `color` see columns.table(). Ends with a
     newline.
     """
-    found = [each for each in groups(timeline) if not each.is_system]
+    found = [group for group in groups(timeline) if not group.is_system]
     rows = [_row(each) for each in found[:limit]]
     text = columns.table(_HEADINGS, rows, width=width, color=color)
     text += f"... and {len(found) - limit} more\n" if len(found) > limit else ""

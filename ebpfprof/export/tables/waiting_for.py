@@ -29,8 +29,8 @@ _ADDRESSES: Final = 1 << 20
 
 def lines(waits: Sequence[WaitsFor]) -> list[str]:
     """What the goroutines of a group wait for, a sentence a line; [] if nothing is known."""
-    files = [each.file_wait for each in waits if each.file_wait]
-    threads = [each.thread for each in waits if each.thread]
+    files = [wait.file_wait for wait in waits if wait.file_wait]
+    threads = [waits_for.thread for waits_for in waits if waits_for.thread]
     return [
         *_locks(waits),
         *_one_of(len(waits), len(files), _files(files)),
@@ -59,8 +59,8 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
             "behind_writer": waits.behind or None,
             "lost_wake": waits.lost_wake,
         }
-    if each := waits.file_wait:
-        found["file"] = {"waits_to": "write" if each.is_write else "read", **_file_json(each.file)}
+    if wait := waits.file_wait:
+        found["file"] = {"waits_to": "write" if wait.is_write else "read", **_file_json(wait.file)}
     if thread := waits.thread:
         found["thread"] = {"id": thread.thread, "runs": thread.runs}
         found["system_call"] = _call_json(thread.call) if thread.call else None
@@ -96,19 +96,19 @@ def _one_of(number: int, known: int, found: list[str]) -> list[str]:
 
 def _locks(waits: Sequence[WaitsFor]) -> list[str]:
     alike = defaultdict[LockState, list[WaitsFor]](list)
-    for each in waits:
-        if each.lock:
-            alike[each.lock].append(each)
+    for wait in waits:
+        if wait.lock:
+            alike[wait.lock].append(wait)
     ordered = sorted(alike.items(), key=lambda item: (-len(item[1]), item[0].address))
-    found = []
+    locks = []
     for lock, some in ordered[:_MAX_SHOWN]:
         number = f"{counted(len(some), 'goroutine')}: " if len(some) < len(waits) else ""
-        found.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
+        locks.append(f"{number}for {lock_name(lock)}{_lock_state(lock)}")
         if lock.is_locked or lock.readers:
-            found += _holders(some[0])
+            locks += _holders(some[0])
     if len(ordered) > _MAX_SHOWN:
-        found.append(f"for {counted(len(ordered) - _MAX_SHOWN, 'other lock')}")
-    return found
+        locks.append(f"for {counted(len(ordered) - _MAX_SHOWN, 'other lock')}")
+    return locks
 
 
 def lock_name(lock: LockState) -> str:
@@ -134,16 +134,16 @@ def _s(number: int) -> str:
 
 
 def _holders(waits: WaitsFor) -> list[str]:
-    found = []
+    holders = []
     if waits.may_hold:
         shown = [str(each) for each in waits.may_hold[:_MAX_HOLDERS]]
         more = len(waits.may_hold) - len(shown)
         shown += [f"{more} more"] if more else []
         noun = "goroutine" if len(shown) == 1 else "goroutines"
-        found.append(f"it may be held by {noun} {listed(shown)}")
+        holders.append(f"it may be held by {noun} {listed(shown)}")
     if waits.behind:
-        found.append(f"goroutine {waits.behind} wants to write first")
-    return found
+        holders.append(f"goroutine {waits.behind} wants to write first")
+    return holders
 
 
 def _files(waits: Sequence[FileWait]) -> list[str]:
@@ -151,8 +151,8 @@ def _files(waits: Sequence[FileWait]) -> list[str]:
         (only,) = waits
         return [file_words.wait(only, is_one=True)]
     alike = defaultdict[tuple[str, str], list[OpenFile]](list)
-    for each in waits:
-        alike[file_words.verb(each, is_one=False), file_words.kind(each.file)].append(each.file)
+    for wait in waits:
+        alike[file_words.verb(wait, is_one=False), file_words.kind(wait.file)].append(wait.file)
     found = []
     ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     for (verb, what), files in ordered[:_MAX_SHOWN]:
@@ -165,7 +165,7 @@ def _files(waits: Sequence[FileWait]) -> list[str]:
 
 def _ends(files: Sequence[OpenFile]) -> str:
     """The ends of connections: the servers' addresses, which are fewer, and the clients' hosts."""
-    here = Counter(each.local for each in files if each.local)
+    here = Counter(file.local for file in files if file.local)
     there = Counter(each.peer for each in files if each.peer)
     if there and len(there) < len(here):
         return f": {_commonest(there)}"
@@ -184,7 +184,7 @@ def _commonest(names: Counter[str]) -> str:
 
 def _threads(threads: Sequence[ThreadWait]) -> list[str]:
     """The calls of threads; nothing of one that runs: that is what its goroutine's state says."""
-    alike = Counter(_call(each) for each in threads)
+    alike = Counter(_call(thread) for thread in threads)
     if len(threads) == 1:
         (only,) = threads
         return [f"{text}, thread {only.thread}" for text in alike if text]

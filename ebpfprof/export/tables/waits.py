@@ -9,8 +9,8 @@ from ebpfprof.console import columns
 from ebpfprof.console.text import duration, listed, percent, printable, wrapped
 from ebpfprof.export.tables import chain_words
 from ebpfprof.export.tables.quantities import share
-from ebpfprof.timeline.knots import Knot, knots
-from ebpfprof.timeline.links import GoroutineClass
+from ebpfprof.timeline.cycles import Cycle, cycles
+from ebpfprof.timeline.links import TracedGroup
 from ebpfprof.timeline.parts import Did
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _HEADINGS: Final = ("Waited", "Share", "Waits", "Longest", "Who waits")
 _S: Final = 1_000_000_000
 _MOST: Final = 0.5
 _MUCH: Final = 0.1
-_MOST_KNOTS: Final = 3
+_MOST_CYCLES: Final = 3
 _LEAST: Final = 0.001
 _LEAST_WAITING: Final = 0.1  # goroutines that wait at a time, on average
 _MOST_CAUSES: Final = 3
@@ -33,13 +33,13 @@ _CUT: Final = "; a pause of the recording cuts it"
 
 
 def render(graph: WaitGraph, *, limit: int = 10, width: int | None, color: bool) -> str:
-    """The longest waits by classes: who, for whom, and what that one did or waited for meanwhile.
+    """The longest waits by groups: who, for whom, and what that one did or waited for meanwhile.
 
     For `width` and `color` see columns.table(). Ends with a newline.
     """
     whole_ns = sum(each.ns for each in graph.shown)
     shown = [each for each in graph.shown if each.ns >= _LEAST * whole_ns]
-    names = Counter(each.name for each in graph.members)
+    names = Counter(member.name for member in graph.members)
     rows = [row for edge in shown[:limit] for row in _rows(edge, whole_ns, names)]
     text = columns.table(_HEADINGS, rows, width=width, color=color) if rows else ""
     left = len(graph.shown) - min(limit, len(shown))
@@ -49,11 +49,11 @@ def render(graph: WaitGraph, *, limit: int = 10, width: int | None, color: bool)
 
 
 def waits_findings(graph: WaitGraph) -> list[str]:
-    """What most of the waiting is for, printable sentences: knots, or what it is for in the end.
+    """What most of the waiting is for, printable sentences: cycles, or what it is for in the end.
 
     None if nothing stands out.
     """
-    whole_ns = sum(each.ns for each in graph.shown)
+    whole_ns = sum(edge.ns for edge in graph.shown)
     if whole_ns < _LEAST_WAITING * graph.length_ns or not whole_ns:
         return []
     open_ns = sum(each.ns for each in graph.shown if _is_open(each))
@@ -62,11 +62,11 @@ def waits_findings(graph: WaitGraph) -> list[str]:
             f"{percent(open_ns / whole_ns)} of the waiting had not ended when the trace did; "
             "ebpfprof dump shows which goroutine may hold what is waited for."
         ]
-    much = [each for each in knots(graph) if each.own_ns >= _MUCH * whole_ns][:_MOST_KNOTS]
-    found = [printable(knot_sentence(each)) for each in much]
+    much = [cycle for cycle in cycles(graph) if cycle.own_ns >= _MUCH * whole_ns][:_MOST_CYCLES]
+    findings = [printable(cycle_sentence(each)) for each in much]
     if not much or much[0].own_ns < _MOST * whole_ns:
-        found += _cause_sentence(graph, whole_ns)
-    return found
+        findings += _cause_sentence(graph, whole_ns)
+    return findings
 
 
 def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
@@ -76,7 +76,7 @@ def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
         return ""
     wait, edge = max(found, key=lambda each: each[0].length_ns)
     other = edge.waited_for
-    if isinstance(other, GoroutineClass):
+    if isinstance(other, TracedGroup):
         whom = f"G{wait.waker} {other.name}"
     else:
         whom = chain_words.outside(other)
@@ -93,7 +93,7 @@ def _at_least(wait: LongestWait) -> str:
 
 def _is_open(edge: WaitEdge) -> bool:
     other = edge.waited_for
-    return not isinstance(other, GoroutineClass) and other.did is Did.GOES_ON
+    return not isinstance(other, TracedGroup) and other.did is Did.GOES_ON
 
 
 def _cause_sentence(graph: WaitGraph, whole_ns: int) -> list[str]:
@@ -103,7 +103,7 @@ def _cause_sentence(graph: WaitGraph, whole_ns: int) -> list[str]:
     ((cause, ns),) = causes.most_common(1)
     if ns < _MOST * whole_ns:
         return []
-    waiters: Counter[GoroutineClass] = Counter()
+    waiters: Counter[TracedGroup] = Counter()
     for edge in graph.shown:
         waiters[edge.waiter] += edge.causes[cause]
     who = waiters.most_common(1)[0][0]
@@ -124,14 +124,14 @@ def _lock_clause(edge: WaitEdge) -> str:
     """For which lock most of the waits are, and who held it; "" if they are for no known lock."""
     ((link, _),) = edge.reasons.most_common(1)
     other = edge.waited_for
-    if not (link.is_lock and link.on and link.on.name and isinstance(other, GoroutineClass)):
+    if not (link.is_lock and link.on and link.on.name and isinstance(other, TracedGroup)):
         return ""
     return f": for {link.on.name} ({link.word}), {chain_words.holder(link)} {other.name}"
 
 
-def knot_sentence(knot: Knot) -> str:
+def cycle_sentence(cycle: Cycle) -> str:
     """Who waits for each other, and who of them ran meanwhile."""
-    names = [each.name for each in knot.classes]
+    names = [group.name for group in cycle.groups]
     shown = names[:_MOST_NAMES]
     if len(names) > len(shown):
         shown.append(f"{len(names) - len(shown)} others")
@@ -141,19 +141,18 @@ def knot_sentence(knot: Knot) -> str:
         else f"Goroutines of {shown[0]} wait for each other"
     )
     texts: Counter[str] = Counter()
-    for cause, ns in knot.causes.items():
+    for cause, ns in cycle.causes.items():
         if cause.did is Did.QUEUE:
             texts["one that was in the run queue"] += ns
         else:
             texts[f"{cause.who.name}, which {_clause(cause)}"] += ns
     parts = [
-        f"{percent(ns / knot.own_ns)} for {text}" for text, ns in texts.most_common(_MOST_CAUSES)
+        f"{percent(ns / cycle.own_ns)} for {text}" for text, ns in texts.most_common(_MOST_CAUSES)
     ]
-    rest = 1 - knot.own_ns / knot.waited_ns
+    rest = 1 - cycle.own_ns / cycle.waited_ns
     but = f" but for {percent(rest)}" if rest >= _SMALL else ""
-    return (
-        f"A knot: {subject}, and for nothing else{but} ({duration(knot.own_ns)}): {listed(parts)}."
-    )
+    alone = f"A cycle: {subject}, and for nothing else{but}"
+    return f"{alone} ({duration(cycle.own_ns)}): {listed(parts)}."
 
 
 def _clause(cause: Cause) -> str:
@@ -169,7 +168,7 @@ def _rows(edge: WaitEdge, whole_ns: int, names: Counter[str]) -> Iterator[column
     below = f"  created by {edge.waiter.created}" if is_several else ""
     yield columns.Row(cells, edge.waiter.name, after=_reason(edge), below=below)
     other = edge.waited_for
-    if not isinstance(other, GoroutineClass):
+    if not isinstance(other, TracedGroup):
         yield columns.Row(
             ("", "", "", ""), chain_words.outside(other), before="  for ", is_dim=True
         )

@@ -171,8 +171,8 @@ class _Writer:
             write(step, to)
 
     def batches(self) -> Iterator[bytes]:
-        for each in self._threads.values():
-            yield from each.all()
+        for thread in self._threads.values():
+            yield from thread.all()
         yield from _tables(_STACKS, self._stack_rows())
         yield from _tables(_STRINGS, self._text_rows())
 
@@ -200,8 +200,8 @@ class _Writer:
 
     def _start_stack(self, goid: int) -> int:
         """The tool names a goroutine by the outermost call of the first stack that it has of it."""
-        found = self._timeline.goroutines.get(goid)
-        return self._number((found.start,)) if found and found.start else 0
+        goroutine = self._timeline.goroutines.get(goid)
+        return self._number((goroutine.start,)) if goroutine and goroutine.start else 0
 
     def _why(self, step: TraceStep) -> tuple[int, int]:
         word = _TRACER_WORDS.get(step.word, step.word)
@@ -278,10 +278,10 @@ def _batch(m: int, begin_ns: int, data: bytes) -> bytes:
 
 def _numbers(*values: int) -> bytes:
     """Unsigned LEB128, which protobuf calls varints."""
-    found = bytearray()
+    numbers = bytearray()
     for value in values:
         while value > 0x7F:
-            found.append(value & 0x7F | 0x80)
+            numbers.append(value & 0x7F | 0x80)
             value >>= 7
-        found.append(value)
-    return bytes(found)
+        numbers.append(value)
+    return bytes(numbers)

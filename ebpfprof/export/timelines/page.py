@@ -63,7 +63,7 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "go": printable(timeline.go_version),
         "begin_unix_ns": str(timeline.begin_unix_ns),
         "length_ns": timeline.end_ns - timeline.begin_ns,
-        "comments": [printable(each) for each in timeline.comments],
+        "comments": [printable(comment) for comment in timeline.comments],
         "states": list(STATES),
         "goroutines": [
             _row(timeline, goid, found, texts, stacks, things)

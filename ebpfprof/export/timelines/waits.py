@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.console.text import printable
 from ebpfprof.export.tables import chain_words
 from ebpfprof.export.tables.waits import hidden_line, longest_sentence, waits_findings
-from ebpfprof.timeline.links import GoroutineClass
+from ebpfprof.timeline.links import TracedGroup
 from ebpfprof.timeline.waitgraph import OutsideCause, WaitEdge, graph_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
     graph = graph_of(timeline)
     whole_ns = sum(each.ns for each in graph.shown)
     edges = [each for each in graph.shown if each.ns >= _LEAST * whole_ns][:_MOST_EDGES]
-    numbers: dict[GoroutineClass | OutsideCause, int] = {}
+    numbers: dict[TracedGroup | OutsideCause, int] = {}
     for edge in edges:
         for each in (edge.waiter, edge.waited_for):
             numbers.setdefault(each, len(numbers))
@@ -34,10 +34,10 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
         "left": len(graph.shown) - len(edges),
         "whole_ns": whole_ns,
         "nodes": [
-            {**_node(each), "goroutines": graph.members.get(each, 0)}
-            if isinstance(each, GoroutineClass)
-            else _node(each)
-            for each in numbers
+            {**_node(number), "goroutines": graph.members.get(number, 0)}
+            if isinstance(number, TracedGroup)
+            else _node(number)
+            for number in numbers
         ],
         "edges": [
             {
@@ -58,7 +58,7 @@ def waits_document(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _node(of: GoroutineClass | OutsideCause) -> dict[str, Any]:
+def _node(of: TracedGroup | OutsideCause) -> dict[str, Any]:
     if isinstance(of, OutsideCause):
         return {"name": printable(chain_words.outside(of)), "created": "", "is_outside": True}
     return {"name": printable(of.name), "created": printable(of.created), "is_outside": False}

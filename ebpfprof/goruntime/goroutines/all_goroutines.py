@@ -31,7 +31,6 @@ from ebpfprof.goruntime.goroutines.states import (
 )
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES, GoroutineTable, Heads
 from ebpfprof.process.memory import Memory
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,18 +88,17 @@ class Words(NamedTuple):
 class Goroutine:
     """A goroutine at the moment of the scan.
 
-    `state` is the word of Go's own tracebacks: "running", "chan receive". `is_parked` tells that it
+    `state` is the word of Go's own tracebacks: "running", "chan receive". `is_parked` shows that it
     waits for another goroutine, the runtime or the network, and for no system call, and that
-    `sequence` tells this wait from the next: see stack_starts.CountedWaits. `pcs` are
-    runtime addresses, innermost first: where it will go on, then return addresses; () for one that
-    runs, whose stack is in registers of its processor. `is_whole` tells that they reach the
-    outermost function. `waited_ns` is how long ago the garbage collector saw it in this wait or
-    system call first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot); of a wait in a
-    coroutine, 0. `created_pc`
-    is the return address of its `go` statement, 0 for the main goroutine; `parent` the goroutine
-    that executed it, 0 before Go 1.21. `start_pc` is the entry of its outermost function.
-    `labels` are None if they could not be read. `is_leaked` says that the runtime found that it can
-    never go on (runtime/mgc.go, _Gleaked, Go 1.26 on).
+    `sequence` tells this wait from the next: see stack_starts.CountedWaits. `pcs` are runtime
+    addresses, innermost first: where it will continue, then return addresses; () for one that runs,
+    whose stack is in registers of its processor. `is_whole` shows that they reach the outermost
+    function. `waited_ns` is how long ago the garbage collector saw it in this wait or system call
+    first, 0 if it has not: a lower bound (runtime/mgcmark.go, markroot); of a wait in a coroutine,
+    0. `created_pc` is the return address of its `go` statement, 0 for the main goroutine; `parent`
+    the goroutine that executed it, 0 before Go 1.21. `start_pc` is the entry of its outermost
+    function. `labels` are None if they could not be read. `is_leaked` says that the runtime found
+    that it can never continue (runtime/mgc.go, _Gleaked, Go 1.26 on).
     """
 
     address: int
@@ -141,18 +139,18 @@ class AllGoroutines:
     ahead_ns: int | None = 0
 
 
-class GoroutineScanner(Closing):
+class GoroutineScanner:
     """Reads all goroutines of a target, any number of times. Closes the target's memory."""
 
     def __init__(
         self, go: GoTarget, *, has_labels: bool = True, most: int = MAX_GOROUTINES
     ) -> None:
-        """Open the target's memory. Read at most so many goroutines, the first of the list.
+        """Open the target's memory. Read at most that many goroutines, the first of the list.
 
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
         self._go = go
-        self._memory = Memory(go.target)
+        self._memory = go.target.memory
         layout = go.binary.layout
         self._table = GoroutineTable(
             self._memory, go.binary, go.load_bias, "sp", "hi", "created_pc", most=most
@@ -212,10 +210,6 @@ class GoroutineScanner(Closing):
     def memory(self) -> Memory:
         """The target's memory, open until close()."""
         return self._memory
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._memory.close()
 
     def _read(self, heads: Heads) -> tuple[npt.NDArray[Any], list[Walk | None]]:
         """The runtime.g of the goroutines of a table, and their stacks.

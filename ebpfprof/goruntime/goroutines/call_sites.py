@@ -26,7 +26,7 @@ RUNTIME: Final = "runtime."
 class _Site(NamedTuple):
     site: CallSite
     injects: bool
-    """Whether its function was not called, but put upon the one below by a signal."""
+    """Whether its function was not called, but put on the one below by a signal."""
 
 
 class CallSites:
@@ -52,12 +52,12 @@ class CallSites:
 
     def of(self, pcs: tuple[int, ...]) -> tuple[CallSite, ...]:
         """The call sites of a stack, innermost first."""
-        found = []
+        sites = []
         is_trap = False
         for pc in pcs:
             site, is_trap = self._sites.get((pc, is_trap)) or self._at(pc, is_trap=is_trap)
-            found.append(site)
-        return tuple(found)
+            sites.append(site)
+        return tuple(sites)
 
     def at(self, pc: int) -> CallSite | None:
         """One call site; None where there is no function."""
@@ -143,10 +143,10 @@ class CallSites:
         )
 
     def _at_linked(self, linked: int) -> tuple[Frame, ...]:
-        found = self._frames.get(linked)
-        if found is None:
-            found = self._frames[linked] = self._binary.frames(linked)
-        return found
+        frames = self._frames.get(linked)
+        if frames is None:
+            frames = self._frames[linked] = self._binary.frames(linked)
+        return frames
 
     def _looked_at(self, linked: int, *, is_trap: bool) -> int:
         """The address whose line Go shows: in the call before, or where a signal came."""

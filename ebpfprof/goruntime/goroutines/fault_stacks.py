@@ -60,9 +60,11 @@ class FaultStacks:
 @once
 def _return_addresses(binary: GoBinary) -> frozenset[int]:
     """The linked addresses behind the calls in sigpanic."""
-    found = set[int]()
+    addresses = set[int]()
     for function in binary.functions_named(_SIGPANIC):
         size = min(function.end - function.entry, _MOST_CODE_BYTES)
         code = decode(binary.elf.read(function.entry, size), function.entry)
-        found.update(each.address + each.size for each in code if each.is_call)
-    return frozenset(found)
+        addresses.update(
+            instruction.address + instruction.size for instruction in code if instruction.is_call
+        )
+    return frozenset(addresses)

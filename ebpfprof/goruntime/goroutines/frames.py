@@ -59,10 +59,10 @@ class StackFrames:
 
     def of(self, pcs: tuple[int, ...]) -> tuple[Frame, ...]:
         """The frames of a stack, innermost first, without runtime.goexit and without wrappers."""
-        found = self._stacks.get(pcs)
-        if found is None:
-            found = self._stacks[pcs] = tuple(each.frame for each in self.physical(pcs))
-        return found
+        frames = self._stacks.get(pcs)
+        if frames is None:
+            frames = self._stacks[pcs] = tuple(each.frame for each in self.physical(pcs))
+        return frames
 
     def physical(self, pcs: tuple[int, ...]) -> list[PhysicalFrame]:
         """The same frames, each with the number of its physical frame and the call's address."""

@@ -117,8 +117,8 @@ class LabelReader:
 
         CUT ends what is longer than any real one. Raises UnreadableMemory as read() does.
         """
-        _, found = self._read(labels, _WHOLE)
-        return tuple((key.whole(), value.whole()) for key, value in found)
+        _, pairs = self._read(labels, _WHOLE)
+        return tuple((key.whole(), value.whole()) for key, value in pairs)
 
     def _read(self, labels: int, room: _Room) -> tuple[int, _Pairs]:
         return self._of_slice(labels, room) if self._is_slice else self._of_map(labels, room)

@@ -21,9 +21,7 @@ from ebpfprof.goruntime.goroutines.states import PARKED, SCAN
 from ebpfprof.goruntime.goroutines.table import GoroutineTable, Heads
 from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.process.memory import Memory
 from ebpfprof.profile.model import Label
-from ebpfprof.system.closing import Closing
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.globals import scheduling_latencies
 
@@ -102,15 +100,15 @@ def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> ParkedGorout
     With `has_labels`, read their labels, too. Raises TargetGone, PermissionDenied,
     UnreadableMemory (there is no list of goroutines) or GoTableError.
     """
-    with ParkedScanner(go, has_labels=has_labels) as scanner:
-        heads, slots, _ = scanner.read_table()
-        found, unsettled = scanner.read(heads, slots, _PAUSES_S)
-        goroutines = [(goroutine, is_whole) for _, goroutine, is_whole in found if goroutine]
-        return ParkedGoroutines(
-            [goroutine for goroutine, _ in goroutines],
-            unsettled + heads.beyond,
-            sum(not is_whole for _, is_whole in goroutines),
-        )
+    scanner = ParkedScanner(go, has_labels=has_labels)
+    heads, slots, _ = scanner.read_table()
+    found, unsettled = scanner.read(heads, slots, _PAUSES_S)
+    goroutines = [(goroutine, is_whole) for _, goroutine, is_whole in found if goroutine]
+    return ParkedGoroutines(
+        [goroutine for goroutine, _ in goroutines],
+        unsettled + heads.beyond,
+        sum(not is_whole for _, is_whole in goroutines),
+    )
 
 
 def count_goroutines(go: GoTarget) -> int:
@@ -118,8 +116,8 @@ def count_goroutines(go: GoTarget) -> int:
 
     Raises TargetGone, PermissionDenied, UnreadableMemory or GoTableError.
     """
-    with Memory(go.target) as memory:
-        return GoroutineTable(memory, go.binary, go.load_bias).count()
+    memory = go.target.memory
+    return GoroutineTable(memory, go.binary, go.load_bias).count()
 
 
 def park_at(pcs: tuple[int, ...], returns: Container[int]) -> int | None:
@@ -134,7 +132,7 @@ def park_at(pcs: tuple[int, ...], returns: Container[int]) -> int | None:
     return None
 
 
-class ParkedScanner(Closing):
+class ParkedScanner:
     """Scans the goroutines of one target, any number of times: only changes are read again.
 
     A context manager that closes the target's memory.
@@ -145,7 +143,7 @@ class ParkedScanner(Closing):
 
         Raises TargetGone, PermissionDenied or GoTableError.
         """
-        self._memory = memory = Memory(go.target)
+        self._memory = memory = go.target.memory
         layout = go.binary.layout
         self._table = GoroutineTable(memory, go.binary, go.load_bias, "sp", "hi")
         self._stacks = StackReader(go, memory, most=MAX_DEPTH + _PARK_FRAMES)
@@ -205,10 +203,6 @@ class ParkedScanner(Closing):
         """Whether this wait was for a semaphore, at the last call of parked()."""
         found = self._read.get(wait)
         return found is not None and found.sema != 0
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._memory.close()
 
     def read_table(self) -> tuple[Heads, Rows, list[Wait]]:
         """The table now; the slots of goroutines that may be in a hooked operation; their waits.

@@ -78,7 +78,7 @@ class StackReader:
     def stacks(self, copies: Copies, rows: Rows, is_exact: Mask) -> list[ReadStack]:
         """The stacks in these rows of the last copies.
 
-        `is_exact` tells which of these rows are; the others may be torn.
+        `is_exact` shows which of these rows are; the others may be torn.
         """
         known: list[SeenStack | None] = [None] * len(rows)
         are_many = len(rows) > _FEW

@@ -21,8 +21,8 @@ class StackStarts:
     def __init__(self, binary: GoBinary, bias: int, *, as_tracebacks: bool = False) -> None:
         """`bias` is runtime address minus linked address.
 
-        With `as_tracebacks`, a goroutine that wants to go on after a system call is still in it, as
-        in Go's own tracebacks (runtime/traceback.go, unwinder.initAt).
+        With `as_tracebacks`, a goroutine that wants to continue after a system call is still in it,
+        as in Go's own tracebacks (runtime/traceback.go, unwinder.initAt).
         """
         self._binary, self._bias, self._as_tracebacks = binary, bias, as_tracebacks
         self._deltas: dict[int, int] = {}

@@ -37,8 +37,8 @@ class _OffStack(Exception):  # noqa: N818 (reads better where it is raised)
 class StackWalker:
     """Walks the stacks of one target.
 
-    A walk begins at the pc with which a goroutine goes on, its stack pointer and its frame pointer.
-    A goroutine that has not begun to run has no frame pointer: its stack is its pc alone.
+    A walk begins at the pc with which a goroutine continues, its stack pointer and its frame
+    pointer. A goroutine that has not begun to run has no frame pointer: its stack is its pc alone.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StackWalker:
     def in_copy(self, words: memoryview, hi: int, pc: int, sp: int, bp: int) -> Walk | None:
         """Walk a stack that ends at `hi` in `words`, which are those from `sp` on.
 
-        None if it goes on beyond them, or if C called back: then in_memory() can walk it.
+        None if it continues beyond them, or if C called back: then in_memory() can walk it.
         """
         walk = copied(words, hi, pc, sp, bp)
         return None if walk is None or self._callback_pc in walk.pcs else walk

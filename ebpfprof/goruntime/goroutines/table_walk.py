@@ -1,7 +1,7 @@
 """Walks a goroutine's stack by the tables of the program, as Go's own tracebacks do.
 
 Walks along frame pointers (stack_walk) are faster, and find the same callers of Go code. Tables
-also tell where the arguments of each function lie, and find callers of assembly without frame
+also show where the arguments of each function lie, and find callers of assembly without frame
 pointers (runtime/traceback.go: gentraceback in Go 1.19, unwinder in Go 1.21 to 1.27; amd64).
 """
 
@@ -22,7 +22,7 @@ _IS_OUTERMOST, _WRITES_SP = 1, 2  # abi.FuncFlag
 class StackCopy(NamedTuple):
     """A stack, as it was copied: where it begins, and its bytes from the address `base` on.
 
-    `pc` and `sp` are those with which the goroutine goes on, or of its call of
+    `pc` and `sp` are those with which the goroutine continues, or of its call of
     runtime.entersyscall if it is in a system call; `hi` is the end of the stack.
     """
 
@@ -37,10 +37,10 @@ class StackCopy(NamedTuple):
 class TableWalk(NamedTuple):
     """The physical frames of a stack, innermost first.
 
-    `pcs` are runtime addresses: where it goes on, then return addresses. `ends` are where the
-    frames end, in the same order: behind their return addresses. `is_whole` tells that they reach
-    the outermost function. `unknown_pc` is the address of no function at which the walk ended, 0
-    if it ended elsewhere.
+    `pcs` are runtime addresses: where it continues, then return addresses. `ends` are where the
+    frames end, in the same order: behind their return addresses. `is_whole` shows that they reach
+    the outermost function. `unknown_pc` is the address of no function at which the walk ended, 0 if
+    it ended elsewhere.
     """
 
     pcs: tuple[int, ...]

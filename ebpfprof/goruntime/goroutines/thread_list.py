@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.thread_globals import allm_address
 
@@ -45,7 +45,7 @@ class RuntimeThread(NamedTuple):
 
 
 class ThreadList:
-    """Reads the list of one target. Raises GoTableError if its code does not tell where it is."""
+    """Reads the list of one target. Raises GoTableError if its code does not show where it is."""
 
     def __init__(self, binary: GoBinary, load_bias: int, pid: int) -> None:
         self._head = allm_address(binary) + load_bias

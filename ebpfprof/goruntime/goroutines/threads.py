@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.thread_list import RuntimeThread, ThreadList
 from ebpfprof.process.system_calls import name_of
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +62,7 @@ class AllThreads:
         return len(self.threads) + self.others
 
 
-class ThreadScanner(Closing):
+class ThreadScanner:
     """Reads the threads of one target, any number of times."""
 
     def __init__(self, go: GoTarget) -> None:
@@ -86,8 +85,10 @@ class ThreadScanner(Closing):
 
     def scan(self) -> AllThreads:
         """Read all threads now. Raises TargetGone or UnreadableMemory."""
-        before = {each.address: each for each in self.machines()}
-        goroutines = {each.address: each for each in self._goroutines.scan().goroutines}
+        before = {machine.address: machine for machine in self.machines()}
+        goroutines = {
+            goroutine.address: goroutine for goroutine in self._goroutines.scan().goroutines
+        }
         numbers = self._threads.numbers()
         after = self.machines()
         found = [
@@ -96,10 +97,6 @@ class ThreadScanner(Closing):
             if each.thread in numbers
         ]
         return AllThreads(found, max(0, len(numbers) - len(found)))
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._goroutines.close()
 
     def _thread(
         self,

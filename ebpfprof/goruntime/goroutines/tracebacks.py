@@ -29,9 +29,8 @@ from ebpfprof.goruntime.goroutines.states import (
 )
 from ebpfprof.goruntime.goroutines.table import GoroutineTable, Heads
 from ebpfprof.goruntime.goroutines.table_walk import StackCopy, TableWalker
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.tracebacks import PhysicalCall, TracedGoroutine
-from ebpfprof.system.closing import Closing
 from symbolizer.go.arguments import Argument
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ _MOST_LABEL_BYTES: Final = 64 << 20  # of all goroutines, also where they share 
 _NO_ROOM: Final = ((LEFT_OUT.encode(), b"all"),)
 
 
-class TracebackReader(Closing):
+class TracebackReader:
     """Reads the goroutines of a target, any number of times. Closes the target's memory."""
 
     def __init__(
@@ -69,7 +68,7 @@ class TracebackReader(Closing):
         self._layout = layout = binary.layout
         self._sites = CallSites(binary, bias, has_arguments=has_arguments)
         self._walker = TableWalker(binary, bias)
-        self._memory = Memory(target)
+        self._memory = target.memory
         self._table = GoroutineTable(self._memory, binary, bias, "sp", "hi", "start_pc")
         self._starts = StackStarts(binary, bias, as_tracebacks=True)
         self._labels = LabelReader(self._memory, layout) if has_labels else None
@@ -111,10 +110,6 @@ class TracebackReader(Closing):
                 if is_there and self._is_shown(record, stack):
                     yield self._traced(record, stack, read_ns)
 
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._memory.close()
-
     def _places(self, heads: Heads) -> StackPlaces:
         """Where the stacks of the goroutines are that Go may show."""
         hidden = [
@@ -138,7 +133,7 @@ class TracebackReader(Closing):
             return False
         if stack is None:  # while it runs, it hardly does anything else
             return int(head["status"]) & ~SCAN == RUNNING
-        return any(not each.site.calls[-1].function.startswith(RUNTIME) for each in stack.frames)
+        return any(not frame.site.calls[-1].function.startswith(RUNTIME) for frame in stack.frames)
 
     def _read(self, places: StackPlaces) -> tuple[npt.NDArray[Any], list[_Stack | None]]:
         """The runtime.g of goroutines, and their stacks; None if each attempt saw it run or move.

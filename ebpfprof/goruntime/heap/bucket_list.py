@@ -77,7 +77,7 @@ class BucketList:
         self.records = np.concatenate([self.records, np.array(records[::-1], np.uint64)])
 
     def _bucket(self, at: int) -> tuple[int, int, tuple[int, ...]] | None:
-        """The next bucket, the size and the stack of the bucket there; None if it is none."""
+        """The next bucket, the size and the stack of the bucket there; None if it is not one."""
         if at % _WORD_BYTES or not 0 < at < _ADDRESS_END:
             return None
         try:
@@ -87,7 +87,9 @@ class BucketList:
                 data = self._memory.read(at, self._header)
             except UnreadableMemory:
                 return None
-        following, kind, size, depth = (self._word(data, each) for each in self._offsets.values())
+        following, kind, size, depth = (
+            self._word(data, offset) for offset in self._offsets.values()
+        )
         if kind != _OF_MEMORY or not 0 < depth <= _MAX_STACK or size > _MAX_SIZE_BYTES:
             return None
         end = self._header + _WORD_BYTES * depth

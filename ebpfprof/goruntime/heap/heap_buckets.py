@@ -1,4 +1,4 @@
-"""Go's own memory profile, read from the memory of a target that runs on.
+"""Go's own memory profile, read from the memory of a target that keeps running.
 
 The runtime keeps a bucket for each stack and size of sampled allocations, with four sums of what
 was allocated and freed: `active`, which is what Go publishes, and three `future` ones, that of a
@@ -72,21 +72,21 @@ class HeapCounts:
     is_torn: bool = False
 
 
-def keeps_profile(found: HeapBuckets, binary: GoBinary, target: Target) -> bool:
+def keeps_profile(buckets: HeapBuckets, binary: GoBinary, target: Target) -> bool:
     """Whether the program keeps a memory profile, also if it has only just begun to start.
 
     Then the rate is the default, which the runtime sets to 0 if GODEBUG says so, or if the linker
     left the profile out (runtime/proc.go, schedinit). Raises as HeapBuckets.rate().
     """
-    rate = found.rate()
+    rate = buckets.rate()
     if rate != _DEFAULT_RATE:
         return rate > 0
     return has_memory_profile(binary) and memory_profile_rate(binary, target) != 0
 
 
-def require_profile(target: Target, found: HeapBuckets) -> None:
+def require_profile(target: Target, buckets: HeapBuckets) -> None:
     """Raise UnsupportedTarget if the program keeps no memory profile."""
-    if found.rate() <= 0:
+    if buckets.rate() <= 0:
         raise UnsupportedTarget(
             f"Process {target.pid} ({printable(target.name)}) keeps no memory profile: its "
             "MemProfileRate is 0. The linker sets that where nothing in the program reads the "
@@ -99,16 +99,16 @@ class HeapBuckets:
     """Reads the buckets of one target, any number of times; stacks are read once each."""
 
     def __init__(
-        self, memory: Memory, layout: RuntimeLayout, found: HeapGlobals, load_bias: int
+        self, memory: Memory, layout: RuntimeLayout, heap_globals: HeapGlobals, load_bias: int
     ) -> None:
         self._memory = memory
-        self._rate = found.rate + load_bias
-        self._cycle = found.cycle + load_bias
-        self._lock = found.active_lock + load_bias
-        self._sweep = found.sweep + load_bias
+        self._rate = heap_globals.rate + load_bias
+        self._cycle = heap_globals.cycle + load_bias
+        self._lock = heap_globals.active_lock + load_bias
+        self._sweep = heap_globals.sweep + load_bias
         # Go 1.24 and later keep a bit of their own in the word (runtime/lock_spinbit.go).
         self._lock_mask = 1 if layout.has("m", "mWaitList.startTicks") else -1
-        self._list = BucketList(memory, layout, found.buckets + load_bias)
+        self._list = BucketList(memory, layout, heap_globals.buckets + load_bias)
         self._record = _record(layout)
 
     def rate(self) -> int:
@@ -128,7 +128,7 @@ class HeapBuckets:
 
     def _piecewise(self) -> HeapCounts:
         """The same where collections come too fast: each piece within one cycle."""
-        found, cycles, is_torn = [], [], False
+        arrays, cycles, is_torn = [], [], False
         for first in range(0, max(1, len(self._list.records)), _AT_ONCE):
             addresses = self._list.records[first : first + _AT_ONCE]
             for _ in range(_ATTEMPTS):
@@ -137,9 +137,9 @@ class HeapBuckets:
                 if is_settled:
                     break
             is_torn |= not is_settled
-            found.append(records)
+            arrays.append(records)
             cycles.append(np.full(len(addresses), cycle))
-        counts = self._counts(np.concatenate(found), np.concatenate(cycles), cycle)
+        counts = self._counts(np.concatenate(arrays), np.concatenate(cycles), cycle)
         return replace(counts, is_torn=is_torn)
 
     def _settled(
@@ -175,7 +175,12 @@ class HeapBuckets:
         sizes, rate = self._list.sizes, self.rate()
         each_stands_for = np.maximum(sizes, max(1, min(rate, _MOST_BYTES)))  # bytes
         good = np.ones(len(sizes), np.bool_)
-        for counts in (allocs, frees, *new.values(), *(each for each in swept if each is not None)):
+        for counts in (
+            allocs,
+            frees,
+            *new.values(),
+            *(array for array in swept if array is not None),
+        ):
             good &= (counts >= 0) & (counts <= _MOST_BYTES // each_stands_for)
         stacks = [stack for stack, kept in zip(self._list.stacks, good, strict=True) if kept]
         kept_swept = [None if each is None else each[good] for each in swept]

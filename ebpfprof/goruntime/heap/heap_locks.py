@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.goruntime.memory.arenas import PAGE_SHIFT, Arenas
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.arenas import PAGE_SHIFT, Arenas
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import Memory
 from symbolizer import GoTableError, SymbolizerError
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
@@ -50,12 +50,12 @@ class HeapLocks:
         `callers` are functions that locked it, `kind` is "sync.Mutex" or "sync.RWMutex".
         """
         try:
-            with Memory(self._go.target) as memory:
-                found = None
-                # Where the runtime was compiled without optimization we don't find its arenas.
-                with suppress(GoTableError):
-                    found = object_at(self._go, memory, address)
-                names = _names_of(self._go, memory)
+            memory = self._go.target.memory
+            found = None
+            # Where the runtime was compiled without optimization we don't find its arenas.
+            with suppress(GoTableError):
+                found = object_at(self._go, memory, address)
+            names = _names_of(self._go, memory)
             name = names.name(found, callers, kind) if found else None
             return name or self._of_receiver(names, callers, kind)
         except (EbpfprofError, SymbolizerError):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.mark_bits import marked, marks, slots_of
+from ebpfprof.goruntime.mark_bits import marked, marks, slots_of
 from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.memory.spans import Spans
+    from ebpfprof.goruntime.spans import Spans
     from ebpfprof.process.memory import Memory
     from symbolizer import GoBinary
 
@@ -53,7 +53,7 @@ class HeapTypes:
         return self._names[address]
 
     def of(self, spans: Spans, *, only_marked: bool = False) -> TypedObjects:
-        """The objects in spans that tell types, large ones too. Raises TargetGone.
+        """The objects in spans that record types, large ones too. Raises TargetGone.
 
         With `only_marked`, those that survived the last collection: see mark_bits.
         """

@@ -8,8 +8,8 @@ import numpy as np
 
 from ebpfprof.goruntime.heap.heap_types import HeapTypes
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
-from ebpfprof.goruntime.memory.mark_bits import marked
-from ebpfprof.goruntime.memory.spans import all_spans
+from ebpfprof.goruntime.mark_bits import marked
+from ebpfprof.goruntime.spans import all_spans
 
 if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory
@@ -34,16 +34,17 @@ class LiveMemoryReader:
     """Reads one target, any number of times.
 
     Survivors of a collection are kept apart from what was allocated since, so a sample is the same
-    whenever it comes between two collections. Spans that are not swept yet tell of the one before.
+    whenever it comes between two collections. Spans that are not swept yet show the state of the
+    one before.
     """
 
     def __init__(
-        self, memory: Memory, binary: GoBinary, found: MemoryGlobals, load_bias: int
+        self, memory: Memory, binary: GoBinary, memory_globals: MemoryGlobals, load_bias: int
     ) -> None:
         """Raises TargetGone, UnreadableMemory or GoTableError."""
         self._memory, self._layout = memory, binary.layout
-        self._heap = found.heap + load_bias
-        self._statistics = MemoryStatisticsReader(memory, binary, found, load_bias)
+        self._heap = memory_globals.heap + load_bias
+        self._statistics = MemoryStatisticsReader(memory, binary, memory_globals, load_bias)
         has_types = binary.layout.has("mspan", "largeType")
         self._types = HeapTypes(memory, binary, load_bias) if has_types else None
 

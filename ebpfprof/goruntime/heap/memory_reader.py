@@ -9,13 +9,12 @@ import numpy as np
 
 from ebpfprof.goruntime.heap.heap_types import HeapTypes
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
-from ebpfprof.goruntime.memory.spans import all_spans
-from ebpfprof.process.memory import Memory
+from ebpfprof.goruntime.spans import all_spans
 from ebpfprof.profile.memory import LargeObject, MemoryParts, MemoryStatistics, TypeBytes
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
-    from ebpfprof.goruntime.memory.spans import Spans
+    from ebpfprof.goruntime.spans import Spans
     from ebpfprof.process.process import Target
     from symbolizer import GoBinary
 
@@ -29,14 +28,14 @@ def read_memory(target: Target, binary: GoBinary) -> MemoryParts:
     """
     bias, layout = target.load_bias(binary.elf.entry), binary.layout
     found = memory_globals(binary)
-    with Memory(target) as memory:
-        statistics = MemoryStatisticsReader(memory, binary, found, bias).read()
-        spans = all_spans(memory, layout, found.heap + bias)
-        types = HeapTypes(memory, binary, bias)
-        large = _large(spans, types)
-        if not layout.has("mspan", "largeType"):
-            return MemoryParts(_with_spans(statistics, spans), large, None, 0)
-        typed = types.of(spans)
+    memory = target.memory
+    statistics = MemoryStatisticsReader(memory, binary, found, bias).read()
+    spans = all_spans(memory, layout, found.heap + bias)
+    types = HeapTypes(memory, binary, bias)
+    large = _large(spans, types)
+    if not layout.has("mspan", "largeType"):
+        return MemoryParts(_with_spans(statistics, spans), large, None, 0)
+    typed = types.of(spans)
     rows = [TypeBytes(name, typed.objects[name], used) for name, used in typed.used.most_common()]
     return MemoryParts(
         _with_spans(statistics, spans), large, tuple(rows), typed.used.total(), typed.share
@@ -45,9 +44,9 @@ def read_memory(target: Target, binary: GoBinary) -> MemoryParts:
 
 def read_statistics(target: Target, binary: GoBinary) -> MemoryStatistics:
     """The statistics alone, which takes less than a millisecond. Raises as read_memory()."""
-    with Memory(target) as memory:
-        bias = target.load_bias(binary.elf.entry)
-        return MemoryStatisticsReader(memory, binary, memory_globals(binary), bias).read()
+    memory = target.memory
+    bias = target.load_bias(binary.elf.entry)
+    return MemoryStatisticsReader(memory, binary, memory_globals(binary), bias).read()
 
 
 def _large(spans: Spans, types: HeapTypes) -> tuple[LargeObject, ...]:

@@ -1,4 +1,4 @@
-"""The runtime's own statistics of memory, read from a target that runs on: runtime.MemStats.
+"""The runtime's own statistics of memory, read from a target that keeps running: runtime.MemStats.
 
 As readmemstats_m in runtime/mstats.go (Go 1.19 to 1.27) computes them, but for one thing: Go stops
 the world and flushes the caches of all processors first. Here, what each cached span has allocated
@@ -15,7 +15,7 @@ import numpy as np
 
 from ebpfprof.goruntime.heap.heap_goal import heap_goal
 from ebpfprof.goruntime.heap.processor_caches import ProcessorCaches
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.profile.memory import Collector, MemoryStatistics, SizeClass
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class MemoryStatisticsReader:
     """Reads the statistics of one target, any number of times."""
 
     def __init__(
-        self, memory: Memory, binary: GoBinary, found: MemoryGlobals, load_bias: int
+        self, memory: Memory, binary: GoBinary, memory_globals: MemoryGlobals, load_bias: int
     ) -> None:
         self._memory, self._layout = memory, binary.layout
-        self._heap = found.heap + load_bias
-        self._statistics = found.statistics + load_bias
-        self._controller = found.controller + load_bias
+        self._heap = memory_globals.heap + load_bias
+        self._statistics = memory_globals.statistics + load_bias
+        self._controller = memory_globals.controller + load_bias
         self._caches = ProcessorCaches(memory, binary, load_bias)
         layout = self._layout
         names = tuple(layout.structs["heapStatsDelta"].fields)
@@ -124,7 +124,7 @@ class MemoryStatisticsReader:
             return _word(controller, self._layout.offset("gcControllerState", name))
 
         classes = self._size_classes(sums)
-        small = [each for each in classes if each.size]
+        small = [size_class for size_class in classes if size_class.size]
         total = of("largeAlloc") + sum(each.mallocs * each.size for each in small)
         freed = of("largeFree") + sum(each.frees * each.size for each in small)
         in_use, free, released = (paced(n) for n in ("heapInUse", "heapFree", "heapReleased"))
@@ -160,7 +160,7 @@ class MemoryStatisticsReader:
         """Each class in order, large objects first."""
         mallocs, frees = int(sums["largeAllocCount"]), int(sums["largeFreeCount"])
         used = int(sums["largeAlloc"]) - int(sums["largeFree"])
-        found = [SizeClass(0, mallocs, frees, mallocs - frees, used)]
+        size_classes = [SizeClass(0, mallocs, frees, mallocs - frees, used)]
         rows = zip(
             self._layout.size_classes,
             sums["smallAllocCount"].tolist(),
@@ -170,8 +170,8 @@ class MemoryStatisticsReader:
         for size, mallocs, frees in rows:
             if size:
                 objects = _signed(mallocs - frees)
-                found.append(SizeClass(size, mallocs, frees, objects, objects * size))
-        return tuple(found)
+                size_classes.append(SizeClass(size, mallocs, frees, objects, objects * size))
+        return tuple(size_classes)
 
     def _collector(self, data: bytes, controller: bytes) -> Collector:
         layout = self._layout

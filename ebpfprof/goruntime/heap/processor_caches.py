@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from symbolizer.codeanalysis.globals import allp_address
 from symbolizer.errors import GoTableError
 
@@ -31,7 +31,7 @@ class ProcessorCaches:
     """Reads the caches of one target."""
 
     def __init__(self, memory: Memory, binary: GoBinary, load_bias: int) -> None:
-        """Raises GoTableError if the code does not tell where the processors are."""
+        """Raises GoTableError if the code does not show where the processors are."""
         self._memory, self._layout = memory, binary.layout
         allp = allp_address(binary)
         if allp is None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.arenas import Arenas
-from ebpfprof.goruntime.memory.records import record
-from ebpfprof.goruntime.memory.spans import PAGE_BYTES
+from ebpfprof.goruntime.arenas import Arenas
+from ebpfprof.goruntime.records import record
+from ebpfprof.goruntime.spans import PAGE_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,7 +41,7 @@ class Survivors:
     def __init__(self, memory: Memory, binary: GoBinary, heap: int, load_bias: int) -> None:
         """`heap` is the runtime address of runtime.mheap_.
 
-        Raises GoTableError if the code does not tell where the arenas are.
+        Raises GoTableError if the code does not show where the arenas are.
         """
         self._memory, self._layout = memory, binary.layout
         self._arenas = Arenas(memory, binary, load_bias)

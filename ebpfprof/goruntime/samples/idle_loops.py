@@ -45,11 +45,11 @@ _MOST_OF: Final = 0.9  # of the time of the samples is a long life, too
 _SOON_NS: Final = 100_000_000  # between the first inspections
 _LATER_NS: Final = 500_000_000
 _FIRST: Final = 10
-_LATE_NS: Final = 20_000_000  # a goroutine may run so much later than its timer fires
+_LATE_NS: Final = 20_000_000  # a goroutine may run that much later than its timer fires
 _MAX_EARLY: Final = 0.1  # of the waits that ended
 _MAX_MOVES: Final = 2.0  # times the ticks of a periodic timer
 _RARE: Final = 12  # samples from one round to the next
-_RARELY: Final = 50  # a wait that ends with one in so many rounds of a loop ends by chance
+_RARELY: Final = 50  # a wait that ends with one in that many rounds of a loop ends by chance
 _WATCHED: Final = frozenset({"chan receive", "select", "sleep"})
 # The end of these says nothing of other goroutines.
 _ENDS_ALONE: Final = frozenset({"sleep", "IO wait", "running", "runnable", "syscall", "preempted"})
@@ -114,7 +114,7 @@ class IdleLoops:
         # The same of long waits.
         self._long_left: dict[GoroutineState, tuple[int, int]] = {}
         self._long_lefts: Counter[GoroutineState] = Counter()
-        self._trips: dict[int, tuple[GoroutineState, int]] = {}  # that go on, with their begin
+        self._trips: dict[int, tuple[GoroutineState, int]] = {}  # that continue, with their begin
         self._over: list[tuple[int, GoroutineState, int]] = []  # that ended at the last sample
 
     def note(
@@ -165,35 +165,37 @@ class IdleLoops:
         open_ns: Counter[GoroutineState] = Counter()
         for state, since_ns in self._at.values():
             open_ns[state] += round(self._last_ns - max(since_ns, self._begin_ns))
-        found = {}
-        for state, each in self._sets.items():
-            if behaviour := self._behaviour(each, open_ns[state]):
-                found[state] = behaviour
+        behaviours = {}
+        for state, group in self._sets.items():
+            if behaviour := self._behaviour(group, open_ns[state]):
+                behaviours[state] = behaviour
         # Two timers that fire at the same time don't make one goroutine wait for the other.
         return {
-            state: each for state, each in found.items() if not self._has_followers(state, found)
+            state: each
+            for state, each in behaviours.items()
+            if not self._has_followers(state, behaviours)
         }
 
-    def _behaviour(self, each: _Set, open_ns: int) -> IdleBehaviour | None:
-        if each.is_crowd or not each.inspected or each.sends:
+    def _behaviour(self, group: _Set, open_ns: int) -> IdleBehaviour | None:
+        if group.is_crowd or not group.inspected or group.sends:
             return None
         lived_ns = 0
         long_ns = min(_LONG_LIVED_NS, _MOST_OF * (self._last_ns - self._begin_ns))
-        for goid, slot in each.goids.items():
+        for goid, slot in group.goids.items():
             if int(self._goids[slot]) != goid:
                 return None  # it has ended
             born_ns = int(self._born_ns[slot])
             if self._last_ns - born_ns < long_ns:
                 return None
             lived_ns += self._last_ns - max(born_ns, self._begin_ns)
-        share = min(1.0, (each.ns + open_ns) / max(lived_ns, 1))
+        share = min(1.0, (group.ns + open_ns) / max(lived_ns, 1))
         if share < _LEAST_SHARE:
             return None
-        only_signals = each.signals == each.inspected and not each.timers and not each.others
+        only_signals = group.signals == group.inspected and not group.timers and not group.others
         if only_signals:
-            return IdleBehaviour(len(each.goids), share, "signal")
-        if each.timers == each.inspected and each.moves and _is_timed(each, open_ns):
-            return IdleBehaviour(len(each.goids), share, "timer")
+            return IdleBehaviour(len(group.goids), share, "signal")
+        if group.timers == group.inspected and group.moves and _is_timed(group, open_ns):
+            return IdleBehaviour(len(group.goids), share, "timer")
         return None
 
     def _has_followers(
@@ -204,12 +206,12 @@ class IdleLoops:
         Where these run in nearly each sample, that holds for all waits: then samples show nothing.
         If they run rarely, only long waits count.
         """
-        each = self._sets[state]
+        group = self._sets[state]
         return any(
-            other not in idle and hits >= max(each.trips / _RARELY, ends[other] / 2)
+            other not in idle and hits >= max(group.trips / _RARELY, ends[other] / 2)
             for followers, ends in (
-                (each.followers, self._lefts),
-                (each.long_followers, self._long_lefts),
+                (group.followers, self._lefts),
+                (group.long_followers, self._long_lefts),
             )
             for other, hits in followers.items()
         )
@@ -229,14 +231,14 @@ class IdleLoops:
             self._over.append((slot, *trip))
         if state.word not in _WATCHED or not state.pcs:
             return
-        each = self._sets.get(state)
-        if each is None:
+        group = self._sets.get(state)
+        if group is None:
             if len(self._sets) >= _MAX_STATES:
                 return
-            each = self._sets[state] = _Set()
-        if not each.is_crowd:
-            each.goids[goid] = slot
-            each.is_crowd = len(each.goids) > _MAX_MEMBERS
+            group = self._sets[state] = _Set()
+        if not group.is_crowd:
+            group.goids[goid] = slot
+            group.is_crowd = len(group.goids) > _MAX_MEMBERS
             self._at[slot] = state, since_ns
 
     def _leave(
@@ -250,11 +252,11 @@ class IdleLoops:
     ) -> None:
         since_ns = self._at.pop(slot, (before, middle_ns))[1]
         ended_by_timer = self._judge_end(slot, before, now_ns)
-        each = self._sets.get(before)
-        if each:
-            each.ns += middle_ns - since_ns
-            each.moves += (wait >> 16) - (int(self._judge.waits[slot]) >> 16) & 0xFF
-            if not each.is_crowd:
+        group = self._sets.get(before)
+        if group:
+            group.ns += middle_ns - since_ns
+            group.moves += (wait >> 16) - (int(self._judge.waits[slot]) >> 16) & 0xFF
+            if not group.is_crowd:
                 self._trips.setdefault(slot, (before, self._samples))
         if state is None:
             self._trips.pop(slot, None)
@@ -271,18 +273,18 @@ class IdleLoops:
     def _judge_end(self, slot: int, state: GoroutineState, now_ns: int) -> bool:
         """Note whether a wait ended with its timer, if that is known; return whether it did."""
         cause, samples = self._pending.pop(slot, (None, 0))
-        each = self._sets.get(state)
-        if cause is None or each is None or not cause.ends_ns:
+        group = self._sets.get(state)
+        if cause is None or group is None or not cause.ends_ns:
             return False
         if int(self._judge.waits[slot]) != cause.wait:
             return False
         if now_ns < cause.ends_ns:
-            each.early += 1
+            group.early += 1
             return False
         if cause.ends_ns < self._last_ns - _LATE_NS:
             return False  # the timer was stopped
         # At the first sample after the inspection it may have ended early, unseen.
-        each.by_timer += self._samples > samples
+        group.by_timer += self._samples > samples
         return True
 
     def _age(self, now_ns: int) -> None:
@@ -290,7 +292,7 @@ class IdleLoops:
         self._begin_ns += (now_ns - self._begin_ns) // 2
         present = {state for state, _ in self._at.values()}
         present.update(state for state, _ in self._trips.values())
-        self._sets = {state: each for state, each in self._sets.items() if state in present}
+        self._sets = {state: group for state, group in self._sets.items() if state in present}
         for each in self._sets.values():
             each.age()
         self._lefts, self._long_lefts = _halved(self._lefts), _halved(self._long_lefts)
@@ -300,13 +302,13 @@ class IdleLoops:
 
     def _judge_trip(self, slot: int, state: GoroutineState, begin: int) -> None:
         """Note which waits of others ended while a goroutine was away from its wait."""
-        each = self._sets.get(state)
-        if each is None:
+        group = self._sets.get(state)
+        if group is None:
             return
-        each.trips += 1
-        is_rare = begin - each.last_trip >= _RARE
-        each.last_trip = begin
-        found = each.long_followers if is_rare else each.followers
+        group.trips += 1
+        is_rare = begin - group.last_trip >= _RARE
+        group.last_trip = begin
+        found = group.long_followers if is_rare else group.followers
         ended = self._long_left if is_rare else self._left
         found.update(
             other
@@ -314,7 +316,7 @@ class IdleLoops:
             if sample >= begin and of != slot and other != state
         )
         if len(found) > _MAX_STATES:
-            each.is_crowd = True
+            group.is_crowd = True
 
     def _inspect(self, now_ns: int, addresses: npt.NDArray[np.uint64]) -> None:
         self._inspected_ns = now_ns
@@ -322,7 +324,7 @@ class IdleLoops:
         slots = [
             slot
             for slot, (state, _) in self._at.items()
-            if (each := self._sets.get(state)) and not each.is_crowd
+            if (group := self._sets.get(state)) and not group.is_crowd
             if int(self._judge.waits[slot]) & 0xFF in PARKED
         ]
         slots = slots[:_MAX_INSPECTED]
@@ -333,14 +335,14 @@ class IdleLoops:
             cause = found.get(place)
             if cause is None or cause.wait != int(self._judge.waits[slot]):
                 continue
-            each = self._sets[self._at[slot][0]]
-            each.inspected += 1
-            each.timers += cause.ends_ns > 0
-            each.signals += cause.signals
-            each.others += cause.others
-            each.sends += cause.sends
-            each.one_shots += cause.ends_ns > 0 and not cause.period_ns
-            each.period_ns = min(filter(None, (each.period_ns, cause.period_ns)), default=0)
+            group = self._sets[self._at[slot][0]]
+            group.inspected += 1
+            group.timers += cause.ends_ns > 0
+            group.signals += cause.signals
+            group.others += cause.others
+            group.sends += cause.sends
+            group.one_shots += cause.ends_ns > 0 and not cause.period_ns
+            group.period_ns = min(filter(None, (group.period_ns, cause.period_ns)), default=0)
             known = pending.get(slot)
             is_same = known is not None and known[0] == cause
             self._pending[slot] = known if known and is_same else (cause, self._samples)
@@ -350,13 +352,13 @@ def _halved(counts: Counter[GoroutineState]) -> Counter[GoroutineState]:
     return Counter({state: count // 2 for state, count in counts.items() if count > 1})
 
 
-def _is_timed(each: _Set, open_ns: int) -> bool:
+def _is_timed(group: _Set, open_ns: int) -> bool:
     """Whether timers wake its goroutines, and hardly anything else."""
-    if not each.others:
+    if not group.others:
         return True
-    if each.early > _MAX_EARLY * each.by_timer:
+    if group.early > _MAX_EARLY * group.by_timer:
         return False
-    if each.one_shots:
-        return each.by_timer > 0
-    ticks = (each.ns + open_ns) / max(each.period_ns, 1)
-    return each.moves <= _MAX_MOVES * ticks + len(each.goids)
+    if group.one_shots:
+        return group.by_timer > 0
+    ticks = (group.ns + open_ns) / max(group.period_ns, 1)
+    return group.moves <= _MAX_MOVES * ticks + len(group.goids)

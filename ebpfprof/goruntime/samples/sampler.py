@@ -26,8 +26,6 @@ from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSu
 from ebpfprof.goruntime.waits.standing import StandingJudge
 from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.process.memory import Memory
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,8 +42,8 @@ _STAYS_MOVER: Final = 4
 _NOTES_APART_NS: Final = 50_000_000  # samples of exact recordings are twice as far apart
 
 
-class GoroutineSampler(Closing):
-    """The samples at one target. Any thread may use it. Closes the target's memory."""
+class GoroutineSampler:
+    """The samples of one target. Any thread may use it."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class GoroutineSampler(Closing):
         Keep `most` goroutines and states at most.
         Raises TargetGone, PermissionDenied or GoTableError (there is no list of goroutines).
         """
-        self._memory = Memory(go.target)
+        self._memory = go.target.memory
         self._sums = StateSums(most)
         self.states = StateReader(
             go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
@@ -96,7 +94,7 @@ class GoroutineSampler(Closing):
             self._sums.end_at(at_ns)
 
     def pause(self) -> None:
-        """The samples end for now: what goes on has neither begun nor ended to the next one."""
+        """Pause sampling: waits that span the pause count as neither started nor ended."""
         with self._lock:
             self._sums.pause()
             self._watch = IdleLoops(self._causes)
@@ -160,22 +158,17 @@ class GoroutineSampler(Closing):
 
         Returns how many they are, and for how long (ns) the oldest and the newest stand at least.
         """
-        found: dict[GoroutineState, tuple[int, int, int]] = {}
+        states: dict[GoroutineState, tuple[int, int, int]] = {}
         with self._lock:
             standing = self._judge.standing(threshold)
             times = zip(standing.slots.tolist(), standing.since_ns.tolist(), strict=True)
             for slot, since_ns in times:
                 if state := self._sums.state_of(slot):
                     stood_ns = self._judge.began_ns - since_ns
-                    count, oldest_ns, newest_ns = found.get(state, (0, stood_ns, stood_ns))
+                    count, oldest_ns, newest_ns = states.get(state, (0, stood_ns, stood_ns))
                     ages_ns = max(oldest_ns, stood_ns), min(newest_ns, stood_ns)
-                    found[state] = count + 1, *ages_ns
-        return found
-
-    def close(self) -> None:
-        """Close the target's memory; the sums stay."""
-        with self._lock:
-            self._memory.close()
+                    states[state] = count + 1, *ages_ns
+        return states
 
     def _forget(self) -> None:
         """The next sample has none before it."""

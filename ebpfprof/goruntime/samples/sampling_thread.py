@@ -119,7 +119,7 @@ class SamplingThread:
         with self._lock, suppress(ValueError):  # an error may have ended its samples
             self._turns.remove(turns)
         self._changed.set()
-        with turns.lock:  # a sample may be going on
+        with turns.lock:  # a sample may be in progress
             pass
 
     def _run(self) -> None:
@@ -135,7 +135,7 @@ class SamplingThread:
         self._changed.clear()
         with self._lock:
             if self._turns:
-                return min(each.due_s for each in self._turns)
+                return min(turn.due_s for turn in self._turns)
             self._thread = None
             return None
 
@@ -155,10 +155,10 @@ class SamplingThread:
         """
         now_s = time.monotonic()
         with self._lock:
-            found = [each for each in self._turns if each.due_s < now_s + _NEARLY * each.mean_s]
-        costs_s = [self._sample(each, max(0.0, now_s - due_s)) for each in found]
+            targets = [turn for turn in self._turns if turn.due_s < now_s + _NEARLY * turn.mean_s]
+        costs_s = [self._sample(target, max(0.0, now_s - due_s)) for target in targets]
         now_used_s = time.thread_time()
-        waking_s = (now_used_s - used_s - sum(costs_s)) / max(len(found), 1)
+        waking_s = (now_used_s - used_s - sum(costs_s)) / max(len(targets), 1)
         self._waking_s += _SMOOTHED * (waking_s - self._waking_s)
         return now_used_s
 
@@ -170,7 +170,7 @@ class SamplingThread:
             began_s = time.thread_time()
             try:
                 turns.sample()
-            except Exception as error:  # any error: the recording goes on without samples
+            except Exception as error:  # any error: the recording continues without samples
                 turns.fail(error)
                 with self._lock:
                     self._turns.remove(turns)

@@ -166,12 +166,10 @@ class SharedSampler(Closing):
         return self.sampler.standing(list(parked), OPEN_WAIT)
 
     def close(self) -> None:
-        """End the samples and close the target's memory; the sums stay."""
+        """End the samples; the sums stay."""
         with self._lock:
             self._users = 0
             self._end()
-            if self._sampler:
-                self._sampler.close()
 
     def _begin(self) -> None:
         try:

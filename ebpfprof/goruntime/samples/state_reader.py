@@ -36,7 +36,7 @@ class Alike(NamedTuple):
 
 
 class BelievedStacks:
-    """Decides which stacks of one target are believed: goroutines go on while we read."""
+    """Decides which stacks of one target are believed: goroutines continue while we read."""
 
     def __init__(self) -> None:
         self._whole: set[tuple[int, ...]] = set()  # stacks that were read while nothing changed
@@ -221,6 +221,6 @@ class StateReader:
     def _labels_of(self, address: int) -> tuple[Label, ...] | None:
         if self._labels is None:
             return ()
-        found = self._labels.read_if_there(address)
-        self.unlabelled += found is None
-        return found
+        labels = self._labels.read_if_there(address)
+        self.unlabelled += labels is None
+        return labels

@@ -70,7 +70,7 @@ class StateTotals:
         return self.length_ns / (self.samples - 1) if self.samples > 1 else 0.0
 
 
-# The columns of the sums. Of what goes on, those from _OPEN on have sums of the begins.
+# The columns of the sums. Of what is in progress, those from _OPEN on have sums of the begins.
 _NS, _HITS, _ENDED_NS, _ENDED, _OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_SAMPLE, _VARIANCE = range(8)
 # The columns of a goroutine. Where _IS_NEW is 0, its state may have begun before any sample.
 _SINCE_NS, _SINCE_SAMPLE, _IS_NEW = range(3)
@@ -182,7 +182,7 @@ class StateSums:
         return self._goes_on and self._until_ns is not None and self._last_ns >= self._until_ns
 
     def pause(self) -> None:
-        """End all that goes on at the last sample: the next sample begins again.
+        """End everything in progress at the last sample: the next sample begins again.
 
         After end_at(), what the last sample found holds until that time.
         """
@@ -191,7 +191,7 @@ class StateSums:
             self._until_ns = None
         open_now = np.flatnonzero(self._numbers_now >= 0)
         if len(open_now):
-            self._spans[open_now, _IS_NEW] = 0  # what goes on has not ended
+            self._spans[open_now, _IS_NEW] = 0  # what is in progress has not ended
             self._change(self._last_ns, 0, open_now, np.full(len(open_now), ENDED))
         self._goes_on = False
         self._at_pause = self._moment()
@@ -247,7 +247,7 @@ class StateSums:
     ) -> None:
         """End the states of these goroutines, and begin others; the last sample was `apart_ns` ago.
 
-        Few calls of numpy, since after a pause each takes some microseconds.
+        Few calls of numpy, since after a pause each takes a few microseconds.
         """
         if (most := int(goroutines.max()) + 1) > len(self._spans):
             more = most - len(self._spans)
@@ -273,10 +273,10 @@ class StateSums:
         self._spans[goroutines] = begins
 
     def _vary(self, change: npt.NDArray[np.float64], apart_ns: int) -> None:
-        """Add the variance of a sample that found so many more goroutines in each state.
+        """Add the variance of a sample that found that many more goroutines in each state.
 
         Goroutines with the same stack may have begun together: then their errors are the same, and
-        the variance of their sum is that of one number, whatever labels tell them apart.
+        the variance of their sum is that of one number, whatever their labels.
         """
         squares = change * change
         squares[ENDED] = 0

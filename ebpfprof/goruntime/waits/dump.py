@@ -21,7 +21,6 @@ from ebpfprof.profile.asleep import IO_WAIT
 from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
-from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ _LEAST_SHARE: Final = 0.1
 _SLOW_S: Final = 0.02  # if a sample takes that long, there are fewer
 
 
-class GoroutineDumper(Closing):
+class GoroutineDumper:
     """Dumps the goroutines of one target, any number of times. Closes the target's memory."""
 
     def __init__(self, go: GoTarget, *, most: int = MAX_GOROUTINES) -> None:
@@ -60,7 +59,7 @@ class GoroutineDumper(Closing):
         standing. Of system calls nothing shows whether one is the same.
 
         The last sample is taken again, a few times at most, while it leaves open which goroutine
-        holds a lock: goroutines went on before their stacks were read. Raises TargetGone,
+        holds a lock: goroutines continued before their stacks were read. Raises TargetGone,
         UnreadableMemory or GoTableError.
         """
         if self._waits is None:  # it takes time: now, not after the last sample
@@ -89,9 +88,9 @@ class GoroutineDumper(Closing):
             self._look_up(last)
             waits = self._waits.read(last, moving)
             stood_ns = {
-                each.goid: begun_ns - since_ns[each.wait]
-                for each in last.goroutines
-                if each.is_parked and each.pcs and each.wait in since_ns
+                goroutine.goid: begun_ns - since_ns[goroutine.wait]
+                for goroutine in last.goroutines
+                if goroutine.is_parked and goroutine.pcs and goroutine.wait in since_ns
             }
             made = self._made(last, waits, stood_ns, begun_ns - first_ns, samples)
             made = self._confirmed(made, last, moving) if apart_s else made
@@ -131,16 +130,12 @@ class GoroutineDumper(Closing):
         judge.add(heads.waits, began_ns, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         return heads
 
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._scanner.close()
-
     def _confirmed(
-        self, made: GoroutineDump, found: AllGoroutines, moving: Moving
+        self, made: GoroutineDump, goroutines: AllGoroutines, moving: Moving
     ) -> GoroutineDump:
         if self._stuck is None:
             self._stuck = StuckCheck(self._go, self._scanner, self._frames)
-        return self._stuck.confirm(made, found, moving.locks)
+        return self._stuck.confirm(made, goroutines, moving.locks)
 
     def _growing(
         self, made: GoroutineDump, last: AllGoroutines, born: Sequence[Mapping[int, int]]
@@ -151,7 +146,7 @@ class GoroutineDumper(Closing):
         """
         if len(born) < 2:
             return ()
-        shown = {each.goid: each for each in made.goroutines}
+        shown = {goroutine.goid: goroutine for goroutine in made.goroutines}
         now = {each.goid: each.created_pc for each in last.goroutines if each.goid in shown}
         counts = [Counter(each.values()) for each in (*born, now)]
         for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
@@ -167,26 +162,26 @@ class GoroutineDumper(Closing):
                 found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
         return tuple(sorted(found, key=lambda each: each.before - each.now))
 
-    def _look_up(self, found: AllGoroutines) -> None:
+    def _look_up(self, goroutines: AllGoroutines) -> None:
         self._frames.look_up(
             pc
-            for each in found.goroutines
-            for pc in (*each.pcs, each.start_pc, each.created_pc)
+            for goroutine in goroutines.goroutines
+            for pc in (*goroutine.pcs, goroutine.start_pc, goroutine.created_pc)
             if pc
         )
 
     def _made(
         self,
-        found: AllGoroutines,
+        goroutines: AllGoroutines,
         waits: Mapping[int, WaitsFor],
         stood_ns: Mapping[int, int],
         apart_ns: int,
         samples: int,
     ) -> GoroutineDump:
         shown = [
-            self._shown(each, waits, stood_ns.get(each.goid, 0))
-            for each in found.goroutines
-            if not self._frames.is_system(each.start_pc, each.pcs, each.state)
+            self._shown(goroutine, waits, stood_ns.get(goroutine.goid, 0))
+            for goroutine in goroutines.goroutines
+            if not self._frames.is_system(goroutine.start_pc, goroutine.pcs, goroutine.state)
         ]
         return GoroutineDump(
             self._go.target.pid,
@@ -194,41 +189,41 @@ class GoroutineDumper(Closing):
             self._go.binary.version.text,
             apart_ns,
             tuple(shown),
-            len(found.goroutines) - len(shown),
-            found.moved,
-            found.beyond,
-            sum(each.labels is None for each in found.goroutines),
-            found.read_ns,
-            looks=samples,
+            len(goroutines.goroutines) - len(shown),
+            goroutines.moved,
+            goroutines.beyond,
+            sum(each.labels is None for each in goroutines.goroutines),
+            goroutines.read_ns,
+            samples=samples,
         )
 
     def _shown(
-        self, each: Goroutine, waits: Mapping[int, WaitsFor], stood_ns: int
+        self, goroutine: Goroutine, waits: Mapping[int, WaitsFor], stood_ns: int
     ) -> DumpedGoroutine:
         return DumpedGoroutine(
-            each.goid,
-            each.state,
-            self._frames.of(each.pcs),
-            each.is_whole,
+            goroutine.goid,
+            goroutine.state,
+            self._frames.of(goroutine.pcs),
+            goroutine.is_whole,
             stood_ns,
-            max(stood_ns, each.waited_ns),
-            each.is_locked,
-            self._frames.creator(each.created_pc),
-            each.parent,
-            each.labels or (),
-            each.channels,
-            waits.get(each.goid, NOTHING),
-            each.is_leaked,
-            each.wait if each.is_parked else None,
+            max(stood_ns, goroutine.waited_ns),
+            goroutine.is_locked,
+            self._frames.creator(goroutine.created_pc),
+            goroutine.parent,
+            goroutine.labels or (),
+            goroutine.channels,
+            waits.get(goroutine.goid, NOTHING),
+            goroutine.is_leaked,
+            goroutine.wait if goroutine.is_parked else None,
         )
 
 
-def _stood(found: AllGoroutines, since_ns: Mapping[int, int]) -> dict[int, int]:
+def _stood(goroutines: AllGoroutines, since_ns: Mapping[int, int]) -> dict[int, int]:
     """For how long goroutines have not moved until this sample (ns), by their ids."""
     return {
-        each.goid: max(0, found.read_ns - since_ns[each.wait])
-        for each in found.goroutines
-        if each.is_parked and each.wait in since_ns
+        goroutine.goid: max(0, goroutines.read_ns - since_ns[goroutine.wait])
+        for goroutine in goroutines.goroutines
+        if goroutine.is_parked and goroutine.wait in since_ns
     }
 
 
@@ -241,16 +236,16 @@ def _born(heads: Heads) -> dict[int, int]:
 
 def _is_decided(made: GoroutineDump) -> bool:
     """Whether it is known who holds the locks for which others wait."""
-    if any(each.sureness is not Sureness.CERTAIN for each in circles(made.goroutines)):
+    if any(circle.sureness is not Sureness.CERTAIN for circle in circles(made.goroutines)):
         return False
     return all(
         waits.may_hold or waits.behind or not (waits.lock.is_locked or waits.lock.readers)
-        for each in made.goroutines
-        if (waits := each.waits_for).lock
+        for goroutine in made.goroutines
+        if (waits := goroutine.waits_for).lock
     )
 
 
 def dump(go: GoTarget, *, apart_s: float) -> GoroutineDump:
     """Dump the goroutines once: see GoroutineDumper.dump. Raises PermissionDenied, too."""
-    with GoroutineDumper(go) as dumper:
-        return dumper.dump(apart_s=apart_s)
+    dumper = GoroutineDumper(go)
+    return dumper.dump(apart_s=apart_s)

@@ -20,14 +20,14 @@ LOCK_WORDS: Final = frozenset(
 def lock_holders(go: GoTarget) -> frozenset[int] | None:
     """The ids of goroutines that may hold a lock that others wait for: see lock_holders.py.
 
-    None if that can't be read, or if nothing tells which goroutine holds one of these locks: then
+    None if that can't be read, or if nothing shows which goroutine holds one of these locks: then
     any may do.
     """
     try:
         found = dump(go, apart_s=0)
     except (EbpfprofError, SymbolizerError):
         return None
-    waits = [each.waits_for for each in found.goroutines if each.state in LOCK_WORDS]
-    if not all(each.may_hold or each.behind for each in waits):
+    waits = [goroutine.waits_for for goroutine in found.goroutines if goroutine.state in LOCK_WORDS]
+    if not all(wait.may_hold or wait.behind for wait in waits):
         return None
-    return frozenset(goid for each in waits for goid in each.may_hold)
+    return frozenset(goid for waits_for in waits for goid in waits_for.may_hold)

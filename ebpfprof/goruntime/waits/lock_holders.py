@@ -7,10 +7,10 @@ what it is a field of. A lock on some ways is no evidence: a loop that used the 
 waits for a ticker now, has that, too. Goroutines that run have no stack in memory: they are never
 found.
 
-One of them surely holds it, as far as its stack can tell, if its frame has a pointer to no other
-lock that is held. Then no other one holds it, unless readers share it. It does not hold it if a
-function that it called has unlocked it, and goes on. A function that has returned may have unlocked
-it, too, or another goroutine.
+By its stack, one of them surely holds it if its frame has a pointer to no other lock that is held.
+Then no other one holds it, unless readers share it. It does not hold it if a function that it
+called has unlocked it, and continues. A function that has returned may have unlocked it, too, or
+another goroutine.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Frame(NamedTuple):
 
 
 class HolderFinder:
-    """Finds holders in one target. Looks at the code of each function once."""
+    """Finds holders in one target. Reads the code of each function once."""
 
     def __init__(self, go: GoTarget) -> None:
         """Raises GoTableError."""
@@ -91,33 +91,33 @@ class HolderFinder:
         The stacks of 16,384 goroutines are searched at most. `waits` are by the address of the
         runtime.g. Raises TargetGone.
         """
-        held = {at: each for at, each in locks.items() if _is_held(each)}
+        held = {at: state for at, state in locks.items() if _is_held(state)}
         found: dict[int, dict[int, bool]] = {address: {} for address in held}
         if not held:
             return found
         waiters = Counter(each.address for each in waits.values())
         read = 0
         # Those that wait for no lock first: not all stacks may be read.
-        for each in sorted(goroutines, key=lambda each: each.address in waits):
-            frames = self._frames_of(each.pcs) if each.words.bp else []
+        for goroutine in sorted(goroutines, key=lambda each: each.address in waits):
+            frames = self._frames_of(goroutine.pcs) if goroutine.words.bp else []
             if not frames:
                 continue
             read += 1
             if read > _MAX_STACKS:
                 break
-            wait = waits.get(each.address)
+            wait = waits.get(goroutine.address)
             condition = _lock_of_condition(memory, wait)
-            stack = _Words(memory, each, self._sites, self._bias)
+            stack = _Words(memory, goroutine, self._sites, self._bias)
             for number, address, place in self._held_by(memory, stack, frames, held):
                 # It does not hold the lock in the frame in which it waits for it.
                 if wait and wait.address == address and number <= wait.frame:
                     continue
-                if address == condition or found[address].get(each.goid):
+                if address == condition or found[address].get(goroutine.goid):
                     continue
                 is_released = self._is_released(memory, stack, number, address)
                 if not is_released and len(found[address]) < _MAX_HOLDERS:
                     waited_for = wait.address if wait and number <= wait.frame else 0
-                    found[address][each.goid] = is_released is False and self._is_sure(
+                    found[address][goroutine.goid] = is_released is False and self._is_sure(
                         memory, stack, number, place, {address, waited_for}, waiters
                     )
         return {address: _owners(held[address], each) for address, each in found.items()}
@@ -161,7 +161,7 @@ class HolderFinder:
         else:
             pointers, offset = stack.of_frame(number), place.offset or 0
         return dict.fromkeys(
-            address for each in pointers for address in (each, (each + offset) & _MASK)
+            address for pointer in pointers for address in (pointer, (pointer + offset) & _MASK)
         )
 
     def _is_sure(
@@ -182,11 +182,12 @@ class HolderFinder:
         if place.variable:
             return True
         pointers = set(stack.of_frame(number)) - known
-        others = {(each + (place.offset or 0)) & _MASK for each in pointers} - known
+        others = {(pointer + (place.offset or 0)) & _MASK for pointer in pointers} - known
         return not _any_is_held(memory, sorted(others), waiters, is_read=place.is_read)
 
     def _is_released(self, memory: Memory, stack: _Words, number: int, address: int) -> bool | None:
-        """Whether functions that a frame called, and that go on, unlocked the lock; None: perhaps.
+        """Whether functions that a frame called, and that continue, unlocked the lock; None:
+        perhaps.
 
         They may have locked it again: then their own frames hold it.
         """
@@ -199,7 +200,7 @@ class HolderFinder:
                     pointers, offset = self._variable(memory, place)
                 else:
                     pointers, offset = stack.of_frame(called), place.offset or 0
-                if address in ((each + offset) & _MASK for each in pointers):
+                if address in ((pointer + offset) & _MASK for pointer in pointers):
                     return True
         return False if is_known else None
 
@@ -248,17 +249,17 @@ class _Words:
 
     def _frame_pointers(self, bp: int) -> list[int]:
         """Of the frames whose return addresses are those that the goroutine had."""
-        found: list[int] = []
+        pointers: list[int] = []
         for following in (*self.pcs[1:], None):
             at = (bp - self._sp) // 8
             is_inside = self._sp <= bp and bp % 8 == 0 and at + 1 < len(self._words)
             if not is_inside or (following is not None and self._words[at + 1] != following):
                 break
-            found.append(bp)
+            pointers.append(bp)
             if (below := int(self._words[at])) <= bp:
                 break
             bp = below
-        return found
+        return pointers
 
 
 def _owners(lock: LockState, found: dict[int, bool]) -> dict[int, bool]:

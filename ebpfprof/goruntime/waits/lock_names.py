@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from symbolizer.locks.names import Caller
 
-_MAX_NAMES: Final = 256  # that we look for: each takes up to some milliseconds
+_MAX_NAMES: Final = 256  # that we search for: each takes up to a few milliseconds
 
 
 class LockNamer:

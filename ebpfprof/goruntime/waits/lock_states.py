@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.lock_names import LockNamer
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import COND, WAIT_GROUP, LockWait, types_of
@@ -57,12 +57,12 @@ class LockStates:
             callers.setdefault(wait.address, set()).add(wait)
         return {
             address: replace(
-                each,
+                state,
                 name=self._namer.name(
-                    address, each.type, {wait.caller for wait in callers[address] if wait.caller}
+                    address, state.type, {wait.caller for wait in callers[address] if wait.caller}
                 ),
             )
-            for address, each in found.items()
+            for address, state in found.items()
         }
 
 

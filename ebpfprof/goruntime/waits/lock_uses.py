@@ -58,7 +58,7 @@ class LockUse:
 
 
 def use_of(frames: Sequence[GoFrame]) -> LockUse | None:
-    """What the logical frames of a wait or a release tell, innermost first; None if nothing.
+    """What the logical frames of a wait or a release show, innermost first; None if nothing.
 
     The frames begin in the runtime; that of its semaphores' caller is among them.
     """

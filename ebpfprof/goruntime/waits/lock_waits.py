@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import IDENTITY, g_record, waits_in
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX, use_of
 from symbolizer.locks.names import Caller
 
@@ -80,7 +80,7 @@ def lock_waits(
     chosen: list[Goroutine] = []
     places: list[WordPlace] = []
     finder = LockPlaces(go, frames)
-    parked = [each for each in goroutines if each.is_parked and each.words.bp]
+    parked = [goroutine for goroutine in goroutines if goroutine.is_parked and goroutine.words.bp]
     stacks = {each.pcs[:_DEPTH] for each in parked}
     frames.look_up(pc for pcs in stacks if finder.number(pcs) is not None for pc in pcs)
     for each in parked:
@@ -118,9 +118,9 @@ class LockPlaces:
         self._group_offset = layout.offset(WAIT_GROUP, "sema")
         self._notify_offset = layout.offset(COND, "notify")
         bias, parks = go.load_bias, go.sites.parks
-        self._semacquires = {each.return_pc + bias for each in parks if each.is_semaphore}
+        self._semacquires = {park.return_pc + bias for park in parks if park.is_semaphore}
         self._conditions = {
-            each.return_pc + bias for each in parks if each.operation in _NOTIFY_LIST
+            site.return_pc + bias for site in parks if site.operation in _NOTIFY_LIST
         }
 
     def number(self, pcs: tuple[int, ...]) -> int | None:
@@ -179,7 +179,7 @@ def frame_pointers(
     memory: Memory, goroutines: Sequence[Goroutine], numbers: Sequence[int]
 ) -> npt.NDArray[np.uint64]:
     """The frame pointer of the physical frame of that number of each stack; 0 if there is none."""
-    bps = np.array([each.words.bp for each in goroutines], np.uint64)
+    bps = np.array([goroutine.words.bp for goroutine in goroutines], np.uint64)
     his = np.array([each.words.hi for each in goroutines], np.uint64)
     left = np.array(numbers)
     while (left > 0).any():
@@ -194,7 +194,7 @@ def frame_pointers(
 def _argument_words(
     memory: Memory, chosen: Sequence[Goroutine], places: Sequence[WordPlace]
 ) -> npt.NDArray[np.uint64]:
-    bps = frame_pointers(memory, chosen, [each.number for each in places])
+    bps = frame_pointers(memory, chosen, [place.number for place in places])
     offsets = np.array([each.offset for each in places], np.int64)
     found = memory.read_records((bps.astype(np.int64) + offsets).astype(np.uint64), _WORD)
     words: npt.NDArray[np.uint64] = np.where(bps != 0, found, 0).astype(np.uint64)
@@ -260,8 +260,8 @@ def types_of(waits: Mapping[int, LockWait]) -> dict[int, str]:
     The Mutex in a RWMutex has the same address: one wait that tells RWMutex decides.
     """
     found = defaultdict[int, set[str]](set)
-    for each in waits.values():
-        found[each.address].add(each.type)
+    for wait in waits.values():
+        found[wait.address].add(wait.type)
     return {
         address: RW_MUTEX if RW_MUTEX in types else MUTEX if MUTEX in types else min(types)
         for address, types in found.items()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import WAIT_GROUP, WRITER_SEMAPHORE
 
@@ -67,14 +67,14 @@ def lock_words(
 
 
 def stays_held(kind: str, samples: Sequence[LockWords]) -> bool:
-    """Whether nobody released the lock between the samples, as far as its words tell.
+    """Whether its words show no release of the lock between the samples.
 
     Others may have come to wait for it meanwhile: the number of waiters only grows until an Unlock
     wakes one. One that spins before it waits sets mutexWoken for a moment (sync/mutex.go,
     internal/sync/mutex.go, Go 1.19 to 1.27).
     """
     if kind not in (MUTEX, RW_MUTEX):
-        return all(each == samples[0] for each in samples)
+        return all(sample == samples[0] for sample in samples)
     is_writer = all(each["state"] & _LOCKED for each in samples)
     is_read = kind == RW_MUTEX and all(_readers(each) > 0 for each in samples)
     if not (is_writer or is_read):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines.all_goroutines import Words

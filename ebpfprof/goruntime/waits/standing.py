@@ -1,9 +1,9 @@
 """Which goroutines stand still: the one judge of that, and how sure each user needs to be.
 
-g.trackingSeq, which tells one wait of a goroutine from its next, has 8 bits. A goroutine that goes
-on between two samples has the same number in one of 256 pairs of samples, or in one of 20 if it
-moves regularly, several times in each turn of its loop. So a goroutine counts as standing only if
-enough samples, at random moments, saw it in one wait.
+g.trackingSeq, which tells one wait of a goroutine from its next, has 8 bits. A goroutine that
+continues between two samples has the same number in one of 256 pairs of samples, or in one of 20 if
+it moves regularly, several times in each turn of its loop. So a goroutine counts as standing only
+if enough samples, at random moments, saw it in one wait.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ again, and what could wake a goroutine from outside: timers, and threads that ar
 A wake is lost if a lock is free for a waiter (lock_words) in all samples, its words and waiters are
 the same, and no goroutine can be about to wake them. Such a goroutine is inside a function of
 package sync, and does not wait there; so it runs, and has no stack in memory, or its stack shows
-that. It must be there in all samples: if it goes on between two of them, it completes the wake, or
-changes the words. (A lock that is taken and released between each two of our samples, always by
+that. It must be there in all samples: if it continues between two of them, it completes the wake,
+or changes the words. (A lock that is taken and released between each two of our samples, always by
 goroutines that come a few instructions before the wake, would seem the same.)
 """
 
@@ -87,9 +87,9 @@ class _Suspects(NamedTuple):
         """The goroutines for which their lock is free."""
         return {
             goid
-            for goid, each in self.waits.items()
-            if (words := self.words.get(each.address))
-            and is_free(self.types[each.address], words, each.sema_offset)
+            for goid, wait in self.waits.items()
+            if (words := self.words.get(wait.address))
+            and is_free(self.types[wait.address], words, wait.sema_offset)
         }
 
 
@@ -107,23 +107,25 @@ class StuckCheck:
             self._machines = ThreadList(go.binary, go.load_bias, go.target.pid)
 
     def confirm(
-        self, dump: GoroutineDump, found: AllGoroutines, waits: Mapping[int, LockWait]
+        self, dump: GoroutineDump, goroutines: AllGoroutines, waits: Mapping[int, LockWait]
     ) -> GoroutineDump:
         """The dump with what more samples show, if any are due; `waits` by address of runtime.g.
 
         Goroutines that moved meanwhile have not stood. Raises TargetGone, UnreadableMemory or
         GoTableError.
         """
-        stood = {each.goid for each in dump.goroutines if each.stood_ns}
-        standing = [each for each in found.goroutines if each.goid in stood]
+        stood = {goroutine.goid for goroutine in dump.goroutines if goroutine.stood_ns}
+        standing = [each for each in goroutines.goroutines if each.goid in stood]
         suspects = self._suspects(standing, waits)
         free = suspects.free
-        asleep = may_be_asleep(dump) and not any(each.words.bubble for each in found.goroutines)
+        asleep = may_be_asleep(dump) and not any(
+            each.words.bubble for each in goroutines.goroutines
+        )
         if not (free or asleep or circles(dump.goroutines)):
             return dump
         samples = []
         judge = StandingJudge(self._scanner.counted)
-        judge.add(found.waits, found.read_ns, found.read_ns)
+        judge.add(goroutines.waits, goroutines.read_ns, goroutines.read_ns)
         for _ in range(CONFIRMED.samples - judge.samples):
             # Apart, by chance: what moves in step with samples would seem to stand still.
             time.sleep(random.uniform(*APART_S))
@@ -165,7 +167,7 @@ class StuckCheck:
         return replace(dump, goroutines=tuple(map(confirmed, dump.goroutines)), outside=outside)
 
     def _suspects(self, standing: Sequence[Goroutine], waits: Mapping[int, LockWait]) -> _Suspects:
-        chosen = [each for each in standing if each.address in waits][:_MAX_WAITS]
+        chosen = [goroutine for goroutine in standing if goroutine.address in waits][:_MAX_WAITS]
         types = types_of({each.address: waits[each.address] for each in chosen})
         words = lock_words(self._memory, self._layout, types)
         return _Suspects({each.goid: waits[each.address] for each in chosen}, types, words)
@@ -176,13 +178,16 @@ class StuckCheck:
         Raises TargetGone, UnreadableMemory or GoTableError.
         """
         before = lock_words(self._memory, self._layout, types)
-        found = self._scanner.scan()
+        goroutines = self._scanner.scan()
         self._frames.look_up(
-            pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc
+            pc
+            for goroutine in goroutines.goroutines
+            for pc in (*goroutine.pcs, goroutine.start_pc)
+            if pc
         )
         own = [
             each
-            for each in found.goroutines
+            for each in goroutines.goroutines
             if not self._frames.is_system(each.start_pc, each.pcs, each.state)
         ]
         after = lock_words(self._memory, self._layout, types)
@@ -197,17 +202,19 @@ class StuckCheck:
             self._timers.pending(),
             self._others(),
         )
-        return sample, found
+        return sample, goroutines
 
-    def _waits(self, each: Goroutine) -> bool:
-        """Whether it waits for others; goroutines that wait for the collector may go on at once."""
-        return each.is_parked and (each.state in WAITS or each.state == IO_WAIT)
+    def _waits(self, goroutine: Goroutine) -> bool:
+        """Whether it waits for others. Waits for the collector may end at once: not counted."""
+        return goroutine.is_parked and (goroutine.state in WAITS or goroutine.state == IO_WAIT)
 
-    def _awake(self, each: Goroutine) -> Awake:
-        names = [frame.function for frame in self._frames.of(each.pcs)] if each.pcs else []
+    def _awake(self, goroutine: Goroutine) -> Awake:
+        names = (
+            [frame.function for frame in self._frames.of(goroutine.pcs)] if goroutine.pcs else []
+        )
         inner = next((name for name in names if not name.startswith(_RUNTIME)), "")
-        takes_signals = is_signal_receiver(each.state, names)
-        return Awake(each.sequence, inner.startswith(_SYNC), bool(names), takes_signals)
+        takes_signals = is_signal_receiver(goroutine.state, names)
+        return Awake(goroutine.sequence, inner.startswith(_SYNC), bool(names), takes_signals)
 
     def _others(self) -> int | None:
         if self._machines is None:
@@ -219,7 +226,9 @@ class StuckCheck:
 
     def _for_signals(self, standing: Sequence[Goroutine]) -> frozenset[int]:
         """Those that wait for a channel of signals."""
-        waiting = {each.address: each.goid for each in standing if each.words.waiting}
+        waiting = {
+            goroutine.address: goroutine.goid for goroutine in standing if goroutine.words.waiting
+        }
         causes = self._causes.read(waiting)
         return frozenset(waiting[at] for at, each in causes.items() if each.signals)
 
@@ -244,7 +253,7 @@ def sureness(samples: Sequence[StuckSample], *, beyond: int) -> Sureness | None:
 
 def _outside(samples: Sequence[StuckSample], dump: GoroutineDump) -> Outside | None:
     """What could wake goroutines from outside; None if one of the program's was awake."""
-    known_ids = {each.goid for each in dump.goroutines}
+    known_ids = {goroutine.goid for goroutine in dump.goroutines}
     for sample in samples:
         is_same = sample.parked == samples[0].parked and sample.parked.keys() <= known_ids
         if not is_same or not all(each.takes_signals for each in sample.awake.values()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import IDENTITY, SEQUENCE_SHIFT, g_record, waits_in
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.system_calls import arguments_of, name_of
 from ebpfprof.profile.waiting_for import SystemCall, ThreadWait
 
@@ -48,7 +48,11 @@ def thread_calls(
     Only of goroutines that run or are in a system call, and had that thread before and after it
     was read (runtime/runtime2.go, g.m, m.curg, m.procid; Go 1.19 to 1.27). Raises TargetGone.
     """
-    chosen = [each for each in goroutines if each.state in _STATES and each.words.thread]
+    chosen = [
+        goroutine
+        for goroutine in goroutines
+        if goroutine.state in _STATES and goroutine.words.thread
+    ]
     chosen = chosen[:_MAX_THREADS]
     if not chosen:
         return {}
@@ -56,15 +60,15 @@ def thread_calls(
     kind = record(layout, "m", _M)
     before = memory.read_records(machines, kind)
     numbers = threads.numbers()
-    found = []
+    founds = []
     for each, words in zip(chosen, before, strict=True):
         thread = numbers.get(int(words["thread"]), 0)
         state = threads.state(thread) if thread else None
-        found.append(_Found(each, thread, state) if state else None)
+        founds.append(_Found(each, thread, state) if state else None)
     is_same = memory.read_records(machines, kind) == before
     is_same &= before["goroutine"] == np.array([each.address for each in chosen], np.uint64)
     is_same &= _still_there(memory, layout, chosen)
-    settled = [each for each, good in zip(found, is_same.tolist(), strict=True) if each and good]
+    settled = [each for each, good in zip(founds, is_same.tolist(), strict=True) if each and good]
     fds = [_descriptor(each.state) for each in settled]
     files = descriptors.files({fd for fd in fds if fd is not None})
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allp_address
 from symbolizer.errors import SymbolizerError
@@ -102,7 +102,7 @@ class TimerReader:
             counts = heaps["count"].tolist()
             if sum(counts) > _MAX_TIMERS:
                 return None
-            found = [
+            arrays = [
                 np.frombuffer(self._memory.read(at, length * self._stride), np.uint64)[
                     :: self._stride // _WORD_BYTES
                 ]
@@ -111,4 +111,4 @@ class TimerReader:
             ]
         except UnreadableMemory:  # the heaps moved meanwhile
             return None
-        return np.concatenate(found) if found else np.zeros(0, np.uint64)
+        return np.concatenate(arrays) if arrays else np.zeros(0, np.uint64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.fields import IDENTITY, g_record, waits_in
-from ebpfprof.goruntime.memory.records import record
+from ebpfprof.goruntime.records import record
 from ebpfprof.goruntime.waits.timers import Timer, TimerReader
 from ebpfprof.process.memory import UnreadableMemory
 
@@ -140,7 +140,7 @@ class CauseReader:
 
     def _ends_of_sleeps(self, heads: npt.NDArray[Any]) -> list[int]:
         if self._sleep_ends:
-            return [int(each) for each in heads["sleep_when"]]
+            return [int(head) for head in heads["sleep_when"]]
         records = self._memory.read_records(heads["timer"].copy(), self._sleep)
         return [int(each) for each in records["when"]]
 

@@ -46,57 +46,61 @@ class WaitReader:
         self._states = LockStates(go)
         self._holders = HolderFinder(go)
 
-    def read_moving(self, found: AllGoroutines) -> Moving:
+    def read_moving(self, goroutines: AllGoroutines) -> Moving:
         """What is soon out of date. Call it right after the scan, and give the result to read().
 
         Raises TargetGone or GoTableError.
         """
         layout = self._go.binary.layout
-        locks = lock_waits(self._go, self._memory, self._frames, found.goroutines)
-        polling = [each.address for each in found.goroutines if each.state == _IO_WAIT]
+        locks = lock_waits(self._go, self._memory, self._frames, goroutines.goroutines)
+        polling = [
+            goroutine.address for goroutine in goroutines.goroutines if goroutine.state == _IO_WAIT
+        ]
         files = file_waits(self._memory, layout, self._descriptors, polling)
         threads = thread_calls(
-            self._memory, layout, self._threads, self._descriptors, found.goroutines
+            self._memory, layout, self._threads, self._descriptors, goroutines.goroutines
         )
-        sleeping = {each.address: each.words for each in found.goroutines if each.state == _SLEEP}
+        sleeping = {
+            each.address: each.words for each in goroutines.goroutines if each.state == _SLEEP
+        }
         return Moving(locks, files, threads, ends_of_sleeps(self._memory, layout, sleeping))
 
-    def read(self, found: AllGoroutines, moving: Moving) -> dict[int, WaitsFor]:
+    def read(self, goroutines: AllGoroutines, moving: Moving) -> dict[int, WaitsFor]:
         """What each goroutine waits for, by its id; those of which nothing is known are missing.
 
         Raises TargetGone or GoTableError.
         """
         waits = moving.locks
         locks = self._states.read(self._memory, waits)
-        holders = self._holders.find(self._memory, found.goroutines, waits, locks)
-        writers = self._writers(found, waits)
-        now_ns = found.read_ns + (found.ahead_ns or 0)  # by the target's clock
+        holders = self._holders.find(self._memory, goroutines.goroutines, waits, locks)
+        writers = self._writers(goroutines, waits)
+        now_ns = goroutines.read_ns + (goroutines.ahead_ns or 0)  # by the target's clock
         known = {}
-        for each in found.goroutines:
-            end_ns = moving.ends.get(each.address) if found.ahead_ns is not None else None
-            wait = waits.get(each.address)
+        for goroutine in goroutines.goroutines:
+            end_ns = moving.ends.get(goroutine.address) if goroutines.ahead_ns is not None else None
+            wait = waits.get(goroutine.address)
             lock = locks.get(wait.address) if wait else None
             may_hold = holders.get(lock.address, {}) if lock else {}
             about = WaitsFor(
                 lock=lock,
                 may_hold=tuple(may_hold),
                 surely_hold=tuple(goid for goid, is_sure in may_hold.items() if is_sure),
-                behind=_behind(each.goid, lock, writers),
-                file_wait=moving.files.get(each.address),
-                thread=moving.threads.get(each.address),
+                behind=_behind(goroutine.goid, lock, writers),
+                file_wait=moving.files.get(goroutine.address),
+                thread=moving.threads.get(goroutine.address),
                 wakes_in_ns=None if end_ns is None else end_ns - now_ns,
             )
             if about != NOTHING:
-                known[each.goid] = about
+                known[goroutine.goid] = about
         return known
 
     @staticmethod
-    def _writers(found: AllGoroutines, waits: Mapping[int, LockWait]) -> dict[int, int]:
+    def _writers(goroutines: AllGoroutines, waits: Mapping[int, LockWait]) -> dict[int, int]:
         """The goroutine that waits in RWMutex.Lock for readers to leave, by the lock."""
         return {
-            wait.address: each.goid
-            for each in found.goroutines
-            if (wait := waits.get(each.address))
+            wait.address: goroutine.goid
+            for goroutine in goroutines.goroutines
+            if (wait := waits.get(goroutine.address))
             and (wait.type, wait.sema_offset) == (RW_MUTEX, WRITER_SEMAPHORE)
         }
 

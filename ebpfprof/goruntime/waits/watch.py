@@ -22,7 +22,6 @@ from ebpfprof.profile.goroutines import GoroutineGroup
 from ebpfprof.profile.hanging import hanging
 from ebpfprof.profile.leaks import LeakWatch, Suspects
 from ebpfprof.profile.stuck import Stuck, stuck
-from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class _Hang:
     since_ns: npt.NDArray[np.int64]
 
 
-class GoroutineWatch(Closing):
+class GoroutineWatch:
     """The samples of one target. Closes the target's memory. For one thread at a time."""
 
     def __init__(self, go: GoTarget) -> None:
@@ -125,17 +124,13 @@ class GoroutineWatch(Closing):
         self._update(now_ns)
         return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
 
-    def close(self) -> None:
-        """Close the target's memory."""
-        self._dumper.close()
-
     def _sample_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
         began_s = time.thread_time()
         since_ns = standing.by_wait()
         dump = self._dumper.dump_once(since_ns)
         groups = hanging(dump.goroutines)
         self._stuck = []
-        if any(each.is_lock for each in groups) or _none_runs(dump):
+        if any(group.is_lock for group in groups) or _none_runs(dump):
             self._stuck = stuck(self._dumper.dump_once(since_ns, has_waits=True))[:_MOST]
         self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
         leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
@@ -155,13 +150,13 @@ class GoroutineWatch(Closing):
         )
 
     def _update(self, now_ns: int) -> None:
-        """Leave out what went on since the last full sample."""
+        """Leave out what continued since the last full sample."""
         waits = self._judge.waits
-        groups = [_still_there(each, waits, now_ns) for each in self._hangs]
+        groups = [_still_there(hang, waits, now_ns) for hang in self._hangs]
         still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
         self._found = replace(
             self._found,
-            hanging=tuple(each for each in groups if each),
+            hanging=tuple(group for group in groups if group),
             stuck=tuple(still),
         )
 
@@ -178,17 +173,17 @@ def _for_user(go: GoTarget) -> Iterator[None]:
 def _none_runs(dump: GoroutineDump) -> bool:
     """Whether no goroutine has moved, but one that takes signals."""
     return bool(dump.goroutines) and all(
-        each.stood_ns or takes_signals(each) for each in dump.goroutines
+        goroutine.stood_ns or takes_signals(goroutine) for goroutine in dump.goroutines
     )
 
 
 def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:
-    return np.array([each.wait or 0 for each in members], np.uint64)
+    return np.array([member.wait or 0 for member in members], np.uint64)
 
 
 def _hang(found: Hanging, read_ns: int) -> _Hang:
     members = found.goroutines
-    since_ns = np.array([read_ns - each.waited_ns for each in members], np.int64)
+    since_ns = np.array([read_ns - member.waited_ns for member in members], np.int64)
     return _Hang(found.operation, members[0], _numbers(members), since_ns)
 
 

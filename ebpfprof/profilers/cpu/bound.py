@@ -16,7 +16,7 @@ class SampleBound:
 
     def __init__(self) -> None:
         self.one_in = 1
-        """The kernel takes one sample in so many."""
+        """The kernel takes one sample in that many."""
         self._last: tuple[float, int] | None = None  # ours and the process's CPU time, ns
 
     def update(self, runs: Callable[[], Runs], used_ns: int | None, share: float) -> bool:

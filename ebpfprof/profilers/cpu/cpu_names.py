@@ -186,18 +186,23 @@ class CpuTranslator:
             if self._go and self._is_go(address):
                 of_go.append(address)
                 continue
-            found = self._objects.at(address)
-            if found is None:
+            mapped_object = self._objects.at(address)
+            if mapped_object is None:
                 self._physical[address] = _Physical(address, None, ())
             else:
-                mapped[id(found)] = found
-                of_objects.setdefault(id(found), []).append(address)
+                mapped[id(mapped_object)] = mapped_object
+                of_objects.setdefault(id(mapped_object), []).append(address)
         if self._go:
             self._look_up_go(self._go, of_go)
         for key, members in of_objects.items():
-            found = mapped[key]
+            mapped_object = mapped[key]
 
-            self._keep(members, found.bias, partial(_native_frames, found), found.mapping)
+            self._keep(
+                members,
+                mapped_object.bias,
+                partial(_native_frames, mapped_object),
+                mapped_object.mapping,
+            )
 
     def _look_up_go(self, go: GoTarget, addresses: Sequence[int]) -> None:
         self._keep(addresses, go.load_bias, lambda linked: (go.binary.frames_many(linked), False))
@@ -238,8 +243,8 @@ class CpuTranslator:
         )
 
 
-def _native_frames(found: MappedObject, linked: Sequence[int]) -> tuple[_Frames, bool]:
-    native = found.native()
+def _native_frames(mapped_object: MappedObject, linked: Sequence[int]) -> tuple[_Frames, bool]:
+    native = mapped_object.native()
     return (native.frames_many(linked), native.gave_up) if native else ({}, False)
 
 

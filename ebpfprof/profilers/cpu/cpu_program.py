@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.kernel.btf import field_offsets
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.cost import Runs, runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.cpu.learner import MAX_LINES, MAX_RULES, Learner
 from ebpfprof.profilers.cpu.partial_samples import (
@@ -20,6 +20,7 @@ from ebpfprof.profilers.cpu.partial_samples import (
 from ebpfprof.profilers.cpu.sample_table import SampleTable, rows_for
 from ebpfprof.profilers.cpu.samplers import Samplers, online_cpus
 from ebpfprof.profilers.cpu.unwinder import MAX_DEPTH
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.options import Options
 from ebpfprof.system.closing import Closing
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _FUNCTION: Final = "on_sample"
 _LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
-_LOOK_S = 0.2  # between reads of the table of samples and of missing label pages
+_CHECK_S = 0.2  # between reads of the table of samples and of missing label pages
 _AROUND_S = 1.0  # between reads of processors and mappings of processes, without unknown code
 _AROUND_EACH_S = 0.05  # the same for each of many processes
 _IDLE_TICK_S: Final = 0.1
@@ -74,7 +75,7 @@ class CpuProgram(Closing):
             ("task_struct", "sas_ss_size"),
         )
         self._config = config
-        self._looked_s = self._looked_around_s = 0.0
+        self._checked_s = self._all_checked_s = 0.0
         self._is_learning = True
         self._samplers: Samplers | None = None
         self.sampler = ""
@@ -150,7 +151,7 @@ class CpuProgram(Closing):
 
         Call it every `tick_s` during a recording. `processes` are all, by slot; those in the slots
         `lively` may load libraries just now. Returns whether it read the tables, too: it does five
-        times a second. It stores errors in `failures` and goes on: the samples and the other
+        times a second. It stores errors in `failures` and continues: the samples and the other
         profiles matter more.
         """
         if self._samplers is None:
@@ -158,18 +159,18 @@ class CpuProgram(Closing):
         self._is_learning = is_due = False
         try:
             now_s = time.monotonic()
-            is_due = now_s >= self._looked_s + _LOOK_S
+            is_due = now_s >= self._checked_s + _CHECK_S
             if is_due:
-                self._looked_s = now_s
+                self._checked_s = now_s
                 self.samples.make_room()
                 if self._config.labels:
                     self._absent_labels.bring(processes)
-                if now_s >= self._looked_around_s + max(_AROUND_S, _AROUND_EACH_S * len(processes)):
-                    self._look()
+                if now_s >= self._all_checked_s + max(_AROUND_S, _AROUND_EACH_S * len(processes)):
+                    self._check_processes()
                 elif lively or self.learner.has_waiting:
                     self.learner.refresh(lively)
             self._is_learning = self.learner.learn()
-        except Exception as error:  # sampling goes on; failures() reports it
+        except Exception as error:  # sampling continues; failures() reports it
             self._failure = self._failure or error
         return is_due
 
@@ -181,7 +182,7 @@ class CpuProgram(Closing):
         """Unwind the samples that wait for code to be known, after a poll()."""
         if self.learner.has_waiting:
             try:
-                self._look()
+                self._check_processes()
             except Exception as error:  # see poll
                 self._failure = self._failure or error
 
@@ -232,9 +233,9 @@ class CpuProgram(Closing):
         self._absent_labels.close()
         self._program.close()
 
-    def _look(self) -> None:
+    def _check_processes(self) -> None:
         """Read which processors and mappings there are, and unwind the samples that need them."""
-        self._looked_around_s = time.monotonic()
+        self._all_checked_s = time.monotonic()
         if self._samplers:
             self._samplers.refresh()
             self._unsampled = len(self._samplers.unsampled)

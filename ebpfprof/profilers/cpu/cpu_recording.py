@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.goruntime.goroutines.labels import target_fields as label_fields
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_of, losses_since
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.overhead.process_budget import HALF
 from ebpfprof.process.mappings import MappedObjects
+from ebpfprof.profile.losses import Loss, losses_of, losses_since
 from ebpfprof.profilers.cpu.bound import SampleBound
 from ebpfprof.profilers.cpu.cpu_program import CpuConfig, CpuProgram
 from ebpfprof.system.closing import Closing
@@ -87,7 +87,7 @@ class CpuRecording:
         if self.is_sampled:
             self._profiler.poll()
         one_in = self._bound.one_in
-        thinned = f", in the end one sample in {one_in}, by chance, to keep to --max-overhead"
+        thinned = f", at the end one sample in {one_in}, at random, to stay within --max-overhead"
         sampler = self._program.sampler + (thinned if one_in > 1 else "")
         return CpuSums(self._program.samples.sums(self.slot), sampler)
 
@@ -168,7 +168,7 @@ class CpuProfiler(Closing):
     def poll(self) -> None:
         """Unwind samples and give the kernel rules, while a process is sampled."""
         now_s = time.monotonic()
-        processes = {slot: each.process for slot, each in self._recordings.items()}
+        processes = {slot: recording.process for slot, recording in self._recordings.items()}
         lively = [slot for slot, each in self._recordings.items() if each.is_lively(now_s)]
         if self.program.poll(processes, lively):
             for each in self._recordings.values():
@@ -181,14 +181,14 @@ class CpuProfiler(Closing):
 
     def halt_if_idle(self) -> None:
         """Close the samplers if no process is sampled."""
-        if not any(each.is_sampled for each in self._recordings.values()):
+        if not any(recording.is_sampled for recording in self._recordings.values()):
             self.program.halt()
 
     def detach(self) -> None:
         """Close the samplers; the sums stay readable."""
         self.settle()
-        for each in self._recordings.values():
-            each.is_sampled = False
+        for recording in self._recordings.values():
+            recording.is_sampled = False
         self.program.detach()
 
     def losses(self) -> Sequence[Loss]:

@@ -55,4 +55,5 @@ CPU = ProfileKind(
     ),
     sampling=_sampling,
     series="process_cpu",
+    is_agent_default=True,
 )

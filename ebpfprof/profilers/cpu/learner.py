@@ -75,7 +75,7 @@ class Learner:
     def learn(self) -> bool:
         """Unwind new samples and give the kernel their rules; return whether there were any."""
         has_come = False
-        # The sooner the kernel has the rules, the fewer samples arrive here.
+        # The earlier the kernel has the rules, the fewer samples arrive here.
         for _ in range(_MAX_BATCHES):
             records = self._unlearned.consume(_BATCH)
             has_come |= bool(records)

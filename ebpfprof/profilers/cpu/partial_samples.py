@@ -40,7 +40,7 @@ _UNFINISHED = c_facts.struct("cpu/partial_samples.h", "unfinished", {"MAX_DEPTH"
 
 
 def ring_bytes_for(samples: float) -> int:
-    """The size of the ring buffer for so many samples between two polls.
+    """The size of the ring buffer for that many samples between two polls.
 
     A power of two within bounds, which holds twice as many samples of the largest size.
     """
@@ -129,7 +129,7 @@ class Unfinished:
         return tuple(pcs), ending
 
     def leave_breakpoint(self, rules: ProcessRules) -> None:
-        """Move `at` to where the thread's own code goes on: user_registers() of cpu.bpf.c."""
+        """Move `at` to where the thread's own code continues: user_registers() of cpu.bpf.c."""
         at = self.at
         has_pushed = self.copies.word(at.sp) == at.bp
         has_pushed = has_pushed and is_push(at.pc - self.behind_breakpoint, rules)

@@ -19,14 +19,14 @@ _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 def online_cpus() -> tuple[int, ...]:
     """The numbers of the online processors, ascending.
 
-    Raises KernelUnsupported if /sys does not tell.
+    Raises KernelUnsupported if /sys does not list them.
     """
     try:
         text = _ONLINE.read_text()
         found = [_numbers(part) for part in text.strip().split(",")]
     except (OSError, ValueError) as error:
         raise KernelUnsupported(
-            f"The kernel does not tell which processors it has ({_ONLINE}: {error}). Mount /sys."
+            f"The kernel does not list its processors ({_ONLINE}: {error}). Mount /sys."
         ) from error
     return tuple(cpu for numbers in found for cpu in numbers)
 

@@ -46,11 +46,11 @@ class Ending(IntEnum):
 
 
 CUT_TEXTS: Final = {
-    Ending.UNLEARNED: "the rules to unwind it were not known yet",
+    Ending.UNLEARNED: "its unwind rules were not known yet",
     Ending.TOO_DEEP: f"it is deeper than {MAX_DEPTH} frames",
-    Ending.NO_RULE: "no table tells the caller of a function",
+    Ending.NO_RULE: "no unwind table covers a function",
     Ending.UNREADABLE: "a part of it could not be read",
-    Ending.ASTRAY: "the caller is not where it should be",
+    Ending.ASTRAY: "the caller is not where the table points",
 }
 """Why a stack is incomplete, in words."""
 
@@ -201,10 +201,10 @@ class ProcessRules:
             except SymbolizerError:
                 ranges = ()  # a corrupt table has nothing
         low, high = address - _WINDOW_BYTES, address + _WINDOW_BYTES
-        for each in ranges:
-            start, end = max(each.start + bias, low), min(each.end + bias, high)
+        for rule_range in ranges:
+            start, end = max(rule_range.start + bias, low), min(rule_range.end + bias, high)
             if start < end:
-                self._put(start, end, each.rule)
+                self._put(start, end, rule_range.rule)
         # Store nothing for unmapped addresses: the target may map a library there.
         if self._number(address) or address >= _ADDRESS_END:
             return

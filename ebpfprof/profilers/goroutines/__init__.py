@@ -1,1 +1,1 @@
-"""The goroutine profile: where all goroutines are, read from memory."""
+"""The goroutine, threads, threadcreate and wall profiles, which are read from memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.memory_reading import MemoryRecording
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
@@ -34,11 +34,10 @@ class GoroutineRecording(MemoryRecording["AllGoroutines"]):
         super().__init__()
         assert opened.go
         try:
-            scanner = GoroutineScanner(opened.go, has_labels=has_labels)
+            self._scanner = GoroutineScanner(opened.go, has_labels=has_labels)
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
         self._go = opened.go
-        self._scanner = opened.held.enter_context(scanner)
         self._stacks: GoroutineStacks | None = None
 
     def losses(self) -> Sequence[Loss]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.goruntime.goroutines.frames import PhysicalFrame, StackFrames
 from ebpfprof.profile.model import Frame, Label, Location, Sample
-from ebpfprof.profilers.goroutines.kind import GOROUTINE
+from ebpfprof.profilers.goroutines.kinds import GOROUTINE
 from ebpfprof.profilers.labels import chosen
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Mapping
     from ebpfprof.profilers.report_builder import ReportBuilder
 
-# Readers tell locations apart by their addresses, and take 0 for none.
+# Readers distinguish locations by their addresses, and take 0 for none.
 _RUNNING: Final = Location(1, None, (Frame("[running: no stack]", "", 0),))
 _MOVED: Final = Location(2, None, (Frame("[moved: no stack]", "", 0),))
 
@@ -34,14 +34,19 @@ class GoroutineStacks:
         self._known: dict[tuple[int, ...], tuple[Location, ...]] = {}
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
 
-    def samples(self, found: AllGoroutines, wanted: tuple[str, ...] | None) -> list[Sample]:
+    def samples(self, goroutines: AllGoroutines, wanted: tuple[str, ...] | None) -> list[Sample]:
         """A sample for each stack and set of labels, without the runtime's own goroutines.
 
         Stacks are as deep as Go's own profile has them. Raises GoTableError.
         """
-        self.look_up(pc for each in found.goroutines for pc in (*each.pcs, each.start_pc) if pc)
+        self.look_up(
+            pc
+            for goroutine in goroutines.goroutines
+            for pc in (*goroutine.pcs, goroutine.start_pc)
+            if pc
+        )
         counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
-        for each in found.goroutines:
+        for each in goroutines.goroutines:
             if not self.is_system(each.start_pc, each.pcs, each.state):
                 stack = self.of(each.state, each.pcs, each.start_pc)
                 counts[stack, chosen(each.labels or (), wanted)] += 1
@@ -115,4 +120,4 @@ def report(read: ReadGoroutines, stacks: GoroutineStacks, builder: ReportBuilder
 
 
 def _mapping_of(address: int, mappings: tuple[Mapping, ...]) -> Mapping | None:
-    return next((each for each in mappings if each.start <= address < each.limit), None)
+    return next((mapping for mapping in mappings if mapping.start <= address < mapping.limit), None)

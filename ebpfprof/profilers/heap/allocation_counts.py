@@ -97,4 +97,6 @@ def _remainder(
         Remainder(kind, count - objects[kind], in_bytes - used[kind])
         for kind, (count, in_bytes) in sorted(in_use.items())
     )
-    return tuple(each for each in rest if each.objects >= 1 and each.used_bytes >= 1)
+    return tuple(
+        remainder for remainder in rest if remainder.objects >= 1 and remainder.used_bytes >= 1
+    )

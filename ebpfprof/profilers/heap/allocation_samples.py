@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.heap.heap_stacks import HeapStacks
 
 OTHERS: Final = "[other objects in use]"
-"""In place of a stack: objects whose allocation nobody saw, or that no collection has judged."""
-_NOWHERE: Final = 1  # no code has that address; readers tell locations apart by it
+"""In place of a stack: objects with no recorded allocation, or not yet seen by a collection."""
+_NOWHERE: Final = 1  # no code has that address; readers distinguish locations by it
 _BYTES: Final = "bytes"
 _LARGEST: Final = 10
 _LEAST_SHARE: Final = 0.01  # of all bytes: of a small program, the ten largest are nearly all
@@ -59,7 +59,7 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
         variance = each.in_use_variance if of_use else each.variance
         amounts = each.allocated, each.allocated * size, each.in_use, each.in_use * size
         values = tuple(min(round(amount), _MOST) for amount in amounts)
-        # An error that nobody knows counts as one of all of it.
+        # An unknown error counts as one of all of it.
         known = variance if math.isfinite(variance) else max(each.allocated, each.in_use) ** 2
         found.append(Sample(shown, values, (Label(_BYTES, size),), known * size * size))
     return [*found, *_remainder(counts)]
@@ -67,9 +67,9 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
 
 def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
     stack = (Location(_NOWHERE, None, (Frame(OTHERS, "", 0, 0),)),)
-    for each in counts.remainder or ():
-        values = (0, 0, round(each.objects), round(each.used_bytes))
-        labels = (Label(_BYTES, each.size_bytes),) if each.size_bytes else ()
+    for remainder in counts.remainder or ():
+        values = (0, 0, round(remainder.objects), round(remainder.used_bytes))
+        labels = (Label(_BYTES, remainder.size_bytes),) if remainder.size_bytes else ()
         yield Sample(stack, values, labels)
 
 
@@ -80,7 +80,9 @@ def remarks(counts: AllocationCounts) -> list[str]:
         "the recording on"
     ]
     if counts.unseen_bytes >= 1:
-        found.append(f"not in it: {_unseen(counts)}, in objects of sizes that no window saw")
+        found.append(
+            f"not included: {_unseen(counts)}, in objects of sizes that no window recorded"
+        )
     following = counts.following
     if following is None:
         return [*found, "memory in use is not known: this program was compiled in an unknown way"]
@@ -107,8 +109,8 @@ def warning(counts: AllocationCounts) -> str:
     if counts.unseen_bytes < ALARMING_SHARE * _allocated(counts):
         return ""
     return (
-        f"{_unseen(counts)} that it had allocated, when its counters were last read, are in no "
-        f"stack: --max-overhead let probes in for {percent(counts.share)} of the time. Record for "
+        f"{_unseen(counts)} that it had allocated when its counters were last read have no stack: "
+        f"--max-overhead allowed probes for {percent(counts.share)} of the time. Record for "
         "longer, or with a higher --max-overhead."
     )
 
@@ -161,10 +163,7 @@ class AllocationCoverage:
                 f"{share}, in {windows} at random times, and scaled to the program's own counters"
             )
         if self.is_cut_short:
-            return (
-                f"{share}, from the beginning on: then the budget was used up, and there was no "
-                "time for a window"
-            )
+            return f"{share}, from the start until the budget was used up"
         return ""
 
     @property

@@ -3,7 +3,7 @@
 Two errors add up. Of the objects of s bytes that passed a gate, a part p was sampled, each on its
 own: n sampled ones stand for n/p, with a variance of n (1 - p) / p^2. And while the probes were
 detached, nothing was counted. How many bytes the program allocated then in objects of each size
-class its own counters tell exactly. So windows tell only which part of a class each stack has: the
+class its own counters are exact. So windows only show which part of a class each stack has: the
 ratio of two sums over windows, each of which stands for the pause before it, too. The variance of
 such a ratio comes from how far each window is from it (W. G. Cochran, Sampling Techniques, 6.4).
 """
@@ -33,7 +33,7 @@ def size_class(size_bytes: int) -> int:
 class Estimated(NamedTuple):
     """How many objects of a stack were allocated, and the variance of that number.
 
-    The variance is infinite if windows can't tell it, and 0 if every object was counted.
+    The variance is infinite if windows can't give it, and 0 if every object was counted.
     """
 
     objects: float
@@ -129,16 +129,16 @@ class AllocationSums:
         `missed` has how many bytes were allocated since the probes were first detached, by size
         class: also those that windows counted.
         """
-        found = {stack: self._of_whole(stack, n, missed) for stack, n in self.whole.items()}
+        estimates = {stack: self._of_whole(stack, n, missed) for stack, n in self.whole.items()}
         scales = self.scales(missed)
         for stack, sums in self.stacks.items():
             scale = scales[size_class(stack.size_bytes)]
-            before = found.get(stack, Estimated(0.0, 0.0))
-            found[stack] = Estimated(
+            before = estimates.get(stack, Estimated(0.0, 0.0))
+            estimates[stack] = Estimated(
                 before.objects + sums.objects * scale,
                 before.variance + self._variance(stack, sums) * scale**2,
             )
-        return found
+        return estimates
 
     def scales(self, missed: Mapping[int, float]) -> dict[int, float]:
         """By which factor the sums of windows differ from the program's own counters, by class."""
@@ -167,7 +167,7 @@ class AllocationSums:
         return Estimated(count / part, count * (1 - part) / part**2)
 
     def _variance(self, stack: AllocatingStack, sums: _OfStack) -> float:
-        """Of what windows tell of a stack, before scaling."""
+        """What windows counted of a stack, before scaling."""
         if self.windows < 2:
             return math.inf
         of_class = self.classes[size_class(stack.size_bytes)]

@@ -62,7 +62,7 @@ def samples(counts: HeapCounts, stacks: HeapStacks, *, fresh: bool) -> Iterator[
 
 def remarks(counts: HeapCounts, *, fresh: bool) -> list[str]:
     """Of which moment the samples are, and how they were sampled, a sentence each."""
-    found = [f"the program sampled one allocation in {counts.rate} bytes, on average, itself"]
+    found = [f"sampled by the program itself: one allocation per {counts.rate} bytes on average"]
     if not counts.is_collected:
         return [*found, NOTHING_COLLECTED]
     if fresh:
@@ -73,10 +73,10 @@ def remarks(counts: HeapCounts, *, fresh: bool) -> list[str]:
     else:
         found.append(f"as Go publishes it after {counts.cycle} garbage collections")
     if counts.is_torn:
-        found.append("some counts changed each time they were read: they may be off")
+        found.append("some counts changed at each attempt to read them: they may be wrong")
     if counts.first_cycle != counts.cycle:
         found.append(
-            f"collections came too fast to read all within one: parts are as of collection "
+            "collections came too fast to read everything within one: values are as of collection "
             f"{counts.first_cycle} to {counts.cycle}"
         )
     return found

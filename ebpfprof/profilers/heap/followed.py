@@ -1,9 +1,9 @@
 """Follows sampled objects of one process: which of them are still there.
 
-Each collection says so of the objects that were allocated before it (heap.survivors). If we
-look after each, no object is taken for another one that got its slot later. We can't look at each
-collection of a program that collects all the time: then a slot may have changed its owner between
-two looks, and we count for how many objects that may be so.
+Each collection says so of the objects that were allocated before it (heap.survivors). If we check
+after each collection, no object is taken for another one that got its slot later. We can't check
+after each collection of a program that collects all the time: then a slot may have changed its
+owner between two checks, and we count for how many objects that may be so.
 """
 
 from __future__ import annotations
@@ -90,18 +90,18 @@ class Followed:
         self._rows = both[np.sort(len(both) - 1 - last)]
 
     def note_window(self, weight: float) -> None:
-        """A window has ended: each object since the last one stands for so many."""
+        """A window has ended: each object since the last one stands for that many."""
         self._rows["window"][self._rows["window"] == _UNENDED] = len(self._weights)
         self._weights.append(weight)
 
     def thin(self, rate_bytes: int) -> None:
-        """Follow only those that a sampling of one in so many bytes has."""
+        """Follow only those that a sampling of one in that many bytes has."""
         sizes, which = np.unique(self._rows["size"], return_inverse=True)
         limits = np.array([2.0**32 * chance(int(size), rate_bytes) for size in sizes])
         is_kept = self._rows["drawn"] < limits[which]
         self._rows = self._rows[is_kept | (self._rows["size"] > SMALL_BYTES)]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Drop those that the latest collection has found gone. Raises TargetGone."""
         generation = self._survivors.generation()
         passed = (generation - self._generation) % (1 << 32) // _STEP
@@ -132,9 +132,9 @@ class Followed:
         """
         for _ in range(_ATTEMPTS):
             before = self._survivors.generation()
-            found = self._survivors.ask(rows["object"], rows["size"], before)
+            answers = self._survivors.ask(rows["object"], rows["size"], before)
             if (self._survivors.generation() - before) % (1 << 32) <= _STEP:
-                return found
+                return answers
         return np.full(len(rows), UNKNOWN, np.uint8)
 
     def found(

@@ -11,13 +11,14 @@ import numpy as np
 
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.alarms import BudgetAlarms
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.heap.gate_tables import AllocationTables
 from ebpfprof.profilers.heap.kind import HEAP
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.target_layout import target_fields
 from symbolizer.codeanalysis.allocation_gates import MAX_GATES
 

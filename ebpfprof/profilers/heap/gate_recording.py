@@ -12,9 +12,9 @@ from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.heap.survivors import Survivors
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import losses_of, losses_since
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profile.losses import losses_of, losses_since
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts, allocation_counts
 from ebpfprof.profilers.heap.allocation_sums import LARGE
 from ebpfprof.profilers.heap.followed import MOST_FOLLOWED, Followed
@@ -27,8 +27,8 @@ from symbolizer.errors import GoTableError, SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.kernel.losses import Loss
     from ebpfprof.process.memory import Memory
+    from ebpfprof.profile.losses import Loss
     from ebpfprof.profilers.heap.gate_tables import AllocatingStack
     from ebpfprof.profilers.heap.heap_stacks import HeapStacks
     from ebpfprof.profilers.recording import OpenedProcess
@@ -62,7 +62,7 @@ class GateRecording:
         self._statistics: MemoryStatisticsReader | None = None
         self._in_use: dict[int, tuple[int, int]] | None = None
         program, sweepgen = profiler.program, None
-        with suppress(GoTableError):  # without its variables, allocations are counted all the same
+        with suppress(GoTableError):  # without its variables, allocations are counted anyway
             found = memory_globals(go.binary)
             self._statistics = MemoryStatisticsReader(memory, go.binary, found, go.load_bias)
             survivors = Survivors(memory, go.binary, found.heap + go.load_bias, go.load_bias)
@@ -107,7 +107,10 @@ class GateRecording:
         with suppress(*_GONE):  # the last statistics stay
             if self._statistics:
                 classes = self._statistics.read().classes
-                self._in_use = {each.size or LARGE: (each.objects, each.used) for each in classes}
+                self._in_use = {
+                    size_class.size or LARGE: (size_class.objects, size_class.used)
+                    for size_class in classes
+                }
         return allocation_counts(sums, missed, following, self._in_use)
 
     def cost(self) -> Cost:
@@ -143,9 +146,13 @@ class GateRecording:
         """How many bytes the process has allocated until now, by size class. Raises TargetGone."""
         if not self._statistics:
             return {}
-        found = self._statistics.read()
-        small = {each.size: float(each.size * each.mallocs) for each in found.classes if each.size}
-        return {LARGE: found.total_allocated - sum(small.values()), **small}
+        statistics = self._statistics.read()
+        small = {
+            size_class.size: float(size_class.size * size_class.mallocs)
+            for size_class in statistics.classes
+            if size_class.size
+        }
+        return {LARGE: statistics.total_allocated - sum(small.values()), **small}
 
 
 class GateProfiler(Closing):
@@ -176,10 +183,10 @@ class GateProfiler(Closing):
 
     def stop_all(self) -> None:
         """Detach the probes of all processes; sums stay."""
-        for each in self._recordings.values():
-            each.windows.end(kernel_now_ns())
-        for each in self._recordings.values():
-            each.windows.stop()
+        for recording in self._recordings.values():
+            recording.windows.end(kernel_now_ns())
+        for recording in self._recordings.values():
+            recording.windows.stop()
 
     def detach(self) -> None:
         """Detach all probes; sums stay readable."""
@@ -198,10 +205,14 @@ class GateProfiler(Closing):
     def drop_gone(self) -> None:
         """The same for a caller that holds the lock."""
         self.take_births()
-        all_of = [each.followed for each in self._recordings.values() if each.followed is not None]
+        all_of = [
+            recording.followed
+            for recording in self._recordings.values()
+            if recording.followed is not None
+        ]
         for followed in all_of:
             with suppress(*_GONE):  # its objects stay as they were
-                followed.look()
+                followed.check()
         # Ever fewer, so that this stays short.
         while max(map(len, all_of), default=0) > MOST_FOLLOWED:
             self.program.report_fewer(_THIN_BY * self.program.reported_rate)
@@ -213,11 +224,11 @@ class GateProfiler(Closing):
         if not self.program.is_loaded:
             return  # nothing was started yet
         births = self.program.tables.births()
-        for slot, each in self._recordings.items():
+        for slot, recording in self._recordings.items():
             ours = births[births["target"] == slot]
-            if each.followed is not None and len(ours):
-                each.followed.add(ours)
-                each.followed.thin(self.program.reported_rate)
+            if recording.followed is not None and len(ours):
+                recording.followed.add(ours)
+                recording.followed.thin(self.program.reported_rate)
 
     def close(self) -> None:
         """Detach the probes and free the maps."""

@@ -108,14 +108,14 @@ class GateWindows:
     def start(self) -> int:
         """Attach the probes and count. Returns the start time (CLOCK_MONOTONIC, ns).
 
-        Earlier sums go on. Raises AttachFailed, PermissionDenied or TargetGone.
+        Earlier sums continue. Raises AttachFailed, PermissionDenied or TargetGone.
         """
         self._ending.put_off()
         self.failure = None
         spending = Spending(self._program, self._index, self._go, self._lease)
         if self._paused_at is not None:  # what was allocated since stop() does not count
             before = self._until
-            self._look_at_counters()
+            self._read_counters()
             self._paused_at = {
                 kind: self._paused_at.get(kind, 0.0) + used - before.get(kind, 0.0)
                 for kind, used in self._until.items()
@@ -135,7 +135,7 @@ class GateWindows:
             if self._open:
                 self._program.record(self._index, is_on=False)
             self._stopped_ns = at_ns
-            self._look_at_counters()
+            self._read_counters()
             self._ending.come()
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ class GateWindows:
             now = self._piece(until_ns) if self._open else None
             paused_ns = self._paused_ns + self._pause_ns(until_ns)
             if not self._ending.has_come:
-                self._look_at_counters()
+                self._read_counters()
             since = self._paused_at
             until = self._until
         for piece in ended:
@@ -177,7 +177,7 @@ class GateWindows:
         return sums, {kind: used - since.get(kind, 0.0) for kind, used in until.items()}
 
     def _pause_ns(self, until_ns: int) -> int:
-        """The pause since the last window, in ns: the program's counters tell of it, too."""
+        """The pause since the last window, in ns: the program's counters report it, too."""
         if self._paused_at is None or self._open is not None:
             return 0
         return max(0, until_ns - self._closed_ns)
@@ -243,16 +243,16 @@ class GateWindows:
     def _record_windows(self, spending: Spending) -> bool:
         """Count in windows until the budget allows one without an end; False at the end of all."""
         while True:
-            turn = spending.budget.next_turn()
+            following = spending.budget.next_window()
             since_ns = self._closed_ns
-            if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
+            if self._ending.sleep(following.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             spending.update()
             run_promptly()
             begin_ns = self._begin(since_ns, spending)
-            if turn.window_ns is None:
+            if following.window_ns is None:
                 return True
-            spending.wait_for_end(self._ending, begin_ns + turn.window_ns)
+            spending.wait_for_end(self._ending, begin_ns + following.window_ns)
             if self._ending.has_come:
                 return False
             self._close(spending)
@@ -270,7 +270,7 @@ class GateWindows:
         with self._lock:
             self._add(end_ns)
             self._paused_at = paused_at
-            self._look_at_counters()
+            self._read_counters()
         spending.update()
         spending.budget.note_window(
             spending.budget.spent_ns - window.spent_before_ns,
@@ -278,10 +278,10 @@ class GateWindows:
             window.begin_ns - window.attached_ns,
         )
 
-    def _look_at_counters(self) -> None:
+    def _read_counters(self) -> None:
         self._until = self._now_allocated()
 
     def _now_allocated(self) -> ClassBytes:
         with suppress(TargetGone, UnreadableMemory):
             return self._allocated()
-        return self._until  # as of the last look
+        return self._until  # as of the last sample

@@ -38,11 +38,11 @@ def report(
     for kind in (HEAP, ALLOCS):
         if kind.name not in builder.recording.kinds:
             continue
-        found: list[Sample] = []
+        samples: list[Sample] = []
         remarks = [printable(in_one_line(str(why_not)))] if why_not else []
         try:
             if isinstance(counts, AllocationCounts):
-                found = allocation_samples.samples(counts, stacks, of_use=kind is HEAP)
+                samples = allocation_samples.samples(counts, stacks, of_use=kind is HEAP)
                 remarks = allocation_samples.remarks(counts)
                 if builder.recording.go:
                     remarks += missing_allocations(builder.recording.go)
@@ -51,10 +51,10 @@ def report(
                     builder.report.hints.append(f"Process {target.pid}: {warning}")
             elif counts is not None:
                 remarks = buckets.remarks(counts, fresh=fresh)
-                found = list(buckets.samples(counts, stacks, fresh=fresh))
+                samples = list(buckets.samples(counts, stacks, fresh=fresh))
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
-        _add(kind, found, counts, remarks, builder)
+        _add(kind, samples, counts, remarks, builder)
 
 
 def _add(

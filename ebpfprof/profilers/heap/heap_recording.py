@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, UnsupportedTarget
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
 from ebpfprof.profilers.memory_reading import MemoryProfiler, MemoryRecording
 
@@ -37,7 +37,6 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
         """
         from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, keeps_profile
         from ebpfprof.goruntime.process import for_user
-        from ebpfprof.process.memory import Memory
         from ebpfprof.profilers.heap.heap_stacks import HeapStacks
         from symbolizer.codeanalysis.heap_globals import heap_globals
         from symbolizer.errors import SymbolizerError
@@ -49,7 +48,7 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
             found = heap_globals(go.binary)
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
-        memory = opened.held.enter_context(Memory(opened.process))
+        memory = opened.process.memory
         self._process = opened.process
         self._is_fresh, self._is_asked = profiler.is_fresh, profiler.is_asked
         self._buckets = HeapBuckets(memory, go.binary.layout, found, go.load_bias)

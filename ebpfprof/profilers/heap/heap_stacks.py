@@ -67,7 +67,7 @@ class HeapStacks:
         known = self._known.get(stack)
         if known is None:
             calls = self.shown(stack)
-            physical = groupby(calls, key=lambda each: each.number)
+            physical = groupby(calls, key=lambda call: call.number)
             known = tuple(self._location(tuple(group)) for _, group in physical)
             self._known[stack] = known
         return known
@@ -108,7 +108,7 @@ class HeapStacks:
         return calls
 
     def _calls(self, stack: tuple[int, ...]) -> Iterator[LoggedCall]:
-        """All calls. The stack has an address for each, but the tables also tell all of a frame."""
+        """All calls. The stack has an address for each; the tables give all calls of a frame."""
         at = 0
         while at < len(stack):
             number, address = at, stack[at] - 1
@@ -124,10 +124,10 @@ class HeapStacks:
 
     def _without_wrappers(self, calls: Iterable[LoggedCall]) -> Iterator[LoggedCall]:
         elides = self._at_gates  # what mProf_Malloc leaves out is no wrapper
-        for each in calls:
-            role = each.frame.role if each.frame else FuncRole.NORMAL
+        for call in calls:
+            role = call.frame.role if call.frame else FuncRole.NORMAL
             if role is not FuncRole.GOEXIT and not (role is FuncRole.WRAPPER and elides):
-                yield each
+                yield call
             elides = role.elides_wrapper
 
     def _at(self, address: int) -> tuple[GoFrame, ...]:
@@ -139,9 +139,9 @@ class HeapStacks:
     def _location(self, calls: tuple[LoggedCall, ...]) -> Location:
         """One object for each, so that exports are fast."""
         frames = tuple(
-            Frame(each.frame.function, each.frame.file, each.frame.line, each.frame.start_line)
-            for each in calls
-            if each.frame
+            Frame(call.frame.function, call.frame.file, call.frame.line, call.frame.start_line)
+            for call in calls
+            if call.frame
         )
         address = calls[0].address
         key = address, frames

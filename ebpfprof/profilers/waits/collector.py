@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.alarms import BudgetAlarms
 from ebpfprof.profilers.bounded_probes import BoundedProbes
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import runtime_locks

@@ -29,21 +29,18 @@ def attach_with_earlier_waits(waits: WaitsCollector, index: int, go: GoTarget) -
     where the goroutines can't be read in time, or TargetGone.
     """
     seeds = WindowSeeds(waits, index, go)
-    try:
-        for lead_ns in _LEADS_NS:
-            seeds.look()  # makes seed() faster, which runs with attached probes
-            waits.attach_probes(index, go)
-            begin_ns = kernel_now_ns() + lead_ns
-            waits.open_window(index, begin_ns, FOREVER_NS)
-            is_known = seeds.seed()
-            left_ns = begin_ns - kernel_now_ns()
-            if is_known and left_ns > 0:
-                time.sleep(left_ns / 1e9)  # then the window opens
-                return begin_ns
-            waits.close_window(index)
-            waits.tables.take(index)  # drops what was counted without all of them
-    finally:
-        seeds.close()
+    for lead_ns in _LEADS_NS:
+        seeds.look()  # makes seed() faster, which runs with attached probes
+        waits.attach_probes(index, go)
+        begin_ns = kernel_now_ns() + lead_ns
+        waits.open_window(index, begin_ns, FOREVER_NS)
+        is_known = seeds.seed()
+        left_ns = begin_ns - kernel_now_ns()
+        if is_known and left_ns > 0:
+            time.sleep(left_ns / 1e9)  # then the window opens
+            return begin_ns
+        waits.close_window(index)
+        waits.tables.take(index)  # drops what was counted without all of them
     raise AttachFailed(
         f"The goroutines of process {go.target.pid} that wait already could not be read: leave out "
         "--earlier-waits."

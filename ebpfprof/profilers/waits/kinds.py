@@ -102,6 +102,7 @@ BLOCK = ProfileKind(
     ),
     sampling=_block_sampling,
     coverage=_COVERAGE,
+    is_agent_default=True,
 )
 MUTEX = ProfileKind(
     name="mutex",
@@ -160,6 +161,7 @@ MUTEX = ProfileKind(
     sampling=_mutex_sampling,
     is_of=_are_releases,
     coverage=_COVERAGE,
+    is_agent_default=True,
 )
 WAKERS = ProfileKind(
     name="wakers",
@@ -197,9 +199,9 @@ WAKERS = ProfileKind(
 OPEN = ProfileKind(
     name="open",
     title="open",
-    subject="Goroutines that still wait",
-    summary="where goroutines still wait at the end",
-    heading="Goroutines of {process} that still wait after {length}",
+    subject="Waits in progress",
+    summary="waits in progress at the end",
+    heading="Waits in progress of {process} after {length}",
     events="open waits",
     nothing="no goroutine waits",
     headline="of the time waited so far:",

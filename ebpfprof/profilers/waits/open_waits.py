@@ -7,7 +7,7 @@ from typing import Final
 from ebpfprof.goruntime.goroutines.call_sites import CallSites
 from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, parked_goroutines
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.kinds import OPEN
 from ebpfprof.profilers.waits.rows import LastWait, StackTotal
@@ -56,8 +56,9 @@ class StandingGoroutines:
 
     def __str__(self) -> str:
         return (
-            "waiting times are lower bounds: of goroutines that did not move between looks, "
-            f"{self.interval_ns / 1e6:.0f} ms apart on average. Others that wait are not shown"
+            "waiting times are lower bounds: for goroutines that did not move between samples, "
+            f"{self.interval_ns / 1e6:.0f} ms apart on average. Other waiting goroutines "
+            "are not shown"
         )
 
 

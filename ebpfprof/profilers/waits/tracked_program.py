@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.bounded_probes import BoundedProbes
+from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits.rows import StackTotal
 from symbolizer.codeanalysis.tracked_waits import (

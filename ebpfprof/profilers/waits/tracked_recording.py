@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
 from ebpfprof.errors import BadConfig
-from ebpfprof.kernel.losses import Loss, losses_of, losses_since
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss, losses_of, losses_since
 from ebpfprof.profilers.registry import options_of_kinds
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.profilers.waits.tracked_program import TrackedProgram, stack_totals

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 # Without Go's own profiler, unlock2 releases the lock with an exchange that also clears the hint
 # that a thread sleeps for it (runtime/lock_spinbit.go).
 _OF_RUNTIME_LOCKS: Final = (
-    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a woken thread is on "
-    "its way to a lock, releases of the lock wake no other thread, and are not seen; the next "
-    "release that is seen is charged for the waits. With Go's own mutex profiler on, all are seen"
+    "the runtime's own locks (runtime.unlock): counts are lower bounds. While a woken thread is "
+    "on its way to a lock, releases of the lock wake no other thread, and are not recorded; the "
+    "next recorded release is charged for the waits. With Go's own mutex profiler on, all are "
+    "recorded"
 )
 _SPLIT: Final = (
     "the wakers of a stack that waited together have its count and delay in the block profile, "
-    "split among them as windows saw who woke: [not known] where they saw no wake"
+    "split among them as windows saw who woke: [not known] where they saw none"
 )
 _CUT_BY_GO: Final = "cut off at the depth where Go cuts them off: the stacks of {} events"
 

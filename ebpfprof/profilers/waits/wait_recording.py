@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.clock import kernel_now_ns
-from ebpfprof.kernel.losses import Loss, losses_of, losses_since
 from ebpfprof.overhead.cost import Cost
+from ebpfprof.profile.losses import Loss, losses_of, losses_since
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS

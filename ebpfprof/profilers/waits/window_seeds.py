@@ -85,7 +85,3 @@ class WindowSeeds:
         with suppress(TargetGone, UnreadableMemory):
             return self.scanner.times_run()
         return 0
-
-    def close(self) -> None:
-        """Close the target's memory."""
-        self.scanner.close()

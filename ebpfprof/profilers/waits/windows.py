@@ -91,14 +91,10 @@ class Windows:
         ended.
         """
         self._seeds = WindowSeeds(self._waits, self._index, self._go)
-        try:
-            self._seeds.begin()
-            self._spending = Spending(self._waits, self._index, self._go, self._lease)
-            self._started_ns = self._waits.attach(self._index, self._go)
-            self._spending.started_ns = self._started_ns
-        except BaseException:  # stop() will not be called
-            self._seeds.close()
-            raise
+        self._seeds.begin()
+        self._spending = Spending(self._waits, self._index, self._go, self._lease)
+        self._started_ns = self._waits.attach(self._index, self._go)
+        self._spending.started_ns = self._started_ns
         self._sums.begin(self._started_ns)
         self._counters = self._read_counters()
         self._activity = ActivityEstimator()
@@ -185,7 +181,6 @@ class Windows:
                 self.failure = error
         finally:
             self._finish()
-            self._seeds.close()
 
     def _record(self) -> None:
         """Record every event while the budget lasts, else in windows, until the end."""
@@ -202,14 +197,14 @@ class Windows:
         """Record in windows until the budget allows one without an end; False at the end of all."""
         self.has_paused = True
         while True:
-            turn = self._spending.budget.next_turn(self._least_turn_ns())
-            if self._ending.sleep(turn.pause_ns * random.uniform(*_PAUSES) / 1e9):
+            following = self._spending.budget.next_window(self._least_turn_ns())
+            if self._ending.sleep(following.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return False
             self._spending.update()
-            if not self._prepare(turn.window_ns):
+            if not self._prepare(following.window_ns):
                 self._spending.update()  # the attempt cost something
                 continue
-            if turn.window_ns is None:
+            if following.window_ns is None:
                 with self._lock:
                     self._sums.stretch(
                         self._window.begin_ns,

@@ -37,6 +37,7 @@ from tests.fuzz.elfs import (
 )
 from tests.fuzz.knowncode import remembering
 from tests.fuzz.minigo import NEWEST, mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways.dwarfwriter import GLOBAL, go_dwarf
 
 _MINORS = ("1.19", "1.25", NEWEST)
@@ -46,7 +47,7 @@ _EXERCISE = "main.exercise"
 # Tables: functions, lines, inline trees, stack depths.
 
 
-@cache
+@saved_seeds
 def table_seeds() -> Sequence[bytes]:
     return [mini(real("frames", minor), {_EXERCISE, "runtime.gopark"}) for minor in _MINORS]
 
@@ -165,28 +166,28 @@ _SMALL = (
 )
 
 
-def _mini(target: str, names: Sequence[str], minor: str = NEWEST, mode: str = "plain") -> bytes:
+def _mini(target: str, names: Sequence[str], minor: str = NEWEST, mode: str = "trimpath") -> bytes:
     binary = real(target, minor, mode)
     have = {function.name for function in binary.functions()}
     return mini(binary, have & set(names))
 
 
-@cache
+@saved_seeds
 def parking_seeds() -> Sequence[bytes]:
     return [_mini("frames", _PARKING, minor) for minor in ("1.19", NEWEST)]
 
 
-@cache
+@saved_seeds
 def scheduling_seeds() -> Sequence[bytes]:
     return [_mini("frames", _SCHEDULING, minor) for minor in ("1.19", NEWEST)]
 
 
-@cache
+@saved_seeds
 def locking_seeds() -> Sequence[bytes]:
     return (_mini("frames", _LOCKING),)
 
 
-@cache
+@saved_seeds
 def small_seeds() -> Sequence[bytes]:
     return [_mini("cgocpu", _SMALL, mode="cgo"), _mini("frames", _SMALL, "1.19")]
 
@@ -234,7 +235,7 @@ def ask_small(data: bytes) -> None:
             ask(binary)
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     binary = real("cgocpu", mode="cgo")
     names = ("runtime.chanrecv", "runtime.cgocallback", "runtime.mcall", "runtime.lock2")
@@ -275,7 +276,7 @@ def ask_code_version(data: bytes) -> None:
 # Names of locks, from DWARF and symbols.
 
 
-@cache
+@saved_seeds
 def lock_seeds() -> Sequence[bytes]:
     info, abbrevs, symbols, strings = go_dwarf(_EXERCISE)
     parts = [

@@ -18,6 +18,7 @@ from symbolizer.locks.names import Caller
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import NEWEST, mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
@@ -139,7 +140,7 @@ _METHODS: Final = {
 }
 
 
-@cache
+@saved_seeds
 def method_seeds() -> Sequence[bytes]:
     found = []
     for minor in ("1.19", NEWEST):

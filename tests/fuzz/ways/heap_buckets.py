@@ -20,6 +20,7 @@ from symbolizer.codeanalysis.operands import is_variable, operands
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
@@ -75,7 +76,7 @@ _NAMES: Final = {
 }
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     return [mini(real("heap", minor), _NAMES) for minor in ("1.19", "1.27")]
 

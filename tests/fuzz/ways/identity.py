@@ -1,4 +1,4 @@
-"""Ways in through what tells which service a process is: its environment, OTEL_CTX, bundles."""
+"""Ways in through what shows which service a process is: its environment, OTEL_CTX, bundles."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def ask_bundle(data: bytes) -> None:
 
 
 def ask_context_maps(data: bytes) -> None:
-    assert all(0 <= each < 1 << 64 for each in addresses(data))
+    assert all(0 <= address < 1 << 64 for address in addresses(data))
 
 
-def check_pods(found: KnownPods) -> None:
+def check_pods(pods: KnownPods) -> None:
     """There are not too many pods, and their texts can be used."""
-    assert len(found.by_uid) <= MOST_PODS
-    assert len(found.by_container) <= 2 * MOST_CONTAINERS
-    for each in (*found.by_container.values(), *found.by_uid.values()):
+    assert len(pods.by_uid) <= MOST_PODS
+    assert len(pods.by_container) <= 2 * MOST_CONTAINERS
+    for each in (*pods.by_container.values(), *pods.by_uid.values()):
         check_texts({**each.annotations, **each.labels, "a": each.pod, "b": each.workload})
 
 

@@ -18,6 +18,7 @@ from symbolizer.codeanalysis.lock_sites import LockSites
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import NEWEST, mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory, made_up_process
 
@@ -30,7 +31,7 @@ _LOCKING: Final = {
 }
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     found = []
     for minor in ("1.19", NEWEST):

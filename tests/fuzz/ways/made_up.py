@@ -25,7 +25,7 @@ CALLS: Final = (
 
 def made_up_memory(parts: Iterable[Part]) -> Memory:
     """The memory of a process that has nothing else."""
-    return Memory(SavedTarget(Shown("/usr/bin/frames", SavedBytes(parts))))
+    return SavedTarget(Shown("/usr/bin/frames", SavedBytes(parts))).memory
 
 
 def made_up_process(go: GoTarget, parts: Iterable[Part]) -> GoTarget:

@@ -21,7 +21,7 @@ from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.waits import stuck_check, watch
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
-from ebpfprof.process.memory import Memory, UnreadableMemory
+from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile import hanging
 from ebpfprof.profile.model import Mapping
 from ebpfprof.profilers.cpu.unwinder import (
@@ -46,9 +46,9 @@ from symbolizer.codeanalysis.globals import allgs_address, scheduling_latencies
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.unwind.go import GoUnwind
 from tests.fuzz.driver import Parser
-from tests.fuzz.minigo import real
 from tests.fuzz.ways.made_up import made_up_process
 from tests.images.target import SavedTarget, Shown
+from tests.programs import saved
 
 _LIST, _G, _STACK = 0xC000_0000_00, 0xC000_0010_00, 0xC000_0100_00
 _G_BYTES, _STACK_BYTES, _COUNT = 512, 256, 6
@@ -57,7 +57,7 @@ _BIAS = 0
 
 @cache
 def _go() -> GoTarget:
-    binary = real("frames")
+    binary = saved.binary("frames")
     start, end = binary.text_start, binary.text_end
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
     target = SavedTarget(Shown("/usr/bin/frames"))
@@ -140,21 +140,21 @@ def ask_goroutines(data: bytes) -> None:
     go = made_up_process(_go(), parts_of(data))
     with _without_pauses():
         found = parked_module.parked_goroutines(go, has_labels=True)
-        with parked_module.ParkedScanner(go, has_labels=True) as looked:
-            parked = looked.parked()
-            assert looked.parked().keys() == parked.keys()
-            with suppress(UnreadableMemory):
-                assert looked.times_run() >= 0
-        with GoroutineSampler(go, has_labels=True) as looks:
-            looks.sample()
-            assert looks.standing(found.goroutines, OPEN_WAIT) == {}
-            looks.sample()
-            standing = looks.standing(found.goroutines, Threshold(2))
-            assert standing.keys() <= {g.address for g in found.goroutines}
-            totals = looks.totals()
+        looked = parked_module.ParkedScanner(go, has_labels=True)
+        parked = looked.parked()
+        assert looked.parked().keys() == parked.keys()
         with suppress(UnreadableMemory):
-            read = table.GoroutineTable(Memory(go.target), go.binary, _BIAS, "thread").read()
-            assert len(StateNumbers(Memory(go.target), go.binary.layout).of(read)) <= 8
+            assert looked.times_run() >= 0
+        sampler = GoroutineSampler(go, has_labels=True)
+        sampler.sample()
+        assert sampler.standing(found.goroutines, OPEN_WAIT) == {}
+        sampler.sample()
+        standing = sampler.standing(found.goroutines, Threshold(2))
+        assert standing.keys() <= {g.address for g in found.goroutines}
+        totals = sampler.totals()
+        with suppress(UnreadableMemory):
+            read = table.GoroutineTable(go.target.memory, go.binary, _BIAS, "thread").read()
+            assert len(StateNumbers(go.target.memory, go.binary.layout).of(read)) <= 8
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
         assert all(len(state.pcs) <= _STACK_BYTES // 8 for state in totals.states)
     translator = StackTranslator(go)
@@ -170,9 +170,9 @@ def ask_all_goroutines(data: bytes) -> None:
     go = made_up_process(_go(), parts_of(data))
     with _without_pauses():
         found = dump(go, apart_s=0)
-        with watch.GoroutineWatch(go) as watched:
-            for _ in range(5):
-                watched.sample(interval_s=0, full_every_s=3600)
+        watched = watch.GoroutineWatch(go)
+        for _ in range(5):
+            watched.sample(interval_s=0, full_every_s=3600)
     assert watched.found.goroutines == len(found.goroutines)
     assert sum(each.count for each in watched.found.hanging) <= _COUNT
     for finding in findings.as_json(watched.found):
@@ -384,7 +384,7 @@ MEMORY = (
             "ebpfprof.goruntime.waits.dump",
             "ebpfprof.goruntime.goroutines.fault_stacks",
             "ebpfprof.goruntime.waits.file_waits",
-            "ebpfprof.goruntime.memory.records",
+            "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.waits.sleeps",
             "ebpfprof.goruntime.waits.thread_calls",
             "ebpfprof.goruntime.waits.waits_for",

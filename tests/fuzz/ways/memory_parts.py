@@ -16,8 +16,8 @@ from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
 from ebpfprof.goruntime.heap.memory_reader import _large, _with_spans
 from ebpfprof.goruntime.heap.memory_stats import MemoryStatisticsReader
 from ebpfprof.goruntime.heap.survivors import ALIVE, GONE, UNKNOWN, Survivors
-from ebpfprof.goruntime.memory.mark_bits import marked, slots_of
-from ebpfprof.goruntime.memory.spans import all_spans
+from ebpfprof.goruntime.mark_bits import marked, slots_of
+from ebpfprof.goruntime.spans import all_spans
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.memory import MemoryParts, TypeBytes
 from symbolizer import GoBinary, SymbolizerError
@@ -27,6 +27,7 @@ from symbolizer.codeanalysis.memory_globals import memory_globals
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
@@ -102,7 +103,7 @@ def ask_parts(data: bytes) -> None:
 _NAMES: Final = {"runtime.(*mcache).refill"}
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     return [mini(real("memory", minor), _NAMES) for minor in ("1.19", "1.27")]
 
@@ -114,7 +115,7 @@ def ask_code(data: bytes) -> None:
 _GATE_NAMES: Final = {"runtime.profilealloc", "runtime.publicationBarrier", "runtime.throw"}
 
 
-@cache
+@saved_seeds
 def gate_seeds() -> Sequence[bytes]:
     of_versions = (("1.19", "mallocgc"), ("1.24", "mallocgcTiny"), ("1.27", "mallocgcTinySC2"))
     return [mini(real("memory", v), _GATE_NAMES | {f"runtime.{name}"}) for v, name in of_versions]
@@ -139,14 +140,14 @@ MEMORY_PARTS: Final = (
         "memory-parts",
         (
             "ebpfprof.goruntime.heap.memory_stats",
-            "ebpfprof.goruntime.memory.mark_bits",
+            "ebpfprof.goruntime.mark_bits",
             "ebpfprof.goruntime.heap.heap_goal",
             "ebpfprof.goruntime.heap.heap_types",
             "ebpfprof.goruntime.heap.live_memory",
             "ebpfprof.goruntime.heap.memory_reader",
             "ebpfprof.goruntime.heap.processor_caches",
-            "ebpfprof.goruntime.memory.spans",
-            "ebpfprof.goruntime.memory.arenas",
+            "ebpfprof.goruntime.spans",
+            "ebpfprof.goruntime.arenas",
             "ebpfprof.goruntime.heap.survivors",
         ),
         ask_parts,

@@ -36,6 +36,7 @@ from tests.fuzz.elfs import (
     open_elf,
     small_elf,
 )
+from tests.fuzz.seeds import saved_seeds
 from tests.unit.symbolizer.elf.elf_writer import note
 from tests.unit.symbolizer.unwind.eh_writer import CODE_VADDR, Cie, Fde, eh_elf
 
@@ -116,7 +117,7 @@ def ask_elf(data: bytes) -> None:
 # Symbols: by sections, by the dynamic table, from a debug file.
 
 
-@cache
+@saved_seeds
 def symbol_seeds() -> Sequence[bytes]:
     elf = library()
     text = elf.sections[".text"]
@@ -156,7 +157,7 @@ def ask_symbols(data: bytes) -> None:
 # Unwind tables.
 
 
-@cache
+@saved_seeds
 def unwind_seeds() -> Sequence[bytes]:
     elf = library("-Wl,-z,lazy")
     text, frames = elf.sections[".text"], elf.sections[".eh_frame"]
@@ -214,7 +215,7 @@ def ask_unwinding(data: bytes) -> None:
 # DWARF of native code.
 
 
-@cache
+@saved_seeds
 def line_seeds() -> Sequence[bytes]:
     found = []
     for flags in (

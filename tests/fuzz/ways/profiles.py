@@ -82,7 +82,7 @@ def ask_compressed(data: bytes) -> None:
 
 @cache
 def compressed_seeds() -> Sequence[bytes]:
-    packed = [gzip.compress(each, mtime=0) for each in profile_seeds()]
+    packed = [gzip.compress(seed, mtime=0) for seed in profile_seeds()]
     return (*packed, packed[0] + packed[0], gzip.compress(bytes(1 << 14), mtime=0))
 
 

@@ -24,6 +24,7 @@ from ebpfprof.process.process import Target
 from ebpfprof.profilers.labels import label_sets
 from symbolizer import GoVersion, UnsupportedGoVersion, layout_for
 from tests.fuzz.driver import Parser
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways.native import debug_seeds
 from tests.unit.profilers.test_labels import LABEL_SET, row
 
@@ -245,7 +246,7 @@ def ask_executable(data: bytes) -> None:
     assert printable(what.why_not).isprintable()
 
 
-@cache
+@saved_seeds
 def executable_seeds() -> Sequence[bytes]:
     from tests.fuzz.minigo import NEWEST, mini, real
 

@@ -12,14 +12,15 @@ from ebpfprof.goruntime.goroutines.threads import AllThreads, GoThread
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Sample
 from ebpfprof.profilers.goroutines.goroutine_stacks import GoroutineStacks
-from ebpfprof.profilers.threads.kind import THREADCREATE
-from ebpfprof.profilers.threads.thread_stacks import ThreadStacks
+from ebpfprof.profilers.goroutines.kinds import THREADCREATE
+from ebpfprof.profilers.goroutines.thread_stacks import ThreadStacks
 from ebpfprof.server import thread_text
 from symbolizer import GoBinary, SymbolizerError
 from symbolizer.codeanalysis.thread_globals import allm_address
 from tests.fuzz.driver import Parser
 from tests.fuzz.elfs import head_bytes, open_elf
 from tests.fuzz.minigo import mini, real
+from tests.fuzz.seeds import saved_seeds
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
@@ -62,7 +63,7 @@ def ask_list(data: bytes) -> None:
     assert thread_text.text(profile, go.binary, go.load_bias).startswith("threadcreate profile: ")
 
 
-@cache
+@saved_seeds
 def code_seeds() -> Sequence[bytes]:
     return [mini(real("threads", minor), _NAMES) for minor in ("1.19", "1.27")]
 
@@ -76,7 +77,7 @@ THREADS: Final = (
         "thread-list",
         (
             "ebpfprof.goruntime.goroutines.thread_list",
-            "ebpfprof.profilers.threads.thread_stacks",
+            "ebpfprof.profilers.goroutines.thread_stacks",
             "ebpfprof.server.thread_text",
         ),
         ask_list,

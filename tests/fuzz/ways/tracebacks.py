@@ -76,12 +76,10 @@ def ask_tracebacks(data: bytes) -> None:
     go = made_up_process(memory._go(), memory.parts_of(data))
     layout = go.binary.layout
     style = TracebackStyle(layout.tracebacks, True, layout.profile_stacks.max_depth)
-    with (
-        memory._without_pauses(),
-        tracebacks.TracebackReader(
+    with memory._without_pauses():
+        reader = tracebacks.TracebackReader(
             go.target, go.binary, go.load_bias, has_arguments=True, has_labels=True
-        ) as reader,
-    ):
+        )
         assert 0 <= reader.count() <= memory._COUNT
         found = list(reader.read())
     assert len(found) <= memory._COUNT
@@ -93,7 +91,7 @@ def ask_tracebacks(data: bytes) -> None:
     check_shown(text.replace("\t", ""))
     assert text.count("goroutine ") >= len(found)
     counts = counted(found, style)
-    assert sum(each.count for each in counts) == len(found)
+    assert sum(count.count for count in counts) == len(found)
     check_shown(goroutine_text.text(counts, style.rules, style.most_profiled).replace("\t", ""))
     assert sum(sample.values[0] for sample in samples(counts, go.mappings)) == len(found)
 

@@ -87,9 +87,9 @@ def ask_causes(data: bytes) -> None:
     places = [_BASE + _g(index) for index in range(_COUNT)]
     causes = reader.read(places)
     assert causes.keys() <= set(places)
-    for each in causes.values():
-        assert each.ends_ns >= 0
-        assert each.ends_ns or each.signals or each.others
+    for cause in causes.values():
+        assert cause.ends_ns >= 0
+        assert cause.ends_ns or cause.signals or cause.others
 
 
 WAIT_CAUSES = (

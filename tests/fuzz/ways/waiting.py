@@ -1,4 +1,4 @@
-"""Ways in through what /proc tells of a target's files, sockets and threads."""
+"""Ways in through what /proc shows of a target's files, sockets and threads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ask_sockets(data: bytes) -> None:
     waits = [WaitsFor(file_wait=FileWait(file, is_write=True)) for file in found.values()]
     for some in (waits, waits[:1]):
         assert all(printable(line).isprintable() for line in waiting_for.lines(some))
-    assert all(waiting_for.as_json(each) for each in waits)
+    assert all(waiting_for.as_json(wait) for wait in waits)
 
 
 def call_seeds() -> Sequence[bytes]:

@@ -19,7 +19,7 @@ static void sleepInC(void) {
 import "C"
 
 var cgoOperations = []operation{
-	{"calledFromC", 51, calledFromC},
+	{"calledFromC", 15, calledFromC},
 	{"sleepingInC", 0, sleepingInC},
 }
 

@@ -10,30 +10,30 @@ import (
 )
 
 var syncOperations = []operation{
-	{"mutexLock", 173, mutexLock},
+	{"mutexLock", 39, mutexLock},
 	{"mutexQueue", 4 * 13, mutexQueue},
-	{"mutexDeferred", 73, mutexDeferred},
-	{"mutexDeferredInLoop", 71, mutexDeferredInLoop},
-	{"mutexEmbedded", 67, mutexEmbedded},
-	{"mutexInterface", 61, mutexInterface},
-	{"mutexMethodValue", 59, mutexMethodValue},
-	{"rwReaderBehindWriter", 167, rwReaderBehindWriter},
+	{"mutexDeferred", 19, mutexDeferred},
+	{"mutexDeferredInLoop", 19, mutexDeferredInLoop},
+	{"mutexEmbedded", 18, mutexEmbedded},
+	{"mutexInterface", 17, mutexInterface},
+	{"mutexMethodValue", 16, mutexMethodValue},
+	{"rwReaderBehindWriter", 38, rwReaderBehindWriter},
 	{"rwReadersBehindWriter", 6 * 7, rwReadersBehindWriter},
-	{"rwWriterBehindReader", 163, rwWriterBehindReader},
-	{"rwWriterBehindWriter", 157, rwWriterBehindWriter},
+	{"rwWriterBehindReader", 37, rwWriterBehindReader},
+	{"rwWriterBehindWriter", 36, rwWriterBehindWriter},
 	{"rwLocker", 17, rwLocker},
-	{"waitGroup", 151, waitGroup},
-	{"waitGroupCrowd", 5 * 13, waitGroupCrowd},
-	{"condSignal", 149, condSignal},
-	{"condBroadcast", 5 * 19, condBroadcast},
-	{"condMutex", 139, condMutex},
-	{"onceContended", 137, onceContended},
+	{"waitGroup", 35, waitGroup},
+	{"waitGroupCrowd", 5 * 4, waitGroupCrowd},
+	{"condSignal", 34, condSignal},
+	{"condBroadcast", 5 * 6, condBroadcast},
+	{"condMutex", 32, condMutex},
+	{"onceContended", 32, onceContended},
 }
 
 var semaphoreOperations = []operation{
-	{"fdReadLock", 131, fdReadLock},
-	{"fdWriteLock", 127, fdWriteLock},
-	{"semaphoreBarged", 113, semaphoreBarged},
+	{"fdReadLock", 31, fdReadLock},
+	{"fdWriteLock", 30, fdWriteLock},
+	{"semaphoreBarged", 27, semaphoreBarged},
 	{"readerBarged", 11, readerBarged},
 }
 

@@ -7,17 +7,17 @@ import (
 )
 
 var selectOperations = []operation{
-	{"selectRecv", 191, selectRecv},
-	{"selectSend", 181, selectSend},
-	{"selectEither", 179, selectEither},
-	{"selectClosed", 97, selectClosed},
+	{"selectRecv", 43, selectRecv},
+	{"selectSend", 41, selectSend},
+	{"selectEither", 40, selectEither},
+	{"selectClosed", 24, selectClosed},
 	{"selectNilCase", 23, selectNilCase},
 	{"selectTwelve", 19, selectTwelve},
 	{"selectLoop", 3 * 17, selectLoop},
-	{"selectWokenBySelect", 89, selectWokenBySelect},
-	{"selectOneRecv", 83, selectOneRecv},
-	{"selectOneSend", 79, selectOneSend},
-	{"reflectSelect", 53, reflectSelect},
+	{"selectWokenBySelect", 22, selectWokenBySelect},
+	{"selectOneRecv", 21, selectOneRecv},
+	{"selectOneSend", 20, selectOneSend},
+	{"reflectSelect", 15, reflectSelect},
 }
 
 func selectRecv(n int) {

@@ -6,12 +6,12 @@ import "ebpfprof.test/harness"
 var wrapperOperations = []operation{
 	{"wrappedByPointer", 34, wrappedByPointer},
 	{"wrappedByEmbedding", 22, wrappedByEmbedding},
-	{"wrappedInterface", 46, wrappedInterface},
+	{"wrappedInterface", 14, wrappedInterface},
 	{"methodExpression", 14, methodExpression},
 	{"methodValue", 10, methodValue},
 	{"goWithArguments", 6, startWithArguments},
 	{"goMethod", 4, startMethod},
-	{"deferWithArguments", 62, deferWithArguments},
+	{"deferWithArguments", 17, deferWithArguments},
 }
 
 type awaiter interface{ await() int }

@@ -33,7 +33,7 @@ func lockAndSleep() {
 }
 
 // passOn has goroutines that send in bursts, so often that g.trackingSeq, which counts modulo 256,
-// has any value at a look.
+// has any value at a sample.
 func passOn() {
 	for i := 0; i < 2; i++ {
 		numbers := make(chan int)

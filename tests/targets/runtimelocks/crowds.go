@@ -53,6 +53,46 @@ func meet(waiters int, firstName string, first func(*mutex), nextName string, ne
 	}
 }
 
+// runFirstSleeps releases new locks just as the first thread is about to sleep for them, and all of
+// them again later, while another thread sleeps.
+func runFirstSleeps(times int) {
+	mus := make([]mutex, times)
+	for i := range mus {
+		mu := &mus[i]
+		meetOne(mu, func() { unlock(mu) })
+	}
+	usleep(laterMicros)
+	for i := range mus {
+		mu := &mus[i]
+		start := meetOne(mu, func() { afterFirst(mu) })
+		planned["afterFirst"]++
+		truth["afterFirst"] += nanotime() - start
+	}
+}
+
+const laterMicros = 100_000
+
+// meetOne makes a thread sleep for the lock; `release` runs as soon as it is about to. Returns when
+// the thread was let go.
+func meetOne(mu *mutex, release func()) int64 {
+	var one crew
+	one.start(1, func(int) {
+		lock(mu)
+		unlock(mu)
+	})
+	lock(mu)
+	since := nanotime()
+	one.letGo(0)
+	for atomic.LoadUintptr(&mu.key)&^mutexFlags == 0 {
+	}
+	release()
+	one.wait()
+	return since
+}
+
+//go:noinline
+func afterFirst(mu *mutex) { unlock(mu) }
+
 // runBarging releases a lock and takes it again before the woken thread can, which sleeps again in
 // the same call. It has waited all the time.
 func runBarging(times int) {

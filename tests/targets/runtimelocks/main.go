@@ -30,6 +30,7 @@ var (
 	rounds      = flag.Int("rounds", 0, "let each operation run so often")
 	crowds      = flag.Int("crowds", 0, "let crowds of several waiters meet so often")
 	barging     = flag.Int("barging", 0, "let threads be overtaken at a lock so often")
+	firsts      = flag.Int("firsts", 0, "release so many locks just as a first thread sleeps for them")
 	growths     = flag.Int("growths", 0, "grow so many stacks under the runtime's lock for them")
 	stress      = flag.Int("stress", 0, "contend so many times without a plan")
 )
@@ -54,6 +55,7 @@ func main() {
 	runOperations(*rounds)
 	runCrowds(*crowds)
 	runBarging(*barging)
+	runFirstSleeps(*firsts)
 	runGrowths(*growths)
 	runStress(*stress)
 

@@ -1,9 +1,9 @@
 // Stops has goroutines that stop running at different rates, and log how often they did so: after
 // each operation they read their own g.trackingSeq, so that no stop is missed.
 //
-// Protocol: it prints "ready PID" and reads "OFFSET GOID MILLISECONDS", the offsets of
-// g.trackingSeq and g.goid. It prints "parked" once its goroutines wait for the next line; then they
-// work for that time. It prints "stopped" and one line of JSON, goid: stops. They wait until its
+// Protocol: it prints "ready PID" and reads "OFFSET GOID", the offsets of g.trackingSeq and g.goid.
+// It prints "parked" once its goroutines wait. To each further line "go" they do some operations,
+// and it prints "parked" again. To "log" it prints one line of JSON, goid: stops. It ends when its
 // input closes.
 package main
 
@@ -21,11 +21,8 @@ import (
 
 func getg() unsafe.Pointer
 
-// pauses are between operations: the shortest makes 20,000 operations a second at most.
-var pauses = []time.Duration{
-	10 * time.Millisecond, 2 * time.Millisecond, 500 * time.Microsecond, 200 * time.Microsecond,
-	50 * time.Microsecond,
-}
+// operations of a round, by goroutine: with what the runtime adds, less than 256 stops.
+var operations = []int{5, 40, 80, 120, 160}
 
 // counter counts the stops of the goroutine that uses it.
 type counter struct {
@@ -44,44 +41,54 @@ func main() {
 	harness.Ready()
 	harness.Next()
 	words := harness.Words()
-	offset, goid, length := harness.Number(words[0]), harness.Number(words[1]), harness.Number(words[2])
-	begin := make(chan struct{})
+	offset, goid := harness.Number(words[0]), harness.Number(words[1])
+	begin := make([]chan struct{}, len(operations))
+	stops := map[string]int{}
 	var mu sync.Mutex
 	var working sync.WaitGroup
-	stops := map[string]int{}
-	for number := range pauses {
-		pause := pauses[number]
-		working.Add(1)
+	for number := range operations {
+		begin[number] = make(chan struct{})
+		rounds, share := begin[number], operations[number]
 		go func() {
 			g := getg()
 			counted := counter{sequence: (*uint8)(unsafe.Add(g, offset))}
 			name := strconv.FormatUint(*(*uint64)(unsafe.Add(g, goid)), 10)
-			<-begin
-			counted.last = *counted.sequence
-			end := time.Now().Add(time.Duration(length) * time.Millisecond)
-			for i := 0; time.Now().Before(end); i++ {
-				if i%4 == 3 {
-					runtime.Gosched()
-				} else {
-					time.Sleep(pause)
+			for first := true; ; first = false {
+				<-rounds
+				if first {
+					counted.last = *counted.sequence
 				}
+				for i := 0; i < share; i++ {
+					counted.look()
+					if i%4 == 3 {
+						runtime.Gosched()
+					} else {
+						time.Sleep(50 * time.Microsecond)
+					}
+				}
+				mu.Lock()
 				counted.look()
+				stops[name] = counted.stops
+				mu.Unlock()
+				working.Done()
 			}
-			mu.Lock()
-			counted.look()
-			stops[name] = counted.stops
-			mu.Unlock()
-			working.Done()
-			select {}
 		}()
 	}
-	time.Sleep(100 * time.Millisecond)
-	fmt.Println("parked")
-	harness.Next()
-	close(begin)
-	working.Wait()
-	time.Sleep(20 * time.Millisecond)
-	fmt.Println("stopped")
+	for {
+		time.Sleep(50 * time.Millisecond)
+		fmt.Println("parked")
+		if !harness.Next() {
+			return
+		}
+		if harness.Command() == "log" {
+			break
+		}
+		working.Add(len(begin))
+		for _, rounds := range begin {
+			rounds <- struct{}{}
+		}
+		working.Wait()
+	}
 	harness.Say(json.Marshal(stops))
 	for harness.Next() {
 	}

@@ -73,16 +73,16 @@ def all_members(dtype: np.dtype[Any], path: str = "") -> Iterator[tuple[str, int
 @pytest.mark.machine
 @pytest.mark.parametrize("program", STRUCTS)
 def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -> None:
-    said, expected = [], []
+    output, expected = [], []
     for name in STRUCTS[program]:
         dtype = c_facts.struct(program, name, MACROS)
         found = dict(all_members(dtype))
-        said += [f"sizeof(struct {name})"]
-        said += [f"__builtin_offsetof(struct {name}, {member})" for member in found]
+        output += [f"sizeof(struct {name})"]
+        output += [f"__builtin_offsetof(struct {name}, {member})" for member in found]
         expected += [dtype.itemsize, *found.values()]
-    text = f'#include "{program}"\nstatic u64 all[] = {{{", ".join(said)}}};\n'
+    text = f'#include "{program}"\nstatic u64 all[] = {{{", ".join(output)}}};\n'
     native = Native(build(tmp_path, text + "u64 said(u64 index) { return all[index]; }", MACROS))
-    assert [native.call("said", index) for index in range(len(said))] == expected
+    assert [native.call("said", index) for index in range(len(output))] == expected
 
 
 @pytest.mark.machine
@@ -116,7 +116,7 @@ def test_unknown_names_and_conditional_structs_are_errors() -> None:
 
 @pytest.mark.parametrize(("members", "name"), [(Ending, "ending"), (RuleKind, "kind")])
 def test_enums_of_python_have_the_numbers_of_the_c(members: type[IntEnum], name: str) -> None:
-    ours = {each.name: each.value for each in members}
+    ours = {member.name: member.value for member in members}
     assert ours == c_facts.enum("cpu/table_unwind.h", name)
 
 
@@ -193,16 +193,16 @@ def go() -> Iterator[GoTarget]:
 
 @pytest.mark.machine
 def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None:
-    told, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
-    collector._program = told  # type: ignore[assignment]
+    reported, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
+    collector._program = reported  # type: ignore[assignment]
     collector._config = WaitsConfig(block=True, mutex=True)
     collector._attached = {3: waits.AttachedTarget(go, target_fields(go, has_labels=True))}
     collector.open_window(3, 1, 2)
-    assert told.told.keys() == names("probes/target.h", "target")
-    assert told.told["callback"].keys() == names("probes/target.h", "callback", "none")
-    sites = SiteTable(cast("BpfProgram", told), collector._config)
+    assert reported.told.keys() == names("probes/target.h", "target")
+    assert reported.told["callback"].keys() == names("probes/target.h", "callback", "none")
+    sites = SiteTable(cast("BpfProgram", reported), collector._config)
     sites._probe(3, go.probed[0], "on_wait", go.sites.wake_pc)
-    assert told.told.keys() == names("probes/target.h", "site")
+    assert reported.told.keys() == names("probes/target.h", "site")
     fields = runtime_locks.layout_fields(go)
     assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
 
@@ -210,7 +210,7 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     caller = go.sites.semaphores.lock_callers[0]
     collector.seed(3, ParkedGoroutine(4, 5, "", (6, caller), 7))
     seed = c_facts.struct("waits/waits.bpf.c", "seed")
-    assert dict(zip(seed.names or (), told.arguments, strict=True)) == {
+    assert dict(zip(seed.names or (), reported.arguments, strict=True)) == {
         **{"target": 3, "g": 4, "return_pc": 6, "sema": 7, "is_semaphore": 1}
     }
     assert {seed[name] for name in seed.names or ()} == {np.dtype("<u8")}
@@ -218,19 +218,19 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
 
 @pytest.mark.machine
 def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget) -> None:
-    told, sampling = Elements(), CpuProgram.__new__(CpuProgram)
-    sampling._program = told  # type: ignore[assignment]
+    reported, sampling = Elements(), CpuProgram.__new__(CpuProgram)
+    sampling._program = reported  # type: ignore[assignment]
     recording = CpuRecording.__new__(CpuRecording)
     recording.slot, recording._program = 3, sampling
     recording._fields, recording._bound = process_fields(go.target, go), SampleBound()
     recording._describe(active=True)
-    assert told.told.keys() == names("cpu/cpu.bpf.c", "process", "memory")
+    assert reported.told.keys() == names("cpu/cpu.bpf.c", "process", "memory")
     learner = Learner.__new__(Learner)
-    learner._program = cast("BpfProgram", told)
+    learner._program = cast("BpfProgram", reported)
     learner._numbers, learner._installed_rules, learner._rules = RuleNumbers(4), 1, {}
     learner._numbers.of(UnwindRule(RuleKind.END))
     learner._install()
-    assert told.told.keys() == names("cpu/table_unwind.h", "rule")
+    assert reported.told.keys() == names("cpu/table_unwind.h", "rule")
 
 
 def test_semaphore_distances_of_a_rwmutex_are_equal_in_c_and_python() -> None:

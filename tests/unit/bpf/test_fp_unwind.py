@@ -107,7 +107,7 @@ class Made:
             self.frames.append(index)
 
     def push(self, gap_words: int, return_pc: int) -> None:
-        """A frame whose caller has its own so many words further up."""
+        """A frame whose caller has its own that many words further up."""
         at, callback = self.next, self._callback
         self.next = at + 8 * gap_words
         if callback and return_pc == CALLBACK_PC:

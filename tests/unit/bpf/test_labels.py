@@ -221,7 +221,7 @@ def test_c_and_python_select_the_same_labels(
 
 
 def in_a_map(pairs: list[tuple[bytes, bytes]], empty_buckets: int) -> Made:
-    """The labels of a goroutine in a map: one bucket behind so many empty ones."""
+    """The labels of a goroutine in a map: one bucket behind that many empty ones."""
     texts, data = Texts(), b""
     strings = [[texts.put((text, True)) for text in part] for part in zip(*pairs, strict=True)]
     for number in range(1, empty_buckets + 1):

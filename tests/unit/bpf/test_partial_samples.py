@@ -71,11 +71,11 @@ def pages(start: int, present: list[bool]) -> list[Piece]:
 
 def copied(packed: bytes) -> list[tuple[int, int]]:
     """Where the copies in a record begin, and their size in bytes."""
-    told: Any = np.frombuffer(packed, UNFINISHED, 1)["copies"][0]
-    sizes = (told["parts"] * told["part_bytes"]).tolist()
+    reported: Any = np.frombuffer(packed, UNFINISHED, 1)["copies"][0]
+    sizes = (reported["parts"] * reported["part_bytes"]).tolist()
     assert UNFINISHED.itemsize + sum(sizes) <= len(packed)
     return [
-        (start, size) for start, size in zip(told["start"].tolist(), sizes, strict=True) if size
+        (start, size) for start, size in zip(reported["start"].tolist(), sizes, strict=True) if size
     ]
 
 
@@ -142,7 +142,7 @@ def test_records_of_partial_stacks_are_decoded(
     copies = copied(packed)
     assert len(copies) == len(pointers)
     for start, size_bytes in copies:
-        (stack,) = (each for each in pointers if each <= start < ends[each])
+        (stack,) = (pointer for pointer in pointers if pointer <= start < ends[pointer])
         assert pointers[stack] - HUGE_COPY_BYTES < start <= pointers[stack]
         most_bytes = HUGE_COPIES * HUGE_COPY_BYTES if stack == GOROUTINE else COPIES * COPY_BYTES
         assert start + size_bytes >= ends[stack] or size_bytes == most_bytes

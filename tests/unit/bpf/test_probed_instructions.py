@@ -100,8 +100,8 @@ class Functions(CodeLookup):
 
 
 def entered(native: Native, pc: int, top: int, *, pushes: bool = True) -> tuple[int, int]:
-    """Where a thread goes on that is in the kernel with this pc and this word on its stack: its pc
-    and stack pointer. The kernel and user space, which decides if rules are missing, must agree.
+    """Where a thread continues that is in the kernel with this pc and this word on its stack: its
+    pc and stack pointer. The kernel and user space, which decides if rules are missing, must agree.
     """
     native.call("forget_maps")
     without = _in_kernel(native, pc, top)

@@ -139,9 +139,9 @@ def mostly(usual: st.SearchStrategy[int], *rare: st.SearchStrategy[int]) -> st.S
 
 
 @st.composite
-def many(draw: st.DrawFn, each: st.SearchStrategy[T], count: int) -> list[T]:
-    """So many of a few that are drawn one by one, which takes longer."""
-    few = draw(st.lists(each, min_size=1, max_size=12))
+def many(draw: st.DrawFn, strategy: st.SearchStrategy[T], count: int) -> list[T]:
+    """That many of a few that are drawn one by one, which takes longer."""
+    few = draw(st.lists(strategy, min_size=1, max_size=12))
     return [few[number % len(few)] for number in draw(st.binary(min_size=count, max_size=count))]
 
 

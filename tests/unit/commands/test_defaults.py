@@ -266,7 +266,7 @@ def test_every_option_of_every_verb_has_a_variable(name: str) -> None:
     command = cli.get_command(context, name)
     assert isinstance(command, Verb)
     params = command.get_params(context)
-    options = settable(each for each in params if isinstance(each, click.Option))
+    options = settable(param for param in params if isinstance(param, click.Option))
     assert options or name == "completion"
     assert all(re.fullmatch("EBPFPROF_[A-Z_]+", variable(key)) for key in options)
     assert "EBPFPROF_DEBUG" not in map(variable, options)

@@ -297,8 +297,8 @@ def test_doctor_json_has_all_checks_and_the_exit_code(monkeypatch: pytest.Monkey
         "remedy": "No BTF.",
         "exit_code": 10,
     }
-    said = CliRunner().invoke(cli, ["doctor"], standalone_mode=False).stdout
-    assert said.endswith("\nRecording is not possible here. Missing: BTF.\n")
+    output = CliRunner().invoke(cli, ["doctor"], standalone_mode=False).stdout
+    assert output.endswith("\nRecording is not possible here. Missing: BTF.\n")
 
 
 def test_doctor_says_that_nothing_is_missing() -> None:

@@ -90,8 +90,8 @@ def ask(folder: Path, *arguments: str) -> Answer:
 
 
 def test_the_list_has_the_dead_and_says_what_was_not_watched(folder: Path) -> None:
-    said = ask(folder, "--since", "14:13:20", "--until", "14:43:20").out.splitlines()
-    assert said == [
+    output = ask(folder, "--since", "14:13:20", "--until", "14:43:20").out.splitlines()
+    assert output == [
         "2026-09-21 14:13:20 to 14:43:20, UTC",
         "Not watched: 14:23:20 to 14:28:20: the agent did not run.",
         "",
@@ -109,17 +109,17 @@ def test_of_a_service_it_adds_up_what_was_recorded(folder: Path) -> None:
     hidden = ask(folder, *at).out
     assert "All that was recorded is idle.\nHidden as idle: 10.0 s in 30 waits" in hidden
     assert "--show-idle shows them" in hidden
-    said = ask(folder, *at, "--show-idle").out
-    assert said.startswith(
+    output = ask(folder, *at, "--show-idle").out
+    assert output.startswith(
         "prod/shop, 2026-09-21 14:13:20 to 14:23:20, UTC\n"
         "Watched: 10.0 min of 10.0 min (100 %); 1 process: 42.\n\n"
         "Only idle waits were recorded.\nWaits of prod/shop in 10.0 min:\n"
     )
-    assert "10.0 s  100.0%     30  333 ms  chan receive  main.work" in said
-    assert "Goroutines of prod/shop at 14:23:20:" in said
+    assert "10.0 s  100.0%     30  333 ms  chan receive  main.work" in output
+    assert "Goroutines of prod/shop at 14:23:20:" in output
 
 
-def test_two_times_are_told_apart(folder: Path) -> None:
+def test_two_times_are_distinguished(folder: Path) -> None:
     first = ask(folder, "--at", "14:18:20", "--name", "shop", "--profile", "block").out
     second = ask(folder, "--at", "14:35", "--name", "shop", "--profile", "block").out
     assert " 30 " in first
@@ -127,19 +127,19 @@ def test_two_times_are_told_apart(folder: Path) -> None:
 
 
 def test_a_time_that_ends_within_windows_says_how_far_they_reach(folder: Path) -> None:
-    said = ask(folder, "--since", "14:14", "--until", "14:16", "--name", "shop").out
-    assert "Its windows are complete and span 14:13:20 to 14:16:20." in said
+    output = ask(folder, "--since", "14:14", "--until", "14:16", "--name", "shop").out
+    assert "Its windows are complete and span 14:13:20 to 14:16:20." in output
 
 
 def test_an_estimate_says_that_it_is_one(folder: Path) -> None:
-    said = ask(folder, "--since", "14:13", "--until", "14:23", "--name", "api").out
-    assert "7 (ended 14:19:24)" in said
-    assert "Did not run: 14:19:24 to 14:23:00: the agent saw no such process." in said
-    assert " on delays (one standard error)" in said
-    assert "in 160 windows at random times, and scaled" in said
+    output = ask(folder, "--since", "14:13", "--until", "14:23", "--name", "api").out
+    assert "7 (ended 14:19:24)" in output
+    assert "Did not run: 14:19:24 to 14:23:00: the agent saw no such process." in output
+    assert " on delays (one standard error)" in output
+    assert "in 160 windows at random times, and scaled" in output
 
 
-def test_why_a_process_was_not_recorded_is_said(folder: Path) -> None:
+def test_why_a_process_was_not_recorded_is_reported(folder: Path) -> None:
     with pytest.raises(EbpfprofError) as found:
         ask(folder, "--since", "14:33:20", "--until", "14:34:20", "--name", "api")
     assert "Nothing was recorded of api" in str(found.value)
@@ -186,7 +186,7 @@ def test_processes_are_chosen(folder: Path, arguments: tuple[str, ...], expected
         ),
     ],
 )
-def test_where_there_is_nothing_the_reason_is_said(
+def test_where_there_is_nothing_the_reason_is_reported(
     folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(EbpfprofError) as found:
@@ -196,15 +196,15 @@ def test_where_there_is_nothing_the_reason_is_said(
 
 def test_a_comparison_is_by_the_time_that_was_watched(folder: Path) -> None:
     """A third of each minute's count before; the time before was watched for half as long."""
-    said = ask(
+    output = ask(
         folder,
         *("--since", "14:28:20", "--until", "14:38:20", "--name", "shop"),
         *("--compare", "10m", "--profile", "block", "--show-idle"),
     ).out
-    assert "Before: prod/shop, 2026-09-21 14:18:20 to 14:28:20, UTC" in said
-    assert "Not watched: 14:23:20 to 14:28:20: the agent did not run." in said
-    assert "5.00 s before, 5.00 s after" in said
-    assert "5.00 min before, 10.0 min after. Values after are scaled to 5.00 min." in said
+    assert "Before: prod/shop, 2026-09-21 14:18:20 to 14:28:20, UTC" in output
+    assert "Not watched: 14:23:20 to 14:28:20: the agent did not run." in output
+    assert "5.00 s before, 5.00 s after" in output
+    assert "5.00 min before, 10.0 min after. Values after are scaled to 5.00 min." in output
 
 
 def test_a_comparison_with_a_time_finds_what_grew(folder: Path, tmp_path: Path) -> None:
@@ -215,13 +215,13 @@ def test_a_comparison_with_a_time_finds_what_grew(folder: Path, tmp_path: Path) 
         *("--compare-with", "14:13:20", "--profile", "block", "-o", str(path)),
     )
     assert path.stat().st_size > 100
-    said = ask(
+    output = ask(
         folder,
         *("--since", "14:33:20", "--until", "14:38:20", "--name", "shop"),
         *("--compare-with", "14:13:20", "--profile", "goroutine"),
     ).out
-    assert "4 before, 24 after" in said
-    assert "Both show the last recorded moment" in said
+    assert "4 before, 24 after" in output
+    assert "Both show the last recorded moment" in output
 
 
 def test_files_of_all_kinds_are_written_here_under_names_of_their_time(

@@ -68,7 +68,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
         monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
         monkeypatch.setattr(pid_namespace, "sees_whole_machine", lambda: True)
         # This process has other tests to run (tests/conftest.py).
-        monkeypatch.setattr(drop_privileges, "give_up_before_looking", lambda: None)
+        monkeypatch.setattr(drop_privileges, "give_up_recording_rights", lambda: None)
         monkeypatch.setattr(list_verb, "loads_of", lambda _: {API.pid: LOAD})
         # As it is called: click keeps the first way in which a command asks for help.
         result = CliRunner().invoke(cli, ["list", *arguments])

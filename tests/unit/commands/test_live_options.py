@@ -50,8 +50,8 @@ def test_a_wrong_value_gets_a_sentence(given: list[str], reason: str) -> None:
 
 
 def test_serve_names_processes_as_the_other_verbs_do() -> None:
-    said = [CliRunner().invoke(cli, [verb]).output for verb in ("serve", "attach")]
-    assert all("Choose processes: PID, --name NAME" in text for text in said)
+    messages = [CliRunner().invoke(cli, [verb]).output for verb in ("serve", "attach")]
+    assert all("Choose processes: PID, --name NAME" in text for text in messages)
 
 
 @pytest.mark.parametrize(("last_s", "each"), [(None, 3.0), (5.0, 1.5)])

@@ -36,10 +36,10 @@ def test_the_ending_chooses(name: str, found: str) -> None:
 def test_an_unknown_ending_is_refused_with_those_that_there_are(name: str) -> None:
     with pytest.raises(click.UsageError) as refused:
         format_for(None, Path(name), default="text")
-    said = refused.value.message
-    assert said.startswith(f"{Path(name).name}: no format has this ending")
-    assert all(formats.FORMATS[name].suffix in said for name in PROFILES)
-    assert "-f" in said
+    output = refused.value.message
+    assert output.startswith(f"{Path(name).name}: no format has this ending")
+    assert all(formats.FORMATS[name].suffix in output for name in PROFILES)
+    assert "-f" in output
     assert format_for("folded", Path(name), default="text") == "folded"
 
 

@@ -41,7 +41,7 @@ def test_durations_are_read_as_go_writes_them(typed: object, seconds: float) -> 
 
 
 @pytest.mark.parametrize("typed", ["", "x", "10 s", "s", "d", "1m-2s", "nan", "inf", "1e999", "."])
-def test_what_is_no_duration_is_refused(typed: str) -> None:
+def test_what_is_not_a_duration_is_refused(typed: str) -> None:
     with pytest.raises(click.BadParameter, match=r'^must be a time of more than 0, such as "10s"'):
         duration().convert(typed, None, None)
 

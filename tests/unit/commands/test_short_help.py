@@ -36,8 +36,8 @@ def test_help_all_shows_each_option(verb: str) -> None:
     command = cli.get_command(click.Context(cli, help_option_names=[]), verb)
     assert command is not None
     params = command.get_params(click.Context(command, help_option_names=[]))
-    options = [each for each in params if isinstance(each, click.Option)]
-    assert [each.opts for each in options if each.opts[-1] not in text] == []
+    options = [param for param in params if isinstance(param, click.Option)]
+    assert [option.opts for option in options if option.opts[-1] not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_help_shows_the_usual_options_and_where_the_others_are(
 ) -> None:
     text = shown(verb, "--help")
     listed = text[text.index("Options:") :]
-    assert [each for each in options if each not in listed] == []
+    assert [option for option in options if option not in listed] == []
     assert f"ebpfprof {verb} --help-all" in listed

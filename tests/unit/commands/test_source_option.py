@@ -48,7 +48,7 @@ def test_an_html_file_holds_lines_that_the_profile_names(saved: Path, tmp_path: 
     assert "99" not in found["/src/main.go"]["lines"]
 
 
-def test_without_it_there_is_no_text(saved: Path) -> None:
+def test_without_it_there_is_not_a_text(saved: Path) -> None:
     result = report(saved, "-f", "html")
     assert result.exit_code == ExitCode.OK
     assert sources(result.stdout) is None

@@ -81,7 +81,7 @@ def test_a_time_is_found(text: str, expected: str) -> None:
         ("03:00\x1b[31m", r"'03:00\x1b[31m' is not a time"),
     ],
 )
-def test_what_is_no_time_is_refused_in_a_sentence(text: str, message: str) -> None:
+def test_what_is_not_a_time_is_refused_in_a_sentence(text: str, message: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         time_of(text, NOW_S)
 

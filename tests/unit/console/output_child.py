@@ -21,7 +21,7 @@ def spawn(
     user: int | None = None,
     environment: dict[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Python running `code` with console.output_file's names at hand; stdin and stderr are pipes.
+    """Python running `code` with console.output_file's names here; stdin and stderr are pipes.
 
     It becomes `user` once all is imported: he may have no way into this checkout.
     """

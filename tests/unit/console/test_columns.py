@@ -28,7 +28,7 @@ def test_columns_are_as_wide_as_they_need_to_be() -> None:
     ]
 
 
-def test_without_headings_there_is_no_line_of_them() -> None:
+def test_without_headings_there_is_not_a_line_of_them() -> None:
     columns = [TextColumn("", least=4), TextColumn("")]
     assert aligned(columns, [[[Line("ok")], [Line("x")]]], color=False) == "ok    x\n"
     assert aligned(columns, [], color=False) == ""

@@ -83,13 +83,13 @@ def test_a_file_that_appears_late_stays_and_the_profile_is_rescued(
 ) -> None:
     path = folder / "x.html"
     file = OutputFile.prepare(path, suffix=".html")
-    # As late as can be: after the last look at what is there.
-    looked = OutputFolder.publish
+    # As late as can be: after the last check of what is there.
+    sampled = OutputFolder.publish
 
     def publish(*args: Any, **how: Any) -> None:  # noqa: ANN401
         if not path.exists():
             path.write_text("another's")
-        looked(*args, **how)
+        sampled(*args, **how)
 
     monkeypatch.setattr(OutputFolder, "publish", publish)
     with pytest.raises(OutputError, match="File exists") as error:
@@ -135,7 +135,7 @@ KINDS = {
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("kind", "complaint"), KINDS.items(), ids=KINDS.keys())
-def test_a_path_that_is_no_regular_file_is_refused_at_once(
+def test_a_path_that_is_not_a_regular_file_is_refused_at_once(
     folder: Path, kind: str, complaint: str
 ) -> None:
     path = folder / "x"

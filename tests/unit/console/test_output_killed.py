@@ -46,8 +46,8 @@ OutputFile.prepare(Path(sys.argv[1]), if_taken="replace").commit(b"whole")
 def test_a_new_file_of_a_killed_process_is_whole_and_alone() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
-        _, said = child.communicate()
-        assert child.returncode == -signal.SIGKILL, said
+        _, output = child.communicate()
+        assert child.returncode == -signal.SIGKILL, output
         assert os.listdir(folder) == ["x"]
         assert (Path(folder) / "x").read_bytes() == b"whole"
 
@@ -56,9 +56,9 @@ def test_a_process_killed_while_replacing_leaves_the_old_file_whole() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         (Path(folder) / "x").write_text("older")
         child = spawn(KILLED_AT_ITS_NAME, f"{folder}/x")
-        _, said = child.communicate()
-        assert child.returncode == -signal.SIGKILL, said
-        # The new one has its temporary name still: docs/faults.md tells of it.
+        _, output = child.communicate()
+        assert child.returncode == -signal.SIGKILL, output
+        # The new one has its temporary name still: see docs/faults.md.
         left, name = sorted(os.listdir(folder))
         assert (name, (Path(folder) / "x").read_text()) == ("x", "older")
         assert re.fullmatch(r"\.ebpfprof-[0-9a-f]{32}", left)

@@ -80,8 +80,8 @@ def test_variables_of_sudo_are_ignored_without_root() -> None:
         user=USER.uid,
         environment={"SUDO_UID": "1000", "SUDO_GID": "1000"},
     )
-    said, error = child.communicate()
-    assert said == f"{USER.uid} None\n".encode(), error
+    output, error = child.communicate()
+    assert output == f"{USER.uid} None\n".encode(), error
 
 
 def test_set_user_id_root_ignores_variables_of_sudo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_each_runtime_is_known(path: str, expected: Container) -> None:
         f"/kubepods/pod{UID}",
     ],
 )
-def test_other_control_groups_are_no_containers(path: str) -> None:
+def test_other_control_groups_are_not_containers(path: str) -> None:
     assert container_of(f"0::{path}\n") is None
 
 
@@ -87,7 +87,7 @@ def test_any_of_several_hierarchies_can_name_the_container() -> None:
 @pytest.mark.parametrize(
     "text", ["", "\n", "nonsense", ":", "::", "0::\x1b[31m/docker/x", "0:\n::"]
 )
-def test_nonsense_is_no_container(text: str) -> None:
+def test_nonsense_is_not_a_container(text: str) -> None:
     assert container_of(text) is None
 
 

@@ -221,22 +221,22 @@ def test_a_process_that_ends_during_the_survey_is_left_out(
         raise ProcessLookupError(path)
 
     monkeypatch.setattr(processes, "_pids", lambda: [os.getpid()])
-    assert [each.pid for each in survey().processes] == [os.getpid()]
+    assert [process.pid for process in survey().processes] == [os.getpid()]
     monkeypatch.setattr(processes, "_read", read)
     assert survey() == Survey((), unseen=0)
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_only_users_without_rights_are_told_to_be_root(
+def test_only_users_without_rights_are_advised_to_be_root(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noun = "process" if number == 1 else "processes"
     monkeypatch.setattr(processes, "missing_capabilities", list)
-    said = processes.not_seen(number)
-    assert said.startswith(f"{number} {noun} could not be read: the kernel ")
+    output = processes.not_seen(number)
+    assert output.startswith(f"{number} {noun} could not be read: the kernel ")
     monkeypatch.setattr(processes, "missing_capabilities", lambda: ["CAP_SYS_PTRACE"])
     monkeypatch.setattr(processes, "way_out", lambda: "Use sudo.")
     those = "it belongs to another user" if number == 1 else "they belong to other users"
     assert processes.not_seen(number).endswith(f": {those}. Use sudo.")
     # The rights that there were at the beginning count, not those that are left.
-    assert processes.not_seen(number, []) == said
+    assert processes.not_seen(number, []) == output

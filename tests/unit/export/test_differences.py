@@ -110,10 +110,10 @@ def test_the_largest_changes_come_first_and_the_rest_is_counted() -> None:
 def test_hidden_idle_waits_do_not_count_in_what_is_normalized() -> None:
     """Twice as many idle waits would otherwise halve all others."""
     more = [
-        replace(each, values=tuple(2 * value for value in each.values))
-        if rule_of("block", each)
-        else each
-        for each in IDLE.samples
+        replace(sample, values=tuple(2 * value for value in sample.values))
+        if rule_of("block", sample)
+        else sample
+        for sample in IDLE.samples
     ]
     busier = replace(IDLE, samples=tuple(more))
     shown = normalized(busier, IDLE, hides_idle=True)

@@ -75,10 +75,10 @@ def test_formats_have_idle_waits_unless_hidden(name: str) -> None:
 
 
 def test_formats_say_how_much_was_hidden() -> None:
-    said = "Hidden as idle: 700 ns in 7 waits"
-    assert any(line.startswith(said) for line in lines(IDLE, "text", hide_idle=True))
+    output = "Hidden as idle: 700 ns in 7 waits"
+    assert any(line.startswith(output) for line in lines(IDLE, "text", hide_idle=True))
     comments = json.loads(formats.encode(IDLE, "json", hide_idle=True))["comments"]
-    assert any(comment.startswith(said) for comment in comments)
+    assert any(comment.startswith(output) for comment in comments)
 
 
 def test_where_all_is_idle_nothing_says_that_nothing_was_recorded() -> None:

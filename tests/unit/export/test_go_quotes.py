@@ -28,7 +28,7 @@ def test_strings_are_quoted(data: bytes, by_fmt: str, by_runtime: str) -> None:
     assert quoted_by_runtime(data, quotes_bytes=True) == by_runtime
 
 
-def test_before_go_1_27_bytes_that_are_no_text_are_not_told_apart() -> None:
+def test_before_go_1_27_bytes_that_are_not_text_are_not_distinguished() -> None:
     assert quoted_by_runtime(b"a\xff\xfe", quotes_bytes=False) == r'"a\ufffd\ufffd"'
 
 

@@ -108,7 +108,7 @@ def test_go_1_25_calls_a_goroutine_durable_by_its_last_wait() -> None:
     assert "(durable) (durable)" not in header(durable, rules(25), shows_labels=False)
 
 
-def test_leaked_goroutines_are_told_from_go_1_26_on() -> None:
+def test_leaked_goroutines_are_reported_from_go_1_26_on() -> None:
     each = replace(goroutine(), is_waiting=False, is_leaked=True)
     assert header(each, rules(26), shows_labels=False) == "goroutine 5 [chan receive (leaked)]:\n"
 
@@ -203,7 +203,7 @@ def test_go_1_19_shows_the_beginning_of_a_deep_stack() -> None:
     assert names(fewer, 19) == ["main.f"] * 99
 
 
-def test_the_creator_is_told_unless_it_is_the_runtimes() -> None:
+def test_the_creator_is_reported_unless_it_is_the_runtimes() -> None:
     by = replace(goroutine(site("main.f")), creator=site("main.go"), parent=3)
     assert lines(by)[3:] == ["created by main.go in goroutine 3", "\t/x.go:7 +0x11"]
     assert lines(replace(by, parent=0))[3:] == ["created by main.go", "\t/x.go:7 +0x11"]
@@ -211,7 +211,7 @@ def test_the_creator_is_told_unless_it_is_the_runtimes() -> None:
     assert lines(replace(by, creator=site("runtime.main")))[3:] == []
 
 
-def test_what_is_missing_is_said() -> None:
+def test_what_is_missing_is_reported() -> None:
     running = replace(goroutine(), status="running", has_stack=False, is_whole=False)
     assert lines(replace(running, creator=site("main.go"))) == [
         "goroutine 5 [running]:",

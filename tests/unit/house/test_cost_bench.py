@@ -175,8 +175,8 @@ def test_a_missing_top_stack_has_the_largest_error() -> None:
 def test_the_standard_error_comes_from_the_profile() -> None:
     ours = profile(a=1000)
     assert compared(profile(a=1000), ours).error == 0
-    told = "at most +-2.5 % on the ten stacks with the longest delays (one standard error)"
-    assert compared(profile(a=1000), replace(ours, comments=(told,))).error == 0.025
+    reported = "at most +-2.5 % on the ten stacks with the longest delays (one standard error)"
+    assert compared(profile(a=1000), replace(ours, comments=(reported,))).error == 0.025
 
 
 def test_tables_are_written_between_their_marks() -> None:

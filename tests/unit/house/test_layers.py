@@ -20,26 +20,22 @@ ROOMS = {
     "export profilers.registry overhead privileges timeline profile settings console system",
     "agent": "server continuous ring discovery kernel export profilers.registry profile settings "
     "console system",
-    "server": "continuous profilers.threads profilers.goroutines profilers.heap goruntime.waits "
+    "server": "continuous profilers.goroutines profilers.heap goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime discovery process kernel export "
     "profilers.registry overhead privileges profile settings console system",
-    "top": "tracing recording profilers kernel export profilers.registry profile console system",
-    "continuous": "profilers discovery process kernel profilers.registry overhead profile console",
+    "top": "tracing recording profilers export profilers.registry profile console system",
+    "continuous": "profilers discovery process profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
-    "goruntime.memory goruntime overhead process kernel timeline profile console system",
-    "recording": "profilers.waits profilers.wall profilers.threads profilers.goroutines "
-    "profilers.heap profilers.cpu profilers profilers.registry goruntime.samples "
-    "goruntime.goroutines goruntime overhead process kernel privileges console system",
-    "ring": "profilers.waits profilers.heap profilers kernel export profilers.registry overhead "
-    "profile console system",
+    "goruntime overhead process kernel timeline profile console system",
+    "recording": "profilers.waits profilers.goroutines profilers.heap profilers.cpu profilers "
+    "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead process kernel "
+    "privileges profile console system",
+    "ring": "profilers.waits profilers.heap profilers export profilers.registry overhead profile "
+    "console system",
     "profilers.waits": "profilers profilers.registry goruntime.samples goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime overhead process kernel profile console system",
-    "profilers.wall": "profilers profilers.goroutines profilers.registry goruntime.samples "
-    "overhead kernel profile",
-    "profilers.threads": "profilers profilers.goroutines profilers.registry goruntime.goroutines "
-    "goruntime profile",
-    "profilers.goroutines": "profilers profilers.registry goruntime.goroutines goruntime kernel "
-    "profile",
+    "profilers.goroutines": "profilers profilers.registry goruntime.samples goruntime.goroutines "
+    "goruntime overhead profile",
     "profilers.heap": "profilers profilers.registry goruntime.heap goruntime overhead process "
     "kernel profile console system",
     "profilers.cpu": "profilers profilers.registry goruntime.goroutines goruntime overhead process "
@@ -48,11 +44,9 @@ ROOMS = {
     "process kernel profile console system",
     "goruntime.samples": "goruntime.waits goruntime.goroutines goruntime process kernel profile "
     "system",
-    "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime.memory goruntime process "
-    "profile system",
-    "goruntime.goroutines": "goruntime.memory goruntime process profile system",
-    "goruntime.heap": "goruntime.memory goruntime process profile console",
-    "goruntime.memory": "process",
+    "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime process profile",
+    "goruntime.goroutines": "goruntime process profile",
+    "goruntime.heap": "goruntime process profile console",
     "goruntime": "process profile console",
     "overhead": "console",
     "process": "kernel privileges profile console system",

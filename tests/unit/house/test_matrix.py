@@ -160,9 +160,9 @@ def test_unexpected_outcomes_are_reported() -> None:
         "- 6.1: it stopped": run_of(*passed, expected=1, stopped="it stopped"),
         "- 6.1: `x.py::a` skipped": run_of(Outcome("x.py::a", "skipped"), expected=1),
     }
-    for said, run in cases.items():
-        assert said in results.tables([run]), said
-        assert run.good == (said == "Nothing failed.")
+    for output, run in cases.items():
+        assert output in results.tables([run]), output
+        assert run.good == (output == "Nothing failed.")
 
 
 def test_results_are_kept_in_the_order_of_the_matrix(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.tools.rooms import ROOT
 
-_SHOWN = ("say", "tell")
+_SHOWN = ("say", "notify")
 FILES = sorted((ROOT / "ebpfprof").rglob("*.py"))
 
 

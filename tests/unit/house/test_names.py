@@ -41,7 +41,9 @@ def repeated(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 def modules(packages: Iterable[str]) -> dict[str, str]:
     """The source of each module of these packages, by its path from the root."""
-    paths: Iterable[Path] = (path for each in packages for path in (ROOT / each).rglob("*.py"))
+    paths: Iterable[Path] = (
+        path for package in packages for path in (ROOT / package).rglob("*.py")
+    )
     return {str(path.relative_to(ROOT)): path.read_text() for path in sorted(paths)}
 
 

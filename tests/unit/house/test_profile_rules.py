@@ -158,7 +158,7 @@ def test_pprof_refuses_concatenated_profiles() -> None:
         (GOLDEN[:-1], "The protocol buffer is malformed."),
     ],
 )
-def test_all_readers_refuse_data_that_is_no_profile(data: bytes, fault: str) -> None:
+def test_all_readers_refuse_data_that_is_not_a_profile(data: bytes, fault: str) -> None:
     assert [each for each in pprof(data) if fault in each]
     assert len(violations(data)) >= 4
 

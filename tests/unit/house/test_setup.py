@@ -83,10 +83,10 @@ def test_a_new_environment_runs_the_code_beside_it(clone: Path, tmp_path: Path) 
     done = set_up(moved)
     assert done.returncode == 0, done.stderr
     (moved / "ebpfprof" / "__init__.py").write_text('__version__ = "9.8.7"\n')
-    said = subprocess.run(
+    output = subprocess.run(
         [moved / ".venv" / "bin" / "ebpfprof", "--version"], stdout=subprocess.PIPE, check=True
     )
-    assert said.stdout == b"ebpfprof, version 9.8.7\n"
+    assert output.stdout == b"ebpfprof, version 9.8.7\n"
     # The code of another checkout is installed.
     pip = (moved / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps")
     subprocess.run((*pip, "--no-build-isolation", "--editable", ROOT), check=True)
@@ -94,4 +94,4 @@ def test_a_new_environment_runs_the_code_beside_it(clone: Path, tmp_path: Path) 
     again = subprocess.run(
         [moved / ".venv" / "bin" / "ebpfprof", "--version"], stdout=subprocess.PIPE, check=True
     )
-    assert again.stdout == said.stdout
+    assert again.stdout == output.stdout

@@ -24,7 +24,7 @@ def test_steady_growth_of_memory_is_a_fault(cycles: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-def test_a_single_step_of_memory_is_no_fault(at: int) -> None:
+def test_a_single_step_of_memory_is_not_a_fault(at: int) -> None:
     assert outcome([0] * at + [10 * STEP_KIB] * (12 - at)).faults() == []
 
 

@@ -126,7 +126,8 @@ def test_the_product_has_few_dependencies() -> None:
 def test_the_bcc_of_pypi_is_not_pinned_and_not_installed() -> None:
     assert "bcc" not in pins("test.txt")
     in_venv = [
-        normal(each.metadata["Name"]) for each in metadata.distributions(path=[_site_packages()])
+        normal(distribution.metadata["Name"])
+        for distribution in metadata.distributions(path=[_site_packages()])
     ]
     assert "click" in in_venv
     assert "bcc" not in in_venv
@@ -145,8 +146,8 @@ def licences(name: str) -> set[str]:
     if expression:
         return set(re.findall(r"[\w.+-]+", expression)) - {"AND", "OR", "WITH"}
     prefix = "License :: "
-    told = [each for each in read.get_all("Classifier", []) if each.startswith(prefix)]
-    names = {each.rsplit(" :: ", 1)[1] for each in told} - {"OSI Approved"}
+    reported = [each for each in read.get_all("Classifier", []) if each.startswith(prefix)]
+    names = {each.rsplit(" :: ", 1)[1] for each in reported} - {"OSI Approved"}
     if names:
         return {CLASSIFIERS.get(each, each) for each in names}
     told_freely = read.get("License", "none told")

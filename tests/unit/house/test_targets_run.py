@@ -94,7 +94,7 @@ def test_a_nonzero_exit_inside_the_block_is_a_failure(echo: Path) -> None:
         fail()
 
 
-def test_a_target_that_the_test_killed_is_no_failure(echo: Path) -> None:
+def test_a_target_that_the_test_killed_is_not_a_failure(echo: Path) -> None:
     with Target.start(echo) as target:
         target.kill()
         assert target.returncode == -signal.SIGKILL

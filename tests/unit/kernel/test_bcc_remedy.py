@@ -36,22 +36,22 @@ def test_an_environment_that_hides_the_systems_bcc_is_to_be_made_again(
     packages: str, system: Path, tmp_path: Path
 ) -> None:
     (system / packages / "bcc").mkdir(parents=True)
-    said = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
-    assert said.startswith("This virtual environment hides the system's packages. ")
-    assert "pipx install --force --system-site-packages" in said
-    assert "apt-get" not in said
+    output = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
+    assert output.startswith("This virtual environment hides the system's packages. ")
+    assert "pipx install --force --system-site-packages" in output
+    assert "apt-get" not in output
 
 
 def test_without_bcc_an_environment_that_hides_packages_needs_both(
     system: Path, tmp_path: Path
 ) -> None:
-    said = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
-    assert "apt-get install python3-bpfcc" in said
-    assert "--system-site-packages" in said
+    output = compiler._how_to_get_bcc(environment(tmp_path, hides=True))
+    assert "apt-get install python3-bpfcc" in output
+    assert "--system-site-packages" in output
 
 
 def test_elsewhere_the_package_is_to_be_installed(system: Path, tmp_path: Path) -> None:
     for prefix in (environment(tmp_path, hides=False), tmp_path):
-        said = compiler._how_to_get_bcc(prefix)
-        assert "apt-get install python3-bpfcc" in said
-        assert "--system-site-packages" not in said
+        output = compiler._how_to_get_bcc(prefix)
+        assert "apt-get install python3-bpfcc" in output
+        assert "--system-site-packages" not in output

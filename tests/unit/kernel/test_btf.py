@@ -115,7 +115,7 @@ def test_fields_of_anonymous_members_belong_to_the_outer_struct() -> None:
         offset(writer, "outer", "missing")
 
 
-def test_bitfields_are_no_plain_fields() -> None:
+def test_bitfields_are_not_plain_fields() -> None:
     writer = Writer()
     writer.struct("flags", ("a", 0, 1 << 24), ("plain", 0, 32), ("b", 0, 3), flags=BITFIELDS)
     assert offset(writer, "flags", "plain") == 4
@@ -124,7 +124,7 @@ def test_bitfields_are_no_plain_fields() -> None:
             offset(writer, "flags", field)
 
 
-def test_a_large_offset_is_no_bitfield() -> None:
+def test_a_large_offset_is_not_a_bitfield() -> None:
     writer = Writer()
     writer.struct("large", ("far", 0, 5 << 24))
     assert offset(writer, "large", "far") == 5 << 21

@@ -77,7 +77,7 @@ def test_other_addresses_have_no_name(address: int) -> None:
     assert symbols.at(address) is None
 
 
-def test_lines_that_are_no_symbols_are_skipped() -> None:
+def test_lines_that_are_not_symbols_are_skipped() -> None:
     lines = (b"", b"ffffffff81000010 T", b" ", b"ffffffff81000020 T x", b"ffffffff81000030 T cut")
     odd = b"\n".join(lines)
     symbols = KernelSymbols(odd)

@@ -79,10 +79,10 @@ def test_a_recording_of_two_seconds_costs_little_more_than_the_bound(used_share:
         pass_ns(step_ns, is_on=True)
     account.note_window(spent_ns, now_ns, 0)
     while now_ns < 2 * S:
-        turn = account.next_turn()
-        assert turn.window_ns is not None
-        pass_ns(max(0.0, turn.pause_ns), is_on=False)
-        until_ns = now_ns + turn.window_ns
+        following = account.next_window()
+        assert following.window_ns is not None
+        pass_ns(max(0.0, following.pause_ns), is_on=False)
+        until_ns = now_ns + following.window_ns
         while now_ns < until_ns and account.credit_ns > 0:
             pass_ns(step_ns, is_on=True)
     allowed_ns = 0.01 * max(used_share, IDLE_SHARE) * now_ns
@@ -93,11 +93,11 @@ def test_the_initial_credit_is_paid_back() -> None:
     credit_ns = 0.01 * CREDIT_FOR_NS
     account = budget(spent_ns=credit_ns, used_share=1, elapsed_ns=S // 100)
     account.note_window(0.5 * S, S, 0)
-    turn = account.next_turn()
-    assert turn.window_ns is not None
+    following = account.next_window()
+    assert following.window_ns is not None
     # At the end of the turn all has been earned, with the credit.
-    earned_ns = 0.01 * (S // 100 + turn.pause_ns + turn.window_ns)
-    assert earned_ns == pytest.approx(credit_ns + 0.5 * turn.window_ns)
+    earned_ns = 0.01 * (S // 100 + following.pause_ns + following.window_ns)
+    assert earned_ns == pytest.approx(credit_ns + 0.5 * following.window_ns)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_windows_get_rarer_and_longer_at_the_same_cost() -> None:
     def turn_after(elapsed_ns: int, least_ns: float = 0) -> tuple[float, int]:
         account = budget(spent_ns=0.01 * elapsed_ns, used_share=1, elapsed_ns=elapsed_ns)
         account.note_window(0.1 * S, S, 0)
-        turn = account.next_turn(least_ns)
-        assert turn.window_ns is not None
-        return turn.pause_ns, turn.window_ns
+        following = account.next_window(least_ns)
+        assert following.window_ns is not None
+        return following.pause_ns, following.window_ns
 
     early, late = turn_after(SETTLED_NS - 1), turn_after(SETTLED_NS)
     assert sum(early) == pytest.approx(TURN_NS)
@@ -133,11 +133,11 @@ def test_windows_cost_the_bound_in_the_long_run(rate: float, around_ns: int) -> 
     now_ns, spent_ns = 0.0, 0.0
     for _ in range(200):
         account.update(spent_ns, now_ns, int(now_ns))
-        turn = account.next_turn()
-        assert turn.window_ns is not None
-        assert turn.window_ns >= SHORTEST_NS
-        now_ns += max(0.0, turn.pause_ns) + around_ns + turn.window_ns
-        spent_ns += rate * (turn.window_ns + around_ns)
+        following = account.next_window()
+        assert following.window_ns is not None
+        assert following.window_ns >= SHORTEST_NS
+        now_ns += max(0.0, following.pause_ns) + around_ns + following.window_ns
+        spent_ns += rate * (following.window_ns + around_ns)
 
     assert spent_ns == pytest.approx(0.01 * now_ns, rel=0.02)
 
@@ -145,16 +145,16 @@ def test_windows_cost_the_bound_in_the_long_run(rate: float, around_ns: int) -> 
 def test_windows_that_begin_slowly_are_longer() -> None:
     account = budget(spent_ns=0, used_share=1)
     account.note_window(0.5 * (S + 50_000_000), S, 50_000_000)
-    turn = account.next_turn()
+    following = account.next_window()
 
-    assert turn.window_ns == 100_000_000
+    assert following.window_ns == 100_000_000
 
 
 def test_a_target_within_the_bound_is_recorded_all_the_time() -> None:
     account = budget(spent_ns=0, used_share=1)
     account.note_window(0.005 * S, S, 0)
 
-    assert account.next_turn().window_ns is None
+    assert account.next_window().window_ns is None
 
 
 def test_the_rate_rises_at_once_and_falls_slowly() -> None:
@@ -170,7 +170,7 @@ def test_a_debt_is_paid_by_a_longer_pause() -> None:
     def pause_ns(spent_ns: float) -> float:
         account = budget(spent_ns=spent_ns, used_share=1)
         account.note_window(0.5 * S, S, 0)
-        return account.next_turn().pause_ns
+        return account.next_window().pause_ns
 
     assert pause_ns(0.2 * S) - pause_ns(0.15 * S) == pytest.approx(5 * S)
 

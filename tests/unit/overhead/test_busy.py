@@ -16,7 +16,7 @@ def test_the_kernels_ticks_are_seconds_of_all_processors(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "cpu  1 2 x 4 5\n", "cpu  1\n"])
-def test_a_kernel_that_does_not_tell_takes_no_part(tmp_path: Path, text: str) -> None:
+def test_a_kernel_without_these_numbers_takes_no_part(tmp_path: Path, text: str) -> None:
     stat = tmp_path / "stat"
     stat.write_text(text)
     assert ProcessorTime.now(stat) == ProcessorTime()

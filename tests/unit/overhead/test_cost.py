@@ -32,9 +32,7 @@ def test_the_cost_is_the_sum_of_traps_programs_and_samples() -> None:
 
 def test_unknown_parts_of_the_cost_are_named() -> None:
     cost = Overhead(Runs(1, 250.0, 1), Runs(), None, cpu_ns=1_000)
-    assert str(cost).endswith(
-        "(1 probe hit of 250 ns, without their traps, whose cost is not known)"
-    )
+    assert str(cost).endswith("(1 probe hit of 250 ns, without the traps, whose cost is not known)")
     cost = Overhead(Runs(2), Runs(), 500.0, cpu_ns=10_000)
     assert str(cost).endswith("(2 probe hits of 500 ns, our programs not timed)")
 

@@ -23,13 +23,13 @@ def test_beside_others_it_takes_its_part_and_they_take_the_rest() -> None:
     assert samples.others_ns() == 500.0 + 10 * 20.0  # with the traps
 
 
-def test_without_a_bound_there_is_none_for_anyone() -> None:
+def test_without_a_bound_no_lease_has_one() -> None:
     budget = ProcessBudget(0.0)
     leases = budget.lease(lambda: NOTHING, most=HALF), budget.lease(lambda: NOTHING)
     assert [lease.share for lease in leases] == [0.0, 0.0]
 
 
-def test_a_closed_budget_asks_nobody() -> None:
+def test_a_closed_budget_asks_no_lease() -> None:
     def gone() -> Cost:
         raise AssertionError("its maps are closed")
 

@@ -37,11 +37,11 @@ class ScriptedTarget(Target):
         self._pidfd = os.pidfd_open(self.pid)
         self.lines: list[MapsLine] = []
         self.later: list[list[MapsLine]] = []
-        self.looks = 0
+        self.reads = 0
         self.ended: TargetEnd | None = None
 
     def executable_lines(self) -> tuple[MapsLine, ...]:
-        self.looks += 1
+        self.reads += 1
         seen = tuple(self.lines)
         if self.later:
             self.lines = self.later.pop(0)

@@ -141,11 +141,11 @@ def test_a_debug_file_is_found_by_link_without_build_ids(without_id: Built, root
     assert root.find(without_id.stripped).path == PLACES[0]
 
 
-def test_a_missing_debug_file_is_no_error(built: Built, root: Root) -> None:
+def test_a_missing_debug_file_is_not_an_error(built: Built, root: Root) -> None:
     assert root.find(built.stripped) == Found(None, "", ())
 
 
-def test_another_build_id_is_refused_and_the_search_goes_on(
+def test_another_build_id_is_refused_and_the_search_continues(
     built: Built, other: Built, root: Root
 ) -> None:
     root.put(other.debug, built.by_id)

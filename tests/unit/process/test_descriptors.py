@@ -1,4 +1,4 @@
-"""What /proc tells of sockets, epoll and threads."""
+"""What /proc shows of sockets, epoll and threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_unix_sockets_have_paths_or_none() -> None:
     }
 
 
-def test_epoll_tells_its_data() -> None:
+def test_epoll_shows_its_data() -> None:
     text = (
         b"pos:\t0\nflags:\t02000002\nmnt_id:\t15\n"
         b"tfd:        5 events: 80002019 data: e2f5d07100000001  pos:0 ino:1c85 sdev:9\n"

@@ -93,7 +93,7 @@ def test_mappings_without_a_file_have_their_own_names(target: ScriptedTarget) ->
     names = ["", "[anon:code cache]", "[heap]", "[uprobes]", "[vsyscall]"]
     target.lines = [line(0x1000 * n, 0x1000 * n + 1, name=name) for n, name in enumerate(names, 1)]
     with MappedObjects(target) as found:
-        assert [each.filename for each in found.mappings] == ["[jit]", *names[1:]]
+        assert [mapping.filename for mapping in found.mappings] == ["[jit]", *names[1:]]
         kinds = [each.kind for n in range(1, 6) if (each := found.at(0x1000 * n))]
         assert kinds == [ObjectKind.ANONYMOUS] * 4 + [ObjectKind.VSYSCALL]
         page = found.at(0x1000)
@@ -152,19 +152,19 @@ def test_unknown_addresses_cause_a_few_refreshes_a_second(target: ScriptedTarget
     clock = Clock()
     with MappedObjects(target, clock) as found:
         target.lines = [line(0x10000, 0x11000)]
-        assert target.looks == 1
+        assert target.reads == 1
         for _ in range(100):
             assert found.at(0x10000) is None
-        assert target.looks == 1
+        assert target.reads == 1
         clock.now_s += 0.3
         assert found.at(0x10000) is not None
-        looks = target.looks
+        reads = target.reads
         clock.now_s += 0.3
         assert found.at(0x10000) is not None
-        assert target.looks == looks
+        assert target.reads == reads
         for _ in range(100):
             assert found.at(0x20000) is None
-        assert target.looks == looks + 1
+        assert target.reads == reads + 1
 
 
 def test_refreshes_take_a_bounded_share_of_the_time(target: ScriptedTarget) -> None:
@@ -172,20 +172,20 @@ def test_refreshes_take_a_bounded_share_of_the_time(target: ScriptedTarget) -> N
     with MappedObjects(target, clock) as found:
 
         def slow() -> tuple[MapsLine, ...]:
-            target.looks += 1
+            target.reads += 1
             clock.now_s += 2
             return ()
 
         target.executable_lines = slow  # type: ignore[method-assign]
         clock.now_s += 1
         found.at(0x10000)
-        looks = target.looks
+        reads = target.reads
         clock.now_s += 19
         found.at(0x10000)
-        assert target.looks == looks
+        assert target.reads == reads
         clock.now_s += 2
         found.at(0x10000)
-        assert target.looks == looks + 1
+        assert target.reads == reads + 1
 
 
 def test_an_unmapped_object_stays_until_it_is_overwritten(target: ScriptedTarget) -> None:
@@ -217,7 +217,7 @@ def test_returned_mappings_stay_in_the_table(target: ScriptedTarget) -> None:
         assert given is not None
         target.lines = [line(0x10000, 0x12000), line(0x20000, 0x22000)]
         found.refresh()
-        assert {(each.start, each.limit) for each in found.mappings} == {
+        assert {(mapping.start, mapping.limit) for mapping in found.mappings} == {
             (0x10000, 0x11000),
             (0x10000, 0x12000),
             (0x20000, 0x22000),
@@ -228,7 +228,7 @@ def test_a_mapping_that_vanishes_during_a_refresh_is_skipped(target: ScriptedTar
     target.lines = [line(0x10000, 0x11000), line(0x20000, 0x21000)]
     target.later = [[line(0x20000, 0x21000)]]
     with MappedObjects(target) as found:
-        assert [each.start for each in found.mappings] == [0x20000]
+        assert [mapping.start for mapping in found.mappings] == [0x20000]
 
 
 def test_mappings_after_an_exec_are_ignored(target: ScriptedTarget) -> None:
@@ -237,7 +237,9 @@ def test_mappings_after_an_exec_are_ignored(target: ScriptedTarget) -> None:
         target.ended = TargetEnd("exec")
         target.lines = [line(0x10000, 0x18000), line(0x20000, 0x21000)]
         found.refresh()
-        assert [(each.start, each.limit) for each in found.mappings] == [(0x10000, 0x11000)]
+        assert [(mapping.start, mapping.limit) for mapping in found.mappings] == [
+            (0x10000, 0x11000)
+        ]
 
 
 def test_the_numbers_of_mappings_and_files_are_limited(
@@ -255,7 +257,7 @@ def test_the_numbers_of_mappings_and_files_are_limited(
         assert len(found.mappings) == 5
         read = [file for n, file in enumerate(files, 1) if (f := found.at(0x10000 * n)) and f.elf]
         assert read == files[:2]  # and the main binary
-        assert "more than 5 executable mappings were seen; the rest is unknown" in found.warnings
+        assert "more than 5 executable mappings exist; the rest is unknown" in found.warnings
         assert "more than 3 files are mapped; the rest have no names" in found.warnings
         found.refresh()
         assert len(found.mappings) == 5

@@ -109,7 +109,7 @@ def test_a_large_file_is_refused(files: SourceFiles, folder: Path) -> None:
         files.read(str(folder / "large.go"), {1})
 
 
-def test_a_folder_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_opened_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"Cannot open .*gone, which --source names: No such"):
         SourceFiles([str(tmp_path / "gone")])
 

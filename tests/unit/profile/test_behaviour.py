@@ -102,7 +102,7 @@ def test_files_keep_it_in_their_comments() -> None:
     assert len(comments) == 1
     assert comments[0].startswith(f"idle: main.beat (x.go:2): {ONE} (stack ")
     again = pprof.decode(pprof.encode(replace(profile, comments=comments)), kind="block")
-    assert [each.behaviour for each in again.samples] == [ONE, None]
+    assert [sample.behaviour for sample in again.samples] == [ONE, None]
     assert b"main.other" in formats.encode(again, "folded", hide_idle=True)
     assert b"main.start" not in formats.encode(again, "folded", hide_idle=True)
 

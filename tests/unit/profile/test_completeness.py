@@ -17,7 +17,7 @@ from ebpfprof.profile.completeness import ALARMING_SHARE, Completeness
         (5, 0, 1.0, True),
     ],
 )
-def test_losses_are_told_in_proportion(
+def test_losses_are_reported_in_proportion(
     lost: int, recorded: float, share: float, is_alarming: bool
 ) -> None:
     found = Completeness(lost, recorded)

@@ -23,12 +23,15 @@ def waiting(
 
 
 def circles(*goroutines: DumpedGoroutine) -> list[list[int]]:
-    return [[each.goid for each in circle.goroutines] for circle in deadlocks.circles(goroutines)]
+    return [
+        [goroutine.goid for goroutine in circle.goroutines]
+        for circle in deadlocks.circles(goroutines)
+    ]
 
 
 def sureness(*goroutines: DumpedGoroutine) -> list[tuple[list[int], str]]:
     return [
-        ([each.goid for each in circle.goroutines], circle.sureness)
+        ([goroutine.goid for goroutine in circle.goroutines], circle.sureness)
         for circle in deadlocks.circles(goroutines)
     ]
 

@@ -36,7 +36,7 @@ def values(profile: Profile) -> dict[tuple[str, ...], tuple[int, ...]]:
     """The values by the names of the stack, leaf first, with the labels behind."""
     found = {}
     for sample in profile.samples:
-        names = [frame.function for each in sample.locations for frame in each.frames]
+        names = [frame.function for location in sample.locations for frame in location.frames]
         key = (*names, *(f"{label.key}={label.value}" for label in sample.labels))
         assert key not in found
         found[key] = sample.values
@@ -152,7 +152,7 @@ def test_a_profile_is_scaled_to_the_length_of_the_base() -> None:
         (profile, replace(base, duration_ns=0)),
         (replace(profile, duration_ns=0), base),
     ):
-        with pytest.raises(InvalidProfile, match="how long"):
+        with pytest.raises(InvalidProfile, match="no duration"):
             delta.of_same_length(one, other)
 
 
@@ -168,7 +168,7 @@ def test_a_profile_is_scaled_to_the_length_of_the_base() -> None:
     ids=["difference", "compared", "normalized", "per_second", "merged"],
 )
 def test_other_sample_types_are_refused(combine: Callable[[Profile, Profile], Profile]) -> None:
-    samples = tuple(replace(each, values=each.values[1:]) for each in SMALL.samples)
+    samples = tuple(replace(sample, values=sample.values[1:]) for sample in SMALL.samples)
     one_column = replace(SMALL, sample_types=SMALL.sample_types[1:], samples=samples)
     with pytest.raises(InvalidProfile, match="contentions/count, delay/nanoseconds"):
         combine(SMALL, one_column)

@@ -78,7 +78,7 @@ def test_the_line_counts_rows() -> None:
 def test_top_lists_rough_rows_last_and_without_a_share() -> None:
     reading = TopTable("block").read([Snapshot(1, S, profile(BLOCK, ROUGH, SURE, LESS))])
     rows = shown(reading)
-    assert [each.key.name for each in rows.rows] == ["main.sure", "main.less", "main.rough"]
+    assert [row.key.name for row in rows.rows] == ["main.sure", "main.less", "main.rough"]
     assert rows.rate == pytest.approx(3.0)
 
 
@@ -147,7 +147,7 @@ def test_a_service_that_serves_more_has_its_means_beside_its_sums() -> None:
     assert "Mean delay: 100 ms before, 5.00 ms after (-95.0%)" in found
 
 
-def test_the_place_of_unknown_releases_is_no_place_in_a_program() -> None:
+def test_the_place_of_unknown_releases_is_not_a_place_in_a_program() -> None:
     assert Location(0x40, None, (Frame("[release not recorded]", "", 0),)) == UNKNOWN_RELEASE
     assert MUTEX.is_of
     assert MUTEX.is_of([unknown(1), unlock("main.hit", 1, 1)])

@@ -1,4 +1,4 @@
-"""Which stacks hold more and more memory, from look to look."""
+"""Which stacks hold more and more memory, from sample to sample."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def sample(stack: tuple[Location, ...], objects: int, size: int = KIB) -> Sample
     return Sample(stack, values, (Label("bytes", size),))
 
 
-def looks(*samples: list[Sample], period: int = 1) -> list[Growing[tuple[Location, ...]]]:
-    """What the last of several looks tells, a minute apart."""
+def growing(*samples: list[Sample], period: int = 1) -> list[Growing[tuple[Location, ...]]]:
+    """What the last of several samples tells, a minute apart."""
     growth = Growth[tuple[Location, ...]]()
     found: list[Growing[tuple[Location, ...]]] = []
     for number, some in enumerate(samples):
@@ -33,13 +33,13 @@ def looks(*samples: list[Sample], period: int = 1) -> list[Growing[tuple[Locatio
     return found
 
 
-def test_a_stack_that_grows_is_told_with_its_rate() -> None:
-    (found,) = looks(*([sample(LEAK, n), sample(OTHER, 7)] for n in (10, 20, 30)))
+def test_a_stack_that_grows_is_reported_with_its_rate() -> None:
+    (found,) = growing(*([sample(LEAK, n), sample(OTHER, 7)] for n in (10, 20, 30)))
     assert found == Growing(LEAK, 30 * KIB, 20 * KIB, 10 * KIB, 0.0)
 
 
 def test_one_that_came_later_began_with_nothing() -> None:
-    (found,) = looks([], [sample(LEAK, 5)], [sample(LEAK, 6)])
+    (found,) = growing([], [sample(LEAK, 5)], [sample(LEAK, 6)])
     assert (found.now, found.grown, found.per_minute) == (6 * KIB, 6 * KIB, 3 * KIB)
 
 
@@ -48,17 +48,17 @@ def test_one_that_came_later_began_with_nothing() -> None:
     [(10, 20), (10, 10, 10), (30, 20, 10), (10, 90, 10), (10, 50, 20, 60, 10, 55), (5, 9, 0, 0)],
 )
 def test_what_falls_or_stays_does_not_grow(numbers: tuple[int, ...]) -> None:
-    assert looks(*([sample(LEAK, n)] if n else [] for n in numbers)) == []
+    assert growing(*([sample(LEAK, n)] if n else [] for n in numbers)) == []
 
 
 def test_a_leak_below_what_comes_and_goes_is_found() -> None:
-    numbers = [10 + 5 * look + (look % 2) * 12 for look in range(12)]
-    (found,) = looks(*([sample(LEAK, n)] for n in numbers))
+    numbers = [10 + 5 * number + (number % 2) * 12 for number in range(12)]
+    (found,) = growing(*([sample(LEAK, n)] for n in numbers))
     assert found.grown == (numbers[-1] - numbers[0]) * KIB
 
 
 def test_sizes_of_one_stack_count_together() -> None:
-    (found,) = looks(*([sample(LEAK, n), sample(LEAK, n, 2 * KIB)] for n in (1, 2, 3)))
+    (found,) = growing(*([sample(LEAK, n), sample(LEAK, n, 2 * KIB)] for n in (1, 2, 3)))
     assert found.now == 9 * KIB
 
 
@@ -69,11 +69,11 @@ def drawn(chance: random.Random, number: int, size: int, period: int) -> int:
 
 
 def test_chance_is_hardly_ever_taken_for_growth() -> None:
-    """Memory in use stays the same; all of it is sampled again at each look."""
+    """Memory in use stays the same; all of it is sampled again at each sample."""
     chance, period, size, wrong = random.Random(7), 64 * KIB, 4 * KIB, 0
     for _ in range(300):
         draws = ([sample(LEAK, drawn(chance, 400, size, period), size)] for _ in range(4))
-        wrong += bool(looks(*draws, period=period))
+        wrong += bool(growing(*draws, period=period))
     assert wrong <= 3
 
 
@@ -83,18 +83,18 @@ def test_a_program_that_fills_what_it_keeps_does_not_leak() -> None:
     for _ in range(300):
         numbers = (0, *(400,) * 5)
         draws = ([sample(LEAK, drawn(chance, n, size, period), size)] for n in numbers)
-        wrong += bool(looks(*draws, period=period))
+        wrong += bool(growing(*draws, period=period))
     assert wrong <= 3
 
 
-def test_the_told_error_is_that_of_the_estimate() -> None:
+def test_the_reported_error_is_that_of_the_estimate() -> None:
     """Of growth by 1,000 objects: nine in ten within two standard errors, not all within one."""
     chance, period, size = random.Random(11), 64 * KIB, 4 * KIB
     within = {1: 0, 2: 0}
     rounds = 200
     for _ in range(rounds):
         draws = ([sample(LEAK, drawn(chance, n, size, period), size)] for n in (500, 1000, 1500))
-        (found,) = looks(*draws, period=period)
+        (found,) = growing(*draws, period=period)
         for errors in within:
             within[errors] += abs(found.grown - 1000 * size) <= errors * found.error
     assert within[2] >= 0.9 * rounds

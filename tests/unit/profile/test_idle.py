@@ -135,7 +135,7 @@ def test_nothing_below_a_request_handler_is_idle() -> None:
         assert [s for _, s in IDLE if name_of((*s, handler, CONN, "main.x.gowrap1"))] == []
 
 
-def test_the_last_frame_of_a_cut_stack_is_no_goroutine_function() -> None:
+def test_the_last_frame_of_a_cut_stack_is_not_a_goroutine_function() -> None:
     # Go 1.19 to 1.22 keep 32 frames: the last one may be in the midst of the stack.
     leaf, worker, runner = (
         Frame(name, "/x.go", 1) for name in (RECEIVE, "main.worker", "sync.(*WaitGroup).Go.func1")

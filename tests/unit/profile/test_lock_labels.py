@@ -17,7 +17,7 @@ USERS = Label("lock", "of the program itself")
 def labelled(*labels: tuple[Label, ...]) -> Profile:
     """The same stack once with each set of labels."""
     sample = SMALL.samples[0]
-    return replace(SMALL, samples=tuple(replace(sample, labels=each) for each in labels))
+    return replace(SMALL, samples=tuple(replace(sample, labels=label) for label in labels))
 
 
 def test_samples_that_differ_in_locks_only_are_added_up() -> None:
@@ -30,7 +30,7 @@ def test_samples_that_differ_in_locks_only_are_added_up() -> None:
     )
     found = without_locks(profile)
     of_one = SMALL.samples[0].values
-    assert [(each.labels, each.values) for each in found.samples] == [
+    assert [(sample.labels, sample.values) for sample in found.samples] == [
         ((OWN,), tuple(3 * value for value in of_one)),
         ((), tuple(2 * value for value in of_one)),
     ]

@@ -37,7 +37,7 @@ def test_senders_to_one_channel_may_only_be_slow() -> None:
     assert found(*(standing(goid, 4096) for goid in range(1, 21))) == [(20, False)]
 
 
-def test_a_few_senders_and_idle_workers_are_no_finding() -> None:
+def test_a_few_senders_and_idle_workers_are_not_finding() -> None:
     few = [standing(goid, 4096 * goid) for goid in range(1, 10)]
     workers = [standing(goid, 4096, "chan receive") for goid in range(100, 200)]
     connections = [standing(goid, 4096, "IO wait") for goid in range(200, 300)]

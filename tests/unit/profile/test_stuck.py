@@ -87,12 +87,12 @@ def test_threads_of_c_may_call_go(threads: int | None) -> None:
     ],
     ids=lambda each: each.state,
 )
-def test_one_goroutine_that_may_go_on_is_enough(other: DumpedGoroutine) -> None:
+def test_one_goroutine_that_may_continue_is_enough(other: DumpedGoroutine) -> None:
     assert kinds(dump(locking(1))) == [(Asleep, Sureness.CERTAIN)]
     assert kinds(dump(locking(1), other)) == []
 
 
-def test_nothing_is_said_without_closer_looks_or_with_goroutines_missing() -> None:
+def test_nothing_is_reported_without_further_samples_or_with_goroutines_missing() -> None:
     assert kinds(replace(dump(locking(1)), outside=None)) == []
     assert kinds(dump(locking(1), moved=1)) == []
     assert kinds(replace(dump(locking(1)), beyond=1)) == []
@@ -114,7 +114,7 @@ def test_lost_wakes_are_by_lock_and_sureness() -> None:
     assert [[each.goid for each in one.goroutines] for one in lost] == [[1, 3], [2]]
 
 
-def test_waits_that_are_in_no_finding_are_told_with_who_may_hold_their_lock() -> None:
+def test_waits_that_are_in_no_finding_are_reported_with_who_may_hold_their_lock() -> None:
     other = WaitsFor(replace(HELD, address=0xD000), may_hold=(9, 1), surely_hold=(1,))
     itself = locking(1, WaitsFor(HELD, may_hold=(1,)))
     found = replace(dump(itself, locking(2, other), goroutine(9, "sleep")), outside=None)
@@ -122,4 +122,4 @@ def test_waits_that_are_in_no_finding_are_told_with_who_may_hold_their_lock() ->
     assert [type(each) for each in known] == [Circle]
     (wait,) = held(found, known)
     assert [each.goid for each in wait.goroutines] == [2]
-    assert [each.goid for each in wait.holders] == [1, 9]
+    assert [holder.goid for holder in wait.holders] == [1, 9]

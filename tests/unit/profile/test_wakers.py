@@ -56,7 +56,7 @@ def test_a_file_of_pairs_is_known_by_its_samples() -> None:
     written = profile(PAIR, TIMED)
     read = pprof.decode(pprof.encode(written))
     assert read.kind == "wakers"
-    assert [(each.locations, each.values) for each in read.samples] == [
+    assert [(sample.locations, sample.values) for sample in read.samples] == [
         (each.locations, each.values) for each in written.samples
     ]
     types = WAKERS.sample_types

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.account import RecordingAccount, loss_lines
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 
@@ -59,7 +59,7 @@ def test_comments_describe_the_time_between_two_snapshots() -> None:
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
         # 1,000 events are in it, scaled from a fifth of the time.
-        "incomplete in all: at most 1.5 % of what happened",
+        "incomplete in total: at most 1.5 % of what happened",
         "sampled 20 % of the time, in 10 windows at random times, and scaled",
         "+-0 % on counts, +-7.7 % on delays (one standard error)",
         "at most +-6 % on the ten stacks with the longest delays (one standard error)",
@@ -91,14 +91,14 @@ def test_without_pauses_no_scaling_is_mentioned() -> None:
     assert not any(word in said for word in ("windows", "sampled 0", "error"))
 
 
-def test_losses_are_told_in_proportion() -> None:
+def test_losses_are_reported_in_proportion() -> None:
     few = replace(EARLIER, coverage=None, events=58_000, losses=(replace(LOST, count=1),))
     assert "incomplete: 1 events lost (lost)" in few.comments()
-    told = "incomplete in all: less than 0.01 % of what happened"
+    told = "incomplete in total: less than 0.01 % of what happened"
     assert f"{told}, too little to change what the profile shows" in few.comments()
     assert not any("in all" in each for each in replace(few, losses=()).comments())
     many = replace(few, losses=(LOST, replace(FULL, count=600)))
-    assert "incomplete in all: at most 1 % of what happened" in many.comments()
+    assert "incomplete in total: at most 1 % of what happened" in many.comments()
     # The terminal has all of what matters, and a line for what does not; none for the smallest.
     nothing = replace(few, losses=()).completeness
     footnote = ", too little to change what the profile shows; its comments have the details"
@@ -106,12 +106,12 @@ def test_losses_are_told_in_proportion() -> None:
     assert loss_lines(few.losses, [nothing, few.completeness], is_long=True) == [told + footnote]
     some = replace(few, losses=(replace(LOST, count=300),))
     assert loss_lines(some.losses, [nothing, some.completeness]) == [
-        f"incomplete in all: at most 0.51 % of what happened{footnote}"
+        f"incomplete in total: at most 0.51 % of what happened{footnote}"
     ]
     assert loss_lines(many.losses, [many.completeness, few.completeness]) == [
         "incomplete: 5 events lost (lost)",
         "incomplete: 600 tables full (full)",
-        "incomplete in all: at most 1 % of what happened",
+        "incomplete in total: at most 1 % of what happened",
     ]
     assert loss_lines((), [nothing]) == loss_lines((), []) == []
     # Where there is no profile to compare with, all is told.
@@ -123,7 +123,7 @@ def test_errors_too_large_to_say_anything_have_no_digits() -> None:
     mixed = replace(LATER, spread=spread).comments()
     assert (
         "at most +-20 % on 2 of the ten stacks with the longest delays (one standard error): the "
-        "others were seen too rarely to tell"
+        "others were recorded too rarely for an estimate"
     ) in mixed
     rare = replace(LATER, spread={"rare": (10, 119.0**2)}).comments()
     assert "the errors of the ten stacks with the longest delays are above 100 %" in rare

@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.profilers import registry
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.registry import kind_named, kinds, options_of_kinds, register
+from ebpfprof.profilers.registry import (
+    kind_named,
+    kinds,
+    options_of_kinds,
+    register,
+    registered,
+)
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue
 
@@ -85,10 +90,10 @@ def test_each_kind_says_which_events_are_recorded() -> None:
     assert Options().sampling("block") == Options().sampling("mutex") == "every event"
 
 
-def test_an_option_belongs_to_a_single_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
+def test_an_option_belongs_to_a_single_kind() -> None:
     hz = Setting("hz", NumberValue(), 10, "Samples per second.", flags="--other-hz")
     with pytest.raises(ValueError, match="hz"):
         register(replace(kind_named("cpu"), name="other", key="", options=(hz,)))
-    register(replace(kind_named("cpu"), name="other", key="", options=()))
-    assert kind_named("other") in kinds()
+    with registered(replace(kind_named("cpu"), name="other", key="", options=())) as other:
+        assert kind_named("other") is other
+        assert other in kinds()

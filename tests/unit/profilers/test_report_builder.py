@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from unittest import mock
 
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Frame, Location, Sample
 from ebpfprof.profilers.account import RecordingAccount, loss_lines
 from ebpfprof.profilers.options import Options

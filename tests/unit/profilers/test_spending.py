@@ -17,7 +17,7 @@ S = 1_000_000_000
 
 
 @pytest.mark.parametrize(("elapsed_s", "tick_s"), [(0, 0.1), (1, 0.1), (40, 2.0), (1000, 5.0)])
-def test_a_quiet_process_is_looked_at_more_seldom_the_longer_it_is_recorded(
+def test_a_quiet_process_is_checked_less_often_the_longer_it_is_recorded(
     elapsed_s: int, tick_s: float
 ) -> None:
     probes, go = mock.MagicMock(), mock.MagicMock()

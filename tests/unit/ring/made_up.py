@@ -36,7 +36,7 @@ class Clock:
 def profile_of(
     waits: int, delay_ns: int, start_s: float, *, stacks: int = 1, bulk_bytes: int = 0
 ) -> Profile:
-    """A block profile of a minute, with so many waits in each stack, and an account.
+    """A block profile of a minute, with that many waits in each stack, and an account.
 
     Its file takes `bulk_bytes` more.
     """
@@ -91,7 +91,7 @@ def window(
         "go1.27.3",
         start_s,
         start_s + length_s,
-        {each.kind: each for each in profiles},
+        {profile.kind: profile for profile in profiles},
     )
 
 

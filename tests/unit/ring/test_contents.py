@@ -14,14 +14,14 @@ import pytest
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import pprof
-from ebpfprof.kernel.losses import Loss
 from ebpfprof.overhead.cost import Overhead, Runs
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.service import ServiceIdentity
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.heap.allocation_samples import AllocationCoverage
-from ebpfprof.profilers.look_coverage import LookCoverage
 from ebpfprof.profilers.registry import kind_named, kinds
+from ebpfprof.profilers.sample_coverage import SampleCoverage
 from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
 from ebpfprof.ring.contents import MAX_HEADER, RingProcess, facts, packed, unpacked
 from tests.toolchains import toolchain
@@ -102,7 +102,7 @@ def test_a_loss_has_no_number_of_a_target_that_means_nothing_later() -> None:
     [
         ("block", WINDOWS),
         ("mutex", WINDOWS),
-        ("wall", LookCoverage(7, 60 * NS, 1, 2, 3.5)),
+        ("wall", SampleCoverage(7, 60 * NS, 1, 2, 3.5)),
         ("heap", AllocationCoverage(0.5, 3, 512, {"heap": (0.1, float("inf"))})),
     ],
 )
@@ -198,7 +198,7 @@ def with_facts(data: bytes, change: dict[str, object]) -> bytes:
 )
 def test_facts_of_another_form_are_refused(change: dict[str, object]) -> None:
     data = with_facts(packed(SMALL, PROCESS, START_NS, END_NS), change)
-    with pytest.raises(InvalidProfile, match=r"not what ebpfprof writes|out of range"):
+    with pytest.raises(InvalidProfile, match=r"not one that ebpfprof writes|out of range"):
         unpacked(data)
 
 

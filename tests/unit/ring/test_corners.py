@@ -154,7 +154,7 @@ def spans(time: RecordedTime) -> list[tuple[int, int, str]]:
     ]
 
 
-def test_a_time_that_goes_on_for_the_same_reason_is_one(tmp_path: Path) -> None:
+def test_a_time_that_continues_for_the_same_reason_is_one(tmp_path: Path) -> None:
     with ring(tmp_path, Clock()) as writer:
         noted(writer, 0, 60, "budget")
         noted(writer, 0, 60, "budget", pid=8)
@@ -201,5 +201,5 @@ def test_the_end_of_a_process_is_not_that_of_another_with_its_pid(tmp_path: Path
         for began_s in (START_S - 100, START_S - 50):
             assert writer.write(window(began_s=began_s))
         writer.note_ended(42, boottime_of(START_S - 100), START_S + 70)
-    ended = [each.ended_ns for each in found(tmp_path).processes.values()]
+    ended = [process.ended_ns for process in found(tmp_path).processes.values()]
     assert ended == [(START_S + 70) * NS, None]

@@ -85,21 +85,23 @@ def _ns(minute: float) -> int:
     return round((START_S + minute * MINUTE) * NS)
 
 
-def of(found: RecordedTime, service: str) -> TimeWatched:
+def of(time: RecordedTime, service: str) -> TimeWatched:
     processes = [
-        each for each in found.processes.values() if each.process.identity.service == service
+        process
+        for process in time.processes.values()
+        if process.process.identity.service == service
     ]
-    return coverage(found, processes)
+    return coverage(time, processes)
 
 
 def minutes(gaps: list[Gap] | tuple[Gap, ...]) -> list[tuple[float, float, str]]:
     return [
         (
-            round((each.begun_ns / NS - START_S) / MINUTE, 2),
-            round((each.until_ns / NS - START_S) / MINUTE, 2),
-            each.reason,
+            round((gap.begun_ns / NS - START_S) / MINUTE, 2),
+            round((gap.until_ns / NS - START_S) / MINUTE, 2),
+            gap.reason,
         )
-        for each in gaps
+        for gap in gaps
     ]
 
 
@@ -119,7 +121,9 @@ def test_when_the_agent_did_not_run_that_is_the_reason(history: History) -> None
     assert found.share == pytest.approx(0.7)
 
 
-def test_a_service_that_did_not_run_is_told_from_one_that_was_not_watched(history: History) -> None:
+def test_a_service_that_did_not_run_is_distinguished_from_one_that_was_not_watched(
+    history: History,
+) -> None:
     history.record(0, 5)
     history.writer.note_ended(42, boottime_of(START_S - 3600), START_S + 5 * MINUTE)
     history.idle(12)
@@ -175,7 +179,7 @@ def test_of_one_process_only_its_own_life_counts(history: History) -> None:
     assert of(time, "shop").share < 0.5
 
 
-def test_the_window_that_the_agent_still_records_is_no_loss(tmp_path: Path) -> None:
+def test_the_window_that_the_agent_still_records_is_not_a_loss(tmp_path: Path) -> None:
     now_s = clock.time()
     at = Clock(now_s - 100)
     with ring(tmp_path, at) as writer:
@@ -221,7 +225,7 @@ def test_an_agent_that_ended_long_ago_does_not_run_any_more(history: History) ->
     assert minutes(agent_gaps(found)) == [(2, 5, "the agent did not run")]
 
 
-def test_less_than_a_second_between_two_windows_is_no_gap(history: History) -> None:
+def test_less_than_a_second_between_two_windows_is_not_a_gap(history: History) -> None:
     for number in range(3):
         at_s = START_S + number * (MINUTE + 0.9)
         history.clock.now_s = at_s + MINUTE

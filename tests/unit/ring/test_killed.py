@@ -79,8 +79,8 @@ def test_what_was_written_is_there_after_each_kill_and_whole(tmp_path: Path) -> 
         with RingArchive(tmp_path) as archive:  # as a reader finds it, before the next start
             assert archive.warning == ""
             found = archive.between(*ALL)
-            for each in found.files:
-                archive.load(each)
+            for file in found.files:
+                archive.load(file)
         numbers = {round((each.start_ns / NS - START_S) / WINDOW_S) for each in found.files}
         assert numbers >= set(range(last + 1))
     with ring(tmp_path, Clock()) as writer:
@@ -89,8 +89,8 @@ def test_what_was_written_is_there_after_each_kill_and_whole(tmp_path: Path) -> 
         found = archive.between(*ALL)
         assert {each.path for each in found.files} == files_in(tmp_path)
         assert len(found.runs) == KILLS + 1
-        for each in found.files:
-            archive.load(each)
+        for file in found.files:
+            archive.load(file)
     assert [each.name for each in tmp_path.rglob(".*")] == []
 
 
@@ -98,7 +98,7 @@ def test_a_kill_while_the_oldest_are_removed_leaves_index_and_files_alike(tmp_pa
     for last in kills(tmp_path, 2, _MIB):
         clock = Clock(START_S + (last + 2) * WINDOW_S)
         with ring(tmp_path, clock, max_bytes=_MIB) as writer, RingArchive(tmp_path) as archive:
-            assert {each.path for each in archive.between(*ALL).files} == files_in(tmp_path)
+            assert {file.path for file in archive.between(*ALL).files} == files_in(tmp_path)
             assert writer.state().bytes < 2 * _MIB
             for each in archive.between(*ALL).files:
                 archive.load(each)

@@ -32,9 +32,9 @@ ALL = 0, 1 << 62
 
 
 def snapshot(minutes: int) -> Profile:
-    """The sums of an estimate since its begin, after so many minutes; variances grow, too."""
+    """The sums of an estimate since its begin, after that many minutes; variances grow, too."""
     profile = estimated(profile_of(10 * minutes, minutes * NS, START_S, stacks=3))
-    samples = tuple(replace(each, variance=minutes * 1e16) for each in profile.samples)
+    samples = tuple(replace(sample, variance=minutes * 1e16) for sample in profile.samples)
     coverage = WindowCoverage(
         minutes * NS,
         minutes * 60 * NS,
@@ -73,7 +73,7 @@ def write(folder: Path, minutes: Sequence[Sequence[Profile]], pid: int = 42) -> 
 
 def test_the_sum_of_exact_windows_is_exact(tmp_path: Path) -> None:
     minutes = [profile_of(3 + n, n * NS, START_S + n * WINDOW_S, stacks=2) for n in range(40)]
-    write(tmp_path, [[each] for each in minutes])
+    write(tmp_path, [[minute] for minute in minutes])
     found = merge(tmp_path)
     assert {(e.locations, e.labels, e.values) for e in found.profile.samples} == {
         (e.locations, e.labels, e.values) for e in merged(minutes).samples
@@ -102,7 +102,7 @@ def test_of_a_moment_it_is_the_last_one_of_each_process(tmp_path: Path) -> None:
     write(tmp_path, [[goroutines_of(n, START_S + n * WINDOW_S)] for n in (10, 20, 30)])
     write(tmp_path, [[goroutines_of(n, START_S + n * WINDOW_S)] for n in (1, 2)], pid=43)
     found = merge(tmp_path, "goroutine")
-    assert [each.values for each in found.profile.samples] == [(32,)]
+    assert [sample.values for sample in found.profile.samples] == [(32,)]
     assert len(found.files) == 2
 
 
@@ -110,16 +110,16 @@ def test_windows_of_several_processes_add_up(tmp_path: Path) -> None:
     for pid in (42, 43, 44):
         write(tmp_path, [[profile_of(3, NS, START_S)]], pid=pid)
     found = merge(tmp_path).profile
-    assert [each.values for each in found.samples] == [(9, 3 * NS)]
+    assert [sample.values for sample in found.samples] == [(9, 3 * NS)]
     assert found.comments[0].startswith("all of it, 180.000 s")
 
 
-def test_a_torn_file_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_torn_file_is_left_out_and_reported(tmp_path: Path) -> None:
     write(tmp_path, [[profile_of(3, NS, START_S + n * WINDOW_S)] for n in range(3)])
     first, *_ = sorted(tmp_path.rglob("*.pb.gz"))
     first.write_bytes(first.read_bytes()[:-20])
     found = merge(tmp_path)
-    assert [each.values for each in found.profile.samples] == [(6, 2 * NS)]
+    assert [sample.values for sample in found.profile.samples] == [(6, 2 * NS)]
     (fault,) = found.faults
     assert first.name in fault
     assert "damaged" in fault
@@ -141,12 +141,12 @@ def test_without_a_file_that_can_be_read_there_is_an_error(tmp_path: Path) -> No
         merge(tmp_path)
 
 
-def test_a_file_in_other_units_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_file_in_other_units_is_left_out_and_reported(tmp_path: Path) -> None:
     good, bad = (profile_of(3, NS, START_S + n * WINDOW_S) for n in range(2))
     types = (good.sample_types[0], replace(good.sample_types[1], unit="seconds"))
     write(tmp_path, [[good], [replace(bad, sample_types=types)]])
     found = merge(tmp_path)
-    assert [each.values for each in found.profile.samples] == [(3, NS)]
+    assert [sample.values for sample in found.profile.samples] == [(3, NS)]
     assert len(found.faults) == len(found.files) == 1
 
 

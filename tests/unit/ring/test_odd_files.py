@@ -13,7 +13,7 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.account import RecordingAccount
-from ebpfprof.profilers.look_coverage import LookCoverage
+from ebpfprof.profilers.sample_coverage import SampleCoverage
 from ebpfprof.ring.account import facts_of, is_estimate
 from ebpfprof.ring.contents import facts, packed, unpacked
 from ebpfprof.ring.database import RingDatabase
@@ -44,7 +44,7 @@ def test_facts_that_unpack_to_more_than_they_should_are_refused() -> None:
 
 
 def test_an_error_that_is_larger_than_any_number_of_its_size_is_the_largest() -> None:
-    samples = [replace(each, variance=1e30) for each in SMALL.samples]
+    samples = [replace(sample, variance=1e30) for sample in SMALL.samples]
     _, after = unpacked(packed(replace(SMALL, samples=tuple(samples)), PROCESS, START_NS, END_NS))
     for each in after.samples:
         assert each.variance == pytest.approx((65504.0 * each.values[1]) ** 2)
@@ -58,7 +58,7 @@ def test_errors_that_are_not_those_of_the_samples_are_left_out(count: int) -> No
     errors = struct.pack(f"<{count}e", *[0.5] * count)
     extra = data[12 : 12 + length] + b"Ee" + struct.pack("<H", len(errors)) + errors
     _, after = unpacked(data[:10] + struct.pack("<H", len(extra)) + extra + data[12 + length :])
-    assert [each.variance for each in after.samples] == [0, 0]
+    assert [sample.variance for sample in after.samples] == [0, 0]
 
 
 def accounted(coverage: object) -> Profile:
@@ -67,7 +67,7 @@ def accounted(coverage: object) -> Profile:
 
 
 def test_only_the_coverage_of_a_kind_is_kept_and_makes_an_estimate() -> None:
-    assert facts_of(accounted(LookCoverage(7, 60 * NS, 1, 2, 3.5))) is None
+    assert facts_of(accounted(SampleCoverage(7, 60 * NS, 1, 2, 3.5))) is None
     assert facts_of(accounted(WINDOWS)) is not None
     assert is_estimate(accounted(WINDOWS))
     whole = replace(WINDOWS, recorded_ns=WINDOWS.stood_for_ns, windows=0, has_paused=False)
@@ -107,5 +107,5 @@ def test_an_index_on_a_disk_that_fails_costs_a_reader_no_file(
     ],
 )
 def test_values_of_another_type_are_refused(kind: object, value: object) -> None:
-    with pytest.raises(InvalidProfile, match="is not what ebpfprof writes"):
+    with pytest.raises(InvalidProfile, match="is not one that ebpfprof writes"):
         from_plain(kind, value)

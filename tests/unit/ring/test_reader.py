@@ -38,14 +38,14 @@ def folder(tmp_path: Path) -> Path:
 def read(folder: Path) -> tuple[RecordedTime, str]:
     with RingArchive(folder) as archive:
         time = archive.between(*ALL)
-        for each in time.files:
-            assert archive.load(each).samples
+        for file in time.files:
+            assert archive.load(file).samples
         return time, archive.warning
 
 
 def services(time: RecordedTime) -> dict[str, int]:
     """How many files each service has."""
-    names = [time.processes[each.process].process.identity.service for each in time.files]
+    names = [time.processes[file.process].process.identity.service for file in time.files]
     return {name: names.count(name) for name in names}
 
 
@@ -54,7 +54,7 @@ def test_a_time_has_the_windows_that_lie_in_it_wholly_or_in_part(folder: Path) -
     with RingArchive(folder) as archive:
         found = archive.between(at_ns, at_ns + 60 * NS)
         touching = archive.between(at_ns - 30 * NS, at_ns + 30 * NS)
-    assert {each.start_ns / NS - START_S for each in found.files} == {60, 120}
+    assert {file.start_ns / NS - START_S for file in found.files} == {60, 120}
     assert {each.start_ns / NS - START_S for each in touching.files} == {60}
 
 
@@ -87,7 +87,7 @@ def test_readers_see_whole_windows_while_the_writer_writes_and_prunes(tmp_path: 
             with RingArchive(tmp_path) as archive:
                 found = archive.between(*ALL)
                 assert archive.warning == ""
-                starts = [each.start_ns for each in found.files]
+                starts = [file.start_ns for file in found.files]
                 assert starts == sorted(starts)
                 for each in found.files[-3:]:
                     try:

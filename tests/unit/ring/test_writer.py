@@ -47,12 +47,12 @@ def taken(folder: Path) -> int:
 def starts(folder: Path) -> list[float]:
     """When the windows that are there begin, Unix time."""
     with RingArchive(folder) as archive:
-        return sorted(each.start_ns / NS for each in archive.between(*ALL).files)
+        return sorted(file.start_ns / NS for file in archive.between(*ALL).files)
 
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of so many bytes."""
+    """A file system of that many bytes."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
     try:
         yield folder / "ring"
@@ -68,7 +68,7 @@ def _fill_up(path: Path) -> None:
 
 
 def fill(writer: Ring, clock: Clock, number: int, size: int = 0) -> None:
-    """Write so many windows of so many bytes, one a minute; each must be written."""
+    """Write that many windows of that many bytes, one a minute; each must be written."""
     for _ in range(number):
         at_s = clock.now_s
         clock.now_s += WINDOW_S
@@ -84,7 +84,7 @@ def test_files_are_ours_alone(tmp_path: Path) -> None:
         found = list(folder.rglob("*"))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     files = [each for each in found if each.is_file()]
-    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE(each.stat().st_mode) for each in found if each.is_dir()} == {0o700}
     assert [each.name for each in files if each.name.endswith(".gz")] == [
         "1413-20.000-shop-42.block.pb.gz"
@@ -122,7 +122,7 @@ def test_what_is_too_old_goes_also_without_new_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.machine
-def test_it_leaves_free_what_it_was_told(tmp_path: Path) -> None:
+def test_it_leaves_the_configured_space_free(tmp_path: Path) -> None:
     clock = Clock()
     with (
         small_disk(tmp_path, 8 * MIB) as folder,
@@ -158,8 +158,8 @@ def test_a_full_disk_costs_windows_but_nothing_that_was_written(tmp_path: Path) 
         filler.unlink()
         fill(writer, clock, 1)
         with RingArchive(folder) as archive:
-            for each in archive.between(*ALL).files:
-                assert archive.load(each).samples
+            for file in archive.between(*ALL).files:
+                assert archive.load(file).samples
 
 
 @pytest.mark.machine
@@ -267,15 +267,15 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(RingError, match="is a symbolic link or no folder"):
+    with pytest.raises(RingError, match="is a symbolic link or not a folder"):
         ring(tmp_path / "link", Clock())
     (tmp_path / "file").touch()
-    with pytest.raises(RingError, match="is a symbolic link or no folder"):
+    with pytest.raises(RingError, match="is a symbolic link or not a folder"):
         ring(tmp_path / "file", Clock())
 
 
 def test_a_folder_in_one_that_is_missing_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(RingError, match="make the folder above it first"):
+    with pytest.raises(RingError, match="create its parent folder first"):
         ring(tmp_path / "missing" / "ring", Clock())
 
 
@@ -336,7 +336,7 @@ def test_an_index_that_another_program_locks_is_not_made_again(
         fill(writer, clock, 1)
 
 
-def test_a_full_ring_with_many_files_is_written_to_without_a_look_at_all(
+def test_a_full_ring_with_many_files_is_written_to_without_reading_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many files as there may be make no window expensive."""
@@ -357,11 +357,11 @@ def test_a_full_ring_with_many_files_is_written_to_without_a_look_at_all(
             for sql, number in statements:
                 plan = index.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * number).fetchall()
                 steps = [row[3] for row in plan]
-                assert not [each for each in steps if each == "SCAN file"], (sql, steps)
+                assert not [step for step in steps if step == "SCAN file"], (sql, steps)
     assert any("DELETE FROM file" in sql for sql, _ in statements)
 
 
-def test_what_was_not_recorded_is_forgotten_also_where_there_are_no_files(tmp_path: Path) -> None:
+def test_what_was_not_recorded_is_forgotten_also_where_there_are_not_files(tmp_path: Path) -> None:
     clock = Clock()
     with ring(tmp_path, clock, max_age_s=600) as writer:
         for minute in range(3):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -10,21 +9,19 @@ from symbolizer import ElfFile, Function, GoBinary
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.go.moduledata import find_moduledata
 from symbolizer.go.pclntab import find_pclntab
-from tests.toolchains import MINORS, toolchain
+from tests.programs import saved
+from tests.programs.saved import NEWEST
 
 FRAMES: Final = Path(__file__).resolve().parents[2] / "targets" / "frames"
-NEWEST: Final = MINORS[-1]
 
 
-@cache
 def program(minor: str = NEWEST, mode: str = "plain") -> bytes:
     """The target's file. Tests change copies of it."""
-    return toolchain(minor).build(FRAMES, mode).read_bytes()
+    return saved.program("frames", minor, mode)
 
 
-@cache
 def binary(minor: str = NEWEST, mode: str = "plain") -> GoBinary:
-    return GoBinary.open(ElfFile.from_bytes(program(minor, mode)))
+    return saved.binary("frames", minor, mode)
 
 
 def only(found: GoBinary, name: str) -> Function:

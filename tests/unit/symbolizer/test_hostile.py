@@ -10,10 +10,9 @@ import pytest
 
 from symbolizer import ElfError, ElfFile, GoBinary, GoTableError
 from symbolizer.x86.call_sites import candidate_calls
+from tests.builds import NEWEST, versions
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load
-from tests.unit.symbolizer.go_programs import NEWEST, binary, module_vaddr, only, program
-
-pytestmark = pytest.mark.machine
+from tests.unit.symbolizer.go_programs import binary, module_vaddr, only, program
 
 
 def table_offset(found: GoBinary) -> int:
@@ -21,7 +20,7 @@ def table_offset(found: GoBinary) -> int:
     return found.elf.vaddr_to_offset(found._table.header.vaddr)
 
 
-@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.19", NEWEST))
 def test_a_circular_inline_tree_ends(minor: str) -> None:
     found = binary(minor)
     exercise = only(found, "main.exercise")

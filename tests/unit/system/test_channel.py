@@ -167,7 +167,7 @@ def test_the_limit_of_open_files_is_named() -> None:
         {"bug": {}},
     ],
 )
-def test_a_message_that_is_no_result_is_refused(message: object) -> None:
+def test_a_message_that_is_not_a_result_is_refused(message: object) -> None:
     with pytest.raises(ChannelError):
         result_of(message, "it")
 
@@ -186,7 +186,7 @@ def test_a_message_that_is_no_result_is_refused(message: object) -> None:
         HEAD.pack(10_000, 0) + b"9" * 10_000,
     ],
 )
-def test_what_is_no_frame_is_refused(sent: bytes) -> None:
+def test_what_is_not_a_frame_is_refused(sent: bytes) -> None:
     ours, theirs = MessageChannel.pair("the other")
 
     def send() -> None:

@@ -19,19 +19,19 @@ def ended(pid: int) -> int:
 
 
 def test_a_child_that_ignores_signals_survives_them() -> None:
-    told, tell = os.pipe()
+    reported, report = os.pipe()
 
     def wait() -> NoReturn:
-        os.read(told, 1)
+        os.read(reported, 1)
         os._exit(7)
 
     pid = child_process.fork(wait, ignores_signals=True)
     for number in (*signals.NUMBERS, signal.SIGQUIT):
         os.kill(pid, number)
-    os.write(tell, b"x")
+    os.write(report, b"x")
     assert ended(pid) == 7
-    os.close(told)
-    os.close(tell)
+    os.close(reported)
+    os.close(report)
 
 
 def test_a_forked_child_ends_at_a_signal_by_default() -> None:
@@ -45,7 +45,7 @@ def test_a_child_holds_only_the_files_it_is_given(order: tuple[int, ...], tmp_pa
     files = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in "abc"]
     reads, writes = os.pipe()
 
-    def tell(out: int, *given: int) -> None:
+    def report(out: int, *given: int) -> None:
         names = {}
         for fd in os.listdir("/proc/self/fd"):
             with suppress(FileNotFoundError):  # that of the listing itself
@@ -55,7 +55,7 @@ def test_a_child_holds_only_the_files_it_is_given(order: tuple[int, ...], tmp_pa
         os.write(out, json.dumps(facts).encode())
 
     pid = child_process.start(
-        "ebpfprof-test", tell, [writes, *(files[each] for each in order)], new_session=True
+        "ebpfprof-test", report, [writes, *(files[each] for each in order)], new_session=True
     )
     os.close(writes)
     comm, folder, leads_session, given, names = json.loads(os.read(reads, 4096))

@@ -22,8 +22,8 @@ def test_threads_get_it_in_the_order_in_which_they_asked() -> None:
             threads[-1].start()
             while len(lock._waiting) <= number:
                 sleep(0.0001)
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.join()
     assert order == list(range(20))
 
 
@@ -40,10 +40,10 @@ def test_one_thread_at_a_time_has_it() -> None:
                 inside -= 1
 
     threads = [threading.Thread(target=work) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert most == 1
     with lock:  # free again
         pass

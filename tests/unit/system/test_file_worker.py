@@ -17,7 +17,7 @@ from ebpfprof.system.channel import ChildFailedError, Frame
 from ebpfprof.system.file_worker import Answer, FileWorker, NoAnswerError
 from tests.targets_run import SLOWNESS
 
-PATIENCE_S = 1.0 * SLOWNESS
+PATIENCE_S = 0.4 * SLOWNESS
 DEADLINE_S = 60 * SLOWNESS
 
 
@@ -114,7 +114,7 @@ def test_a_child_that_does_not_answer_is_abandoned(
 
 
 def test_an_abandoned_child_ends_with_its_next_answer(worker: FileWorker, over: Path) -> None:
-    """It does none of the other requests once nobody waits for its answers."""
+    """It does none of the other requests once nothing waits for its answers."""
     pid = worker.ask("pid").message
     worker.ask_all([("wait for", str(over)), ("touch", f"{over}-{pid}")])
     worker.close()

@@ -87,7 +87,7 @@ def test_one_that_fails_ends(starter: int) -> None:
     assert said_by(writes, reads) == b"x"
     child.wait()
     os.close(reads)
-    assert name_of(starter)  # it goes on
+    assert name_of(starter)  # it continues
 
 
 def test_without_a_starter_it_is_a_child_of_ours() -> None:
@@ -103,7 +103,7 @@ def test_without_a_starter_it_is_a_child_of_ours() -> None:
     os.close(waits)
 
 
-def test_a_killed_starter_is_no_obstacle() -> None:
+def test_a_killed_starter_is_not_an_obstacle() -> None:
     before = set(own_children())
     with lean_start.prepared():
         (pid,) = set(own_children()) - before

@@ -14,7 +14,7 @@ import os, signal, threading
 from ebpfprof.system import signals
 from ebpfprof.system.signals import Deferred, Signals, interruptible, check
 
-def tell(number=signal.SIGTERM):
+def send(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 
 def is_raised(work):
@@ -43,12 +43,12 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     "code",
     [
         # What may be interrupted ends there.
-        "assert is_raised(lambda: interruptible(lambda: (tell(), print('too late'))))",
-        # What swallows the exception goes on, but what follows does not.
+        "assert is_raised(lambda: interruptible(lambda: (send(), print('too late'))))",
+        # What swallows the exception continues, but what follows does not.
         """
         def swallow():
             try:
-                tell()
+                send()
             except:
                 print("swallowed")
         assert is_raised(lambda: interruptible(swallow))
@@ -58,14 +58,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         """
         class Noisy:
             def __del__(self):
-                tell()
+                send()
         assert is_raised(lambda: interruptible(lambda: Noisy() and None))
         """,
         # What was half made can't be unmade, which Python would say, too.
         """
         class Half:
             def __init__(self):
-                tell()
+                send()
                 self.whole = True
             def __del__(self):
                 assert self.whole
@@ -73,7 +73,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         """,
         # It comes where nothing may be interrupted.
         """
-        tell()
+        send()
         assert is_raised(check)
         assert is_raised(lambda: interruptible(lambda: print("too late")))
         """,
@@ -82,7 +82,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         done = []
         def work():
             with Deferred():
-                tell()
+                send()
                 done.append("whole")
             print("too late")
         assert is_raised(lambda: interruptible(work))
@@ -91,13 +91,13 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         # A part of what must not be interrupted may be.
         """
         with Deferred():
-            assert is_raised(lambda: interruptible(lambda: (tell(), print("too late"))))
+            assert is_raised(lambda: interruptible(lambda: (send(), print("too late"))))
         """,
         # A consequential error is not the one reported.
         """
         def fail():
             try:
-                tell()
+                send()
             except:
                 raise ImportError("of half a module") from None
         assert is_raised(lambda: interruptible(fail))
@@ -107,24 +107,24 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         with Signals() as recording:
             recording.end_recording_only()
             assert not recording.came
-            interruptible(tell)
+            interruptible(send)
             assert recording.came
             check()
-            tell(signal.SIGHUP)
+            send(signal.SIGHUP)
             assert is_raised(check)
         check()
         """,
         # One that came before there was something to write.
         """
         with Signals() as recording:
-            tell()
+            send()
             assert is_raised(recording.end_recording_only)
         """,
         # Another thread interrupts neither itself nor the main thread.
         """
         done = []
         def work():
-            tell()
+            send()
             while not signals._state.came:
                 pass
             check()
@@ -154,7 +154,7 @@ def test_signals_blocked_by_the_parent_are_counted() -> None:
     done = run(
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
-        tell()
+        send()
         check()
         signals.install()
         assert is_raised(check)

@@ -27,7 +27,7 @@ SOCKET = WaitObject("read from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)", FIL
 NAMES = {A: "main.asks", B: "main.holds", C: "main.reads"}
 RECEIVE = "chan receive"
 MUTEX, LOCK = "sync.Mutex.Lock", ("sync.(*Mutex).Lock", "main.lock")
-Told = dict[tuple[tuple[str, Did], ...], int]
+Readable = dict[tuple[tuple[str, Did], ...], int]
 
 
 def timeline(end_ns: int = 1200) -> Timeline:
@@ -44,15 +44,15 @@ def timeline(end_ns: int = 1200) -> Timeline:
     return story.timeline(end_ns)
 
 
-def told(found: Counter[Chain]) -> Told:
+def readable(found: Counter[Chain]) -> Readable:
     sums: Counter[tuple[tuple[str, Did], ...]] = Counter()
     for chain, ns in found.items():
         sums[tuple((link.who.name, link.did) for link in chain)] += ns
     return dict(sums)
 
 
-def path(of: Timeline, goid: int, begin_ns: int, end_ns: int) -> Told:
-    return told(Chains(of).path([Chosen(goid, begin_ns, end_ns)]))
+def path(of: Timeline, goid: int, begin_ns: int, end_ns: int) -> Readable:
+    return readable(Chains(of).path([Chosen(goid, begin_ns, end_ns)]))
 
 
 ASKS, HOLDS = ("main.asks", Did.FOR_GOROUTINE), ("main.holds", Did.FOR_GOROUTINE)
@@ -76,7 +76,7 @@ def test_others_are_followed_only_while_it_waited() -> None:
     assert path(timeline(), A, 900, 1000) == {(ASKS, ("main.holds", Did.RUN)): 100}
 
 
-def test_between_two_moments_a_wait_that_goes_on_is_for_the_one_that_ends_it_later() -> None:
+def test_between_two_moments_a_wait_that_continues_is_for_the_one_that_ends_it_later() -> None:
     assert path(timeline(), A, 100, 200) == {
         (ASKS, ("main.holds", Did.RUN)): 50,
         (ASKS, HOLDS, ("main.reads", Did.FOR_NETWORK)): 50,
@@ -92,13 +92,13 @@ def test_a_queue_for_a_lock_is_one_link() -> None:
         story.wake(at_ns, goid, goid - 1)
     found = Chains(story.timeline(300)).path([Chosen(4, 0, 300)])
     works = ("main.works", Did.FOR_GOROUTINE)
-    assert told(found) == {
+    assert readable(found) == {
         (("main.works", Did.RUN),): 12,
         (works, ("main.works", Did.RUN)): 288,
     }
 
 
-def test_a_chain_that_is_too_long_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_that_is_too_long_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """And all of the time is charged."""
     monkeypatch.setattr("ebpfprof.timeline.sweep._LONG_CHAIN", 2)
     story = Story({goid: f"main.work{goid}" for goid in (1, 2, 3, 4)})
@@ -123,7 +123,7 @@ def test_before_a_goroutine_is_created_its_creator_is_followed() -> None:
     }
 
 
-def test_assists_stops_and_lost_processors_are_told_apart() -> None:
+def test_assists_stops_and_lost_processors_are_distinguished() -> None:
     story = Story({A: "main.asks", B: "main.holds"})
     story.of_thread(100, EventKind.ASSIST, A)
     story.of_thread(150, EventKind.ASSIST_END, A)
@@ -142,7 +142,7 @@ def test_assists_stops_and_lost_processors_are_told_apart() -> None:
     }
 
 
-def test_what_ended_a_wait_is_told() -> None:
+def test_what_ended_a_wait_is_reported() -> None:
     """The network, though a goroutine looked for it; a timer; the garbage collector."""
     story = Story({A: "main.asks", B: "main.holds"})
     story.park(10, A, "IO wait", "main.read")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
-from ebpfprof.timeline.looks import NOT_RECORDED
 from ebpfprof.timeline.replay import Replay
+from ebpfprof.timeline.sampled_goroutines import NOT_RECORDED
 from ebpfprof.timeline.steps import NO_THREAD, StepKind, TraceStep
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of
 
@@ -34,7 +34,7 @@ def replayed(events: list[Event], known: dict[int, Known] | None = None) -> list
     return replay.taken()
 
 
-def told(steps: list[TraceStep], *kinds: StepKind) -> list[tuple[int, StepKind, int]]:
+def changes(steps: list[TraceStep], *kinds: StepKind) -> list[tuple[int, StepKind, int]]:
     return [(step.at_ns, step.kind, step.goid) for step in steps if step.kind in kinds]
 
 
@@ -53,7 +53,7 @@ GOROUTINES = (
 
 def test_a_goroutine_ran_since_the_thread_had_the_last_one() -> None:
     steps = replayed([event(10, PARK, 1), event(15, READY, 2), event(30, PARK, 2)], waiting(2))
-    assert told(steps, *GOROUTINES)[3:] == [
+    assert changes(steps, *GOROUTINES)[3:] == [
         (0, StepKind.IS, 2),
         (15, StepKind.UNBLOCK, 2),
         (15, StepKind.START, 2),
@@ -64,7 +64,7 @@ def test_a_goroutine_ran_since_the_thread_had_the_last_one() -> None:
 def test_or_since_the_thread_got_a_processor() -> None:
     events = [event(10, READY, 2), event(12, OFF, tid=2, p=NO_P), event(20, ON, tid=2)]
     steps = replayed([*events, event(30, PARK, 2, tid=2)], waiting(2))
-    assert (20, StepKind.START, 2) in told(steps, StepKind.START)
+    assert (20, StepKind.START, 2) in changes(steps, StepKind.START)
 
 
 def test_the_probe_where_it_begins_to_run_is_exact() -> None:
@@ -82,7 +82,7 @@ def test_a_wait_of_before_has_its_stack_if_it_is_the_same_wait() -> None:
 
 def test_a_park_that_fails_ends_at_once() -> None:
     steps = replayed([event(10, PARK, 1), event(40, PARK, 1)])
-    assert told(steps, StepKind.UNBLOCK, StepKind.START)[1:] == [
+    assert changes(steps, StepKind.UNBLOCK, StepKind.START)[1:] == [
         (10, StepKind.UNBLOCK, 1),
         (10, StepKind.START, 1),
     ]
@@ -91,7 +91,7 @@ def test_a_park_that_fails_ends_at_once() -> None:
 def test_a_thread_may_lose_its_processor_while_its_goroutine_parks() -> None:
     events = [event(10, PARK, 1), event(11, OFF, 1, is_made=True), event(20, ON)]
     steps = replayed([*events, event(30, READY, 1)])
-    assert told(steps, StepKind.BLOCK, StepKind.UNBLOCK) == [
+    assert changes(steps, StepKind.BLOCK, StepKind.UNBLOCK) == [
         (10, StepKind.BLOCK, 1),
         (30, StepKind.UNBLOCK, 1),
     ]
@@ -109,7 +109,7 @@ def test_a_p_that_another_thread_has_was_given_up() -> None:
 
 def test_a_system_call_that_blocks_begins_and_ends_with_the_thread() -> None:
     events = [event(10, OFF, 1, is_exit=True, more=3), event(50, ON), event(60, PARK, 1)]
-    assert told(replayed(events), *GOROUTINES)[-3:] == [
+    assert changes(replayed(events), *GOROUTINES)[-3:] == [
         (10, StepKind.SYSCALL, 1),
         (50, StepKind.SYSCALL_END, 1),
         (60, StepKind.BLOCK, 1),
@@ -120,8 +120,8 @@ def test_a_call_that_sleeps_twice_is_one_call() -> None:
     call = [event(10, OFF, 1, is_exit=True, more=3), event(20, ON)]
     same = [*call, event(21, OFF, 1, is_exit=True, more=3), event(50, ON), event(60, PARK, 1)]
     next_one = [*call, event(25, OFF, 1, is_exit=True, more=4), event(50, ON), event(60, PARK, 1)]
-    assert told(replayed(same), StepKind.SYSCALL) == [(10, StepKind.SYSCALL, 1)]
-    assert told(replayed(next_one), StepKind.SYSCALL, StepKind.SYSCALL_END) == [
+    assert changes(replayed(same), StepKind.SYSCALL) == [(10, StepKind.SYSCALL, 1)]
+    assert changes(replayed(next_one), StepKind.SYSCALL, StepKind.SYSCALL_END) == [
         (10, StepKind.SYSCALL, 1),
         (20, StepKind.SYSCALL_END, 1),
         (25, StepKind.SYSCALL, 1),
@@ -137,7 +137,7 @@ def test_a_call_whose_p_was_stolen_ends_in_the_run_queue() -> None:
         event(60, PARK, 1, p=1),
     ]
     steps = replayed(events, waiting(2))
-    assert (50, StepKind.SYSCALL_LOST, 1) in told(steps, StepKind.SYSCALL_LOST)
+    assert (50, StepKind.SYSCALL_LOST, 1) in changes(steps, StepKind.SYSCALL_LOST)
     steals = [step for step in steps if step.kind is StepKind.P_STEAL]
     assert [(step.p, step.tid, step.other) for step in steals] == [(0, 2, 1)]
 
@@ -148,7 +148,7 @@ def test_a_thread_without_a_goroutine_has_none() -> None:
     steps = replayed(events, waiting(2, 3))
     wakes = {step.goid: step.by for step in steps if step.kind is StepKind.UNBLOCK}
     assert wakes == {2: 1, 3: 0}
-    assert told(steps, StepKind.SYSCALL, StepKind.SYSCALL_LOST) == [
+    assert changes(steps, StepKind.SYSCALL, StepKind.SYSCALL_LOST) == [
         (10, StepKind.SYSCALL, 1),  # in a short system call, which only this tells
         (10, StepKind.SYSCALL_LOST, 1),
     ]
@@ -157,7 +157,7 @@ def test_a_thread_without_a_goroutine_has_none() -> None:
 def test_a_goroutine_that_runs_elsewhere_left_in_a_short_system_call() -> None:
     """All other ways to leave a thread are probed."""
     events = [event(10, READY, 2, by=1), event(30, PARK, 1, tid=2, p=1)]
-    assert told(replayed(events, waiting(2)), *GOROUTINES[3:]) == [
+    assert changes(replayed(events, waiting(2)), *GOROUTINES[3:]) == [
         (10, StepKind.SYSCALL, 1),
         (10, StepKind.SYSCALL_LOST, 1),
         (30, StepKind.BLOCK, 1),
@@ -173,7 +173,7 @@ def test_a_thread_off_the_processor_has_lost_its_p_to_one_that_came_later() -> N
     ):
         replay.take(each)
     assert replay.ignored == 0
-    assert told(replay.taken(), *GOROUTINES[3:])[-2:] == [
+    assert changes(replay.taken(), *GOROUTINES[3:])[-2:] == [
         (20, StepKind.SYSCALL, 1),
         (40, StepKind.SYSCALL, 2),
     ]
@@ -193,7 +193,7 @@ def test_a_p_that_runs_another_goroutine_is_not_that_of_a_call() -> None:
 def test_a_coroutine_hands_over_on_its_thread() -> None:
     events = [event(5, READY, 3, by=1), event(10, EventKind.SWITCH, 1, by=1, more=2)]
     steps = replayed([*events, event(20, EventKind.EXIT, 2)], waiting(3))
-    assert told(steps, StepKind.BLOCK, StepKind.DESTROY, StepKind.START)[1:] == [
+    assert changes(steps, StepKind.BLOCK, StepKind.DESTROY, StepKind.START)[1:] == [
         (10, StepKind.BLOCK, 1),
         (10, StepKind.START, 2),
         (20, StepKind.DESTROY, 2),
@@ -204,7 +204,7 @@ def test_a_coroutine_hands_over_on_its_thread() -> None:
 def test_a_thread_may_lose_its_processor_while_a_coroutine_hands_over() -> None:
     events = [event(10, EventKind.SWITCH, 1, by=1, more=2), event(11, OFF, 1, is_made=True)]
     steps = replayed([*events, event(15, ON), event(20, PARK, 2)])
-    assert told(steps, StepKind.STOP, StepKind.BLOCK) == [
+    assert changes(steps, StepKind.STOP, StepKind.BLOCK) == [
         (10, StepKind.BLOCK, 1),
         (20, StepKind.BLOCK, 2),
     ]
@@ -212,7 +212,7 @@ def test_a_thread_may_lose_its_processor_while_a_coroutine_hands_over() -> None:
 
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_made: bool) -> None:
-    """Even if it ended before a look could find it."""
+    """Even if it ended before a sample could find it."""
     switch = event(10, EventKind.SWITCH, 1, by=1, more=2, is_made=is_made)
     steps = replayed([switch, event(20, EventKind.EXIT, 2)], waiting(1, 3))
     made = [step for step in steps if step.kind is StepKind.CREATE]
@@ -221,20 +221,20 @@ def test_a_coroutine_is_created_where_it_begins_and_else_was_there_before(is_mad
     assert before == ["coroutine"] * (not is_made)
 
 
-def test_the_end_of_a_coroutine_is_told_once() -> None:
+def test_the_end_of_a_coroutine_is_reported_once() -> None:
     events = [
         event(10, EventKind.SWITCH, 1, by=1, more=2, is_exit=True),
         event(11, EventKind.EXIT, 1),
         event(20, PARK, 2),
     ]
     steps = replayed(events)
-    assert told(steps, StepKind.DESTROY, StepKind.BLOCK) == [
+    assert changes(steps, StepKind.DESTROY, StepKind.BLOCK) == [
         (10, StepKind.DESTROY, 1),
         (20, StepKind.BLOCK, 2),
     ]
 
 
-def test_goroutines_of_which_no_event_tells_have_the_state_of_the_look() -> None:
+def test_goroutines_without_events_have_the_state_of_the_sample() -> None:
     known = {
         **waiting(1),
         2: Known(2, 0, "syscall", "", 6, 0, 0, 0, 0, tid=7),
@@ -253,7 +253,7 @@ def test_goroutines_of_which_no_event_tells_have_the_state_of_the_look() -> None
     assert [(s.goid, s.tid, s.p) for s in steps if s.kind is StepKind.START] == [(3, 8, 2)]
 
 
-def test_a_pause_tells_nothing_but_waits_that_go_on() -> None:
+def test_a_pause_shows_nothing_but_waits_that_continue() -> None:
     replay = Replay(0, waiting(2, 3, 4))
     for each in (event(5, READY, 3), event(10, READY, 4), event(20, PARK, 1)):
         replay.take(each)
@@ -261,7 +261,7 @@ def test_a_pause_tells_nothing_but_waits_that_go_on() -> None:
     steps = replay.taken()
     words = {step.goid: step.word for step in steps if step.kind is StepKind.BLOCK}
     ends = {step.goid for step in steps if step.kind is StepKind.DESTROY}
-    assert words == {1: NOT_RECORDED}  # it parked, with another reason than the look tells
+    assert words == {1: NOT_RECORDED}  # it parked, with another reason than the sample tells
     assert ends == {3, 4}
     assert [(s.at_ns, s.other) for s in steps if s.kind is StepKind.GAP] == [(30, 90)]
 

@@ -43,128 +43,138 @@ def requests(of: Story, end_ns: int, address: str = CLIENT) -> list[tuple[int, i
 
 @pytest.mark.parametrize("address", [CLIENT, SERVER, ":8080"])
 def test_a_request_is_from_the_wake_by_the_network_to_the_next_wait(address: str) -> None:
-    told = story()
+    events = story()
     for begin_ns, end_ns in ((100, 150), (400, 900)):
-        told.network(begin_ns, SERVE)
-        told.park(end_ns, SERVE, IO, *NEXT, on=SOCKET)
-    assert requests(told, 1000, address) == [(SERVE, 100, 150, True), (SERVE, 400, 900, True)]
+        events.network(begin_ns, SERVE)
+        events.park(end_ns, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 1000, address) == [(SERVE, 100, 150, True), (SERVE, 400, 900, True)]
 
 
 @pytest.mark.parametrize("address", [":80", "10.0.0.9:4712", "10.0.0.9:471"])
 def test_other_connections_are_not_meant(address: str) -> None:
-    told = story()
-    told.network(100, SERVE)
-    told.park(200, SERVE, IO, *NEXT, on=SOCKET)
-    assert requests(told, 300, address) == []
+    events = story()
+    events.network(100, SERVE)
+    events.park(200, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 300, address) == []
 
 
 def test_of_a_connection_within_the_program_the_end_is_meant_whose_peer_it_is() -> None:
-    told = story(OTHER)
+    events = story(OTHER)
     client = OpenFile(9, "tcp", CLIENT, SERVER)
-    told.park(50, OTHER, IO, *READ, "main.accepts", on=WaitObject("its end", client))
-    told.network(100, SERVE)
-    told.park(150, SERVE, IO, *NEXT, on=SOCKET)
-    told.network(160, OTHER)
-    assert requests(told, 200) == [(SERVE, 100, 150, True)]
+    events.park(50, OTHER, IO, *READ, "main.accepts", on=WaitObject("its end", client))
+    events.network(100, SERVE)
+    events.park(150, SERVE, IO, *NEXT, on=SOCKET)
+    events.network(160, OTHER)
+    assert requests(events, 200) == [(SERVE, 100, 150, True)]
 
 
 def test_reading_a_body_waiting_to_write_and_other_sockets_are_parts_of_a_request() -> None:
-    told = story()
+    events = story()
     at_ns = 100
-    told.network(at_ns, SERVE)
+    events.network(at_ns, SERVE)
     for stack, on in ((BODY, SOCKET), (WRITE, SOCKET), (NEXT, BACKEND)):
-        told.park(at_ns + 10, SERVE, IO, *stack, on=on)
+        events.park(at_ns + 10, SERVE, IO, *stack, on=on)
         at_ns += 100
-        told.network(at_ns, SERVE)
-    told.park(450, SERVE, IO, *NEXT, on=SOCKET)
-    assert requests(told, 500) == [(SERVE, 100, 450, True)]
+        events.network(at_ns, SERVE)
+    events.park(450, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 500) == [(SERVE, 100, 450, True)]
 
 
-def test_the_goroutine_that_watches_a_connection_meanwhile_is_no_request() -> None:
+def test_a_request_that_comes_just_as_its_goroutine_parks_is_one() -> None:
+    """Go's netpollblockcommit then keeps it from parking, so nothing wakes it."""
+    events = story()
+    events.network(100, SERVE)
+    events.park(150, SERVE, IO, *NEXT, on=SOCKET)
+    events.run(160, SERVE)
+    events.park(200, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 300) == [(SERVE, 100, 150, True), (SERVE, 150, 200, True)]
+
+
+def test_the_goroutine_that_watches_a_connection_meanwhile_is_not_a_request() -> None:
     """But it tells whose the connection is: of a handler that hangs nothing else does."""
-    told = Story({SERVE: "net/http.(*conn).serve", HOLDER: "main.holds"})
-    told.create(50, READER, SERVE, "net/http.(*connReader).startBackgroundRead.gowrap2")
-    told.park(60, READER, IO, *READ, "net/http.(*connReader).backgroundRead", on=SOCKET)
-    told.park(70, SERVE, MUTEX, *LOCK)
-    assert requests(told, 500) == [(SERVE, 0, 500, False)]
+    events = Story({SERVE: "net/http.(*conn).serve", HOLDER: "main.holds"})
+    events.create(50, READER, SERVE, "net/http.(*connReader).startBackgroundRead.gowrap2")
+    events.park(60, READER, IO, *READ, "net/http.(*connReader).backgroundRead", on=SOCKET)
+    events.park(70, SERVE, MUTEX, *LOCK)
+    assert requests(events, 500) == [(SERVE, 0, 500, False)]
 
 
-def test_a_connection_that_is_closed_is_no_request() -> None:
+def test_a_connection_that_is_closed_is_not_a_request() -> None:
     """Whether the client does that, or a goroutine."""
-    told = story()
-    told.network(100, SERVE)
-    told.end(120, SERVE)
-    assert requests(told, 200) == []
-    told = story()
-    told.wake(100, SERVE, HOLDER)
-    told.park(120, SERVE, MUTEX, *LOCK)
-    assert requests(told, 200) == []
+    events = story()
+    events.network(100, SERVE)
+    events.end(120, SERVE)
+    assert requests(events, 200) == []
+    events = story()
+    events.wake(100, SERVE, HOLDER)
+    events.park(120, SERVE, MUTEX, *LOCK)
+    assert requests(events, 200) == []
 
 
 def test_the_last_request_of_a_connection_ends_with_its_goroutine() -> None:
-    told = story()
-    told.network(100, SERVE)
-    told.create(110, READER, SERVE, "net/http.(*connReader).backgroundRead")
-    told.end(180, SERVE)
-    assert requests(told, 200) == [(SERVE, 100, 180, True)]
+    events = story()
+    events.network(100, SERVE)
+    events.create(110, READER, SERVE, "net/http.(*connReader).backgroundRead")
+    events.end(180, SERVE)
+    assert requests(events, 200) == [(SERVE, 100, 180, True)]
 
 
-def test_requests_that_had_begun_or_go_on_are_not_whole() -> None:
-    told = Story({SERVE: "net/http.(*conn).serve"})
-    told.park(50, SERVE, IO, *NEXT, on=SOCKET)
-    told.network(100, SERVE)
-    told.park(120, SERVE, MUTEX, *LOCK)
-    assert requests(told, 200) == [(SERVE, 0, 50, False), (SERVE, 100, 200, False)]
+def test_requests_that_had_begun_or_continue_are_not_whole() -> None:
+    events = Story({SERVE: "net/http.(*conn).serve"})
+    events.park(50, SERVE, IO, *NEXT, on=SOCKET)
+    events.network(100, SERVE)
+    events.park(120, SERVE, MUTEX, *LOCK)
+    assert requests(events, 200) == [(SERVE, 0, 50, False), (SERVE, 100, 200, False)]
 
 
 def test_where_one_goroutine_reads_for_others_a_request_is_the_life_of_another() -> None:
     """As in HTTP/2: what reads frames was created by what creates the handlers."""
-    told = Story({SERVE: "net/http.(*http2serverConn).serve"})
-    told.create(10, READER, SERVE, "net/http.(*http2serverConn).readFrames")
+    events = Story({SERVE: "net/http.(*http2serverConn).serve"})
+    events.create(10, READER, SERVE, "net/http.(*http2serverConn).readFrames")
     frames = (*READ, "net/http.(*http2serverConn).readFrames")
-    told.park(20, READER, IO, *frames, on=SOCKET)
-    told.park(30, SERVE, "select", "net/http.(*http2serverConn).serve")
+    events.park(20, READER, IO, *frames, on=SOCKET)
+    events.park(30, SERVE, "select", "net/http.(*http2serverConn).serve")
     for number, goid in enumerate((11, 12)):
         at_ns = 100 + 50 * number
-        told.network(at_ns, READER)
-        told.wake(at_ns + 5, SERVE, READER)
-        told.park(at_ns + 10, READER, IO, *frames, on=SOCKET)
-        told.create(at_ns + 20, goid, SERVE, "net/http.(*http2serverConn).runHandler")
-        told.park(at_ns + 30, SERVE, "select", "net/http.(*http2serverConn).serve")
-    told.create(220, 13, 11, "main.handle.func1")  # no request: its handler's
-    told.end(300, 11)
-    told.end(400, 12)
-    assert requests(told, 500) == [(11, 100, 300, True), (12, 150, 400, True)]
+        events.network(at_ns, READER)
+        events.wake(at_ns + 5, SERVE, READER)
+        events.park(at_ns + 10, READER, IO, *frames, on=SOCKET)
+        events.create(at_ns + 20, goid, SERVE, "net/http.(*http2serverConn).runHandler")
+        events.park(at_ns + 30, SERVE, "select", "net/http.(*http2serverConn).serve")
+    events.create(220, 13, 11, "main.handle.func1")  # no request: its handler's
+    events.end(300, 11)
+    events.end(400, 12)
+    assert requests(events, 500) == [(11, 100, 300, True), (12, 150, 400, True)]
 
 
 def test_a_wait_of_before_the_trace_is_known_by_its_stack() -> None:
-    told = Story({SERVE: "net/http.(*conn).serve"})
-    told.park(0, SERVE, IO, *NEXT)
-    told.network(100, SERVE)
-    told.park(200, SERVE, IO, *NEXT, on=SOCKET)
-    assert requests(told, 300) == [(SERVE, 100, 200, True)]
+    events = Story({SERVE: "net/http.(*conn).serve"})
+    events.park(0, SERVE, IO, *NEXT)
+    events.network(100, SERVE)
+    events.park(200, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 300) == [(SERVE, 100, 200, True)]
 
 
 @pytest.mark.parametrize("what", ["10.0.0.2:4242", "[::1]:80", ":8080"])
-def test_addresses_are_told_from_functions_and_labels(what: str) -> None:
+def test_addresses_are_distinguished_from_functions_and_labels(what: str) -> None:
     assert is_address(what)
     assert not is_address(f"address={what}")
     assert not is_address("main.(*server).handle")
 
 
 def test_the_tables_say_how_many_how_long_and_what_the_slowest_waited_for() -> None:
-    told = story(OTHER)
-    told.park(0, OTHER, IO, "main.accepts", on=LISTENER)
+    events = story(OTHER)
+    events.park(0, OTHER, IO, "main.accepts", on=LISTENER)
     ms = 1_000_000
-    told.network(10 * ms, SERVE)
-    told.park(20 * ms, SERVE, IO, *NEXT, on=SOCKET)
-    told.park(25 * ms, HOLDER, IO, *READ, "main.ask", on=BACKEND)
-    told.network(30 * ms, SERVE)
-    told.park(31 * ms, SERVE, MUTEX, *LOCK, on=WaitObject("main.mu"))
-    told.network(91 * ms, HOLDER)
-    told.wake(91 * ms, SERVE, HOLDER)
-    told.park(92 * ms, SERVE, IO, *NEXT, on=SOCKET)
-    tables = TraceTables(told.timeline(100 * ms), width=80, color=False)
+    events.network(10 * ms, SERVE)
+    events.park(20 * ms, SERVE, IO, *NEXT, on=SOCKET)
+    events.park(25 * ms, HOLDER, IO, *READ, "main.ask", on=BACKEND)
+    events.network(30 * ms, SERVE)
+    events.park(31 * ms, SERVE, MUTEX, *LOCK, on=WaitObject("main.mu"))
+    events.network(91 * ms, HOLDER)
+    events.wake(91 * ms, SERVE, HOLDER)
+    events.park(92 * ms, SERVE, IO, *NEXT, on=SOCKET)
+    tables = TraceTables(events.timeline(100 * ms), width=80, color=False)
     _, (heading, text), (_, all_of_them), (slowest, path) = tables.parts(Asked(":8080"))
     assert heading == "Requests on :8080"
     assert text == (
@@ -183,18 +193,18 @@ def test_the_tables_say_how_many_how_long_and_what_the_slowest_waited_for() -> N
     assert first.splitlines()[0] == "100 % of that time it ran."
 
 
-def test_a_connection_of_nobody_says_so() -> None:
+def test_a_connection_without_goroutines_says_so() -> None:
     tables = TraceTables(story().timeline(1000), width=80, color=False)
-    assert "No goroutine waited for that" in tables.parts(Asked(":1"))[1][1]
+    assert "No goroutine waited for such a connection" in tables.parts(Asked(":1"))[1][1]
 
 
 def test_pauses_of_the_recording_divide_requests() -> None:
-    told = story()
-    told.network(100, SERVE)
-    told.pause(200, 900)
-    told.run(950, SERVE)
-    told.park(990, SERVE, IO, *NEXT, on=SOCKET)
-    found = requests(told, 1000)
+    events = story()
+    events.network(100, SERVE)
+    events.pause(200, 900)
+    events.run(950, SERVE)
+    events.park(990, SERVE, IO, *NEXT, on=SOCKET)
+    found = requests(events, 1000)
     assert [(begin, end, whole) for _, begin, end, whole in found] == [
         (100, 200, False),
         (900, 990, False),
@@ -202,31 +212,31 @@ def test_pauses_of_the_recording_divide_requests() -> None:
     assert Request(1, 0, 10, is_begun=True, is_ended=False).length_ns == 10
 
 
-def test_an_event_of_the_collector_is_no_request() -> None:
-    told = story()
-    told.network(100, SERVE)
-    told.of_thread(110, EventKind.YIELD, SERVE)
-    told.run(150, SERVE)
-    told.park(200, SERVE, IO, *NEXT, on=SOCKET)
-    assert requests(told, 300) == [(SERVE, 100, 200, True)]
+def test_an_event_of_the_collector_is_not_a_request() -> None:
+    events = story()
+    events.network(100, SERVE)
+    events.of_thread(110, EventKind.YIELD, SERVE)
+    events.run(150, SERVE)
+    events.park(200, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 300) == [(SERVE, 100, 200, True)]
 
 
-def test_requests_without_a_wait_in_between_are_told_apart_by_what_watches_meanwhile() -> None:
+def test_requests_without_a_wait_in_between_are_distinguished_by_what_watches_meanwhile() -> None:
     """net/http creates a background reader for each; one that has read byte tells no end."""
-    told = story()
+    events = story()
     background = "net/http.(*connReader).backgroundRead"
-    told.network(100, SERVE)
+    events.network(100, SERVE)
     for number, reader in enumerate((11, 12, 13)):
         at_ns = 100 + 100 * number
-        told.create(at_ns + 20, reader, SERVE, background)
-        told.park(at_ns + 30, reader, IO, *READ, background, on=SOCKET)
+        events.create(at_ns + 20, reader, SERVE, background)
+        events.park(at_ns + 30, reader, IO, *READ, background, on=SOCKET)
         if number == 1:
-            told.network(at_ns + 50, reader)
+            events.network(at_ns + 50, reader)
         else:
-            told.wake(at_ns + 90, reader, SERVE)
-        told.end(at_ns + 95, reader)
-    told.park(400, SERVE, IO, *NEXT, on=SOCKET)
-    assert requests(told, 500) == [
+            events.wake(at_ns + 90, reader, SERVE)
+        events.end(at_ns + 95, reader)
+    events.park(400, SERVE, IO, *NEXT, on=SOCKET)
+    assert requests(events, 500) == [
         (SERVE, 100, 195, True),
         (SERVE, 195, 320, True),
         (SERVE, 320, 400, True),

@@ -34,8 +34,8 @@ def timeline() -> Timeline:
         Event(460, OFF, tid=7, cpu=0),
     ]
     replay = Replay(0, {})
-    for each in events:
-        replay.take(each)
+    for event in events:
+        replay.take(event)
     found = goroutines()
     heap = (HeapSize(0, 4 << 20, 8 << 20), HeapSize(600, 6 << 20, None))
     return replace(found, steps=[*found.steps, *replay.taken()], threads={8: "t"}, heap=heap)
@@ -58,7 +58,7 @@ def test_a_thread_that_slept_has_who_woke_it() -> None:
     assert thread_title(found, 7) == "thread 7"
 
 
-def test_wakes_are_no_steps_of_goroutines() -> None:
+def test_wakes_are_not_steps_of_goroutines() -> None:
     replay = Replay(0, {})
     replay.take(Event(100, WAKE, tid=7, more=8, word="t"))
     (step,) = replay.taken()

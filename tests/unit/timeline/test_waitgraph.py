@@ -1,4 +1,4 @@
-"""Who waits for whom, in the end, too; knots."""
+"""Who waits for whom, in the end, too; cycles."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ebpfprof.export.timelines import page
 from ebpfprof.profile.waiting_for import OpenFile
 from ebpfprof.timeline import waitgraph
 from ebpfprof.timeline.critical import Chains
-from ebpfprof.timeline.knots import Knot, knots
-from ebpfprof.timeline.links import GoroutineClass
+from ebpfprof.timeline.cycles import Cycle, cycles
+from ebpfprof.timeline.links import TracedGroup
 from ebpfprof.timeline.model import Timeline, WaitObject
 from ebpfprof.timeline.parts import Did
 from ebpfprof.timeline.spans import WAITING, spans
@@ -49,8 +49,8 @@ def causes(of: WaitEdge) -> dict[tuple[str, Did], int]:
     return {(cause.who.name, cause.did): ns for cause, ns in of.causes.items()}
 
 
-def names(of: Knot) -> list[str]:
-    return [each.name for each in of.classes]
+def names(of: Cycle) -> list[str]:
+    return [group.name for group in of.groups]
 
 
 def test_time_is_handed_on_along_a_chain() -> None:
@@ -76,7 +76,7 @@ def test_time_is_handed_on_along_a_chain() -> None:
     assert edge(found, "main.reads", Did.FOR_NETWORK).ns == 580
     still = edge(found, "main.asks", Did.GOES_ON)
     assert (still.ns, still.count) == (100, 1)
-    assert knots(found) == []
+    assert cycles(found) == []
 
 
 def test_an_edge_is_between_the_first_two_of_a_longer_chain() -> None:
@@ -100,7 +100,7 @@ def test_edges_and_causes_add_up_to_all_waiting(seed: int) -> None:
     steps, _ = steps_of(world.run(4000), world.known)
     simulated = timeline_of_steps(steps, world.now_ns)
     found = graph(simulated)
-    waited = [each for each in spans(simulated) if each.state == WAITING]
+    waited = [span for span in spans(simulated) if span.state == WAITING]
     assert sum(each.ns for each in found.edges) == sum(each.length_ns for each in waited)
     assert all(each.causes.total() == each.reasons.total() == each.ns for each in found.edges)
     counted = sum(not each.is_cut or each.begin_ns == simulated.begin_ns for each in waited)
@@ -131,11 +131,11 @@ def ping_pong(rounds: int, *, sleeps: bool = False, word: str = RECEIVE) -> Time
     return story.timeline(at_ns)
 
 
-def test_two_that_wait_for_each_other_are_a_knot_and_it_says_who_ran() -> None:
+def test_two_that_wait_for_each_other_are_a_cycle_and_it_says_who_ran() -> None:
     found = graph(ping_pong(100))
-    (knot,) = knots(found)
-    assert names(knot) == ["main.client", "main.server"]
-    ran = {(cause.who.name, cause.did): ns for cause, ns in knot.causes.items()}
+    (cycle,) = cycles(found)
+    assert names(cycle) == ["main.client", "main.server"]
+    ran = {(cause.who.name, cause.did): ns for cause, ns in cycle.causes.items()}
     assert ran == {
         ("main.server", Did.RUN): 100 * 300,
         ("main.client", Did.RUN): 100 * 100,
@@ -143,13 +143,13 @@ def test_two_that_wait_for_each_other_are_a_knot_and_it_says_who_ran() -> None:
     }
     (sentence, *_) = waits.waits_findings(found)
     assert sentence == (
-        "A knot: main.client and main.server wait for each other, and for nothing else (41.0 us): "
+        "A cycle: main.client and main.server wait for each other, and for nothing else (41.0 us): "
         "73 % for main.server, which ran, 24 % for main.client, which ran and 2.4 % for one that "
         "was in the run queue."
     )
 
 
-def test_three_in_a_circle_are_a_knot() -> None:
+def test_three_in_a_circle_are_a_cycle() -> None:
     story = Story({A: "main.a", B: "main.b", C: "main.c"})
     story.park(0, B, RECEIVE, "main.b")
     story.park(0, C, RECEIVE, "main.c")
@@ -157,11 +157,11 @@ def test_three_in_a_circle_are_a_knot() -> None:
         now, after = (A, B, C)[number % 3], (B, C, A)[number % 3]
         story.wake(100 * number + 100, after, now)
         story.park(100 * number + 100, now, RECEIVE, "main.it")
-    (knot,) = knots(graph(story.timeline(6000)))
-    assert names(knot) == ["main.a", "main.b", "main.c"]
+    (cycle,) = cycles(graph(story.timeline(6000)))
+    assert names(cycle) == ["main.a", "main.b", "main.c"]
 
 
-def test_goroutines_of_one_class_that_wait_for_each_other_are_a_knot() -> None:
+def test_goroutines_of_one_group_that_wait_for_each_other_are_a_cycle() -> None:
     story = Story(dict.fromkeys((A, B), "main.work"))
     story.park(0, B, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.work")
     for number in range(20):
@@ -169,12 +169,12 @@ def test_goroutines_of_one_class_that_wait_for_each_other_are_a_knot() -> None:
         story.wake(100 * number + 100, after, now)
         story.park(100 * number + 100, now, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.work")
     found = graph(story.timeline(2000))
-    (knot,) = knots(found)
-    assert names(knot) == ["main.work"]
+    (cycle,) = cycles(found)
+    assert names(cycle) == ["main.work"]
     assert "Goroutines of main.work wait for each other" in waits.waits_findings(found)[0]
 
 
-def test_a_pipeline_is_no_knot() -> None:
+def test_a_pipeline_is_not_a_cycle() -> None:
     """Each waits for the one before; the first one for the network."""
     story = Story({A: "main.reads", B: "main.parses", C: "main.writes"})
     story.park(0, A, "IO wait", "main.reads")
@@ -189,7 +189,7 @@ def test_a_pipeline_is_no_knot() -> None:
         story.park(at_ns + 900, B, RECEIVE, "main.parses")
         story.park(at_ns + 950, C, RECEIVE, "main.writes")
     found = graph(story.timeline(20_000))
-    assert knots(found) == []
+    assert cycles(found) == []
     writes = edge(found, "main.writes", "main.parses")
     assert max(causes(writes), key=lambda cause: causes(writes)[cause]) == (
         "main.reads",
@@ -201,12 +201,12 @@ def test_a_pipeline_is_no_knot() -> None:
     )
 
 
-def test_a_circle_out_of_which_waiting_leads_is_no_knot() -> None:
+def test_a_circle_out_of_which_waiting_leads_is_not_a_cycle() -> None:
     """The server waits for the client, and the client sleeps: nothing is slow in between."""
-    assert knots(graph(ping_pong(100, sleeps=True))) == []
+    assert cycles(graph(ping_pong(100, sleeps=True))) == []
 
 
-def test_those_who_hold_a_lock_and_wait_for_the_network_are_no_knot() -> None:
+def test_those_who_hold_a_lock_and_wait_for_the_network_are_not_cycle() -> None:
     story = Story(dict.fromkeys((A, B), "main.work"))
     story.park(0, B, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.work")
     for number in range(20):
@@ -217,12 +217,12 @@ def test_those_who_hold_a_lock_and_wait_for_the_network_are_no_knot() -> None:
         story.wake(at_ns + 1000, after, now)
         story.park(at_ns + 1000, now, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.work")
     found = graph(story.timeline(20_000))
-    assert knots(found) == []
+    assert cycles(found) == []
     assert "which waited for the network" in waits.waits_findings(found)[0]
 
 
 def test_idle_waits_are_left_out_and_a_line_says_how_much() -> None:
-    """A worker that waits for work is half of a knot, but no row of the table."""
+    """A worker that waits for work is half of a cycle, but no row of the table."""
     story = Story({A: "main.client", B: "main.(*Pool).worker"})
     story.park(0, B, RECEIVE, "runtime.chanrecv2", "main.(*Pool).worker")
     for number in range(50):
@@ -237,14 +237,14 @@ def test_idle_waits_are_left_out_and_a_line_says_how_much() -> None:
         ("main.client", "main.(*Pool).worker")
     ]
     assert found.hidden.total() == 50 * 100
-    assert [names(each) for each in knots(found)] == [["main.(*Pool).worker", "main.client"]]
+    assert [names(cycle) for cycle in cycles(found)] == [["main.(*Pool).worker", "main.client"]]
     text = waits.render(found, width=80, color=False)
     line = "Hidden as idle: 5.00 us (worker waiting for work 5.00 us)"
     assert line in text
     assert page.document(timeline)["waits"]["hidden"] == line
 
 
-def test_a_circle_of_idle_waits_only_is_no_knot() -> None:
+def test_a_circle_of_idle_waits_only_is_not_a_cycle() -> None:
     story = Story({A: "main.(*Pool).worker", B: "main.(*Other).worker"})
     stacks = {A: "main.(*Pool).worker", B: "main.(*Other).worker"}
     story.park(0, B, RECEIVE, "runtime.chanrecv2", stacks[B])
@@ -254,7 +254,7 @@ def test_a_circle_of_idle_waits_only_is_no_knot() -> None:
         story.park(100 * number + 100, now, RECEIVE, "runtime.chanrecv2", stacks[now])
     found = graph(story.timeline(2000))
     assert found.shown == []
-    assert knots(found) == []
+    assert cycles(found) == []
 
 
 def test_a_port_with_several_clients_serves_also_where_nobody_listens_now() -> None:
@@ -319,7 +319,7 @@ def test_a_wait_that_a_pause_cuts_is_as_long_as_what_was_recorded_of_it() -> Non
     assert " >100 us " in waits.render(found, width=80, color=False)
 
 
-def test_a_wait_between_two_pauses_is_no_cut_one() -> None:
+def test_a_wait_between_two_pauses_is_not_cut() -> None:
     story = Story({A: "main.waits", B: "main.wakes"})
     story.pause(200, 10_000)
     story.run(10_010, A)
@@ -332,7 +332,7 @@ def test_a_wait_between_two_pauses_is_no_cut_one() -> None:
     assert (waited.longest.length_ns, waited.longest.is_cut) == (100, False)
 
 
-def test_waits_that_do_not_end_are_told_and_where_more_is_known() -> None:
+def test_waits_that_do_not_end_are_reported_and_where_more_is_known() -> None:
     """But of a sleep and of the network it is known what ends them."""
     story = Story({A: "main.hangs", B: "main.sleeps", C: "main.reads"})
     story.park(10, A, "sync.Mutex.Lock", "sync.(*Mutex).Lock", "main.hangs")
@@ -373,13 +373,13 @@ def test_a_wait_for_no_lock_names_none() -> None:
     assert "held by" not in sentence
 
 
-def test_nothing_is_said_of_little_waiting() -> None:
+def test_nothing_is_reported_of_little_waiting() -> None:
     story = Story({A: "main.asks", B: "main.holds"})
     story.park(10, A, RECEIVE, "main.asks")
     story.wake(20, A, B)
     found = graph(story.timeline(100_000))
     assert waits.waits_findings(found) == []
-    assert found.members[GoroutineClass("main.asks")] == 1
+    assert found.members[TracedGroup("main.asks")] == 1
 
 
 def test_a_file_and_a_table_work_it_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ class Live:
         return await self.text()
 
     async def show(self, moment: Moment) -> str:
-        """The screen after another look."""
+        """The screen after another sample."""
         self.app.show(moment)
         return await self.text()
 

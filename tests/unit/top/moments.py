@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Frame, Label, Location, Mapping, Sample
 from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine

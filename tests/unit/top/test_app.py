@@ -128,10 +128,10 @@ def test_stacks_of_an_idle_row_have_the_reason() -> None:
     assert re.search(r"^idle, .+: .+", text, re.MULTILINE)
 
 
-def test_a_row_that_went_says_so() -> None:
+def test_a_removed_row_says_so() -> None:
     async def use(on: Live) -> None:
         await on.press("enter")
-        assert "nothing of this row any more" in await on.show(moment(()))
+        assert "This row has no values any more" in await on.show(moment(()))
 
     live(view(), use)
 
@@ -234,7 +234,7 @@ def test_the_table_ends_by_itself(why: str) -> None:
         if why == "the thread failed":
             on.thread.error = RuntimeError("no more")
         while on.app.is_running:
-            await asyncio.sleep(0)  # lets the table go on
+            await asyncio.sleep(0)  # lets the table continue
 
     live(view(), use, has_to_end=lambda: why == "it is time")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsonschema
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.top.json_form import document
 from tests.unit.top.moments import SHOP, S, moment, view
 

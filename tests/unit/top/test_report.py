@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ebpfprof.kernel.losses import Loss
+from ebpfprof.profile.losses import Loss
 from ebpfprof.top.json_form import document
 from ebpfprof.top.report import plain, rendered, report
 from ebpfprof.top.rows import Moment
@@ -77,18 +77,18 @@ def test_errors_of_any_size_fit(error: float, shown: str) -> None:
 
 
 def test_the_header_shows_lost_and_recorded_shares() -> None:
-    at = replace(moment(), lost_share=0.0123)
-    assert "  target loses ~1.2%  nothing lost" in screen(view(at), width=140)
+    at = replace(moment(), overhead_share=0.0123)
+    assert "  overhead ~1.2%  nothing lost" in screen(view(at), width=140)
     at = replace(at, recorded_share=0.034)
-    assert "  target loses ~1.2%  recorded 3.4%, scaled" in screen(view(at), width=140)
-    at = replace(at, lost_share=0.115, targets=[*at.targets, *at.targets])
-    assert "  targets lose ~12%  recorded 3.4%, scaled" in screen(view(at), width=140)
+    assert "  overhead ~1.2%  recorded 3.4%, scaled" in screen(view(at), width=140)
+    at = replace(at, overhead_share=0.115, targets=[*at.targets, *at.targets])
+    assert "  overhead ~12%  recorded 3.4%, scaled" in screen(view(at), width=140)
 
 
 def test_an_unknown_cost_is_not_shown() -> None:
-    assert "lose" not in screen(view(replace(moment(), lost_share=0.0)))
-    assert "target loses ~less than 0.01%" not in screen(view(replace(moment(), lost_share=1e-6)))
-    assert "target loses less than 0.01%" in screen(view(replace(moment(), lost_share=1e-6)))
+    assert "overhead" not in screen(view(replace(moment(), overhead_share=0.0)))
+    assert "overhead ~less than 0.01%" not in screen(view(replace(moment(), overhead_share=1e-6)))
+    assert "overhead less than 0.01%" in screen(view(replace(moment(), overhead_share=1e-6)))
 
 
 def test_losses_endings_and_notes_are_shown() -> None:
@@ -158,7 +158,7 @@ BUSY = replace(
         notes=["Names of the kernel's functions are hidden here: sysctl kernel.kptr_restrict=0."],
         ending="process 1234 (shop) has ended: exit code 1",
     ),
-    lost_share=0.115,
+    overhead_share=0.115,
     recorded_share=0.0034,
     own_cpu=0.125,
 )
@@ -174,7 +174,7 @@ def test_caveats_are_whole_at_any_width(width: int, losses: list[Loss]) -> None:
     lines = text.splitlines()
     assert max(cell_len(line) for line in lines) <= width
     words = " ".join(" ".join(lines).split())
-    said = ["PAUSED", "delay 300 s/s", "target loses ~12%", "recorded 0.34%, scaled"]
+    said = ["PAUSED", "delay 300 s/s", "overhead ~12%", "recorded 0.34%, scaled"]
     said += ["ebpfprof itself 12% CPU", "for 3.00 s", "process 1234 (shop) has ended: exit code 1"]
     if losses:
         said += ["12 stacks that had no room", "3 sums"] if width > 39 else ["Lost: 12"]
@@ -190,14 +190,14 @@ def test_caveats_are_whole_at_any_width(width: int, losses: list[Loss]) -> None:
     st.floats(0, 1),
     st.integers(20, 200),
 )
-def test_no_header_tells_of_no_time_or_of_less_than_nothing(
-    uptime_ns: int, own_cpu: float, lost_share: float, recorded_share: float, width: int
+def test_no_header_shows_no_time_or_negative_values(
+    uptime_ns: int, own_cpu: float, overhead_share: float, recorded_share: float, width: int
 ) -> None:
     at = replace(
         moment(),
         uptime_ns=uptime_ns,
         own_cpu=own_cpu,
-        lost_share=lost_share,
+        overhead_share=overhead_share,
         recorded_share=recorded_share,
     )
     for each in (at, replace(at, readings={}), replace(at, readings={}, uptime_ns=0)):
@@ -205,7 +205,7 @@ def test_no_header_tells_of_no_time_or_of_less_than_nothing(
         assert not re.search(r"(for|last) 0 ns|\s-[\d.]", text), text
 
 
-def test_before_the_first_look_it_says_what_it_does() -> None:
+def test_before_the_first_sample_it_says_what_it_does() -> None:
     text = screen(view(replace(moment(), readings={}, uptime_ns=0)))
     assert "ebpfprof top  block  shop 1234 go1.27.3" in text
     assert "Recording. The first table comes in a moment." in text
@@ -258,7 +258,7 @@ def test_a_report_without_a_terminal_is_not_cut() -> None:
 
 
 def test_waits_in_progress_have_neither_a_count_nor_a_mean() -> None:
-    """Their time is known from looks; none of them has ended."""
+    """Their time is known from samples; none of them has ended."""
     get = calling(79, "main.(*PriceCache).Get")
     at = moment([wait(0, 46 * S, LOCK, get), wait(0, S, RECEIVE, calling(150, "main.worker"))])
     text = screen(view(at, hide_idle=False))
@@ -269,7 +269,7 @@ def test_waits_in_progress_have_neither_a_count_nor_a_mean() -> None:
     assert row["count_per_s"] is None
 
 
-def test_idle_waits_in_progress_are_told_as_hidden() -> None:
+def test_idle_waits_in_progress_are_reported_as_hidden() -> None:
     worker = calling(150, "main.worker")
     text = screen(view(moment([wait(0, 2 * S, RECEIVE, worker), SHOP[0]])))
     assert "idle, hidden (i shows it): 1.00 s/s (" in text

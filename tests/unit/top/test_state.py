@@ -1,4 +1,4 @@
-"""The state of `ebpfprof top`: what is looked at, and how."""
+"""The state of `ebpfprof top`: what is examined, and how."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_row_is_found_though_it_is_hidden() -> None:
 
 
 @pytest.mark.parametrize("typed", ["(", "[z-a]", "*", "(?P<", "a{99999999999}", "(?i"])
-def test_a_search_that_is_no_regular_expression_says_so(typed: str) -> None:
+def test_a_search_that_is_not_a_regular_expression_says_so(typed: str) -> None:
     top = view()
     assert top.search("Get") == ""
     assert top.search(typed).startswith("This is no regular expression")

@@ -373,7 +373,7 @@ def test_waits_become_idle_by_behaviour_without_a_new_begin() -> None:
     assert names(found) == []
     (hidden,) = found.hidden
     assert hidden.rule.name == "loop of a timer"
-    # The text changes with each look; it stays one row.
+    # The text changes with each sample; it stays one row.
     again = read(3, IdleBehaviour(1, 0.98, "timer")).hidden
     assert [each.rule for each in again] == [hidden.rule]
     assert names(read(4, None)) == ["main.get"]

@@ -15,7 +15,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.top.rows import Moment, Snapshot, TargetLine
 from ebpfprof.top.state import TopView
 from ebpfprof.top.table import TopTable
-from ebpfprof.top.views import view_named, views, views_of
+from ebpfprof.top.views import views, views_of
 from tests.unit.made_up_kinds import ALLOCS, GOROUTINES
 from tests.unit.top.apps import after
 from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, view
@@ -23,16 +23,16 @@ from tests.unit.top.moments import LOCK, MAIN, RECEIVE, S, calling, view
 MIB = 1 << 20
 
 
-def seen(kind: ProfileKind, *looks: Sequence[Sample]) -> Moment:
-    """The last of some looks, two seconds apart, at profiles of a kind."""
+def seen(kind: ProfileKind, *samples: Sequence[Sample]) -> Moment:
+    """The last of some samples, two seconds apart, at profiles of a kind."""
     table = TopTable(kind.name)
-    for number, samples in enumerate(looks, 1):
+    for number, at_once in enumerate(samples, 1):
         profile = Profile(
             kind=kind.name,
             sample_types=kind.sample_types,
             period_type=kind.sample_types[0],
             period=1,
-            samples=tuple(samples),
+            samples=tuple(at_once),
             mappings=(MAIN,),
             time_ns=1,
             duration_ns=2 * S * number,
@@ -72,10 +72,9 @@ def test_recorded_kinds_have_views(kinds: list[str], by_lock: bool, expected: li
 
 
 @pytest.mark.parametrize("key", "dcmnrilpwhq")
-def test_a_kind_can_not_have_a_key_in_use(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
-    registry.register(replace(ALLOCS, key=key))
-    with pytest.raises(ValueError, match=f"Key '{key}' of profile kind 'mallocs'"):
+def test_a_kind_can_not_have_a_key_in_use(key: str) -> None:
+    message = f"Key '{key}' of profile kind 'mallocs'"
+    with registry.registered(replace(ALLOCS, key=key)), pytest.raises(ValueError, match=message):
         views()
 
 
@@ -130,17 +129,17 @@ def test_profiles_of_a_moment_are_shown_unchanged() -> None:
     assert "30 (100.0%)" in after(top, "enter").splitlines()
 
 
-@pytest.mark.usefixtures("made_up")
 def test_profiles_of_open_waits_have_counts_and_means() -> None:
     """As of open waits, if they had a key."""
-    registry._kinds["open"] = replace(registry.kind_named("open"), key="o")
     stack = (LOCK, calling(1, "main.waiting"))
-    top = TopView(seen(view_named("open").kind, [Sample(stack, (4, 480 * S))]), ["open"], "open")
-    text = after(top)
+    waiting = replace(registry.kind_named("open"), name="waiting", key="k", options=())
+    with registry.registered(waiting) as kind:
+        top = TopView(seen(kind, [Sample(stack, (4, 480 * S))]), ["waiting"], "waiting")
+        text, stacks = after(top), after(top, "enter")
     assert text.splitlines()[2].startswith("4 open waits  waiting 8.00 min  ebpfprof itself")
     assert re.search(r"^ +Waiting +Share Goroutines +Mean Operation +Called from", text, re.M)
     assert re.search(r"^ *8\.00 min +100\.0% +4 +2\.00 min Mutex\.Lock +main\.waiting", text, re.M)
-    assert "8.00 min (100.0%)  4" in after(top, "enter").splitlines()
+    assert "8.00 min (100.0%)  4" in stacks.splitlines()
 
 
 def test_sizes_have_room_for_their_unit() -> None:

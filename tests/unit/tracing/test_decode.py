@@ -32,7 +32,7 @@ def test_the_kinds_are_those_of_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("p", [-2, 1 << 20, -(1 << 31)])
-def test_what_can_be_no_p_is_none(p: int) -> None:
+def test_an_impossible_p_is_none(p: int) -> None:
     assert decoded("PARK", p=p)[0][0].p == NO_P
 
 
@@ -43,7 +43,7 @@ def test_events_of_impossible_goroutines_are_counted(field: str) -> None:
     assert decoder.unreadable == 1
 
 
-def test_a_park_tells_what_for_in_place_of_who_runs() -> None:
+def test_a_park_has_its_reason_in_place_of_the_running_goroutine() -> None:
     word = 5 << 48 | 0xC000012344
     (event,), _ = decoded("PARK", goid=7, by=word)
     assert (event.goid, event.by, event.on) == (7, 7, word)
@@ -76,7 +76,7 @@ def wake(is_fault: bool, **fields: int) -> Event:
     return found
 
 
-def test_a_wake_tells_who_did_it() -> None:
+def test_a_wake_has_its_waker() -> None:
     found = wake(is_fault=False)
     assert (found.tid, found.more, found.word) == (5, 4711, "curl")
     assert (found.goid, found.by, found.stack) == (0, 0, 0)
@@ -85,7 +85,7 @@ def test_a_wake_tells_who_did_it() -> None:
     assert wake(is_fault=False, is_exit=1).is_exit
 
 
-def test_faults_are_no_interrupts() -> None:
+def test_faults_are_not_interrupts() -> None:
     """Both enter the kernel from user mode without a system call."""
     assert wake(is_fault=False, is_made=1).is_made
     assert wake(is_fault=False, is_made=1, goid=0xFFFF).is_made

@@ -71,7 +71,7 @@ def test_what_was_overwritten_is_counted(kernel: Kernel) -> None:
     assert kernel.reader.overwritten == 3
 
 
-def test_an_old_event_in_a_slot_is_no_new_one(kernel: Kernel) -> None:
+def test_an_old_event_in_a_slot_is_not_a_new_one(kernel: Kernel) -> None:
     for at_ns in range(SLOTS):
         kernel.write(0, at_ns)
     kernel.read()

@@ -85,10 +85,10 @@ class TracePackets:
         """The track of a goroutine, in the group of its function."""
         track = uuid("goroutine", goid)
         if track not in self._known:
-            found = self._timeline.goroutines.get(goid)
-            name = printable(found.name) if found else UNNAMED
+            goroutine = self._timeline.goroutines.get(goid)
+            name = printable(goroutine.name) if goroutine else UNNAMED
             number = _OWN_GROUPS + self.names.name(name)
-            rank = 1 if found and found.is_system else 0
+            rank = 1 if goroutine and goroutine.is_system else 0
             group = self.describe(uuid("group", number), name, GOROUTINES, rank)
             self._describe(track, self.title(goid), group)
         return track
@@ -107,8 +107,8 @@ class TracePackets:
 
     def title(self, goid: int) -> str:
         """What a goroutine is called."""
-        found = self._timeline.goroutines.get(goid)
-        return f"G{goid} {printable(found.name)}" if found else f"G{goid}"
+        goroutine = self._timeline.goroutines.get(goid)
+        return f"G{goid} {printable(goroutine.name)}" if goroutine else f"G{goid}"
 
     def _begin(self) -> None:
         timeline = self._timeline

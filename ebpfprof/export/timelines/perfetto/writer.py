@@ -98,8 +98,8 @@ class _Writer:
         )
 
     def _labels(self, span: Span) -> tuple[Any, ...]:
-        found = self._timeline.label_sets.get(span.labels) if span.labels else None
-        return found or (self._timeline.labels.get(span.goid, ()) if span.is_cut else ())
+        labels = self._timeline.label_sets.get(span.labels) if span.labels else None
+        return labels or (self._timeline.labels.get(span.goid, ()) if span.is_cut else ())
 
     def _wake(self, span: Span, flow: int) -> None:
         """An instant on the track of who woke or created the goroutine."""

@@ -120,7 +120,7 @@ def test_labels_comments_and_empty_stacks() -> None:
     assert "main.\\udcff" in texts
     (profile, _) = request.resource_profiles[0].scope_profiles[0].profiles
     assert [
-        len(tables.stack_table[each.stack_index].location_indices) for each in profile.samples
+        len(tables.stack_table[sample.stack_index].location_indices) for sample in profile.samples
     ] == [2, 0, 1]
     found = [tables.attribute_table[index] for index in profile.samples[0].attribute_indices]
     assert [(texts[each.key_strindex], texts[each.unit_strindex]) for each in found] == [

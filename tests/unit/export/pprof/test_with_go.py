@@ -27,8 +27,8 @@ def go_pprof(minor: str, tmp_path: Path, profile: Profile, *arguments: str) -> b
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = done.stderr.decode().splitlines()
-    assert [line for line in said if not line.startswith("Generating report in ")] == []
+    output = done.stderr.decode().splitlines()
+    assert [line for line in output if not line.startswith("Generating report in ")] == []
     return done.stdout
 
 

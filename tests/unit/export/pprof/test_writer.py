@@ -169,7 +169,7 @@ def profiles(draw: st.DrawFn) -> Profile:
 @given(profiles())
 @settings(deadline=None)
 def test_every_sound_profile_is_read_as_it_was_written(profile: Profile) -> None:
-    of_one_each = {(each.locations, each.labels): each for each in profile.samples}
+    of_one_each = {(sample.locations, sample.labels): sample for sample in profile.samples}
     profile = replace(profile, samples=tuple(of_one_each.values()))
     check(profile)
     read = pprof.decode(pprof.encode(profile))

@@ -7,8 +7,8 @@ import pytest
 from ebpfprof.export.tables.finding import finding, summaries, summary
 from ebpfprof.profile.model import Frame, Location, Lock, Mapping, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.goroutines.kinds import WALL
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
-from ebpfprof.profilers.wall.kind import WALL
 
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
 S = 1_000_000_000
@@ -30,7 +30,7 @@ def block(*samples: Sample, duration_ns: int = 10 * S) -> Profile:
     return BLOCK.make_profile(samples, [MAIN], time_ns=0, duration_ns=duration_ns)
 
 
-def test_a_place_with_most_of_the_waiting_is_told() -> None:
+def test_a_place_with_most_of_the_waiting_is_reported() -> None:
     found = finding(block(sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)))
     assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), mean 3.00 ms.")
 
@@ -41,7 +41,7 @@ def test_an_estimate_says_so() -> None:
     assert found == ("75 % of waiting: Mutex.Lock in main.(*Cache).Get (2.go:20), 15.0 s +-5 %.")
 
 
-def test_looks_have_no_mean() -> None:
+def test_samples_have_no_mean() -> None:
     found = WALL.make_profile(
         [sample(LOCK, 5000, 15 * S), sample(SEND, 100, 5 * S)],
         [MAIN],
@@ -65,7 +65,7 @@ def test_looks_have_no_mean() -> None:
     ],
     ids=["few", "not most", "little waiting", "rough", "nothing beside it", "nothing"],
 )
-def test_nothing_is_said_on_thin_evidence(profile: Profile) -> None:
+def test_nothing_is_reported_on_thin_evidence(profile: Profile) -> None:
     assert finding(profile) == ""
 
 
@@ -115,7 +115,7 @@ def test_where_nothing_stands_out_the_largest_place_is_reported() -> None:
     )
 
 
-def test_what_is_no_function_is_not_said_to_do_it_itself() -> None:
+def test_a_row_without_a_function_does_not_do_it_itself() -> None:
     found = [sample(("[other objects in use]",), 50, 50), sample(("main.open",), 9, 9)]
     heap = CPU.make_profile(found, [MAIN], time_ns=0, duration_ns=S)
     assert "CPU time: [other objects in use], " in summary(heap)

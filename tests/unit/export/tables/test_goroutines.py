@@ -103,7 +103,7 @@ def test_a_goroutine_without_a_stack_says_why() -> None:
     assert "incomplete: 1 without a stack" in text
 
 
-def test_unreadable_labels_are_told_in_proportion() -> None:
+def test_unreadable_labels_are_reported_in_proportion() -> None:
     found = replace(dumped(goroutine(8, WORK), goroutine(9, WORK)), unlabelled=1)
     text = goroutines.render(found, each_alone=False, width=None, color=False)
     assert "incomplete: the labels of 1 of 2 goroutines could not be read\n" in text

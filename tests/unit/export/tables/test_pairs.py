@@ -55,21 +55,21 @@ def test_in_short_a_row_has_one_line() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_it_is_no_wider_than_the_terminal(width: int) -> None:
+def test_it_is_not_a_wider_than_the_terminal(width: int) -> None:
     long = replace(PROFILE.samples[3], variance=1.0e16)
     text = render(replace(PROFILE, samples=(long,)), width=width, color=False)
     assert max(map(len, text.splitlines())) <= max(width, 50)
     assert "+-10%" in text
 
 
-def test_what_stands_out_is_said_with_what_woke() -> None:
+def test_what_stands_out_is_reported_with_what_woke() -> None:
     assert finding(PROFILE) == (
         "75 % of waiting: chan receive in main.handle (main.handle.go:2), woken by main.submit "
         "(main.submit.go:2), mean 45.0 ms."
     )
 
 
-def test_a_pair_that_grew_is_told_from_others_of_the_same_place() -> None:
+def test_a_pair_that_grew_is_distinguished_from_others_of_the_same_place() -> None:
     more = replace(PROFILE.samples[2], values=(2, 5 * SECOND))
     later = replace(PROFILE, samples=(*PROFILE.samples[:2], more, PROFILE.samples[3]))
     (change,) = diff.changes(later, PROFILE)

@@ -1,4 +1,4 @@
-"""Which goroutines are idle by what looks show, held against goroutines that are made up."""
+"""Which goroutines are idle by what samples show, held against goroutines that are made up."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Program:
         self.sequences[number] += 1
         self.causes[number] = self.causes[number]._replace(ends_ns=ends_ns)
 
-    def look(self, times: int = 1) -> None:
+    def sample(self, times: int = 1) -> None:
         for _ in range(times):
             now = [(state, self.wait(at)) for at, state in enumerate(self.states)]
             before = self._before + [(None, 0)] * (len(now) - len(self._before))
@@ -94,26 +94,26 @@ class Program:
 
 
 def loop(
-    looks: int = 20,
+    samples: int = 20,
     rounds: int = 10,
     *,
     start: Callable[[Program], object] | None = None,
     **cause: Unpack[Fields],
 ) -> Program:
-    """A goroutine that a timer wakes every so many looks."""
+    """A goroutine that a timer wakes every that many samples."""
     program = Program()
     each = program.start(BEAT, **cause)
-    program.move(each, program.now_ns + looks * APART - MS)
+    program.move(each, program.now_ns + samples * APART - MS)
     if start:
         start(program)
     for _ in range(rounds):
-        program.look(looks)
-        program.move(each, program.now_ns + looks * APART - MS)
+        program.sample(samples)
+        program.move(each, program.now_ns + samples * APART - MS)
     return program
 
 
 def idle(program: Program) -> list[str]:
-    return [str(each) for each in program.watch.behaviours().values()]
+    return [str(behaviour) for behaviour in program.watch.behaviours().values()]
 
 
 TIMED: Final = ["one goroutine that waited nearly all of the time for a timer"]
@@ -129,27 +129,27 @@ def test_so_is_one_that_others_could_end() -> None:
     assert idle(loop(others=True, period_ns=20 * APART)) == TIMED
 
 
-def test_few_looks_tell_nothing() -> None:
-    assert idle(loop(looks=3, rounds=3)) == []
-    assert idle(loop(looks=9, rounds=1)) == []
+def test_few_samples_show_nothing() -> None:
+    assert idle(loop(samples=3, rounds=3)) == []
+    assert idle(loop(samples=9, rounds=1)) == []
 
 
 def test_a_wait_that_never_ends_is_not_idle() -> None:
     program = Program()
     program.start(BEAT, ends_ns=program.now_ns + 3_600_000 * MS)
     program.start(OTHER, others=True)
-    program.look(200)
+    program.sample(200)
     assert idle(program) == []
 
 
 def test_but_for_a_wait_for_signals_alone() -> None:
     program = Program()
     program.start(BEAT, signals=True)
-    program.look(200)
+    program.sample(200)
     assert idle(program) == ["one goroutine that waited nearly all of the time for a signal"]
     program = Program()
     program.start(BEAT, signals=True, others=True)
-    program.look(200)
+    program.sample(200)
     assert idle(program) == []
 
 
@@ -157,16 +157,16 @@ def test_a_timer_that_never_fires_is_a_timeout() -> None:
     program = Program()
     each = program.start(BEAT, ends_ns=program.now_ns + 10_000 * MS, others=True)
     for _ in range(20):
-        program.look(15)
+        program.sample(15)
         program.move(each, program.now_ns + 10_000 * MS)
     assert idle(program) == []
 
 
-def test_a_ticker_is_no_reason_if_work_comes_more_often() -> None:
+def test_a_ticker_is_not_a_reason_if_work_comes_more_often() -> None:
     program = Program()
     each = program.start(BEAT, others=True, period_ns=100 * APART)
     for at in range(100):
-        program.look(5)
+        program.sample(5)
         program.move(each, program.now_ns + (100 - 5 * at % 100) * APART)
     assert idle(program) == []
 
@@ -180,9 +180,9 @@ def test_one_that_works_for_long_is_not_idle() -> None:
     each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART)
     for _ in range(10):
         program.states[each] = BEAT
-        program.look(18)
+        program.sample(18)
         program.states[each] = AWAY
-        program.look(2)
+        program.sample(2)
         program.move(each, program.now_ns + 18 * APART)
     assert idle(program) == []
 
@@ -190,21 +190,21 @@ def test_one_that_works_for_long_is_not_idle() -> None:
 def test_goroutines_that_come_and_go_are_not_idle() -> None:
     program = loop()
     program.goids[0] += 50
-    program.look(20)
+    program.sample(20)
     assert idle(program) == []
 
 
 def test_a_young_goroutine_is_not_idle() -> None:
     program = Program()
     program.start(OTHER, others=True)
-    program.look(50)
+    program.sample(50)
     each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART)
     for _ in range(10):
-        program.look(20)
+        program.sample(20)
         program.move(each, program.now_ns + 20 * APART)
     assert idle(program) == []
     program.now_ns += idle_loops._LONG_LIVED_NS
-    program.look()
+    program.sample()
     assert idle(program) == TIMED
 
 
@@ -217,25 +217,25 @@ def test_a_crowd_is_not_idle() -> None:
         return loop(start=start)
 
     most = idle_loops._MAX_MEMBERS
-    told = f"{most} goroutines that waited nearly all of the time for timers"
-    assert idle(loop_with(most)) == [told]
+    reported = f"{most} goroutines that waited nearly all of the time for timers"
+    assert idle(loop_with(most)) == [reported]
     assert idle(loop_with(most + 1)) == []
 
 
 def rounds_with_another(delay: int, every: int = 1) -> Program:
-    """A loop, and a goroutine whose wait ends so many looks after every so many rounds of it."""
+    """A loop, and a goroutine with a wait that ends some samples after every few rounds of it."""
     program = Program()
     each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART)
     other = program.start(OTHER, others=True)
     for number in range(20):
-        program.look(20 - delay)
+        program.sample(20 - delay)
         if delay and number % every == 0:
             program.move(other)
-        program.look(delay)
+        program.sample(delay)
         program.move(each, program.now_ns + 20 * APART)
         if not delay and number % every == 0:
             program.move(other)
-    program.look(2)
+    program.sample(2)
     return program
 
 
@@ -245,24 +245,24 @@ def test_what_others_wait_for_is_not_idle() -> None:
 
 
 def test_a_short_wait_is_none_for_a_loop_that_is_seldom_at_work() -> None:
-    def with_one_wait_of(looks: int) -> Program:
+    def with_one_wait_of(samples: int) -> Program:
         program = Program()
         each = program.start(BEAT, ends_ns=program.now_ns + 40 * APART)
         other = program.start(AWAY)
-        program.look(40 - looks)
+        program.sample(40 - samples)
         program.states[other] = OTHER
         program.move(other)
-        program.look(looks)
+        program.sample(samples)
         program.states[other] = AWAY
         program.move(each, program.now_ns + 40 * APART)
-        program.look(40)
+        program.sample(40)
         return program
 
     assert idle(with_one_wait_of(1)) == TIMED
     assert idle(with_one_wait_of(10)) == []
 
 
-def test_waits_that_end_at_other_times_are_no_matter() -> None:
+def test_waits_that_end_at_other_times_do_not_matter() -> None:
     assert idle(rounds_with_another(10)) == TIMED
 
 
@@ -273,7 +273,7 @@ def test_what_is_new_outweighs_what_was_seen_for_long() -> None:
 
     def rounds(number: int, *, with_other: bool) -> None:
         for _ in range(number):
-            program.look(20)
+            program.sample(20)
             program.move(each, program.now_ns + 20 * APART)
             if with_other:
                 program.move(other)

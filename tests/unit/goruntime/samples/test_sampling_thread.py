@@ -1,4 +1,4 @@
-"""When looks come, and who is looked at."""
+"""When samples come, and which targets are sampled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFTEN = SamplingRate(1000, 1000)
 
 
 @pytest.mark.parametrize(
-    ("looks", "cost_s", "interval_s"),
+    ("samples", "cost_s", "interval_s"),
     [
         pytest.param(0, 0.0, 0.1, id="at first"),
         pytest.param(FIRST_SAMPLES - 1, 0.001, 0.1, id="the last of the first ones"),
@@ -29,25 +29,25 @@ OFTEN = SamplingRate(1000, 1000)
         pytest.param(FIRST_SAMPLES, 0.02, 1.0, id="later, for more than the share"),
     ],
 )
-def test_looks_become_rarer_after_the_first_and_keep_to_their_share(
-    looks: int, cost_s: float, interval_s: float
+def test_samples_become_rarer_after_the_first_and_keep_to_their_share(
+    samples: int, cost_s: float, interval_s: float
 ) -> None:
-    assert SamplingRate(10, 2).interval_s(looks, cost_s, share=0.02) == pytest.approx(interval_s)
+    assert SamplingRate(10, 2).interval_s(samples, cost_s, share=0.02) == pytest.approx(interval_s)
 
 
 class Looked:
-    """A target that counts the looks at it, and may stop or fail at one of them."""
+    """A target that counts the samples of it, and may stop or fail at one of them."""
 
     def __init__(self, at: int = 1, do: Callable[[], None] = lambda: None) -> None:
-        self.turns = SampledTarget(OFTEN, self.look, self.fail)
-        self.looks = 0
+        self.turns = SampledTarget(OFTEN, self.sample, self.fail)
+        self.samples = 0
         self.errors: list[Exception] = []
         self.reached = threading.Event()
         self._at, self._do = at, do
 
-    def look(self) -> None:
-        self.looks += 1
-        if self.looks >= self._at:
+    def sample(self) -> None:
+        self.samples += 1
+        if self.samples >= self._at:
             self.reached.set()
             self._do()
 
@@ -59,7 +59,7 @@ def looking() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "ebpfprof-samples"]
 
 
-def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
+def test_one_thread_samples_all_and_ends_with_the_last() -> None:
     thread, several = SamplingThread(share=1.0), [Looked(at=20) for _ in range(5)]
     for each in several:
         thread.join(each.turns)
@@ -77,8 +77,8 @@ def test_one_thread_looks_at_all_and_ends_with_the_last() -> None:
     thread.leave(again.turns)
 
 
-def test_who_left_is_not_looked_at_any_more() -> None:
-    """To leave waits for a look that goes on."""
+def test_a_target_that_left_is_not_sampled_any_more() -> None:
+    """To leave waits for a sample that continues."""
     may_end, has_left = threading.Event(), threading.Event()
     thread, other = SamplingThread(share=1.0), Looked(at=1 << 30)
     leaving = Looked(do=lambda: (may_end.wait(DEADLINE_S), None)[1])
@@ -93,15 +93,15 @@ def test_who_left_is_not_looked_at_any_more() -> None:
     assert not has_left.wait(0.05)
     may_end.set()
     assert has_left.wait(DEADLINE_S)
-    looks = leaving.looks
+    samples = leaving.samples
     thread.join(other.turns)
-    while other.looks < 20:
-        time.sleep(0.001)  # until there were more looks
-    assert leaving.looks == looks
+    while other.samples < 20:
+        time.sleep(0.001)  # until there were more samples
+    assert leaving.samples == samples
     thread.leave(other.turns)
 
 
-def test_an_error_ends_the_looks_at_one_target_only() -> None:
+def test_an_error_ends_the_samples_of_one_target_only() -> None:
     def fail() -> None:
         raise ValueError("unreadable")
 
@@ -109,15 +109,15 @@ def test_an_error_ends_the_looks_at_one_target_only() -> None:
     for each in (failing, other):
         thread.join(each.turns)
     assert other.reached.wait(DEADLINE_S)
-    assert failing.looks == 3
-    assert [str(each) for each in failing.errors] == ["unreadable"]
+    assert failing.samples == 3
+    assert [str(error) for error in failing.errors] == ["unreadable"]
     assert not other.errors
     for each in (failing, other):
         thread.leave(each.turns)
 
 
-def test_those_that_are_nearly_due_are_looked_at_together() -> None:
-    """Two targets with the same rate: most looks come at the same moment."""
+def test_targets_that_are_nearly_due_are_sampled_together() -> None:
+    """Two targets with the same rate: most samples come at the same moment."""
     moments: dict[int, list[float]] = {0: [], 1: []}
     both = [
         Looked(at=1, do=lambda number=number: moments[number].append(time.monotonic()))  # type: ignore[misc]  # bound now
@@ -128,7 +128,7 @@ def test_those_that_are_nearly_due_are_looked_at_together() -> None:
         each.turns.rate = SamplingRate(50, 50)
         thread.join(each.turns)
     while min(map(len, moments.values())) < 20:
-        time.sleep(0.01)  # until there were enough looks
+        time.sleep(0.01)  # until there were enough samples
     for each in both:
         thread.leave(each.turns)
     apart_s = [min(abs(one - other) for other in moments[1]) for one in moments[0]]

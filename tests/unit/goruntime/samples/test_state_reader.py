@@ -1,4 +1,4 @@
-"""Which stacks are believed of goroutines that go on while we read them."""
+"""Which stacks are believed of goroutines that continue while we read them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at(sequence: int) -> int:
     return wait_of(PARKED[0], SELECT, sequence, 7)
 
 
-def test_frames_of_two_moments_are_no_stack() -> None:
+def test_frames_of_two_moments_are_not_stack() -> None:
     """A torn stack with a known outermost function may have frames of calls that returned."""
     believed, alike = BelievedStacks(), Alike(512, SELECT, 1)
     assert believed.of(alike, at(1), at(1), stack(ANSWER, is_exact=True)) == ANSWER

@@ -1,4 +1,4 @@
-"""Sums of looks at goroutines: their times, and how much can be known of them."""
+"""Sums of samples of goroutines: their times, and how much can be known of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add(sums: StateSums, now_ns: int, *changes: tuple[int, GoroutineState | None
     sums.add(now_ns, goroutines, np.array(states, np.int64))
 
 
-def test_a_look_stands_for_the_time_around_it() -> None:
+def test_a_sample_stands_for_the_time_around_it() -> None:
     added = StateSums()
     add(added, 1000, (1, WAITS), (2, RUNS))
     add(added, 1100)
@@ -34,13 +34,13 @@ def test_a_look_stands_for_the_time_around_it() -> None:
     assert (runs.ns, runs.hits) == ((1350 - 1000) + (1400 - 1200), 3 + 2)
 
 
-def test_only_what_began_and_ended_between_looks_has_ended() -> None:
+def test_only_what_began_and_ended_between_samples_has_ended() -> None:
     added = StateSums()
     add(added, 0, (1, WAITS))  # it may have begun before
     add(added, 100, (1, RUNS))
     add(added, 200, (1, WAITS))
     add(added, 300, (1, None), (2, WAITS))
-    add(added, 400)  # 2 goes on
+    add(added, 400)  # 2 continues
     waits = added.totals().states[WAITS]
     assert (waits.ended, waits.ended_ns) == (1, 100)
     assert waits.ns == 50 + 100 + 150
@@ -72,7 +72,7 @@ def test_the_number_of_states_is_bounded() -> None:
 @pytest.mark.parametrize(
     "length_ns", [pytest.param(20_000, marks=pytest.mark.full), 2_000_000, 30_000_000]
 )
-def test_the_told_error_is_honest(length_ns: int) -> None:
+def test_the_reported_error_is_honest(length_ns: int) -> None:
     """Of goroutines that wait and run in turn, 95 % of intervals hold the time that they waited."""
     chance = random.Random(23)
     inside = 0
@@ -86,7 +86,7 @@ def test_the_told_error_is_honest(length_ns: int) -> None:
 
 
 def one_run(chance: random.Random, length_ns: int) -> tuple[float, float, float]:
-    """The time that four goroutines waited, what looks make of it, and its standard error.
+    """The time that four goroutines waited, what samples make of it, and its standard error.
 
     Waits and the time between them have random lengths, on average `length_ns` and three of it.
     """
@@ -138,7 +138,7 @@ def test_times_of_a_recording_are_those_between_its_begin_and_its_end() -> None:
     assert (waits.hits, runs.hits) == (2 + 1 + 2, 1)
 
 
-def test_a_recording_without_a_last_look_goes_on_as_its_last_look_found() -> None:
+def test_a_recording_without_a_last_sample_continues_as_its_last_sample_found() -> None:
     added = StateSums()
     add(added, 1000, (1, WAITS), (2, RUNS))
     added.count_from(1100)
@@ -160,7 +160,7 @@ def test_the_time_between_two_recordings_does_not_count() -> None:
     assert added.counted().samples == 2 * 2
 
 
-def test_a_recording_begins_when_it_began_though_a_look_came_since() -> None:
+def test_a_recording_begins_when_it_began_though_a_sample_came_since() -> None:
     added = StateSums()
     add(added, 1000, (1, WAITS))
     add(added, 1200)
@@ -179,7 +179,7 @@ def test_the_error_of_goroutines_that_begin_together_is_honest_whatever_their_la
             for n in range(16)
         ]
         add(added, 1000, *enumerate(states))
-        return math.sqrt(sum(each.variance for each in added.totals().states.values()))
+        return math.sqrt(sum(state.variance for state in added.totals().states.values()))
 
     # All began at one moment between the two samples: none of the errors is less than all others.
     assert error(labelled=True) == pytest.approx(error(labelled=False))

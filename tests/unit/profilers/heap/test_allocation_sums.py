@@ -1,4 +1,4 @@
-"""Estimates from windows and samples: right on average, with an error that is told honestly.
+"""Estimates from windows and samples: right on average, with an error that is reported honestly.
 
 Made-up programs allocate by chance; their true counts are known.
 """
@@ -108,7 +108,7 @@ def simulated(
 
 
 @pytest.mark.parametrize("rate", [1, 256])
-def test_the_told_error_is_honest(rate: int) -> None:
+def test_the_reported_error_is_honest(rate: int) -> None:
     """Over many seeds: 95 % lie within two told errors, nearly; and it is not told too large."""
     squares: dict[AllocatingStack, list[float]] = {A: [], B: [], C: []}
     deviations: dict[AllocatingStack, list[float]] = {A: [], B: [], C: []}
@@ -125,7 +125,7 @@ def test_the_told_error_is_honest(rate: int) -> None:
     for stack in (A, B):
         mean = sum(squares[stack]) / len(squares[stack])
         assert 0.35 < mean < 1.4, (stack, mean)
-        within = sum(each < 4 for each in squares[stack]) / len(squares[stack])
+        within = sum(square < 4 for square in squares[stack]) / len(squares[stack])
         assert within > 0.9, (stack, within)
         bias = sum(deviations[stack]) / len(deviations[stack])
         assert abs(bias) < 0.02
@@ -133,7 +133,7 @@ def test_the_told_error_is_honest(rate: int) -> None:
     assert within > 0.85, within
 
 
-def test_other_sizes_of_a_window_tell_nothing_of_these() -> None:
+def test_other_sizes_of_a_window_show_nothing_of_these() -> None:
     sums, missed, truth = simulated(1, 1)
     found = sums.estimates(missed)
     assert found[OTHER].objects == pytest.approx(truth[OTHER])  # alone in its class

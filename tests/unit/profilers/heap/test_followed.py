@@ -34,7 +34,7 @@ class Heap:
     def ask(self, addresses: Addresses, _sizes: Addresses, _generation: int) -> Answers:
         self.asked.append(addresses.tolist())
         self.now += 2 * self.end_meanwhile
-        return np.array([self.answers.get(int(each), GONE) for each in addresses], np.uint8)
+        return np.array([self.answers.get(int(address), GONE) for address in addresses], np.uint8)
 
 
 def births(*objects: int, at: int = 4, stack: int = 7, size: int = 64, drawn: int = 0) -> Births:
@@ -61,12 +61,12 @@ def count(followed: Followed) -> float:
 def test_an_object_is_judged_by_the_next_collection() -> None:
     heap, followed = following()
     followed.add(births(8, 16))
-    followed.look()
+    followed.check()
     assert heap.asked == []  # no collection since
     heap.now = 6
     heap.answers = {8: ALIVE}
     followed.add(births(24, at=6))  # allocated after that collection
-    followed.look()
+    followed.check()
     assert heap.asked == [[8, 16]]
     assert count(followed) == 1  # the new one counts from the next collection on
     assert len(followed) == 2
@@ -78,10 +78,10 @@ def test_a_span_that_is_not_swept_is_asked_again() -> None:
     heap, followed = following()
     followed.add(births(8))
     heap.now, heap.answers = 6, {8: UNKNOWN}
-    followed.look()
+    followed.check()
     assert len(followed) == 1
     heap.answers = {}
-    followed.look()
+    followed.check()
     assert len(followed) == 0
 
 
@@ -89,11 +89,11 @@ def test_answers_are_dropped_if_two_collections_end_meanwhile() -> None:
     heap, followed = following()
     followed.add(births(8))
     heap.now, heap.end_meanwhile = 6, 1
-    followed.look()
+    followed.check()
     assert len(followed) == 0
     followed.add(births(8, at=heap.now))
     heap.now, heap.end_meanwhile = heap.now + 2, 2
-    followed.look()
+    followed.check()
     assert len(followed) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_missed_collection_is_counted_and_its_survivors_are_unsure() -> None:
     heap, followed = following()
     followed.add(births(8, 16))
     heap.now, heap.answers = 10, {8: ALIVE}
-    followed.look()
+    followed.check()
     found = followed.found(1, stack_of)
     assert (found.collections, found.missed, found.unsure) == (3, 2, 1)
 
@@ -109,10 +109,10 @@ def test_a_missed_collection_is_counted_and_its_survivors_are_unsure() -> None:
 def test_generations_wrap_around() -> None:
     heap, followed = following()
     heap.now = (1 << 32) - 2
-    followed.look()
+    followed.check()
     followed.add(births(8, at=(1 << 32) - 2))
     heap.now, heap.answers = 0, {8: ALIVE}
-    followed.look()
+    followed.check()
     assert heap.asked == [[8]]
     assert followed.found(1, stack_of).missed == ((1 << 32) - 2 - 4) // 2 - 1  # before
 
@@ -164,11 +164,11 @@ def test_collections_before_the_recording_do_not_count() -> None:
     heap.now = 100  # it was opened long before
     followed.begin()
     followed.add(births(8, at=100))
-    followed.look()
+    followed.check()
     found = followed.found(1, stack_of)
     assert (found.collections, found.missed) == (0, 0)
     assert found.weighted == {STACKS[7]: 1}
     heap.now, heap.answers = 102, {8: ALIVE}
     followed.begin()  # again, while an object is followed: that collection counts
-    followed.look()
+    followed.check()
     assert followed.found(1, stack_of).collections == 1

@@ -56,7 +56,7 @@ class Made:
         self.spending = Spending(self.probes, 0, go, ProcessBudget(1.0).lease(Cost))
 
     def passes(self, seconds: float, objects: int, *, counted: bool = True) -> None:
-        """So much time, in which the program allocates so many objects."""
+        """So much time, in which the program allocates that many objects."""
         self.now_ns += round(seconds * SECOND)
         self.allocated += objects
         self.objects += objects if counted else 0

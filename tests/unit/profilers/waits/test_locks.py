@@ -207,7 +207,7 @@ def test_all_semaphores_of_a_rwmutex_are_one_lock(stacks: Stacks) -> None:
     table = table_of(
         stacks,
         [
-            # Cut off before it tells that the Mutex is a RWMutex's.
+            # Cut off before it shows that the Mutex is a RWMutex's.
             waited(HEAP + 4, stacks.of(*LOCK), 1, 0),
             waited(HEAP + 4, stacks.of(*LOCK, "sync.(*RWMutex).Lock", "main.write"), 1, 100),
             waited(HEAP + 8, stacks.of(*WRITE, "main.write"), 2, 200),

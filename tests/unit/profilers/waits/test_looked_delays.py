@@ -185,7 +185,7 @@ def test_a_window_stands_for_no_more_than_looks_leave_room_for() -> None:
 def test_what_still_waits_and_what_waits_no_longer_is_left_out() -> None:
     looks = Looks()
     delays = begun(looks)
-    looks.find(A, ns=500 * MS, hits=50)  # goes on
+    looks.find(A, ns=500 * MS, hits=50)  # continues
     looks.find(B, word="runnable", ns=50 * MS, hits=5, ended_ns=50 * MS, ended=5)
     found, _ = applied(delays)
     assert found == {}

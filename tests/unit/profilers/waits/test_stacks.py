@@ -18,6 +18,7 @@ from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
 from symbolizer import ElfFile, FuncRole, GoBinary
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.park_sites import probe_sites
+from tests.builds import versions
 from tests.toolchains import toolchain
 
 pytestmark = pytest.mark.machine
@@ -95,7 +96,7 @@ class Stacks:
 
 
 @pytest.mark.parametrize("depth", [6, 12, None])
-@pytest.mark.parametrize("version", ["1.22", "1.27"])
+@pytest.mark.parametrize("version", versions("1.22", "1.27"))
 def test_stacks_equal_those_made_frame_by_frame(version: str, depth: int | None) -> None:
     go = go_target(version)
     made = Stacks(go, seed=7)

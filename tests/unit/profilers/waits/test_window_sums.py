@@ -1,4 +1,4 @@
-"""Sums of windows: waits that go on beyond them, locks that are released outside of them."""
+"""Sums of windows: waits that continue beyond them, locks that are released outside of them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_during_a_pause_totals_are_extrapolated() -> None:
     ]
     assert seen == [{A.return_pcs: (count, 10 * count)} for count in (10, 15, 20)]
 
-    # The next one has less; what was told is not taken back, and made up for later.
+    # The next one has less; what was reported is not taken back, and made up for later.
     sums.add({A: (0.5, 5)}, 1190, 1200)
     assert totals(sums)[A.return_pcs].count == 20
     assert sums.totals(1250)[0].count == 20

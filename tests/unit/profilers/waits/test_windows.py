@@ -9,7 +9,6 @@ from unittest import mock
 import pytest
 
 from ebpfprof.errors import AttachFailed, TargetGone
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.cost import Cost, Runs
 from ebpfprof.overhead.process_budget import Lease, ProcessBudget
@@ -19,7 +18,11 @@ from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.wait_recording import _TURN_EACH_NS, WaitsProfiler, WaitsRecording
 from ebpfprof.profilers.waits.window_seeds import WindowSeeds
 from ebpfprof.profilers.waits.windows import Windows, _Window
-from symbolizer import GoTableError
+from symbolizer import ElfFile, GoBinary
+from symbolizer.codeanalysis.cgo_callback import cgo_callback
+from symbolizer.codeanalysis.park_sites import probe_sites
+from tests.images.target import SavedTarget, Shown
+from tests.programs import saved
 
 SOON_NS = 3_600_000_000_000
 
@@ -98,16 +101,20 @@ def test_a_window_has_ended_when_its_target_was_gone() -> None:
     waits.begin_closing.return_value.result.assert_called_once_with()
 
 
-def test_a_program_without_a_goroutine_list_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def scanner(_: GoTarget, *, has_labels: bool) -> ParkedScanner:
-        raise GoTableError("there is no list of goroutines")
+def without_goroutine_list() -> GoTarget:
+    """A process whose program has no code that loads runtime.allgs."""
+    (loads,) = saved.binary("frames").functions_named("runtime.forEachG")
+    at = saved.binary("frames").elf.vaddr_to_offset(loads.entry)
+    data = bytearray(saved.program("frames"))
+    data[at : at + loads.end - loads.entry] = b"\x90" * (loads.end - loads.entry)
+    binary = GoBinary.open(ElfFile.from_bytes(bytes(data)))
+    target = SavedTarget(Shown("/usr/bin/frames"))
+    return GoTarget(target, binary, 0, (), probe_sites(binary), cgo_callback(binary), None, None)
 
-    monkeypatch.setattr("ebpfprof.profilers.waits.window_seeds.ParkedScanner", scanner)
-    collector, go = cast("WaitsCollector", Notes()), cast("GoTarget", mock.MagicMock())
-    watch = Windows(collector, 0, go, lease())
-    with pytest.raises(AttachFailed, match=r"no list of goroutines.*--max-overhead 0"):
+
+def test_a_program_without_a_goroutine_list_is_refused() -> None:
+    watch = Windows(cast("WaitsCollector", Notes()), 0, without_goroutine_list(), lease())
+    with pytest.raises(AttachFailed, match=r"runtime\.forEachG does not load.*--max-overhead 0"):
         watch.start()
 
 

@@ -37,7 +37,7 @@ def test_a_cheap_place_is_passed_if_and_only_if_the_call_is(
     assert found - BASE == chosen
 
 
-def test_a_call_that_is_no_instruction_is_left_alone() -> None:
+def test_a_call_that_is_not_an_instruction_is_left_alone() -> None:
     assert before_call(bytes.fromhex("90 90 e800000000"), BASE, BASE + 3) == BASE + 3
 
 

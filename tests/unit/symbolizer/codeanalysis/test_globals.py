@@ -15,8 +15,6 @@ from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
-pytestmark = pytest.mark.machine
-
 # Copies without symbols stand for stripped programs, which tests/kernel has, too.
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
 REFUSAL = r"runtime\.forEachG does not load"

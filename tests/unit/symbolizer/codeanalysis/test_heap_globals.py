@@ -11,8 +11,6 @@ from tests.unit.symbolizer.codeanalysis.test_globals import symbol
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
-pytestmark = pytest.mark.machine
-
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
 SWEEP_STATE = {"1.19": 28, "1.21": 28}  # where sweepdata has active.state (runtime/mgcsweep.go)
 FUNCTIONS = [

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from symbolizer import ElfFile, GoBinary
+from symbolizer import GoBinary
 from symbolizer.codeanalysis.lock_sites import LockPlace, LockSites
 from symbolizer.x86.disasm import decode
-from tests.builds import builds
-from tests.toolchains import toolchain
+from tests.builds import builds, versions
+from tests.programs import saved
 
-pytestmark = pytest.mark.machine
-
-TARGET = Path(__file__).parents[3] / "targets" / "oncall"
 # Where the locks of main.vault are (tests/targets/oncall/locks.go).
 _MU, _RW, _OTHER = 40 * 8, 40 * 8 + 8, 40 * 8 + 32
 LOCK = ("lockSlow", "Lock", "RLock")
@@ -31,11 +26,9 @@ HOLDING = {
 }
 
 
-@contextmanager
-def sites(minor: str, mode: str) -> Iterator[tuple[GoBinary, LockSites]]:
-    with ElfFile.open(toolchain(minor).build(TARGET, mode)) as elf:
-        binary = GoBinary.open(elf)
-        yield binary, LockSites(binary)
+def sites(minor: str, mode: str, target: str = "oncall") -> tuple[GoBinary, LockSites]:
+    binary = saved.binary(target, minor, mode)
+    return binary, LockSites(binary)
 
 
 def calls(binary: GoBinary, name: str) -> Iterator[tuple[str, int]]:
@@ -51,33 +44,32 @@ def calls(binary: GoBinary, name: str) -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize(("minor", "mode"), builds())
 def test_locks_that_are_held_at_a_call(minor: str, mode: str) -> None:
-    with sites(minor, mode) as (binary, found):
-        for name, (called, place) in HOLDING.items():
-            held = {found.held(pc) for to, pc in calls(binary, name) if to == called}
-            assert held == {(place,)}, name
+    binary, found = sites(minor, mode)
+    for name, (called, place) in HOLDING.items():
+        held = {found.held(pc) for to, pc in calls(binary, name) if to == called}
+        assert held == {(place,)}, name
 
 
 @pytest.mark.parametrize(("minor", "mode"), builds())
 def test_a_lock_is_not_held_before_it_is_there_nor_after_its_release(minor: str, mode: str) -> None:
-    with sites(minor, mode) as (binary, found):
-        for name in ("main.(*vault).hold", "main.(*vault).read", "main.holdShared"):
-            for called, pc in calls(binary, name):
-                if called.endswith(LOCK) or called.startswith("runtime.morestack"):
-                    assert found.held(pc) == (), (name, called)
-        last = [pc for to, pc in calls(binary, "main.release") if to == "runtime.chanrecv1"]
-        assert [found.held(pc) for pc in last] == [()]
+    binary, found = sites(minor, mode)
+    for name in ("main.(*vault).hold", "main.(*vault).read", "main.holdShared"):
+        for called, pc in calls(binary, name):
+            if called.endswith(LOCK) or called.startswith("runtime.morestack"):
+                assert found.held(pc) == (), (name, called)
+    last = [pc for to, pc in calls(binary, "main.release") if to == "runtime.chanrecv1"]
+    assert [found.held(pc) for pc in last] == [()]
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_a_package_variable_is_known_by_its_address(minor: str) -> None:
-    with sites(minor, "plain") as (binary, found):
-        (pc,) = (at for to, at in calls(binary, "main.holdShared") if to == "runtime.chanrecv1")
-        (place,) = found.held(pc)
+    binary, found = sites(minor, "plain")
+    (pc,) = (pc for to, pc in calls(binary, "main.holdShared") if to == "runtime.chanrecv1")
+    (place,) = found.held(pc)
     assert place.offset is None
     assert place.variable > binary.text_end
 
 
-STUCK = TARGET.parent / "stuck"
 # By function of tests/targets/stuck/locks.go: a call, whether it surely holds a lock there, and
 # whether it may have unlocked one of its callers'.
 SURENESS = {
@@ -93,23 +85,20 @@ SURENESS = {
 
 @pytest.mark.parametrize(("minor", "mode"), builds())
 def test_a_lock_is_surely_held_if_each_way_to_the_call_takes_it(minor: str, mode: str) -> None:
-    with ElfFile.open(toolchain(minor).build(STUCK, mode)) as elf:
-        binary = GoBinary.open(elf)
-        found = LockSites(binary)
-        for name, (called, is_sure, released) in SURENESS.items():
-            pcs = [pc for to, pc in calls(binary, name) if to == called]
-            assert pcs, name
-            for pc in pcs:
-                held = found.held(pc)
-                assert any(each.is_sure for each in held) is is_sure, name
-                assert found.released(pc) == released, name
-        (pc,) = (at for to, at in calls(binary, "main.perhaps") if to == "main.enter")
-        assert found.held(pc) == (LockPlace(0, 0),)
-        (pc,) = (at for to, at in calls(binary, "main.again") if to.endswith(LOCK))
-        assert [(each, each.is_sure) for each in found.held(pc)] == [(LockPlace(0, 0), False)]
+    binary, found = sites(minor, mode, "stuck")
+    for name, (called, is_sure, released) in SURENESS.items():
+        pcs = [pc for to, pc in calls(binary, name) if to == called]
+        assert pcs, name
+        for pc in pcs:
+            assert any(place.is_sure for place in found.held(pc)) is is_sure, name
+            assert found.released(pc) == released, name
+    (pc,) = (pc for to, pc in calls(binary, "main.perhaps") if to == "main.enter")
+    assert found.held(pc) == (LockPlace(0, 0),)
+    (pc,) = (pc for to, pc in calls(binary, "main.again") if to.endswith(LOCK))
+    assert [(place, place.is_sure) for place in found.held(pc)] == [(LockPlace(0, 0), False)]
 
 
 def test_addresses_outside_of_functions_hold_nothing() -> None:
-    with sites("1.27", "plain") as (binary, found):
-        for pc in (0, 1, binary.text_start, binary.text_end, 1 << 60):
-            assert found.held(pc) == ()
+    binary, found = sites("1.27", "plain")
+    for pc in (0, 1, binary.text_start, binary.text_end, 1 << 60):
+        assert found.held(pc) == ()

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ebpfprof.goruntime import limits
-from symbolizer import ElfFile, GoBinary, GoTableError
+from symbolizer import GoBinary, GoTableError
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.semaphores import MAX_LOCK_CALLERS
 from symbolizer.x86.disasm import Instruction, decode, is_emulated, reachable, successors
-from tests.builds import pairs
-from tests.toolchains import MINORS, toolchain
+from tests.builds import pairs, versions
+from tests.programs import saved
 
-pytestmark = pytest.mark.machine
-
-BLOCKOPS = Path(__file__).parents[3] / "targets" / "blockops"
 OPERATIONS = {"chansend", "chanrecv", "selectgo", "semacquire1", "runtime_notifyListWait"}
 
 
 @pytest.fixture(params=pairs())
 def binary(request: pytest.FixtureRequest) -> GoBinary:
-    version, mode = request.param
-    return GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, mode)))
+    return saved.binary("blockops", *request.param)
 
 
 def test_every_hooked_operation_is_probed(binary: GoBinary) -> None:
@@ -74,7 +68,7 @@ def test_a_wait_is_timed_once_before_it_parks(binary: GoBinary) -> None:
 
 
 def test_probes_of_the_newest_go_write_no_stack() -> None:
-    binary = GoBinary.open(ElfFile.open(toolchain(MINORS[-1]).build(BLOCKOPS)))
+    binary = saved.binary("blockops")
     sites = probe_sites(binary)
     for pc in [sites.wake_pc, *(site.start_pc for site in sites.parks)]:
         assert instructions_around(binary, pc)[pc].is_cheap
@@ -151,12 +145,10 @@ def test_a_function_with_too_much_code_is_refused() -> None:
         decode(bytes(2 << 20), 0x1000)
 
 
-@pytest.mark.parametrize("version", MINORS)
-def test_programs_that_can_set_labels_are_told_from_others(version: str) -> None:
-    found = {
-        folder.name: probe_sites(
-            GoBinary.open(ElfFile.open(toolchain(version).build(folder)))
-        ).sets_labels
-        for folder in (BLOCKOPS, BLOCKOPS.with_name("labels"))
-    }
-    assert found == {"blockops": False, "labels": True}
+@pytest.mark.machine
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize(("target", "sets_labels"), [("blockops", False), ("labels", True)])
+def test_programs_that_can_set_labels_are_recognized(
+    version: str, target: str, sets_labels: bool
+) -> None:
+    assert probe_sites(saved.binary(target, version)).sets_labels is sets_labels

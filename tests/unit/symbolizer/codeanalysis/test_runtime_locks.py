@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from symbolizer import ElfFile, GoBinary, GoTableError, UnsupportedGoVersion
+from symbolizer import GoBinary, GoTableError, UnsupportedGoVersion
 from symbolizer.codeanalysis import runtime_locks
 from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
 from symbolizer.x86.disasm import Instruction, decode
-from tests.builds import BUILDS, pairs
-from tests.toolchains import MINORS, toolchain
+from tests.builds import BUILDS, in_full, pairs
+from tests.toolchains import MINORS
+from tests.unit.symbolizer import go_programs
 
-pytestmark = pytest.mark.machine
-
-MUTEXOPS = Path(__file__).parents[3] / "targets" / "mutexops"
 WITH_LISTS = ("1.25", "1.26", "1.27")
-
-
-def binary_of(version: str, mode: str = "plain") -> GoBinary:
-    return GoBinary.open(ElfFile.open(toolchain(version).build(MUTEXOPS, mode)))
 
 
 @pytest.fixture(params=pairs(*(build for build in BUILDS if build[0] in WITH_LISTS)))
 def binary(request: pytest.FixtureRequest) -> GoBinary:
-    return binary_of(*request.param)
+    return go_programs.binary(*request.param)
 
 
 def probed(sites: RuntimeLockSites) -> list[int]:
@@ -75,16 +67,16 @@ def test_the_register_holds_the_woken_thread_until_the_wake(binary: GoBinary) ->
     pytest.fail("the thread's semaphore is never raised")
 
 
-@pytest.mark.parametrize("version", [minor for minor in MINORS if minor not in WITH_LISTS])
+@pytest.mark.parametrize("version", in_full(*(m for m in MINORS if m not in WITH_LISTS)))
 def test_older_versions_are_refused(version: str) -> None:
     with pytest.raises(UnsupportedGoVersion, match=r"no record.*Go 1\.25 and newer"):
-        runtime_lock_sites(binary_of(version))
+        runtime_lock_sites(go_programs.binary(version))
 
 
 @pytest.mark.parametrize("name", ["_SLEEP", "_FIND_NEXT", "_WAKE", "_NEW_STACK", "_THREAD_BODY"])
 def test_unknown_code_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all calls were inlined."""
-    binary = binary_of("1.27")
+    binary = go_programs.binary("1.27")
     monkeypatch.setattr(runtime_locks, name, "runtime.noSuchFunction")
     with pytest.raises(GoTableError, match="compiled in an unknown way"):
         runtime_lock_sites(binary)

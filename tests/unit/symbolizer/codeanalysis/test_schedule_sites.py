@@ -8,10 +8,8 @@ from symbolizer import GoBinary
 from symbolizer.codeanalysis.entry_sites import at_entry, behind_check
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSite, schedule_sites
 from symbolizer.x86.disasm import decode
-from tests.builds import pairs
+from tests.builds import pairs, versions
 from tests.unit.symbolizer.go_programs import binary
-
-pytestmark = pytest.mark.machine
 
 ALWAYS = set(ScheduleMoment) - {
     ScheduleMoment.SWITCH,  # where a program links iter.Pull
@@ -45,7 +43,7 @@ def is_emulated(binary: GoBinary, site: ScheduleSite) -> bool:
     return next(each.emulated for each in code if each.address == site.pc)
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.21", "1.22", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.21", "1.22", "1.27"))
 def test_newer_versions_say_whether_a_goroutine_was_made_to_yield(minor: str) -> None:
     assert schedule_sites(binary(minor)).tells_preemption == (minor not in ("1.19", "1.21"))
 

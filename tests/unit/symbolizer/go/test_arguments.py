@@ -6,7 +6,7 @@ import pytest
 
 from symbolizer.errors import GoTableError
 from symbolizer.go.arguments import Argument, Arguments, decoded
-from tests.toolchains import MINORS
+from tests.builds import versions
 from tests.unit.symbolizer.go_programs import binary, only
 
 END, OPEN, CLOSE, MORE, TOO_FAR = 0xFF, 0xFE, 0xFD, 0xFC, 0xFB
@@ -56,8 +56,7 @@ def test_a_size_that_no_value_has_is_cut() -> None:
     assert decoded(bytes([0, 200, END]), b"", has_liveness=False) == (Argument(0, 8, True),)
 
 
-@pytest.mark.machine
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", versions())
 def test_arguments_of_functions_of_the_runtime(minor: str) -> None:
     found = binary(minor)
     park = only(found, "runtime.gopark")

@@ -93,7 +93,7 @@ def test_found_without_a_section(before: int) -> None:
     assert read(inline(), section=False, before=before) == INFO
 
 
-def test_magic_that_is_not_aligned_is_no_build_information() -> None:
+def test_magic_that_is_not_aligned_is_not_a_build_information() -> None:
     assert read(inline(), section=False, before=8) is None
 
 
@@ -146,7 +146,7 @@ def test_version_strings(text: str, minor: int, patch: int, stage: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "unknown", "go2.1", "devel +a1b2c3", "1.27.3", "go1.99999"])
 def test_text_that_is_not_a_version(text: str) -> None:
-    with pytest.raises(UnsupportedGoVersion, match="no version of Go 1"):
+    with pytest.raises(UnsupportedGoVersion, match="not a version of Go 1"):
         GoVersion.parse(text)
 
 

@@ -13,6 +13,7 @@ import pytest
 from ebpfprof.kernel import c_facts
 from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
 from symbolizer.go import inline, pclntab
+from tests.builds import versions
 from tests.toolchains import MINORS, toolchain
 from tests.tools.generate_goruntime import EXPERIMENTS, OUTPUT, ROOT, describe, experiments, render
 from tests.tools.goruntime_fields import FIELDS
@@ -21,7 +22,7 @@ STORED = json.loads(OUTPUT.read_text())
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", versions())
 def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
     found, entry = describe(toolchain(minor).goroot)
     stored = dict(STORED[minor])

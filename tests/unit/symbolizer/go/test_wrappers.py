@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from symbolizer import ElfFile, GoBinary
-from tests.kernel.programs import program
+from tests.builds import builds
+from tests.programs import saved
 from tests.toolchains import MINORS
-
-pytestmark = pytest.mark.machine
 
 
 @pytest.mark.parametrize(
-    ("minor", "mode"), [*((minor, "plain") for minor in MINORS), (MINORS[-1], "pie")]
+    ("minor", "mode"), builds(*((minor, "plain") for minor in MINORS), (MINORS[-1], "pie"))
 )
 def test_a_wrapper_names_what_it_wraps(minor: str, mode: str) -> None:
-    with ElfFile.open(program("load", minor, mode)) as elf:
-        binary = GoBinary.open(elf)
-        wrapped = {}
-        for function in binary.functions():
-            if function.name.startswith("main."):
-                inner = binary.function_at(binary.wrapped(function.entry))
-                assert inner is not None
-                wrapped[function.name] = inner.name
-    assert wrapped["main.produce"] == "main.produce"
+    binary = saved.binary("blockops", minor, mode)
+    wrapped = {}
+    for function in binary.functions():
+        if function.name.startswith("main."):
+            inner = binary.function_at(binary.wrapped(function.entry))
+            assert inner is not None
+            wrapped[function.name] = inner.name
+    assert wrapped["main.goWithArguments"] == "main.goWithArguments"
     others = {inner for name, inner in wrapped.items() if name != inner}
-    assert {"main.produce", "main.waitForEver", "main.waitSinceBefore"} <= others
+    assert {"main.goWithArguments", "main.(*worker).goMethod"} <= others

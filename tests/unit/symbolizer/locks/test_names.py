@@ -123,21 +123,21 @@ def test_a_generic_function_is_found_by_its_short_name() -> None:
 
 def test_a_wrapper_of_an_unnamed_type_has_a_name() -> None:
     wrappers = [
-        each
-        for each in binary(NEWEST, "plain").functions()
-        if each.name.startswith("go:(*struct ") and each.name.endswith(" }).Lock")
+        function
+        for function in binary(NEWEST, "plain").functions()
+        if function.name.startswith("go:(*struct ") and function.name.endswith(" }).Lock")
     ]
     assert len(wrappers) == 1
-    callers = [Caller(each.name, each.entry) for each in wrappers]
+    callers = [Caller(wrapper.name, wrapper.entry) for wrapper in wrappers]
     assert names().field(callers, "sync.Mutex") is None
 
 
 def test_locks_of_internal_sync_have_names() -> None:
     """internal/sync.HashTrieMap, Go 1.24 and later, can't import sync."""
     (caller,) = (
-        Caller(each.name, each.entry)
-        for each in binary(NEWEST, "plain").functions()
-        if each.name
+        Caller(function.name, function.entry)
+        for function in binary(NEWEST, "plain").functions()
+        if function.name
         == "internal/sync.(*HashTrieMap[go.shape.interface {},go.shape.interface {}]).LoadOrStore"
     )
     assert names().field([caller], "sync.Mutex") == (

@@ -90,6 +90,7 @@ def test_a_stripped_file_has_the_names_of_its_debug_file(program: Path, tmp_path
         assert together.frames_many([start])[start][-1].function == name
 
 
+@pytest.mark.machine
 def test_a_library_has_the_names_that_it_exports() -> None:
     (path,) = {
         line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()

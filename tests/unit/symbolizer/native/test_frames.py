@@ -64,7 +64,7 @@ def test_lines_and_inlined_calls_equal_addr2lines(program: Path, elf: ElfFile) -
     native = NativeBinary(elf)
     frames = native.frames_many(vaddrs)
     assert {v: [f"{f.file}:{f.line}" for f in frames[v]] for v in vaddrs} == wanted
-    assert {len(found) for found in frames.values()} == {1, 2}
+    assert {len(frame) for frame in frames.values()} == {1, 2}
     assert native.failure is None
 
 

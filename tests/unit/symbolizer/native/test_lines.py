@@ -47,8 +47,8 @@ def said(program: Path) -> dict[int, tuple[NativeFrame, ...]]:
     answers: dict[int, tuple[NativeFrame, ...]] = {}
     for address, line in zip(addresses, run.stdout.splitlines(), strict=True):
         frames = [
-            NativeFrame(each["FunctionName"], each["FileName"], each["Line"], each["StartLine"])
-            for each in json.loads(line)["Symbol"]
+            NativeFrame(load["FunctionName"], load["FileName"], load["Line"], load["StartLine"])
+            for load in json.loads(line)["Symbol"]
         ]
         answers[address] = tuple(frames) if any(frame.line for frame in frames) else ()
     return answers

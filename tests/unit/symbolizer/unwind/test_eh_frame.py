@@ -68,7 +68,9 @@ def vdso(folder: Path) -> Path:
     """The vDSO of this process, as a file."""
     path = folder / "vdso"
     (line,) = (
-        each for each in Path("/proc/self/maps").read_text().splitlines() if "[vdso]" in each
+        splitline
+        for splitline in Path("/proc/self/maps").read_text().splitlines()
+        if "[vdso]" in splitline
     )
     start, end = (int(word, 16) for word in line.split()[0].split("-"))
     path.write_bytes(ctypes.string_at(start, end - start))
@@ -133,7 +135,7 @@ def gap(elf: ElfFile, before: Function, after: Function) -> tuple[RuleRange, ...
 def test_libc_has_one_gap_where_a_thread_begins() -> None:
     path = library("libc.so.6")
     elf = ElfFile.from_bytes(path.read_bytes())
-    functions = sorted(readelf_functions(path), key=lambda each: each.start)
+    functions = sorted(readelf_functions(path), key=lambda function: function.start)
     gaps = (gap(elf, *pair) for pair in pairwise(functions) if pair[0].end < pair[1].start)
     assert len([each for each in gaps if each]) == 1  # clone3
 
@@ -251,9 +253,9 @@ def test_a_signals_trampoline_leads_to_the_interrupted_code(folder: Path, name: 
     offset = data.index(b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05")
     with ElfFile.from_bytes(data) as elf:
         (vaddr,) = (
-            each.vaddr + offset - each.offset
-            for each in elf.segments
-            if each.offset <= offset < each.offset + each.filesz
+            segment.vaddr + offset - segment.offset
+            for segment in elf.segments
+            if segment.offset <= offset < segment.offset + segment.filesz
         )
     # It is a return address, so the address before it is looked up.
     for each in range(vaddr - 1, vaddr + 9):

@@ -5,23 +5,19 @@ from __future__ import annotations
 import capstone
 import pytest
 
-from symbolizer import ElfFile, FuncRole, GoBinary, GoTableError
+from symbolizer import FuncRole, GoBinary, GoTableError
 from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.go.binary import Function
 from symbolizer.unwind.go import GoUnwind
 from symbolizer.unwind.rules import RuleKind, UnwindRule
 from symbolizer.x86.disasm import decode, successors
-from tests.builds import BUILDS
-from tests.toolchains import toolchain
-from tests.unit.symbolizer.codeanalysis.test_park_sites import BLOCKOPS
-
-pytestmark = pytest.mark.machine
+from tests.builds import BUILDS, pairs, versions
+from tests.programs import saved
 
 
-@pytest.fixture(params=BUILDS, ids=lambda build: "-".join(build), scope="module")
+@pytest.fixture(params=pairs(), scope="module")
 def binary(request: pytest.FixtureRequest) -> GoBinary:
-    version, mode = request.param
-    return GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, mode)))
+    return saved.binary("blockops", *request.param)
 
 
 def rules(binary: GoBinary, name: str) -> dict[int, UnwindRule]:
@@ -142,9 +138,12 @@ def test_a_preempted_function_keeps_its_exact_pc(binary: GoBinary) -> None:
     assert not any(rule.exact_caller for rule in rules(binary, "runtime.gopark").values())
 
 
-@pytest.mark.parametrize("version", [version for version, mode in BUILDS if mode == "cgo"])
+@pytest.mark.machine
+@pytest.mark.parametrize(
+    "version", versions(*(version for version, mode in BUILDS if mode == "cgo"))
+)
 def test_callbacks_return_to_the_entry_of_a_function_in_old_versions(version: str) -> None:
-    program = GoBinary.open(ElfFile.open(toolchain(version).build(BLOCKOPS, "cgo")))
+    program = saved.binary("blockops", version, "cgo")
     found = rules(program, "runtime.cgocallback").values()
     known = [rule for rule in found if rule.kind is RuleKind.SP]
     assert {rule.exact_caller for rule in known} == {version == "1.19"}
@@ -159,7 +158,7 @@ def test_the_return_from_a_signal_leads_to_the_interrupted_code(binary: GoBinary
     assert all(rule.exact_caller for rule in known)
 
 
-def test_there_are_no_rules_outside_of_gos_text(binary: GoBinary) -> None:
+def test_there_are_not_rules_outside_of_gos_text(binary: GoBinary) -> None:
     assert GoUnwind(binary).ranges(binary.text_start - 1) == ()
     assert GoUnwind(binary).ranges(binary.text_end) == ()
 
@@ -171,7 +170,7 @@ def test_the_offset_of_the_running_g_is_the_linkers(binary: GoBinary) -> None:
 
 
 def test_an_unknown_way_to_load_g_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = GoBinary.open(ElfFile.open(toolchain("1.27").build(BLOCKOPS, "plain")))
+    program = saved.binary("blockops")
     monkeypatch.setattr("symbolizer.codeanalysis.tls._READERS", ("runtime.memmove",))
     with pytest.raises(GoTableError, match="the running goroutine cannot be found"):
         g_offset(program)

@@ -37,7 +37,6 @@ def test_on_every_path_matches_its_definition(seed: int) -> None:
     assert on_every_path(flow, start, to) == by_definition(flow, start, to)
 
 
-@pytest.mark.machine
 def test_a_large_function_called_semacquire1_is_walked_a_few_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

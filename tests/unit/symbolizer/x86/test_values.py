@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from symbolizer.x86.disasm import decode, detailed_decoder, successors
-from symbolizer.x86.values import Source, told
+from symbolizer.x86.values import Source, derived
 
 
 def values(*instructions: bytes, wanted: str = "rbx") -> Source | None:
     """What a register holds behind the instructions; None if it is not known."""
     code = b"".join((*instructions, b"\x90"))
     raw = {each.address: each for each in detailed_decoder().disasm(code, 0)}
-    found = told(raw, successors(decode(code, 0)), 0, len(code) - 1, (wanted,))
+    found = derived(raw, successors(decode(code, 0)), 0, len(code) - 1, (wanted,))
     return None if found is None else found[0]
 
 

@@ -1,1 +1,0 @@
-"""The wall profile: where goroutines spend all their time, from looks at random times."""
