@@ -140,6 +140,11 @@ def recorded(
         tracked.detach_target(0)
         assert tracked.losses() == ()
         sums = tracked.sums(0)
+        # Each goroutine that was woken began to run, and was found at that place, too.
+        assert sum(each.runs for each in sums) == pytest.approx(
+            sum(each.parks for each in sums), rel=0.02
+        )
+        assert all(each.runnable_ns for each in sums if each.runs > _PERIOD)
         target.ask("write", "written")
         theirs = pprof.decode(own.read_bytes(), kind="block")
         ours = with_waits(theirs, sums, go, weight)
