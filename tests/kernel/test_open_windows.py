@@ -22,7 +22,7 @@ MOVING = ("waitLong", "useLock")
 
 
 @pytest.fixture(scope="module")
-def found() -> Profile:
+def profile() -> Profile:
     """The open waits of `load` while it continues, with probes for a small part of the time.
 
     It takes so little CPU time that the bound allows no second window.

@@ -124,7 +124,7 @@ def test_of_more_processes_than_that_the_later_ones_have_none_and_learn_why(
             assert (file.data, file.comments) == (b"ok", ("a comment",))
             status, why = await refusal(recorders, second)
             assert status == 503
-            assert f"of 1 processes at most, now of {PID}. For this one:" in why
+            assert f"for 1 processes at most, now of {PID}. For this one:" in why
             assert why.endswith(f"\n    ebpfprof trace --last 5s {PID + 1}")
             # Its place is for the next one once it has ended.
             first.end("process ended")
@@ -157,7 +157,7 @@ def test_what_an_ended_process_leaves_is_kept_for_a_time(monkeypatch: pytest.Mon
             await until(lambda: process not in manager.kept)
             status, why = await refusal(recorders, process)
             assert status == 404
-            assert why.startswith(f"Process {PID} ended, and its last seconds are not here")
+            assert why.startswith(f"Process {PID} ended, and its last seconds are not available")
 
     run(work())
 

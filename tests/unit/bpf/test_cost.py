@@ -19,7 +19,7 @@ void run(u64 takes_ns) {
     run_ends(cost);
     now_ns += 1000;
 }
-u64 reported(u64 field) {
+u64 told(u64 field) {
     struct cost *cost = costs_rows;
     return field == 0 ? cost->runs : field == 1 ? cost->timed : cost->timed_ns;
 }
