@@ -79,6 +79,22 @@ def set_block_rate(pid: int, binary: Path, rate: int) -> None:
         os.pwrite(memory, struct.pack("<q", rate), address)
 
 
+def track_every_stop(pid: int, binary: Path) -> None:
+    """Have the scheduler of a process track every stop of its goroutines, not one in eight.
+
+    As the runtime's own tests do (runtime.casgstatusAlwaysTrack, Go 1.20 and newer). `binary` has
+    symbols. Raises OracleError, or OSError without privileges.
+    """
+    with binary.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        found = table.get_symbol_by_name("runtime.casgstatusAlwaysTrack")
+    if not found:
+        raise OracleError(f"{binary} has no runtime.casgstatusAlwaysTrack.")
+    with _memory(pid) as memory:
+        os.pwrite(memory, b"\x01", int(found[0]["st_value"]) + load_bias(pid, binary))
+
+
 def read_block_buckets(pid: int, binary: Path) -> list[Bucket]:
     """Everything that the runtime of a process has recorded since its start.
 

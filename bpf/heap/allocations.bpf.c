@@ -15,6 +15,7 @@
 #include "probes/fp_unwind.h"
 #include "probes/goroutine_stack.h"
 #include "probes/run.h"
+#include "probes/source.h"
 #include "probes/target.h"
 #include "probes/totals.h"
 
@@ -22,16 +23,6 @@
 #define MOST_BYTES (1ULL << 47) /* all that user space can address */
 #define SIZES (SMALL_BYTES / 8 + 1)
 #define CERTAIN (1ULL << 32)
-
-/* Where a value is at a gate: symbolizer/x86/values.py. */
-struct source {
-    u32 of;    /* enum origin */
-    u32 reads; /* it is what is there */
-    s64 offset;
-};
-
-/* The registers that gates use, in the order of pt_regs; RSP is that before the instruction. */
-enum origin { NONE, AX, BX, CX, DX, SI, DI, R8, R9, R10, R11, R12, R13, SP, BP };
 
 struct gate {
     struct source object;
@@ -66,40 +57,6 @@ struct born {
     u32 spare;
 };
 BPF_RINGBUF_OUTPUT(births, BIRTH_PAGES);
-
-/*
- * Different asm for each register: else the compiler loads from a pointer into the registers that
- * it has chosen before, which verifiers reject.
- */
-#define FROM(origin, name)                                                                         \
-    case origin:                                                                                   \
-        value = ctx->name;                                                                         \
-        asm volatile("" : "+r"(value) : "i"(origin));                                              \
-        break;
-
-static __always_inline u64 value_of(const struct pt_regs *ctx, const struct source *source) {
-    u64 value = 0;
-    switch (source->of) {
-        FROM(AX, ax)
-        FROM(BX, bx)
-        FROM(CX, cx)
-        FROM(DX, dx)
-        FROM(SI, si)
-        FROM(DI, di)
-        FROM(R8, r8)
-        FROM(R9, r9)
-        FROM(R10, r10)
-        FROM(R11, r11)
-        FROM(R12, r12)
-        FROM(R13, r13)
-        FROM(SP, sp)
-        FROM(BP, bp)
-    }
-    value += source->offset;
-    if (source->reads && read_user(&value, sizeof(value), (void *)value))
-        return 0;
-    return value;
-}
 
 static __always_inline void tell(struct pt_regs *ctx, const struct gate *gate, u64 stack,
                                  u32 target_index, u64 size_bytes, u32 drawn) {

@@ -64,6 +64,8 @@ def _accuracy(report: Report, *, is_long: bool, has_failed: bool) -> list[str]:
     coverage = report.coverage
     if not report.records_waits:
         return []
+    if report.sampled:
+        return [report.sampled]
     if coverage is None or not coverage.is_scaled:
         accounts = [profile.account for profile in report.profiles if profile.account]
         lost = (account.completeness.lost for account in accounts)

@@ -94,6 +94,8 @@ class Report:
     """The part of the process's CPU time that the recording may cost, 0 to 1; 0: no bound."""
     coverage: Coverage | None = None
     records_waits: bool = False
+    sampled: str = ""
+    """Which waits were recorded, a sentence, if not every one was though the coverage is whole."""
 
 
 class ReportBuilder:

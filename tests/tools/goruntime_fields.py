@@ -10,7 +10,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "g": (
         *("stack.lo", "stack.hi", "stackguard0", "m", "sched.sp", "sched.pc", "sched.bp"),
         *("syscallsp", "syscallpc", "syscallbp", "param", "atomicstatus", "goid"),
-        *("trackingSeq", "schedlink"),
+        *("tracking", "trackingSeq", "trackingStamp", "runnableTime", "schedlink"),
         *("waitsince", "waitreason", "lockedm", "parentGoid", "gopc", "startpc", "waiting"),
         *("labels", "timer", "sleepWhen", "selectDone", "goroutineProfiled", "coroarg", "bubble"),
         *("syncGroup", "coroexit"),
@@ -26,6 +26,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
         *("vdsoSP", "vdsoPC", "mOS.waitsema", "mWaitList.startTicks"),
     ),
+    "schedt": ("timeToRun", "totalMutexWaitTime"),
     "p": ("id", "status", "m", "mcache", "runqhead", "runqtail", "runq", "runnext", "timers"),
     "sudog": (
         *("g", "next", "prev", "elem", "acquiretime", "releasetime", "ticket", "isSelect"),
@@ -86,7 +87,11 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("parent", "funcID", "file", "line", "func_", "nameOff", "parentPc", "startLine"),
     ),
 }
-OLD_NAMES: Final = {"entryoff": "entryOff", "nameoff": "nameOff"}
+OLD_NAMES: Final = {
+    "entryoff": "entryOff",
+    "nameoff": "nameOff",
+    "runnableStamp": "trackingStamp",  # in Go 1.19, of runtime.g
+}
 # What versions call the same fields of sync's structs: a Mutex of Go 1.24 and later has one of
 # internal/sync inside, and the WaitGroup of Go 1.19 has numbered words.
 NAMES_IN_SYNC: Final = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SMALL_BYTES: Final = c_facts.number("heap/allocations.bpf.c", "SMALL_BYTES")
 """The size of the largest objects that share a span."""
-_ORIGINS: Final = c_facts.enum("heap/allocations.bpf.c", "origin")
+_ORIGINS: Final = c_facts.enum("probes/source.h", "origin")
 _CERTAIN: Final = 1 << 32
 _MAX_STACKS: Final = 1 << 15
 _BIRTH_PAGES: Final = 1 << 10

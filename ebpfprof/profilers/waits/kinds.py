@@ -40,6 +40,8 @@ def _is_release(sample: Sample) -> bool:
 
 
 def _block_sampling(values: Values) -> str:
+    if values["one_in_eight"]:
+        return "one wait in eight, as Go's scheduler tracks them, times eight"
     rate_ns = values["block_rate_ns"]
     return f"sampled at a rate of {rate_ns} ns" if rate_ns > 1 else "every event"
 
@@ -87,6 +89,15 @@ BLOCK = ProfileKind(
             "If every wait is recorded, also count waits that began before the recording, with "
             "their time in it. Estimated delays always include them.",
             flags="--earlier-waits",
+        ),
+        Setting(
+            "one_in_eight",
+            SwitchValue(),
+            False,
+            "Record one wait in eight, those that Go's scheduler itself measures, and multiply by "
+            "eight. Other waits cost nothing. For the block profile alone.",
+            flags="--one-in-eight",
+            excludes="max_overhead",
         ),
     ),
     sampling=_block_sampling,

@@ -67,6 +67,8 @@ class ReadWaits:
     """See LookedDelays.hanging."""
     idle: Mapping[tuple[int, ...], IdleBehaviour] = field(default_factory=dict)
     """Goroutines that are idle by behaviour, by the return addresses of their stacks."""
+    remarks: tuple[str, ...] = ()
+    """Sentences for the comments of each profile."""
 
 
 def report(
@@ -161,7 +163,9 @@ class _WaitReporter:
         builder.note_given_up(kind.events, given_up, sum(total.count for total, _ in totals))
         if failure:
             builder.fail(failure)
-        remarks = [_OF_RUNTIME_LOCKS] if kind is MUTEX and self._go.runtime_locks else []
+        remarks = [*found.remarks]
+        if kind is MUTEX and self._go.runtime_locks:
+            remarks.append(_OF_RUNTIME_LOCKS)
         if kind is OPEN and found.standing:
             remarks.append(str(found.standing))
         if kind is WAKERS and found.coverage and found.coverage.looks:
