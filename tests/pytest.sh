@@ -39,9 +39,9 @@ pytest() {
     esac
 }
 
-# Twice as many as processors, up to four: a test waits for half of its time. A file stays in one process, because its
+# One more than processors: a test waits part of its time. A file stays in one process, because its
 # tests share targets and servers; those of tests/unit, which are many and short, come last.
-lanes=$(($(nproc) * 2))
+lanes=$(($(nproc) + 1))
 pytest -m "${gate}not alone" --numprocesses=$((lanes < 4 ? lanes : 4)) --dist=loadfile \
     --no-loadscope-reorder "$@"
 [ $stopped = 1 ] || pytest -m "${gate}alone" "$@"

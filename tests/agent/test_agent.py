@@ -14,7 +14,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from tests.agent.running import RunningAgent, Written, settings
-from tests.kernel.kernel_state import await_gone, bpf_objects, has_probes
+from tests.kernel.kernel_state import await_gone, await_no_probes, bpf_objects, has_probes
 from tests.kernel.live_counts import HANDS, count_in
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -193,7 +193,7 @@ def test_an_agent_that_is_killed_leaves_no_probe_and_no_lock(tmp_path: Path) -> 
             agent.send(signal.SIGKILL)
             agent.finish()
             await_gone(objects)
-            assert not has_probes(steps.pid)
+            await_no_probes(steps.pid)
             before = len(agent.windows())
         for each in (tmp_path / "out").glob("*.pb.gz"):
             assert gzip.decompress(each.read_bytes())  # no torn file

@@ -17,6 +17,7 @@ from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.codeanalysis.tls import g_offset
+from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.go.version_scan import find_build_version
 from symbolizer.locks.names import Caller, LockNames
@@ -159,6 +160,10 @@ _LOCKING = (
     *("runtime.systemstack", "runtime.morestack", "runtime.newstack", "runtime.mstart"),
     "runtime.mstart0",
 )
+_TRACKING = (
+    *("runtime.casgstatus", "runtime.nanotime1", "runtime.semacquire1", "runtime.acquireSudog"),
+    *("runtime.(*timeHistogram).record", "runtime.systemstack"),
+)
 _SMALL = (
     *("runtime.forEachG", "runtime.systemstack", "runtime.mcall", "runtime.asmcgocall"),
     *("runtime.cgocallback", "runtime.cgocallbackg", "gosave_systemstack_switch"),
@@ -185,6 +190,11 @@ def scheduling_seeds() -> Sequence[bytes]:
 @saved_seeds
 def locking_seeds() -> Sequence[bytes]:
     return (_mini("frames", _LOCKING),)
+
+
+@saved_seeds
+def tracking_seeds() -> Sequence[bytes]:
+    return [_mini("frames", _TRACKING, minor) for minor in ("1.19", NEWEST)]
 
 
 @saved_seeds
@@ -222,6 +232,14 @@ def ask_locking(data: bytes) -> None:
         sites = runtime_lock_sites(binary)
     for pc in (sites.sleep_pc, sites.wake_pc, *(each.call_pc for each in sites.unlocks)):
         assert binary.text_start <= pc < binary.text_end
+
+
+def ask_tracking(data: bytes) -> None:
+    binary = _binary(data)
+    with remembering():
+        sites = tracked_wait_sites(binary)
+    for site in (*sites.begins, *sites.ends, *sites.runs):
+        assert binary.text_start <= site.pc < binary.text_end
 
 
 def ask_small(data: bytes) -> None:
@@ -352,6 +370,14 @@ GO = (
         ("symbolizer.codeanalysis.runtime_locks",),
         ask_locking,
         locking_seeds,
+        share=40,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "tracked-waits",
+        ("symbolizer.codeanalysis.tracked_waits",),
+        ask_tracking,
+        tracking_seeds,
         share=40,
         frozen=head_bytes,
     ),
