@@ -262,9 +262,9 @@ def _alloy(message: ProtoMessage) -> Iterator[str]:
     )
     doubles = sum(1 for times in stacks.values() if times > 1)
     if doubles:
-        yield f"{doubles} stacks can't be told from others with the same addresses and labels."
+        yield f"{doubles} stacks have the same addresses and labels as others."
     if 0 in addresses.values():
-        yield "A location has the address 0: stacks are told apart by their addresses."
+        yield "A location has the address 0: stacks are distinguished by their addresses."
 
 
 def _text(message: ProtoMessage, index: int) -> str:

@@ -42,7 +42,7 @@ BPF_ARRAY(heaps, struct heap, MAX_TARGETS);
 /* How often objects are sampled and reported, of CERTAIN; by size / 8, rounded up. */
 struct chance {
     u64 sampled;
-    u64 told; /* at most as often */
+    u64 reported; /* at most as often */
 };
 BPF_ARRAY(chances, struct chance, SIZES);
 
@@ -120,7 +120,7 @@ static __always_inline void allocated(struct pt_regs *ctx, struct site *site,
     if (!key)
         return; /* a loss, which is counted already */
     add_to(key, &one, site->target);
-    if (is_large || drawn < chance->told)
+    if (is_large || drawn < chance->reported)
         tell(ctx, gate, key, site->target, size_bytes, drawn);
 }
 

@@ -50,7 +50,7 @@ class ProbePlaces(NamedTuple):
 
 
 class GoProgram:
-    """What the file of a Go program tells: the same for each process that runs it.
+    """What the file of a Go program has: the same for each process that runs it.
 
     The file stays open until close(). Any thread may use it.
     """

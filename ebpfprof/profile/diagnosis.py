@@ -11,7 +11,7 @@ from ebpfprof.profile.stuck import Held, Stuck, held, stuck
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a dump tells: what is stuck, waits for locks that did not move, leaks.
+    """What a dump shows: what is stuck, waits for locks that did not move, leaks.
 
     `leaks` can never continue, whatever other goroutines do, or Go's runtime says so. `senders` are
     large groups that stand still.

@@ -46,7 +46,7 @@ class Growth(Generic[Key]):
         return len(self._times_ns)
 
     def add(self, found: Mapping[Key, tuple[int, float]], now_ns: int) -> list[Growing[Key]]:
-        """What one more sample tells, the fastest first.
+        """The growths as of one more sample, the fastest first.
 
         `found` has a number and its variance for each; what is not in it is 0.
         """

@@ -33,7 +33,7 @@ def described(pid: int, **changes: object) -> GoProcess:
     about = replace(
         SHOP, pid=pid, started_ns=started_ns(pid), executable=executable, module_version=""
     )
-    return replace(about, name=Path(f"/proc/{pid}/comm").read_text().strip(), **changes)  # type: ignore[arg-type]
+    return replace(about, name=Path(f"/proc/{pid}/comm").read_text().strip(), **changes)  # type: ignore[arg-type]  # any of its fields
 
 
 @contextmanager

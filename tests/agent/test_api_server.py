@@ -44,7 +44,7 @@ def client(server: StrictApiServer, node: str = "n1", **more: object) -> ApiServ
         ca_file=str(server.ca_file),
         timeout=30.0,
     )
-    return ApiServer(replace(found, **more), node)  # type: ignore[arg-type]
+    return ApiServer(replace(found, **more), node)  # type: ignore[arg-type]  # any of its fields
 
 
 def refusal(asked: ApiServer) -> PodSourceError:

@@ -43,7 +43,7 @@ class MadeUpSource:
         self.known = KnownPods(by_container or {})
         self.error: PodSourceError | None = None
         self.asked = 0
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.is_closed = False
 
     def may_know(self, process: GoProcess) -> bool:
@@ -59,7 +59,7 @@ class MadeUpSource:
         self.is_closed = True
 
     def opened(self) -> AskedSource:
-        return AskedSource(self, self.told.append, lambda: self.now_s)
+        return AskedSource(self, self.messages.append, lambda: self.now_s)
 
 
 def test_an_answer_counts_for_minutes_and_for_all_older_processes() -> None:
@@ -111,21 +111,21 @@ def test_a_source_that_fails_is_reported_once_and_left_alone_for_longer_and_long
         assert made.asked == asked + 1
         made.now_s += 0.5
     ending = ". Using earlier responses and the node's own files until it responds."
-    assert made.told == [f"{CALLED}it is away{ending}"]
+    assert made.messages == [f"{CALLED}it is away{ending}"]
     made.error = PodSourceError("it is lost", after_s=60.0)
     source.of(IN_POD)
-    assert made.told[1:] == [f"{CALLED}it is lost{ending}"]
+    assert made.messages[1:] == [f"{CALLED}it is lost{ending}"]
     made.error, made.known = None, KnownPods({ID: PodNames(pod="till")})
     made.now_s += 300
     assert source.of(IN_POD) == PodNames(pod="till")
-    assert made.told[2:] == ["The made-up source responds again."]
+    assert made.messages[2:] == ["The made-up source responds again."]
     counts = source.counts
     assert (counts.answered, counts.failed) == (1, 9)
     # What it said before counts while it is away; that it is so again is reported again.
     made.error = PodSourceError("it is lost")
     made.now_s += 301
     assert source.of(IN_POD) == PodNames(pod="till")
-    assert made.told[3:] == [f"{CALLED}it is lost{ending}"]
+    assert made.messages[3:] == [f"{CALLED}it is lost{ending}"]
 
 
 def test_a_source_is_not_asked_before_it_wants_to_be() -> None:

@@ -121,7 +121,7 @@ def test_one_that_goes_by_another_name_can_still_opt_out(shop: GoProcess, change
     async def work() -> None:
         node = Node(shop)
         await node.begin()
-        node.found = [replace(shop, **{change: "/srv/dash"})]  # type: ignore[arg-type]
+        node.found = [replace(shop, **{change: "/srv/dash"})]  # type: ignore[arg-type]  # any of its fields
         await node.survey()
         assert node.live.opened == [shop.pid]
         settings = replace(RICH, rules=parsed(DROP_DASH, "a").rules)

@@ -51,7 +51,7 @@ class Run:
 
     agent: Agent
     live: Live
-    told: RecordingNotifier
+    notifier: RecordingNotifier
     said: list[str]
     work: asyncio.Future[None]
     there: list[GoProcess]
@@ -142,7 +142,7 @@ def test_the_last_window_is_delivered_at_the_end(tmp_path: Path, shop: GoProcess
         assert window["pid"] == shop.pid
         assert sink.counters().sent == 1
         assert made.agent.sinks.all == []
-        assert {"READY=1", "STOPPING=1", "WATCHDOG=1"} <= {*made.told.lines}
+        assert {"READY=1", "STOPPING=1", "WATCHDOG=1"} <= {*made.notifier.lines}
 
     run(work())
 
@@ -203,8 +203,8 @@ def test_what_can_change_while_it_runs_does(tmp_path: Path, shop: GoProcess) -> 
             assert await made.reload(changed) == "ebpfprof: The configuration was reloaded."
             assert made.is_right()
             await asyncio.sleep(0.03)  # a file is read once
-            assert made.told.lines.count("RELOADING=1") == 5
-            assert made.told.lines.count("READY=1") == 6
+            assert made.notifier.lines.count("RELOADING=1") == 5
+            assert made.notifier.lines.count("READY=1") == 6
             assert agent.rounds.recorded == 1
             await made.reload(replace(changed, max_memory=2 << 30))
             assert agent.pods is pods
@@ -248,12 +248,12 @@ def test_the_watchdog_is_not_fed_while_work_is_stuck(tmp_path: Path) -> None:
             agent = made.agent
             agent._worked_s = now_s = monotonic()
             await until(lambda: agent._worked_s > now_s)  # it works
-            await until(lambda: "WATCHDOG=1" in made.told.lines)
+            await until(lambda: "WATCHDOG=1" in made.notifier.lines)
             agent.rounds.settle = stuck  # type: ignore[method-assign]  # it never ends
             await entered.wait()
             agent._worked_s -= service._STUCK_S
-            before = made.told.lines.count("WATCHDOG=1")
+            before = made.notifier.lines.count("WATCHDOG=1")
             await asyncio.sleep(0.05)
-            assert made.told.lines.count("WATCHDOG=1") == before
+            assert made.notifier.lines.count("WATCHDOG=1") == before
 
     run(work())

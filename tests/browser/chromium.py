@@ -48,7 +48,7 @@ def started(*, logs_requests: bool = False) -> Iterator[webdriver.Chrome]:
 
 def requested(driver: webdriver.Chrome) -> set[str]:
     """The addresses that were asked for since the last call."""
-    entries = driver.get_log("performance")  # type: ignore[no-untyped-call]
+    entries = driver.get_log("performance")  # type: ignore[no-untyped-call]  # selenium has no types
     messages = [json.loads(entry["message"])["message"] for entry in entries]
     return {
         message["params"]["request"]["url"]

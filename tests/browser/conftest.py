@@ -21,9 +21,9 @@ def chromium() -> Iterator[webdriver.Chrome]:
 @pytest.fixture
 def browser(chromium: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     """The browser; any message on its console at the end is a failure."""
-    chromium.get_log("browser")  # type: ignore[no-untyped-call]
+    chromium.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types
     yield chromium
-    messages = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]
+    messages = [entry["message"] for entry in chromium.get_log("browser")]  # type: ignore[no-untyped-call]  # selenium has no types
     chromium.get("about:blank")
     assert messages == []
 

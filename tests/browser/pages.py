@@ -87,4 +87,4 @@ class FakedPage(Page):
 
 def forget_errors(page: FakedPage) -> None:
     """The browser itself notes answers that are errors."""
-    page.browser.get_log("browser")  # type: ignore[no-untyped-call]
+    page.browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types

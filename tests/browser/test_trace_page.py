@@ -147,7 +147,7 @@ def test_many_goroutines_of_one_function_are_one_row_that_opens(
     assert shown.text("#span h2").startswith("G2 main.asks: sync.Mutex.Lock")
 
 
-def told(shown: TracePage, title: str, time_ns: int) -> str:
+def text_at(shown: TracePage, title: str, time_ns: int) -> str:
     """What is said of a row under the pointer."""
     text: str = shown.run(
         "const row = tracePage.rows().find((each) => each.title === arguments[0]);"
@@ -167,11 +167,11 @@ def test_threads_say_who_woke_them_and_the_heap_how_large_it_is(
     assert shown.rows()[-1] == "▸ threads (1)"
     shown.run("tracePage.open.add('threads'); tracePage.draw()")
     assert shown.rows()[-2:] == ["▾ threads (1)", "thread 7"]
-    assert told(shown, "thread 7", 150) == "thread 7: on CPU 0 for 80 ns, woken by t (8)"
-    assert told(shown, "thread 7", 350) == "thread 7: on CPU 0 for 90 ns"
-    assert told(shown, "thread 7", 205) == "thread 7: off the CPU"
-    assert told(shown, "heap and its goal", 599) == "heap 4.00 MiB, collected at 8.00 MiB"
-    assert told(shown, "heap and its goal", 601) == "heap 6.00 MiB, no goal"
+    assert text_at(shown, "thread 7", 150) == "thread 7: on CPU 0 for 80 ns, woken by t (8)"
+    assert text_at(shown, "thread 7", 350) == "thread 7: on CPU 0 for 90 ns"
+    assert text_at(shown, "thread 7", 205) == "thread 7: off the CPU"
+    assert text_at(shown, "heap and its goal", 599) == "heap 4.00 MiB, collected at 8.00 MiB"
+    assert text_at(shown, "heap and its goal", 601) == "heap 6.00 MiB, no goal"
     shown.press("+")  # all rows are drawn
     assert shown.run("return tracePage.canvas.canvas.width") > 0
 

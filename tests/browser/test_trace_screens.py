@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from ebpfprof.export.timelines import page
-from tests.browser.test_trace_page import TracePage, told
+from tests.browser.test_trace_page import TracePage, text_at
 from tests.made_up_timeline import Story
 
 A, B = 1, 2
@@ -215,7 +215,7 @@ def test_a_pause_has_a_legend_and_texts(browser: Chrome, path: Path) -> None:
         assert shown.text("#when").endswith("; not recorded: 400 ns")
         reason = "The recording paused here to limit its overhead. What goroutines did is unknown."
         assert shown.run("return document.getElementById('pause').title") == reason
-        assert told(shown, f"G1 {LONG}", 600) == f"not recorded for 400 ns. {reason}"
+        assert text_at(shown, f"G1 {LONG}", 600) == f"not recorded for 400 ns. {reason}"
         shown.run(_SUMS, 200, 800)
         assert shown.text("#unrecorded") == (
             "600 ns shown, not recorded: 400 ns (66.7 %). The totals exclude that."

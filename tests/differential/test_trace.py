@@ -97,7 +97,7 @@ def both(work: str, folder: Path) -> tuple[dict[Group, Sampled], dict[Group, Spe
     ],
 )
 def test_times_in_each_state_are_those_of_the_trace(work: str, tmp_path: Path) -> None:
-    """Within four of the told standard errors, and what both understand differently."""
+    """Within four of the reported standard errors, and what both understand differently."""
     found, spent, mean_ns = both(work, tmp_path)
     ours = {group for group in (*found, *spent) if group.start.startswith("main.")}
     assert len(ours) >= 4

@@ -21,7 +21,7 @@ from tests.images.readers import READERS
 from tests.images.target import SavedTarget
 
 MOST_CPU_S = 30.0
-"""Of a reader: 20 ms of memory that tells the truth, seconds where a list is as long as can be."""
+"""Of a reader: 20 ms of memory without lies, seconds where a list is as long as can be."""
 
 
 class Noting(ChangedBytes):
@@ -75,8 +75,8 @@ def lies(version: str, reader: str, seed: int) -> ChangedBytes:
 def test_lies_end_in_an_answer_or_a_typed_error(reader: str, version: str, seed: int) -> None:
     memory = lies(version, reader, seed)
     began_s = time.process_time()
-    # Nothing moves, so nobody has to wait. A lie may lead to parts of the file that no image has:
-    # then this example shows nothing.
+    # Nothing moves, so readers need not wait for it. A lie may lead to parts of the file that no
+    # image has: then this example shows nothing.
     with image(version).opened() as go, mock.patch("time.sleep"), suppress(NotSaved):
         go = replace(go, target=SavedTarget(image(version).shown(memory)))
         with suppress(EbpfprofError, SymbolizerError):  # the typed errors; any other one fails

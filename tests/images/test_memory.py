@@ -41,7 +41,7 @@ def test_statistics_are_gos_own(version: str) -> None:
     ours |= {"allocated": found.allocated, "objects": found.objects}
     for name, own in NAMES.items():
         go_facts = facts(version).number(f"memory {name}")
-        # Before Go tells them, it empties the processors' caches of stacks.
+        # Before Go reports them, it empties the processors' caches of stacks.
         low = go_facts - (STACK_CACHE_BYTES if name in OF_STACKS else 0)
         high = go_facts + SINCE.get(name, STACK_CACHE_BYTES if name in OF_STACKS else 0)
         assert low <= ours[own] <= high, name

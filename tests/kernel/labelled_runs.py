@@ -169,7 +169,7 @@ def numbered(count: int) -> Labels:
 def assert_losses(run: Run, keys: tuple[str, ...] | None = None) -> None:
     """What was cut or left out is counted: at each wait of an actor, and at each release.
 
-    Of labels with other than these keys that is not told, if they were within reach.
+    Labels with other keys are not reported if they could be read.
     """
     events = len(run.profiles) if "block" not in run.profiles else len(run.profiles) + 1
     cut = [a for a in run.actors if a.is_cut]

@@ -178,7 +178,7 @@ def notice_no_replacement() -> None:
 
 
 def leave_late() -> None:
-    """A program that is to be left alone replaces itself just before, told by a file `left`."""
+    """A program that is to be left alone replaces itself just before, as a file `left` shows."""
     original = LaunchedProgram.leave
 
     def leave(child: LaunchedProgram) -> None:
@@ -190,7 +190,7 @@ def leave_late() -> None:
 
 
 def fail_recording() -> None:
-    """The recording fails; only then the program replaces itself, told by a file `left`."""
+    """The recording fails; only then the program replaces itself, as a file `left` shows."""
 
     def wait(_: Session, _duration_s: float, _should_stop: Callable[[float], bool]) -> None:
         Path("left").touch()

@@ -46,7 +46,8 @@ def target() -> Iterator[Target]:
         yield running
 
 
-def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_path: Path) -> None:
+def test_attach_writes_a_profile_that_gos_pprof_reads(target: Target, tmp_path: Path) -> None:
+    """The whole of what it prints is in tests/recorded."""
     finished = run("--pid", str(target.pid), "--duration", "0.5", folder=tmp_path)
     assert finished.code == 0
     (name,) = (path.name for path in tmp_path.iterdir())
@@ -54,19 +55,10 @@ def test_attach_prints_start_table_cost_and_next_command(target: Target, tmp_pat
     assert finished.stderr == (
         f"recording block profile of process {target.pid} (ticker) for 0.5 s; Ctrl-C ends it\n"
     )
-    lines = finished.stdout.decode().strip().splitlines()
-    sentence, blank, heading, *table = lines[: lines.index(f"Written: {name}")]
-    assert "main.receive" in sentence
-    assert blank == ""
-    assert re.fullmatch(rf"Waits of process {target.pid} \(ticker\) in [\d.]+ m?s:", heading)
-    assert "main.receive" in "\n".join(table)
-    following, pprof_command, report, overhead, *accuracy = lines[len(table) + 4 :]
-    assert following == "Next:"
-    assert pprof_command == f"    go tool pprof -http=: {name}"
-    assert report == f"    ebpfprof report {name} -o profile.html"
-    assert overhead.startswith("Overhead: ")
-    assert overhead.endswith(" of the process's CPU time. More with --long.")
-    assert accuracy[-1] == "Every wait was recorded."
+    lines = finished.stdout.decode().splitlines()
+    assert "main.receive" in lines[0]
+    assert f"Written: {name}" in lines
+    assert lines[-1] == "Every wait was recorded."
     top = toolchain("1.27").go("tool", "pprof", "-top", name, cwd=tmp_path)
     assert "runtime.chanrecv2" in top
 

@@ -61,7 +61,7 @@ def test_a_group_that_only_grows_is_reported_and_no_other() -> None:
         assert 0 < leak["oldest_at_least_s"] <= sample["seconds"]
         assert not leak["can_never_go_on"]
         assert leak["created_by"]["function"] == "main.begin"
-        # It stops to grow: it is still told, by a smaller rate. It only ever grew.
+        # It stops growing: it is still reported, with a lower rate, because it never shrank.
         later = next_sample(process)
         (still,) = [each for each in later["suspects"] if each["only_grows"]]
         assert still["count"] == 9

@@ -18,7 +18,7 @@ from tests.targets_run import Target
 OPTIONS = Options(kinds=("block",), max_overhead=1)
 
 
-def told(report: Report) -> list[str]:
+def hang_sentences(report: Report) -> list[str]:
     """The sentences about goroutines that did not move."""
     return [hint for hint in report.hints if "did not move" in hint]
 
@@ -37,7 +37,7 @@ def test_locks_and_sends_that_hang_are_reported(
 ) -> None:
     monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
     with running(version, "plain") as run:
-        found = told(recorded(run.target.pid, 0.5))
+        found = hang_sentences(recorded(run.target.pid, 0.5))
         run.target.kill()
     assert len(found) == 3
     sends = len(run.reports["send"]["goids"])
@@ -52,7 +52,7 @@ def test_they_are_reported_while_a_recording_continues(monkeypatch: pytest.Monke
     with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
         live.start(target)
-        while not told(live.report(live.sums(target))):
+        while not hang_sentences(live.report(live.sums(target))):
             pass
         live.remove(target)
         run.target.kill()
@@ -64,5 +64,5 @@ def test_sends_that_move_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> No
     # As many sends as take longer than the recording: one goroutine or the other always waits.
     with Target.start(program("pingpong"), "-sends=100000000") as target:
         target.say("go")
-        assert told(recorded(target.pid, 0.6)) == []
+        assert hang_sentences(recorded(target.pid, 0.6)) == []
         target.kill()

@@ -58,7 +58,7 @@ def test_a_hundred_attaches_leave_nothing() -> None:
 
 
 def rounds(*pids: int) -> Iterator[dict[str, Any]]:
-    """What each round holds after it, told while the loop waits."""
+    """What is held after each round, read while the loop waits."""
     arguments = ["-m", "tests.kernel.attach_loop", str(ROUNDS), *map(str, pids)]
     # One heap: else memory depends on which thread happens to use which.
     env = {"PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}

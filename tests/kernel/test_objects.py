@@ -97,7 +97,7 @@ def running(program: Path) -> Iterator[tuple[Target, Process]]:
         yield target, process
 
 
-def told(target: Target, line: str) -> int:
+def answered(target: Target, line: str) -> int:
     """The address that the target answers with."""
     return int(target.ask(line, "at ").split()[1], 16)
 
@@ -132,12 +132,12 @@ def linked_address(file: Path, symbol: str) -> int:
 def test_the_main_binary_is_mapped(flags: tuple[str, ...], tmp_path: Path) -> None:
     file = build(tmp_path / "main", HOST, *flags)
     with running(file) as (target, process), MappedObjects(process) as found:
-        main = at(found, told(target, "main"))
+        main = at(found, answered(target, "main"))
         assert main.kind is ObjectKind.FILE
         assert main.mapping == process.executable_mappings(build_id(file))[0] == found.mappings[0]
         assert main.mapping.build_id == build_id(file)
         assert main.bias == process.load_bias(elf_of(main).entry)
-        assert told(target, "main") - main.bias == linked_address(file, "main")
+        assert answered(target, "main") - main.bias == linked_address(file, "main")
         assert bool(main.bias) == ("-pie" in flags)
         names = [mapping.filename for mapping in found.mappings]
         assert names == [each.filename for each in process.executable_mappings("")]
@@ -150,7 +150,7 @@ def test_a_library_is_found_when_opened_and_kept_when_closed(host: Path, tmp_pat
     now_s = 0.0
     with running(host) as (target, process), MappedObjects(process, lambda: now_s) as found:
         assert str(file) not in [mapping.filename for mapping in found.mappings]
-        answer = told(target, f"open {file}")
+        answer = answered(target, f"open {file}")
         assert found.at(answer) is None  # it was looked a moment ago
         now_s = 1
         mapped = at(found, answer)
@@ -170,7 +170,7 @@ def test_a_library_is_found_when_opened_and_kept_when_closed(host: Path, tmp_pat
 def test_mappings_of_an_ended_target_stay_readable(host: Path, tmp_path: Path) -> None:
     file = library(tmp_path / "late.so")
     with running(host) as (target, process):
-        answer = told(target, f"open {file}")
+        answer = answered(target, f"open {file}")
         with MappedObjects(process) as found:
             target.close()
             file.unlink()
@@ -183,11 +183,11 @@ def test_mappings_of_an_ended_target_stay_readable(host: Path, tmp_path: Path) -
 def test_a_second_library_replaces_the_first_at_its_address(host: Path, tmp_path: Path) -> None:
     first, second = library(tmp_path / "first.so", 1), library(tmp_path / "second.so", 2)
     with running(host) as (target, process), MappedObjects(process) as found:
-        place = told(target, f"map 0 1000 2000 {first}")
+        place = answered(target, f"map 0 1000 2000 {first}")
         found.refresh()
         before = at(found, place)
         assert before.mapping.build_id == build_id(first)
-        assert told(target, f"map {place:x} 1000 1000 {second}") == place
+        assert answered(target, f"map {place:x} 1000 1000 {second}") == place
         found.refresh()
         after = at(found, place)
         assert after.mapping.build_id == build_id(second)
@@ -204,7 +204,7 @@ def test_a_deleted_or_replaced_library_is_read_as_mapped(host: Path, tmp_path: P
     ids = build_id(deleted), build_id(replaced)
     newer = library(tmp_path / "newer.so", 3)
     with running(host) as (target, process):
-        places = [told(target, f"open {file}") for file in (deleted, replaced)]
+        places = [answered(target, f"open {file}") for file in (deleted, replaced)]
         deleted.unlink()
         newer.rename(replaced)
         assert build_id(replaced) not in ids
@@ -222,7 +222,7 @@ def test_a_library_with_an_odd_name_is_found(name: str, host: Path, tmp_path: Pa
     with running(host) as (target, process):
         link = tmp_path / "link.so"
         link.symlink_to(file)
-        answer = told(target, f"open {link}")
+        answer = answered(target, f"open {link}")
         with MappedObjects(process) as found:
             mapped = at(found, answer)
             assert mapped.mapping.build_id == build_id(file)
@@ -234,7 +234,7 @@ def test_a_library_with_an_odd_name_is_found(name: str, host: Path, tmp_path: Pa
 
 def test_jit_pages_are_anonymous(host: Path) -> None:
     with running(host) as (target, process), MappedObjects(process) as found:
-        page = told(target, "jit")
+        page = answered(target, "jit")
         found.refresh()
         mapped = at(found, page)
         assert mapped.kind is ObjectKind.ANONYMOUS
@@ -244,7 +244,7 @@ def test_jit_pages_are_anonymous(host: Path) -> None:
 
 def test_the_vdso_is_read(host: Path) -> None:
     with running(host) as (target, process), MappedObjects(process) as found:
-        header = told(target, "vdso")
+        header = answered(target, "vdso")
         vdso = at(found, header)
         assert (vdso.kind, vdso.mapping.filename) == (ObjectKind.VDSO, "[vdso]")
         assert vdso.bias == header - elf_of(vdso).segments[0].vaddr
@@ -261,7 +261,7 @@ def test_a_mapped_file_that_is_not_elf_is_unreadable(what: str, host: Path, tmp_
     else:
         file.write_text("not a program\n" * 1000)
     with running(host) as (target, process):
-        place = told(target, f"map 0 0 1000 {file}")
+        place = answered(target, f"map 0 0 1000 {file}")
         with MappedObjects(process) as found:
             mapped = at(found, place)
             assert mapped.kind is ObjectKind.UNREADABLE
@@ -276,13 +276,13 @@ def test_a_mapped_file_that_is_not_elf_is_unreadable(what: str, host: Path, tmp_
 
 def test_mappings_stay_as_before_exec(host: Path) -> None:
     with running(host) as (target, process), MappedObjects(process) as found:
-        main = told(target, "main")
+        main = answered(target, "main")
         before, known = found.mappings, at(found, main)
         target.ask(f"exec {host}", "ready ")
         found.refresh()
         assert found.mappings == before
         assert found.at(main) is known
-        other = told(target, "main")
+        other = answered(target, "main")
         assert found.at(other) in (None, known)
 
 
@@ -342,7 +342,7 @@ def test_debug_files_come_from_the_root_of_the_target(
         MappedObjects(process) as found,
     ):
         assert os.readlink(f"/proc/{target.pid}/root") == str(root)
-        native = at(found, told(target, "main")).native()
+        native = at(found, answered(target, "main")).native()
         assert isinstance(native, KnownNative)
         assert native.debug_id == (identity if where == "inside" else None)
         reasons = {"wrong": "its build id is", "fifo": "not a regular file"}
@@ -369,7 +369,7 @@ def test_objects_of_a_container_are_read(how: str, tmp_path: Path) -> None:
         folder = Path(f"/proc/{pid}/root/usr/lib/debug/.build-id/{identity[:2]}")
         folder.mkdir(parents=True)
         shutil.copy(debug, folder / f"{identity[2:]}.debug")
-        main = at(found, told(target, "main"))
+        main = at(found, answered(target, "main"))
         assert (main.kind, main.mapping.build_id) == (ObjectKind.FILE, identity)
         assert main.mapping.filename == process.exe_name
         native = main.native()

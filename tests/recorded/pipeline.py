@@ -95,7 +95,7 @@ def _steady_words(comment: str) -> str:
 def _steady(profile: Profile, program: str) -> Profile:
     """The profile without what differs from process to process, and without words of comments.
 
-    Of mappings the program's own stays, with a name that tells no folder. Comments are numbered
+    Of mappings the program's own stays, with a name without a folder. Comments are numbered
     here and compared apart, so that nothing else differs where only words were changed.
     """
     mappings = {

@@ -53,7 +53,7 @@ class Program:
         return built
 
     def digest(self, program: Path) -> str:
-        """What tells the program from others: the version of Go, and the SHA-256 of its bytes."""
+        """What identifies the program: the version of Go, and the SHA-256 of its bytes."""
         digest = hashlib.sha256(program.read_bytes()).hexdigest()
         return f"{digest}  go{toolchain(minor_of(self.version)).version}\n"
 

@@ -108,7 +108,7 @@ class _Kept:
 
 
 class _KeptProgram(BpfProgram):
-    """Keeps what its maps hold, at the end and when told."""
+    """Keeps what its maps hold, at the end and on request."""
 
     def __init__(self, of: _Kept, name: str, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().__init__(name, *args, **more)
@@ -121,7 +121,7 @@ class _KeptProgram(BpfProgram):
     def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().load(*args, **more)
         if "totals" in self.maps:
-            self._rows_of_totals, self.maps["totals"].rows = self.maps["totals"].rows, self._totals  # type: ignore[method-assign]
+            self._rows_of_totals, self.maps["totals"].rows = self.maps["totals"].rows, self._totals  # type: ignore[method-assign]  # to listen
         if "unlearned" in self.maps:
             self._keep_records(self.maps["unlearned"].reader())
         self.keep(pipeline.BEGIN)
@@ -149,7 +149,7 @@ class _KeptProgram(BpfProgram):
             self.kept.records.extend(records)
             return records
 
-        reader.consume = kept  # type: ignore[method-assign]
+        reader.consume = kept  # type: ignore[method-assign]  # to listen
 
     def close(self) -> None:
         if not self._is_kept:
@@ -162,7 +162,7 @@ class _KeptProgram(BpfProgram):
 
 
 class _KeptSums(window_sums.WindowSums):
-    """Keeps what windows it was told of, but for what the maps tell."""
+    """Keeps the windows that it is given, without what the maps have anyway."""
 
     def __init__(self, of: _Kept) -> None:
         super().__init__()

@@ -318,7 +318,7 @@ class _RecordedSession(Closing):
 
 
 class _SamplingThread:
-    """Stands for SamplingThread: samples when told."""
+    """Stands for SamplingThread: samples on request."""
 
     share = 0.02
 

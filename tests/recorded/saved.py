@@ -59,7 +59,7 @@ class Saved:
                 "per_cpu": maps.per_cpu,
                 "records": lengths,
             }
-        np.savez_compressed(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]  # names as keywords
         document = {"programs": described, **self.facts}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
         (folder / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -102,7 +102,7 @@ class Records:
 
 
 class SavedProgram:
-    """Stands for BpfProgram (the BPF program with its maps); what the maps hold, show() tells.
+    """Stands for BpfProgram (the BPF program with its maps); show() sets what the maps hold.
 
     Nothing is compiled or attached. Rows can be added and deleted; what else is written to maps is
     for the kernel only.

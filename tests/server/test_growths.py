@@ -29,7 +29,7 @@ def heap(leaked: int, other: int = 100) -> Profile:
     return HEAP.make_profile(samples, (), period=1, time_ns=0, duration_ns=0)
 
 
-def told(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
+def growths_of(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
     """What is reported of windows of ten seconds with these profiles."""
     process = RecordedProcess(PID, ("heap",))
     growths = Growths()
@@ -39,7 +39,7 @@ def told(*profiles: Profile) -> list[tuple[tuple[Location, ...], int]]:
 
 
 def test_a_stack_that_grows_is_reported() -> None:
-    assert told(*(heap(10 * number) for number in range(1, 8))) == [(LEAK, 60 * KIB)]
+    assert growths_of(*(heap(10 * number) for number in range(1, 8))) == [(LEAK, 60 * KIB)]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_a_stack_that_grows_is_reported() -> None:
 )
 def test_too_few_collections_and_what_shrinks_are_not(leaked: list[int]) -> None:
     """Windows without another collection have the same values."""
-    assert told(*map(heap, leaked)) == []
+    assert growths_of(*map(heap, leaked)) == []
 
 
 def test_growth_of_next_to_nothing_is_not() -> None:
-    assert told(*(heap(10 + number, other=100_000) for number in range(8))) == []
+    assert growths_of(*(heap(10 + number, other=100_000) for number in range(8))) == []
 
 
 def growths(server: Server, target: Target, *commands: str) -> list[dict[str, Any]]:

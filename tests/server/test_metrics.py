@@ -65,21 +65,21 @@ def test_costs_are_kept_for_served_processes_only() -> None:
         (process,) = service.manager.processes
         name = f'ebpfprof_target_overhead_seconds_total{{command="shop",pid="{PID}"}}'
 
-        async def told() -> str:
+        async def overhead_lines() -> str:
             text = (await service.client.ask("/metrics")).body.decode()
             return "".join(line for line in text.splitlines() if line.startswith(name))
 
-        before = await told()
+        before = await overhead_lines()
         assert before
         target.snapshots -= 1  # an estimate may fall, a counter must not
-        assert await told() == before
+        assert await overhead_lines() == before
         target.is_removed = True  # what it cost until then is still known
-        assert await told() == before
+        assert await overhead_lines() == before
         del service.manager._processes[PID]
-        assert await told() == ""
+        assert await overhead_lines() == ""
         process.target = None
         service.manager._processes[PID] = replace(process)  # another one, with the same pid
-        assert await told() == ""
+        assert await overhead_lines() == ""
 
     run(work())
 

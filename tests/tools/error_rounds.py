@@ -142,10 +142,12 @@ def _reported(profile: Profile) -> dict[Stack, Reported]:
     }
 
 
-def _by_truth(told: Mapping[Stack, Reported], truth: Mapping[Stack, int]) -> dict[Stack, Reported]:
+def _by_truth(
+    reported: Mapping[Stack, Reported], truth: Mapping[Stack, int]
+) -> dict[Stack, Reported]:
     """What was reported, by the stacks of Go's block profile: without how a goroutine parks."""
     found = {}
-    for stack, each in told.items():
+    for stack, each in reported.items():
         for first in range(min(_PARKING, len(stack))):
             inner = ((stack[first][0], 0), *stack[first + 1 :])
             if inner in truth:

@@ -148,7 +148,7 @@ def _licences(name: str) -> list[Component]:
     if expression := read.get("License-Expression"):
         return [{"expression": expression}]
     reported = [each for each in read.get_all("Classifier", []) if each.startswith("License ::")]
-    names = [each.rsplit(" :: ", 1)[1] for each in reported] or [read.get("License", "not told")]
+    names = [each.rsplit(" :: ", 1)[1] for each in reported] or [read.get("License", "unknown")]
     return [{"license": {"name": each.splitlines()[0]}} for each in names]
 
 

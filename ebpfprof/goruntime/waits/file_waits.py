@@ -1,7 +1,7 @@
 """Which file a goroutine in "IO wait" waits for.
 
 The runtime registers each file with epoll, and gives epoll the address of its runtime.pollDesc
-(runtime/netpoll_epoll.go, netpollopen). The kernel tells these data in /proc/PID/fdinfo. A pollDesc
+(runtime/netpoll_epoll.go, netpollopen). The kernel shows these data in /proc/PID/fdinfo. A pollDesc
 has the goroutines that wait to read and to write (runtime/netpoll.go, pollDesc.rg and wg, Go 1.19
 to 1.27).
 """

@@ -183,7 +183,7 @@ class AllocationCoverage:
 
     @property
     def knows_errors(self) -> bool:
-        """False: error() tells also those of the largest stacks."""
+        """False: error() also reports those of the largest stacks."""
         return False
 
     def error(self, kind: str) -> str:

@@ -33,7 +33,7 @@ def scaled(count: int, size_bytes: int, rate_bytes: int) -> tuple[int, int]:
 def samples(counts: HeapCounts, stacks: HeapStacks, *, fresh: bool) -> Iterator[Sample]:
     """A sample for each stack and size: allocated objects and bytes, and those in use.
 
-    `fresh` takes the sums that Go does not publish yet, as far as they are known. The label tells
+    `fresh` takes the sums that Go does not publish yet, as far as they are known. The label says
     the size of the objects, as in Go's own. Raises GoTableError.
     """
     # Stacks that differ in the runtime's innermost calls look the same without them.

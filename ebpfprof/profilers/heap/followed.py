@@ -77,7 +77,7 @@ class Followed:
         return len(self._rows)
 
     def add(self, births: npt.NDArray[Any]) -> None:
-        """Follow new objects, oldest first, as GateProgram.births() tells them."""
+        """Follow new objects, oldest first, as GateProgram.births() returns them."""
         rows = np.zeros(len(births), _ROW)
         for to, of in (("object", "object"), ("stack", "stack"), ("size", "size_bytes")):
             rows[to] = births[of]

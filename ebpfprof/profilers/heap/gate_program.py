@@ -211,7 +211,7 @@ class GateProgram(BoundedProbes):
         chances = self._program.maps["chances"]
         keys, values = (np.zeros(chances.max_entries, kind) for kind in chances.types)
         keys[:] = np.arange(chances.max_entries)
-        for name, rate in (("sampled", self._rate), ("told", self._reported_rate)):
+        for name, rate in (("sampled", self._rate), ("reported", self._reported_rate)):
             values[name] = [round(_CERTAIN * chance(8 * int(eighths), rate)) for eighths in keys]
         chances.update(keys, values)
 

@@ -158,10 +158,10 @@ def test_registers_have_the_order_of_struct_pt_regs() -> None:
 
 
 class Elements:
-    """What a collector tells its program."""
+    """Stands for a BPF program: keeps the fields that a collector sets."""
 
     def __init__(self) -> None:
-        self.told: Mapping[str, Any] = {}
+        self.fields: Mapping[str, Any] = {}
         self.arguments: tuple[int, ...] = ()
 
     @property
@@ -169,7 +169,7 @@ class Elements:
         return defaultdict(lambda: self)
 
     def set_struct(self, index: int, fields: Mapping[str, Any]) -> None:
-        self.told = fields
+        self.fields = fields
 
     def run(self, function: str, *arguments: int) -> None:
         self.arguments = arguments
@@ -194,15 +194,15 @@ def go() -> Iterator[GoTarget]:
 @pytest.mark.machine
 def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None:
     reported, collector = Elements(), waits.WaitsCollector.__new__(waits.WaitsCollector)
-    collector._program = reported  # type: ignore[assignment]
+    collector._program = reported  # type: ignore[assignment]  # stands for it
     collector._config = WaitsConfig(block=True, mutex=True)
     collector._attached = {3: waits.AttachedTarget(go, target_fields(go, has_labels=True))}
     collector.open_window(3, 1, 2)
-    assert reported.told.keys() == names("probes/target.h", "target")
-    assert reported.told["callback"].keys() == names("probes/target.h", "callback", "none")
+    assert reported.fields.keys() == names("probes/target.h", "target")
+    assert reported.fields["callback"].keys() == names("probes/target.h", "callback", "none")
     sites = SiteTable(cast("BpfProgram", reported), collector._config)
     sites._probe(3, go.probed[0], "on_wait", go.sites.wake_pc)
-    assert reported.told.keys() == names("probes/target.h", "site")
+    assert reported.fields.keys() == names("probes/target.h", "site")
     fields = runtime_locks.layout_fields(go)
     assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
 
@@ -219,18 +219,18 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
 @pytest.mark.machine
 def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget) -> None:
     reported, sampling = Elements(), CpuProgram.__new__(CpuProgram)
-    sampling._program = reported  # type: ignore[assignment]
+    sampling._program = reported  # type: ignore[assignment]  # stands for it
     recording = CpuRecording.__new__(CpuRecording)
     recording.slot, recording._program = 3, sampling
     recording._fields, recording._bound = process_fields(go.target, go), SampleBound()
     recording._describe(active=True)
-    assert reported.told.keys() == names("cpu/cpu.bpf.c", "process", "memory")
+    assert reported.fields.keys() == names("cpu/cpu.bpf.c", "process", "memory")
     learner = Learner.__new__(Learner)
     learner._program = cast("BpfProgram", reported)
     learner._numbers, learner._installed_rules, learner._rules = RuleNumbers(4), 1, {}
     learner._numbers.of(UnwindRule(RuleKind.END))
     learner._install()
-    assert reported.told.keys() == names("cpu/table_unwind.h", "rule")
+    assert reported.fields.keys() == names("cpu/table_unwind.h", "rule")
 
 
 def test_semaphore_distances_of_a_rwmutex_are_equal_in_c_and_python() -> None:

@@ -244,7 +244,7 @@ def test_parca_accepts_a_missing_duration_on_request() -> None:
     ("change", "fault"),
     [
         (assign("time_nanos", 0), "It has no time"),
-        (same_addresses, "2 stacks can't be told from others"),
+        (same_addresses, "2 stacks have the same addresses and labels as others."),
         (assign("location[0].address", 0), "A location has the address 0"),
         (lambda m: [m.sample_type.add(type=1, unit=2) for _ in range(3)], "5 sample types"),
     ],

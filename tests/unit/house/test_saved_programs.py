@@ -7,8 +7,9 @@ import pytest
 from tests.programs.record import content
 from tests.programs.saved import NEWEST, SAVED, saved
 
+pytestmark = pytest.mark.machine
 
-@pytest.mark.full
+
 @pytest.mark.parametrize(("name", "mode"), SAVED)
 def test_saved_programs_are_up_to_date(name: str, mode: str) -> None:
     """If a target or the newest Go changed on purpose: python -m tests.programs.record."""

@@ -94,8 +94,8 @@ def test_without_pauses_no_scaling_is_mentioned() -> None:
 def test_losses_are_reported_in_proportion() -> None:
     few = replace(EARLIER, coverage=None, events=58_000, losses=(replace(LOST, count=1),))
     assert "incomplete: 1 events lost (lost)" in few.comments()
-    told = "incomplete in total: less than 0.01 % of what happened"
-    assert f"{told}, too little to change what the profile shows" in few.comments()
+    proportion = "incomplete in total: less than 0.01 % of what happened"
+    assert f"{proportion}, too little to change what the profile shows" in few.comments()
     assert not any("in all" in each for each in replace(few, losses=()).comments())
     many = replace(few, losses=(LOST, replace(FULL, count=600)))
     assert "incomplete in total: at most 1 % of what happened" in many.comments()
@@ -103,7 +103,9 @@ def test_losses_are_reported_in_proportion() -> None:
     nothing = replace(few, losses=()).completeness
     footnote = ", too little to change what the profile shows; its comments have the details"
     assert loss_lines(few.losses, [nothing, few.completeness]) == []
-    assert loss_lines(few.losses, [nothing, few.completeness], is_long=True) == [told + footnote]
+    assert loss_lines(few.losses, [nothing, few.completeness], is_long=True) == [
+        proportion + footnote
+    ]
     some = replace(few, losses=(replace(LOST, count=300),))
     assert loss_lines(some.losses, [nothing, some.completeness]) == [
         f"incomplete in total: at most 0.51 % of what happened{footnote}"
@@ -114,7 +116,7 @@ def test_losses_are_reported_in_proportion() -> None:
         "incomplete in total: at most 1 % of what happened",
     ]
     assert loss_lines((), [nothing]) == loss_lines((), []) == []
-    # Where there is no profile to compare with, all is told.
+    # Where there is no profile to compare with, every loss is reported.
     assert loss_lines((LOST,), []) == ["incomplete: 5 events lost (lost)"]
 
 

@@ -95,8 +95,10 @@ def test_a_target_that_left_is_not_sampled_any_more() -> None:
     assert has_left.wait(DEADLINE_S)
     samples = leaving.samples
     thread.join(other.turns)
-    while other.samples < 20:
-        time.sleep(0.001)  # until there were more samples
+    until_s = time.monotonic() + DEADLINE_S
+    while other.samples < 20:  # another thread takes them
+        assert time.monotonic() < until_s, "no more samples"
+        time.sleep(0.001)  # polls, as it has no event to wait for
     assert leaving.samples == samples
     thread.leave(other.turns)
 

@@ -109,7 +109,7 @@ def simulated(
 
 @pytest.mark.parametrize("rate", [1, 256])
 def test_the_reported_error_is_honest(rate: int) -> None:
-    """Over many seeds: 95 % lie within two told errors, nearly; and it is not told too large."""
+    """Over many seeds, about 95 % lie within two reported errors; these are not too large."""
     squares: dict[AllocatingStack, list[float]] = {A: [], B: [], C: []}
     deviations: dict[AllocatingStack, list[float]] = {A: [], B: [], C: []}
     for seed in range(150):

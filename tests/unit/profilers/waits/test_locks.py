@@ -103,12 +103,12 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:
 
 
 def caller_of(*names: str) -> str | None:
-    found = told(*names)
+    found = use_in(*names)
     assert found
     return found.caller.function if found.caller else None
 
 
-def told(*names: str) -> LockUse | None:
+def use_in(*names: str) -> LockUse | None:
     stacks = Stacks()
     return lock_use(stacks.translator, stacks.of(*names))
 
@@ -134,7 +134,7 @@ def told(*names: str) -> LockUse | None:
 def test_functions_of_sync_imply_lock_type_and_offset(
     names: tuple[str, ...], lock_type: str, offset: int
 ) -> None:
-    found = told(*names, "main.f", GOEXIT)
+    found = use_in(*names, "main.f", GOEXIT)
     assert found
     assert (found.type, found.sema_offset) == (lock_type, offset)
     assert found.caller == Caller("main.f", len(names) + 1)
@@ -157,7 +157,7 @@ def test_functions_of_sync_imply_lock_type_and_offset(
     ],
 )
 def test_other_waits_imply_no_lock(names: tuple[str, ...]) -> None:
-    assert told(*names) is None
+    assert use_in(*names) is None
 
 
 @pytest.mark.parametrize(
