@@ -21,6 +21,8 @@
 
 #define G_WAITING 4
 #define DELAY_SHIFT 8
+#define LONG_SHIFT 16 /* for delays whose squares would soon overflow 64 bits */
+#define LONG_NS (1 << 24)
 #define MOVE_SPINS 64
 
 /* More of a target's layout. Offsets of runtime.g where nothing else is said. */
@@ -55,9 +57,10 @@ struct queued {
     u64 count;
     u64 runnable_ns;
     u64 again;
-    u64 again_ns; /* from the wakes before them until they began to run */
-    u64 probed;   /* waits that began at a probe */
-    u64 squares;  /* sum of the squares of the delays, in units of 1 << DELAY_SHIFT ns */
+    u64 again_ns;     /* from the wakes before them until they began to run */
+    u64 probed;       /* waits that began at a probe */
+    u64 squares;      /* sum of the squares of the delays, in units of 1 << DELAY_SHIFT ns */
+    u64 long_squares; /* of delays of LONG_NS and more, in units of 1 << LONG_SHIFT ns */
 };
 BPF_HASH(queues, u64, struct queued, MAX_STACKS);
 
@@ -190,10 +193,11 @@ static __always_inline void tracked_ends(const struct passed *passed, u64 now_ns
     struct total one = {.count = COUNT_ONE, .delay_ns = delay_ns > 0 ? delay_ns : 1};
     struct queued *queued = stack ? queue_of(stack) : NULL;
     if (queued) {
-        u64 units = one.delay_ns >> DELAY_SHIFT;
+        bool is_long = one.delay_ns >= LONG_NS;
+        u64 units = one.delay_ns >> (is_long ? LONG_SHIFT : DELAY_SHIFT);
         add_to(stack, &one, target_index);
         __sync_fetch_and_add(&queued->probed, !is_stamped);
-        __sync_fetch_and_add(&queued->squares, units * units);
+        __sync_fetch_and_add(is_long ? &queued->long_squares : &queued->squares, units * units);
     }
     row = tracked.lookup(&key);
     if (row) {

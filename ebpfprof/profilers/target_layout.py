@@ -1,14 +1,16 @@
-"""The layout of a target for the BPF programs: the fields of bpf/probes/target.h."""
+"""The layout of a target for the BPF programs: the fields of bpf/probes/target.h and source.h."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.goruntime.goroutines import labels
+from ebpfprof.kernel import c_facts
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
     from symbolizer import RuntimeLayout
+    from symbolizer.x86.values import Source
 
 _WORD_BYTES = 8
 _BOUNDS_BYTES = 16  # of a goroutine's stack: where a runtime.g begins
@@ -22,6 +24,16 @@ _SEMAPHORE_REASONS = (
     "SyncWaitGroupWait",
     "SynctestWaitGroupWait",
 )
+
+
+_ORIGINS: Final = c_facts.enum("probes/source.h", "origin")
+
+
+def source_fields(source: Source) -> dict[str, int]:
+    """The fields of struct source: where a value is at a probe."""
+    name = source.register if source.register[1:].isdigit() else source.register[1:]
+    origin = _ORIGINS[name.upper() or "NONE"]
+    return {"of": origin, "reads": int(source.reads), "offset": source.offset}
 
 
 def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:

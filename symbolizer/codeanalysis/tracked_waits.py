@@ -37,6 +37,8 @@ _SET_STATUS: Final = "runtime.casgstatus"
 _CLOCKS: Final = ("runtime.nanotime1", "runtime.nanotime")  # the latter in builds without inlining
 _MAKE_SUDOG: Final = "runtime.acquireSudog"
 _WORD_BYTES: Final = 8
+MAX_PLACES: Final = 32
+"""The most places of a program: each copy of casgstatus has a few."""
 _NEAR: Final = 16  # instructions between a place and what proves it
 
 
@@ -102,6 +104,8 @@ def tracked_wait_sites(binary: GoBinary) -> TrackedWaitSites:
     for name, places in (("begins", begins), ("ends", ends), ("runs", runs)):
         if not places:
             raise unknown_code(f"no place in {_SET_STATUS} where a tracked wait {name}")
+    if len(begins) + len(ends) + len(runs) > MAX_PLACES:
+        raise unknown_code(f"more than {MAX_PLACES} places of {_SET_STATUS}")
     return TrackedWaitSites(
         tuple(begins),
         tuple(ends),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +27,9 @@ from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 BLOCKOPS = Path(__file__).parent.parent / "targets" / "blockops"
+TICKER = BLOCKOPS.parent / "ticker"
 _EVENTS = 20_000
+_LONG_NS = 60_000_000
 _PERIOD = 8
 # In a regular loop a goroutine's error is below the period. In random order, with the standard
 # deviation of one sample in eight; parks that follow another one add to it.
@@ -117,6 +122,35 @@ def test_what_one_in_eight_lacks_is_refused(
         finished = recorder.finish()
     assert finished.code != 0
     assert refusal in finished.stderr
+
+
+def test_squares_of_short_and_of_long_delays_add_up() -> None:
+    """They are kept in different units: an error of delays is made of both."""
+    program = toolchain(NEWEST).build(TICKER)
+    with (
+        Target.start(program) as target,
+        Process(target.pid) as process,
+        TrackedProgram(1) as tracked,
+    ):
+        oracle.track_every_stop(target.pid, program)
+        tracked.load()
+        tracked.attach(0, inspect(process))
+        target.ask("wait", "done")  # its waits last for a millisecond
+        short = received(tracked.sums(0))
+        os.kill(target.pid, signal.SIGSTOP)
+        time.sleep(_LONG_NS / 1e9)  # that is how long one of them lasts
+        os.kill(target.pid, signal.SIGCONT)
+        target.ask("wait", "done")
+        both = received(tracked.sums(0))
+    for sums in (short, both):
+        # The mean of squares is at least the square of the mean; they are rounded down.
+        assert 0.9 * sums.delay_ns**2 / sums.parks < sums.squares < sums.delay_ns**2
+    assert both.squares - short.squares > 0.9 * _LONG_NS**2
+
+
+def received(sums: list[TrackedSum]) -> TrackedSum:
+    """The waits of the only goroutine that receives, which are the most."""
+    return max(sums, key=lambda each: each.parks)
 
 
 def recorded(

@@ -19,17 +19,15 @@ from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.heap.gate_tables import AllocationTables
 from ebpfprof.profilers.heap.kind import HEAP
 from ebpfprof.profilers.kernel_losses import losses
-from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.profilers.target_layout import source_fields, target_fields
 from symbolizer.codeanalysis.allocation_gates import MAX_GATES
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from symbolizer.codeanalysis.allocation_gates import AllocationGate
-    from symbolizer.x86.values import Source
 
 SMALL_BYTES: Final = c_facts.number("heap/allocations.bpf.c", "SMALL_BYTES")
 """The size of the largest objects that share a span."""
-_ORIGINS: Final = c_facts.enum("probes/source.h", "origin")
 _CERTAIN: Final = 1 << 32
 _MAX_STACKS: Final = 1 << 15
 _BIRTH_PAGES: Final = 1 << 10
@@ -204,7 +202,7 @@ class GateProgram(BoundedProbes):
             # One behind the gate, as a return address is one behind its call at least.
             maps["sites"].set_struct(site, {"return_pc": gate.pc + 1 + bias, "target": index})
             maps["gates"].set_struct(
-                site, {"object": _source_fields(gate.object), "size": _source_fields(gate.size)}
+                site, {"object": source_fields(gate.object), "size": source_fields(gate.size)}
             )
 
     def _set_chances(self) -> None:
@@ -214,10 +212,3 @@ class GateProgram(BoundedProbes):
         for name, rate in (("sampled", self._rate), ("reported", self._reported_rate)):
             values[name] = [round(_CERTAIN * chance(8 * int(eighths), rate)) for eighths in keys]
         chances.update(keys, values)
-
-
-def _source_fields(source: Source) -> dict[str, int]:
-    """The fields of struct source."""
-    name = source.register if source.register[1:].isdigit() else source.register[1:]
-    of = _ORIGINS[name.upper() or "NONE"]
-    return {"of": of, "reads": int(source.reads), "offset": source.offset}

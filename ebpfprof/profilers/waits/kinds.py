@@ -95,7 +95,8 @@ BLOCK = ProfileKind(
             SwitchValue(),
             False,
             "Record one wait in eight, those that Go's scheduler itself measures, and multiply by "
-            "eight. Other waits cost nothing. For the block profile alone.",
+            "eight. Other waits cost nothing. For the block profile alone, without a limit on the "
+            "overhead.",
             flags="--one-in-eight",
             excludes="max_overhead",
         ),

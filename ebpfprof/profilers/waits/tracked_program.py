@@ -13,9 +13,10 @@ from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.bounded_probes import BoundedProbes
 from ebpfprof.profilers.kernel_losses import losses
-from ebpfprof.profilers.target_layout import target_fields
+from ebpfprof.profilers.target_layout import source_fields, target_fields
 from ebpfprof.profilers.waits.rows import StackTotal
 from symbolizer.codeanalysis.tracked_waits import (
+    MAX_PLACES,
     TRACKING_PERIOD,
     TrackedWaitSites,
     tracked_wait_sites,
@@ -26,15 +27,13 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.process import GoTarget
     from symbolizer import RuntimeLayout
-    from symbolizer.x86.values import Source
 
-SITES_PER_TARGET: Final = 32
 _TARGET_SHIFT: Final = c_facts.number("common/keys.h", "TARGET_SHIFT")
-_ORIGINS: Final = c_facts.enum("probes/source.h", "origin")
 _MAX_WAITS: Final = 1 << 18
 _MAX_STACKS: Final = 1 << 15
 _COUNT_SHIFT: Final = 0
 _DELAY_SHIFT: Final = c_facts.number("waits/tracked.bpf.c", "DELAY_SHIFT")
+_LONG_SHIFT: Final = c_facts.number("waits/tracked.bpf.c", "LONG_SHIFT")
 # Of what a trap costs, this part lies between the clock readings of a wait: the end of the trap at
 # the begin, and the beginning of that at the end. Measured with two probes one behind the other.
 _PART_WITHIN: Final = 0.5
@@ -82,7 +81,7 @@ class TrackedProgram(BoundedProbes):
                 **dict.fromkeys(("CROSSES_STACKS", "WITH_WINDOWS"), 0),
                 "COUNT_SHIFT": _COUNT_SHIFT,
                 "MAX_TARGETS": targets,
-                "MAX_SITES": targets * SITES_PER_TARGET,
+                "MAX_SITES": targets * MAX_PLACES,
                 "MAX_STACKS": 1,
                 "MAX_WAITS": 1,
                 "MAX_DEPTH": MAX_DEPTH,
@@ -114,7 +113,7 @@ class TrackedProgram(BoundedProbes):
             places += [("on_tracked_run", site) for site in sites.runs]
         probes = []
         for number, (function, site) in enumerate(places):
-            cookie = index * SITES_PER_TARGET + number
+            cookie = index * MAX_PLACES + number
             self._program.maps["sites"].set_struct(cookie, {"return_pc": site.pc, "target": index})
             self._program.maps["goroutines"].set_struct(cookie, source_fields(site.goroutine))
             probes.append(
@@ -154,7 +153,8 @@ class TrackedProgram(BoundedProbes):
                         runs=int(queued["count"]),
                         runnable_ns=int(queued["runnable_ns"]),
                         probed=int(queued["probed"]),
-                        squares=float(queued["squares"]) * (1 << 2 * _DELAY_SHIFT),
+                        squares=float(queued["squares"]) * (1 << 2 * _DELAY_SHIFT)
+                        + float(queued["long_squares"]) * (1 << 2 * _LONG_SHIFT),
                     )
                 )
         return found
@@ -227,23 +227,15 @@ def _rows(program: BpfProgram, name: str) -> Mapping[int, Any]:
     return dict(zip(keys.tolist(), rows, strict=True))
 
 
-def source_fields(source: Source) -> dict[str, int]:
-    """The fields of struct source (bpf/probes/source.h)."""
-    name = source.register if source.register[1:].isdigit() else source.register[1:]
-    origin = _ORIGINS[name.upper() or "NONE"]
-    return {"of": origin, "reads": int(source.reads), "offset": source.offset}
-
-
 def tracking_fields(go: GoTarget, sites: TrackedWaitSites) -> dict[str, int]:
     """The fields of struct tracking."""
     layout = go.binary.layout
+    semaphore_pcs = [p.return_pc + go.load_bias for p in go.sites.parks if p.is_semaphore]
     return {
         "reasons": _bits(layout, _REASONS),
         "stamped": _bits(layout, _STAMPED) if sites.stamps_locks else 0,
         "began_ns": kernel_now_ns(),
-        "semaphore_pc": sum(
-            park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore
-        ),
+        "semaphore_pc": semaphore_pcs[0] if len(semaphore_pcs) == 1 else 0,
         "checks_status": int(not sites.stamps_locks),
         "stamp_offset": layout.offset("g", "trackingStamp"),
         "runnable_offset": layout.offset("g", "runnableTime"),

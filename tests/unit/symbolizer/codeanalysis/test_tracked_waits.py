@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfFile, GoBinary
+from symbolizer.codeanalysis import tracked_waits
 from symbolizer.codeanalysis.tracked_waits import TrackedSite, TrackedWaitSites, tracked_wait_sites
+from symbolizer.errors import GoTableError
 from symbolizer.x86.disasm import Instruction, decode, reachable, successors
-from tests.builds import pairs, versions
+from tests.builds import NEWEST, pairs, versions
 from tests.toolchains import toolchain
 
 pytestmark = pytest.mark.machine
@@ -36,6 +38,17 @@ def test_each_copy_of_the_code_has_its_places_once(build: tuple[str, str]) -> No
     for kind in ("begins", "ends", "runs"):
         functions = [function_of(program, site) for site in getattr(sites, kind)]
         assert len(set(functions)) == len(functions)
+
+
+def test_a_program_with_more_places_than_there_is_room_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = opened(NEWEST, "plain")
+    sites = tracked_wait_sites(program)
+    count = len(sites.begins) + len(sites.ends) + len(sites.runs)
+    monkeypatch.setattr(tracked_waits, "MAX_PLACES", count - 1)
+    with pytest.raises(GoTableError, match=f"more than {count - 1} places"):
+        tracked_wait_sites(program)
 
 
 @pytest.mark.parametrize("build", pairs())
