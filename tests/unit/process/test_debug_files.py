@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import struct
@@ -101,6 +102,7 @@ class Root:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Root]:
+    gc.collect()  # files that other tests left open are closed now, not during this test
     files = len(os.listdir("/proc/self/fd"))
     made = Root(tmp_path / "root")
     yield made
