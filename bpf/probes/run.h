@@ -4,7 +4,7 @@
 
 #include "common/cost.h"
 #include "probes/target.h"
-#if WITH_WINDOWS
+#if WITH_ALARM
 #include "probes/alarm.h"
 #endif
 
@@ -20,7 +20,7 @@ static __always_inline bool begin_run(struct pt_regs *ctx, struct run *run) {
     run->site = site_of(ctx);
     run->target = run->site ? target_at(run->site->target) : NULL;
     run->cost = run->target ? run_begins(run->site->target) : NULL;
-#if WITH_WINDOWS
+#if WITH_ALARM
     if (run->cost)
         ring_alarm(run->site->target, run->cost);
 #endif

@@ -37,8 +37,9 @@ struct target {
     s64 sema_offset;        /* of semacquire1's argument, from its frame pointer */
     u64 lock_callers[LOCK_CALLERS]; /* semacquire1's return addresses in waits for locks */
     struct callback callback;
-    u64 begin_ns; /* of its window: window.h */
+    u64 begin_ns; /* waits/recorded_time.h */
     u64 end_ns;
+    u64 every_until_ns;
 };
 
 /* One probe. Its index is the attach cookie of the probe's perf event. */

@@ -23,7 +23,7 @@
 #include "common/loss.h"
 #include "probes/goroutine_stack.h"
 #include "probes/target.h"
-#include "waits/window.h"
+#include "waits/recorded_time.h"
 
 #define UNIT_SHIFT 8
 #define CHARGE_ATTEMPTS 8
@@ -34,14 +34,14 @@
 struct lock {
     u64 queue;   /* (sum << WAITERS_BITS) + n */
     u64 charged; /* waited(T) at the last release, in units, modulo 2^(64-WAITERS_BITS) */
+#if WITH_ONE_IN_EIGHT
+    u64 missed_ns; /* waiting of those that were there before the queue, for no release to charge */
+#endif
 #if BY_LOCK
     u64 owner; /* the goroutine that was woken last, while others waited on; 0: unknown */
     u64 owned_since_ns;
     u64 holds; /* recorded releases by a woken goroutine */
     u64 held_ns;
-#endif
-#if WITH_WINDOWS
-    u64 releaser; /* key of the stack of its last recorded release; 0: none */
 #endif
 };
 
@@ -53,35 +53,40 @@ static __always_inline u64 one_waiter(u64 time_ns) {
 }
 
 /*
- * Reads the semaphore that the goroutine in semacquire1 is about to wait for, if it is a lock's
- * (sync's functions for locks call semacquire1 from addresses of their own); else leaves *sema.
+ * Reads the semaphore that a goroutine waits for in semacquire1, with the frame pointer bp, if it is
+ * a lock's (sync's functions for locks call it from addresses of their own); else leaves *sema.
  * The address is the first argument of semacquire1, at a known distance from the frame pointer
  * (symbolizer/codeanalysis/semaphores.py). Returns false if the frame can't be read.
  */
-static __always_inline bool lock_waited_for(const struct pt_regs *ctx, const struct target *target,
-                                            u64 *sema) {
+static __always_inline bool lock_waited_for(u64 bp, const struct target *target, u64 *sema) {
     struct frame frame;
-    if (read_user(&frame, sizeof(frame), (void *)ctx->bp))
+    if (read_user(&frame, sizeof(frame), (void *)bp))
         return false;
     for (int i = 0; i < LOCK_CALLERS && target->lock_callers[i]; i++)
         if (frame.return_pc == target->lock_callers[i])
-            return read_user(sema, sizeof(*sema), (void *)(ctx->bp + target->sema_offset)) == 0;
+            return read_user(sema, sizeof(*sema), (void *)(bp + target->sema_offset)) == 0;
     return true;
 }
 
-/* Adds the goroutine g to the queue of the semaphore; false if the table of locks is full. */
-static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 now_ns) {
+/* The row of the semaphore; NULL, which is counted, if the table of locks is full. */
+static __always_inline struct lock *lock_of(u32 target_index, u64 sema) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
     if (!lock) {
         struct lock none = {};
         locks.insert(&key, &none);
         lock = locks.lookup(&key);
-        if (!lock) {
+        if (!lock)
             count_loss(LOSS_locks_full, target_index);
-            return false;
-        }
     }
+    return lock;
+}
+
+/* Adds the goroutine g to the queue of the semaphore; false if the table of locks is full. */
+static __always_inline bool join_queue(u32 target_index, u64 sema, u64 g, u64 now_ns) {
+    struct lock *lock = lock_of(target_index, sema);
+    if (!lock)
+        return false;
 #if BY_LOCK
     if (lock->owner == g)
         lock->owner = 0; /* another goroutine got the semaphore first */
@@ -125,24 +130,17 @@ static __always_inline u64 charge(struct lock *lock, u64 queue, u64 now_ns) {
     return 0;
 }
 
-/* The same for a release that removes no waiter from the queue. */
-static __always_inline u64 charge_queue(u32 target_index, u64 sema, u64 now_ns) {
-    u64 key = goroutine_key(sema, target_index);
-    struct lock *lock = locks.lookup(&key);
-    return lock ? charge(lock, __sync_fetch_and_add(&lock->queue, 0), now_ns) : 0;
-}
-
 /*
- * Removes the goroutine g, which releaser wakes now, from the queue that it joined. Returns the
- * charge of the release, in nanoseconds.
+ * A release, with which releaser wakes the goroutine g. That leaves the queue, if it had joined it.
+ * Returns the charge of the release, in nanoseconds.
  */
-static __always_inline u64 leave_queue(u32 target_index, const struct target *target, u64 sema,
-                                       u64 now_ns, u64 g, u64 releaser) {
+static __always_inline u64 release_queue(u32 target_index, const struct target *target, u64 sema,
+                                         u64 now_ns, bool leaves, u64 g, u64 releaser) {
     u64 key = goroutine_key(sema, target_index);
     struct lock *lock = locks.lookup(&key);
     if (!lock)
-        return 0; /* impossible: rows are never deleted */
-    u64 queue = __sync_fetch_and_add(&lock->queue, -one_waiter(now_ns));
+        return 0; /* no waiter joined the queue */
+    u64 queue = __sync_fetch_and_add(&lock->queue, leaves ? -one_waiter(now_ns) : 0);
     u64 charge_ns = charge(lock, queue, now_ns);
 #if BY_LOCK
     if (lock->owner && lock->owner == releaser && is_inside(target, lock->owned_since_ns)) {
@@ -150,7 +148,7 @@ static __always_inline u64 leave_queue(u32 target_index, const struct target *ta
         __sync_fetch_and_add(&lock->held_ns, now_ns - lock->owned_since_ns);
     }
     /* Without other waiters, no probe sees g release and take the lock again. */
-    lock->owner = (queue & ((1 << WAITERS_BITS) - 1)) > 1 ? g : 0;
+    lock->owner = (queue & ((1 << WAITERS_BITS) - 1)) > leaves ? g : 0;
     lock->owned_since_ns = now_ns;
     /* A writer waits for the Mutex first, then for readers: it has the lock only from now on. */
     key = goroutine_key(sema - WRITER_SEM_OFFSET, target_index);
@@ -159,16 +157,6 @@ static __always_inline u64 leave_queue(u32 target_index, const struct target *ta
         lock->owned_since_ns = now_ns;
 #endif
     return charge_ns;
-}
-
-/* For the waiting time at the end of a window, whose release is not recorded. */
-static __always_inline void remember_releaser(u32 target_index, u64 sema, u64 stack) {
-#if WITH_WINDOWS
-    u64 key = goroutine_key(sema, target_index);
-    struct lock *lock = locks.lookup(&key);
-    if (lock)
-        lock->releaser = stack;
-#endif
 }
 
 #endif

@@ -22,7 +22,7 @@
 #include "probes/run.h"
 #include "probes/target.h"
 #include "probes/totals.h"
-#include "waits/window.h"
+#include "waits/recorded_time.h"
 
 /* The bits of runtime.mutex.key beside the list's head: mutexMMask. */
 #define MUTEX_FLAGS 0x3ff
@@ -77,7 +77,7 @@ static __always_inline void thread_sleeps(struct pt_regs *ctx, const struct run 
         return;
     }
     struct sleeper *sleeper = sleeper_at(thread, run->site->target);
-    u64 since_ns = window_time(run->target);
+    u64 since_ns = recorded_time(run->target);
     if (!sleeper || !since_ns)
         return;
     if (sleeper->ticks == ticks)
@@ -114,7 +114,7 @@ static __always_inline void thread_is_woken(struct pt_regs *ctx, const struct ru
         return;
     }
     struct sleeper *sleeper = sleeper_at(thread, run->site->target);
-    u64 now_ns = window_time(run->target);
+    u64 now_ns = recorded_time(run->target);
     if (!sleeper || !now_ns)
         return;
     sleeper->ticks = ticks;
@@ -210,7 +210,7 @@ static __always_inline void lock_is_released(struct pt_regs *ctx, const struct r
                                              const struct runtime_layout *layout) {
     const struct target *target = run->target;
     u32 index = run->site->target;
-    u64 now_ns = window_time(run->target), lock = ctx->ax, list;
+    u64 now_ns = recorded_time(run->target), lock = ctx->ax, list;
     if (!now_ns)
         return;
     if (read_user(&list, sizeof(list), (void *)lock)) {

@@ -27,7 +27,7 @@ struct wait {
     u32 state;      /* enum state */
     u8 is_queued;   /* it is in the queue of that lock */
     u8 is_semaphore;
-    u8 is_seeded; /* it waited when the window began */
+    u8 is_seeded; /* it waited when the recording began */
 };
 
 BPF_HASH(waits, u64, struct wait, MAX_WAITS);

@@ -14,7 +14,7 @@
  *
  * To record every event, we walk the stack before the goroutine parks: it is in this CPU's cache,
  * and no other thread moves it. With sampling, BLOCK_RATE_NS > 1, we walk it at the wake, when we
- * know whether to keep the event; and so we do for goroutines that waited before (window.h).
+ * know whether to keep the event; and so we do for goroutines that waited before (recorded_time.h).
  */
 #include "common/loss.h"
 #include "waits/locks.h"
@@ -24,7 +24,7 @@
 #include "probes/totals.h"
 #include "waits/wait.h"
 #include "waits/wakers.h"
-#include "waits/window.h"
+#include "waits/recorded_time.h"
 #if WITH_RUNTIME_LOCKS
 #include "waits/runtime_locks.h"
 #endif
@@ -81,7 +81,7 @@ static __always_inline void begin(struct pt_regs *ctx, struct site *site,
     };
     struct walker *walker = NULL;
     /* Before the walk, which delays the goroutine, too: Go's own clock has started already. */
-    begun.start_ns = begun.since_ns = window_time(target);
+    begun.start_ns = begun.since_ns = every_wait_time(target);
     if (!begun.start_ns)
         return;
     if (WITH_WAITERS && EVERY_EVENT)
@@ -116,13 +116,13 @@ static __always_inline void wait_begins(struct pt_regs *ctx, struct site *site,
     u64 g = ctx->r14;
     u64 key = goroutine_key(g, site->target);
     u64 sema = target->callback.none;
-    if (WITH_MUTEX && site->is_semaphore && !lock_waited_for(ctx, target, &sema))
+    if (WITH_MUTEX && site->is_semaphore && !lock_waited_for(ctx->bp, target, &sema))
         count_loss(LOSS_goroutine_unreadable, site->target);
     if (WITH_BLOCK || sema) {
         begin(ctx, site, target, g, key, sema);
     } else {
         struct wait *wait = waits.lookup(&key);
-        if (wait && window_time(target))
+        if (wait && every_wait_time(target))
             wait->state = OVER; /* it waits for something else now */
     }
 }
@@ -143,7 +143,7 @@ int on_settled(struct pt_regs *ctx) {
         return 0;
     u64 key = goroutine_key(ctx->r14, run.site->target);
     struct wait *wait = waits.lookup(&key);
-    if (wait && window_time(run.target)) {
+    if (wait && every_wait_time(run.target)) {
         if (WITH_MUTEX && wait->state == WAITS && wait->is_queued)
             quit_queue(run.site->target, wait->sema, wait->since_ns);
         wait->state = OVER;
@@ -186,12 +186,12 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
                                        const struct target *target, u32 target_index,
                                        struct added *added) {
     /* First: verifiers would go on from each way to the delay through the whole walk. */
-    if (EVERY_EVENT && WITH_WINDOWS && wait->is_seeded)
+    if (EVERY_EVENT && WITH_EARLIER && wait->is_seeded)
         find_stack(wait, g, target, target_index);
     u64 delay_ns = now_ns - wait->start_ns;
     if ((s64)delay_ns <= 0)
         delay_ns = 1;
-    if (WITH_WINDOWS && delay_ns > now_ns - target->begin_ns)
+    if (WITH_EARLIER && delay_ns > now_ns - target->begin_ns)
         delay_ns = now_ns - target->begin_ns; /* no more than since the window began */
     if (!sampled(wait, delay_ns))
         return;
@@ -212,24 +212,29 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* Counts a release in the mutex profile. The releaser's walker has its start if `found`. */
-static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
-                                          const struct target *target, u32 target_index, u64 sema) {
+/* Adds a release to the mutex profile. The releaser's walker has its start if `found`. */
+static __always_inline void count_release(const struct total *total, struct walker *walker,
+                                          bool found, const struct target *target,
+                                          u32 target_index) {
     u64 key = 0;
     if (found) {
         walk_stack(walker, target);
         key = stack_key(walker);
-        remember_releaser(target_index, sema, key);
     } else {
         count_loss(LOSS_releaser_unreadable, target_index);
     }
     give_walker(walker);
+    if (key)
+        add_to(key, total, target_index);
+}
+
+/* What a release adds that made others wait for so long. */
+static __always_inline struct total one_release(u64 charge_ns) {
     struct total total = {
         .count = MUTEX_FRACTION * COUNT_ONE,
         .delay_ns = MUTEX_FRACTION * charge_ns,
     };
-    if (key)
-        add_to(key, &total, target_index);
+    return total;
 }
 
 /* Takes a walker for the stack that releases. */
@@ -266,12 +271,12 @@ static __always_inline bool is_parked(const struct wait *wait, u64 g, const stru
  */
 static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, struct added *added,
                                     const struct target *target, u32 target_index) {
-    u64 now_ns = window_time(target);
+    u64 now_ns = every_wait_time(target);
     u64 key = goroutine_key(g, target_index);
     struct wait *wait = waits.lookup(&key);
     if (!now_ns)
         return NOT_TAKEN;
-    if (WITH_WINDOWS && !wait && !is_inside(target, now_ns)) {
+    if (WITH_EARLIER && !wait && !is_inside(target, now_ns)) {
         struct wait none = {.state = OVER};
         waits.insert(&key, &none); /* a later seed has no effect */
     }
@@ -290,7 +295,7 @@ static __always_inline u64 end_wait(u64 g, u64 releaser, u64 *sema, struct added
     /* Parked again, or the table of locks is full: its own waiting time. */
     u64 charge_ns = now_ns - since_ns;
     if (is_queued)
-        charge_ns = leave_queue(target_index, target, wait->sema, now_ns, g, releaser);
+        charge_ns = release_queue(target_index, target, wait->sema, now_ns, true, g, releaser);
     return is_inside(target, now_ns) && release_sampled() ? charge_ns : NOT_TAKEN;
 }
 
@@ -313,7 +318,8 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
     struct walker *walker = walker_of_releaser(waker, sema, target, site->target);
     if (walker) {
         bool found = start_switched(waker, target, &walker->start);
-        count_release(charge_ns, walker, found, target, site->target, sema);
+        struct total one = one_release(charge_ns);
+        count_release(&one, walker, found, target, site->target);
     }
 #endif
 }
@@ -345,7 +351,8 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
     if (walker) {
         bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
                                 &walker->start);
-        count_release(charge_ns, walker, found, target, site->target, sema);
+        struct total one = one_release(charge_ns);
+        count_release(&one, walker, found, target, site->target);
     }
 }
 
@@ -364,7 +371,7 @@ int on_release(struct pt_regs *ctx) {
 
 #endif
 
-#if WITH_WINDOWS
+#if WITH_EARLIER
 /* A goroutine that is parked while a window is about to begin. */
 struct seed {
     u64 target;
@@ -396,4 +403,8 @@ int seed(struct seed *seed) {
         quit_queue(seed->target, sema, wait.since_ns);
     return 0;
 }
+#endif
+
+#if WITH_ONE_IN_EIGHT
+#include "waits/one_in_eight.h"
 #endif

@@ -111,7 +111,6 @@ static __always_inline void add_release(struct walker *walker, u64 key, const st
         .count = MUTEX_FRACTION * COUNT_ONE,
         .delay_ns = MUTEX_FRACTION * wake->charge_ns,
     };
-    remember_releaser(target_index, wake->sema, key);
     if (key)
         add_to(key, &total, target_index);
 }

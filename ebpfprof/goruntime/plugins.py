@@ -41,9 +41,14 @@ class ProbedCode:
     `load_bias` is runtime address minus linked address. Sites are linked addresses.
     """
 
-    elf: ElfFile
+    binary: GoBinary
     load_bias: int
     sites: ProbeSites
+
+    @property
+    def elf(self) -> ElfFile:
+        """The file."""
+        return self.binary.elf
 
     def file_offset(self, pc: int) -> int:
         """Offset in bytes of the linked address `pc` in the file."""
@@ -89,7 +94,7 @@ def open_plugins(
             if is_module and code.layout is binary.layout:
                 probed = None
                 with suppress(SymbolizerError, struct.error):
-                    probed = ProbedCode(mapped.elf, mapped.bias, probe_sites(code))
+                    probed = ProbedCode(code, mapped.bias, probe_sites(code))
                 plugins.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
     return tuple(plugins)
 

@@ -118,7 +118,7 @@ class GoTarget:
     @property
     def probed(self) -> tuple[ProbedCode, ...]:
         """The files to put probes for waits in: that of the program, then those of plugins."""
-        own = ProbedCode(self.binary.elf, self.load_bias, self.own_sites or self.sites)
+        own = ProbedCode(self.binary, self.load_bias, self.own_sites or self.sites)
         return own, *(plugin.code for plugin in self.plugins if plugin.code)
 
     def file_offset(self, pc: int) -> int:

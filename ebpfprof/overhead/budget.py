@@ -99,7 +99,7 @@ class Budget:
         Before them `spent_before_ns` had been spent.
         """
         rate = (self.spent_ns - spent_before_ns) / recorded_ns
-        income = self._allowance_rate if self._earned_ns > self._initial_ns else 0.0
+        income = self.allowance_rate if self._earned_ns > self._initial_ns else 0.0
         return self.left_ns / (rate - income) if rate > income else math.inf
 
     @property
@@ -118,7 +118,7 @@ class Budget:
 
     def next_window(self, least_ns: float = 0.0) -> NextWindow:
         """The next pause and window that the budget allows, together so long at least."""
-        income = self._allowance_rate
+        income = self.allowance_rate
         if self.rate < _CAREFUL * income:
             return NextWindow(max(0.0, self.spent_ns - self._earned_ns) / income, None)
         usual_ns = TURN_NS if self.elapsed_ns < SETTLED_NS else SETTLED_TURNS * TURN_NS
@@ -130,7 +130,7 @@ class Budget:
         return NextWindow(max(0.0, missing_ns) / income - window_ns, int(window_ns))
 
     @property
-    def _allowance_rate(self) -> float:
+    def allowance_rate(self) -> float:
         """What we may spend per nanosecond, by the CPU time that the target used so far."""
         used_share = self.used_ns / self.elapsed_ns if self.elapsed_ns else 0.0
         return self.share * max(used_share, IDLE_SHARE)
@@ -138,7 +138,7 @@ class Budget:
     @property
     def _initial_ns(self) -> float:
         """The initial credit, by the CPU time that the target used so far."""
-        return min(MOST_CREDIT_NS, CREDIT_FOR_NS * self._allowance_rate)
+        return min(MOST_CREDIT_NS, CREDIT_FOR_NS * self.allowance_rate)
 
     @property
     def _allowed_ns(self) -> float:
@@ -146,4 +146,4 @@ class Budget:
 
     @property
     def _earned_ns(self) -> float:
-        return self.elapsed_ns * self._allowance_rate
+        return self.elapsed_ns * self.allowance_rate

@@ -95,8 +95,10 @@ class Options:
     @property
     def needs_all_samples(self) -> bool:
         """Whether profiles are made of goroutine samples, rather than only marked where idle."""
-        return self.is_bounded or any(
-            kind_named(name).loader.needs_all_samples for name in self.kinds
+        return (
+            self.is_bounded
+            or bool(self["one_in_eight"])
+            or any(kind_named(name).loader.needs_all_samples for name in self.kinds)
         )
 
     @property

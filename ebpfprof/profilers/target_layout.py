@@ -8,6 +8,8 @@ from ebpfprof.goruntime.goroutines import labels
 from ebpfprof.kernel import c_facts
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
+    from collections.abc import Sequence
+
     from ebpfprof.goruntime.process import GoTarget
     from symbolizer import RuntimeLayout
     from symbolizer.x86.values import Source
@@ -49,7 +51,7 @@ def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:
         "m_offset": layout.offset("g", "m"),
         "curg_offset": layout.offset("m", "curg"),
         "wait_reason_offset": layout.offset("g", "waitreason"),
-        "semaphore_reasons": _semaphore_reasons(layout),
+        "semaphore_reasons": bits_of_reasons(layout, _SEMAPHORE_REASONS),
         "callback": _callback_fields(go),
         **labels.target_fields(layout),
     }
@@ -63,10 +65,10 @@ def target_fields(go: GoTarget, *, has_labels: bool) -> dict[str, Any]:
     return fields
 
 
-def _semaphore_reasons(layout: RuntimeLayout) -> int:
-    """A bit for each wait reason of semacquire1 that this version of Go has."""
+def bits_of_reasons(layout: RuntimeLayout, names: Sequence[str]) -> int:
+    """A bit for each of these runtime.waitReason that this version of Go has."""
     known = layout.wait_reasons
-    return sum(1 << known[name] for name in _SEMAPHORE_REASONS if name in known)
+    return sum(1 << known[name] for name in names if name in known)
 
 
 def _callback_fields(go: GoTarget) -> dict[str, int]:

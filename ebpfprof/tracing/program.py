@@ -84,7 +84,7 @@ class TraceProgram(BoundedProbes):
             _SOURCE,
             {
                 **dict.fromkeys(("BY_LOCK", "WITH_RUNTIME_LOCKS", "CROSSES_STACKS"), 0),
-                "WITH_WINDOWS": 0,
+                "WITH_ALARM": 0,
                 "WITH_LABELS": int(self._has_labels),
                 **labels.macros(()),
                 "MAX_TARGETS": 1 + max(_SWITCHES, _WAKES),

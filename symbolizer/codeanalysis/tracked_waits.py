@@ -62,6 +62,9 @@ class TrackedWaitSites:
     read-lock a RWMutex don't pass it, except in builds without optimizations (`begins_has_locks`).
     Before Go 1.20 other changes of a tracked goroutine's status pass it, too.
 
+    At `locks`, a tracked goroutine begins to wait for a Mutex or RWMutex. Go before 1.20 has no
+    such place, and these goroutines pass `begins`.
+
     At `ends`, a tracked goroutine is made runnable. Since Go 1.20 only those that waited pass it,
     and g.trackingStamp still has the time when a wait for a lock began (`stamps_locks`). Before,
     those that yield pass it, too.
@@ -74,6 +77,7 @@ class TrackedWaitSites:
     """
 
     begins: tuple[TrackedSite, ...]
+    locks: tuple[TrackedSite, ...]
     ends: tuple[TrackedSite, ...]
     runs: tuple[TrackedSite, ...]
     begins_has_locks: bool
@@ -86,7 +90,7 @@ def tracked_wait_sites(binary: GoBinary) -> TrackedWaitSites:
     code = RuntimeCode(binary, called=(*_CLOCKS, _MAKE_SUDOG), others=(ACQUIRE,))
     copies = [_Copy(code, function, calls) for function, calls in _copies(code)]
     stamps_locks = any(copy.has_lock_branch() for copy in copies)
-    begins, ends, runs = [], [], []
+    begins, locks, ends, runs = [], [], [], []
     begins_has_locks = not stamps_locks
     for copy in copies:
         if stamps_locks:
@@ -97,6 +101,7 @@ def tracked_wait_sites(binary: GoBinary) -> TrackedWaitSites:
                     place, has_locks = copy.place_without_locks(load)
                     begins.append(place)
                     begins_has_locks |= has_locks
+                    locks += copy.places_of_stamps(load)
         else:
             begins += copy.places_before_running()
             ends += copy.places_of_runnable()
@@ -104,10 +109,13 @@ def tracked_wait_sites(binary: GoBinary) -> TrackedWaitSites:
     for name, places in (("begins", begins), ("ends", ends), ("runs", runs)):
         if not places:
             raise unknown_code(f"no place in {_SET_STATUS} where a tracked wait {name}")
-    if len(begins) + len(ends) + len(runs) > MAX_PLACES:
+    if stamps_locks and not locks:
+        raise unknown_code(f"no place in {_SET_STATUS} where a tracked wait for a lock begins")
+    if len(begins) + len(locks) + len(ends) + len(runs) > MAX_PLACES:
         raise unknown_code(f"more than {MAX_PLACES} places of {_SET_STATUS}")
     return TrackedWaitSites(
         tuple(begins),
+        tuple(locks),
         tuple(ends),
         tuple(runs),
         begins_has_locks,
@@ -202,6 +210,10 @@ class _Copy:
             return TrackedSite(place, Source(register, 0)), False
         return self.first_place(load), True
 
+    def places_of_stamps(self, load: int) -> list[TrackedSite]:
+        """Where a wait for a lock begins, behind a read of g.waitreason: the clock is read."""
+        return [self._place_of_stamp(call) for call in sorted(self._clock_calls_after(load))]
+
     def places_before_running(self) -> list[TrackedSite]:
         """Before Go 1.20: the jumps around the place where a goroutine begins to run."""
         places = []
@@ -214,17 +226,21 @@ class _Copy:
 
     def places_of_runnable(self) -> list[TrackedSite]:
         """Before Go 1.20: before the clock is read for a goroutine that becomes runnable."""
-        places = []
-        for call in sorted(self._clock_calls):
-            store = self._stamp_access(call)
-            if store is None or _reads(self._raw[store]):
-                continue
-            slot = self._slot_of(self._base(store), call)
-            if slot is None:
-                raise self._unknown(store)
-            pc = before_call(self._text, self._function.entry, call)
-            places.append(TrackedSite(pc, slot))
-        return places
+        calls = [(call, self._stamp_access(call)) for call in sorted(self._clock_calls)]
+        return [
+            self._place_of_stamp(call)
+            for call, access in calls
+            if access is not None and not _reads(self._raw[access])
+        ]
+
+    def _place_of_stamp(self, call: int) -> TrackedSite:
+        """Before a call of the clock whose result is stored in g.trackingStamp."""
+        store = self._stamp_access(call)
+        slot = None if store is None else self._slot_of(self._base(store), call)
+        if slot is None:
+            raise self._unknown(call)
+        pc = before_call(self._text, self._function.entry, call)
+        return TrackedSite(pc, slot)
 
     def places_of_running(self) -> list[TrackedSite]:
         """The first emulated instructions behind the ends of tracking."""

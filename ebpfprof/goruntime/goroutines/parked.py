@@ -22,8 +22,6 @@ from ebpfprof.goruntime.goroutines.table import GoroutineTable, Heads
 from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.profile.model import Label
-from symbolizer import SymbolizerError
-from symbolizer.codeanalysis.globals import scheduling_latencies
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -161,8 +159,6 @@ class ParkedScanner:
         reasons = layout.wait_reasons
         self._is_never_hooked = np.zeros(1 << 8, np.bool_)
         self._is_never_hooked[[reasons[name] for name in _NEVER_HOOKED if name in reasons]] = True
-        self._latencies = _scheduling_latencies(go)
-        self._latencies_bytes = layout.size("timeHistogram")
         self._read: dict[Wait, ParkedGoroutine | None] = {}
         self.waiting: frozenset[Wait] = frozenset()
         """The waits of the last scan, whatever their wait reasons."""
@@ -187,22 +183,6 @@ class ParkedScanner:
         found, _ = self.read(heads, slots[new], (0,))
         self._read.update((wait, goroutine) for wait, goroutine, _ in found)
         return {wait: goroutine for wait, goroutine in self._read.items() if goroutine}
-
-    def times_run(self) -> int:
-        """How often goroutines left the run queue since the program began, divided by eight.
-
-        Go's scheduler counts one time in eight (runtime.sched.timeToRun), with or without a
-        recording. 0 if we do not find its counters. Raises TargetGone or UnreadableMemory.
-        """
-        if self._latencies is None:
-            return 0
-        data = self._memory.read(self._latencies, self._latencies_bytes)
-        return int(np.frombuffer(data, np.uint64).sum())
-
-    def waits_for_semaphore(self, wait: Wait) -> bool:
-        """Whether this wait was for a semaphore, at the last call of parked()."""
-        found = self._read.get(wait)
-        return found is not None and found.sema != 0
 
     def read_table(self) -> tuple[Heads, Rows, list[Wait]]:
         """The table now; the slots of goroutines that may be in a hooked operation; their waits.
@@ -302,14 +282,6 @@ class ParkedScanner:
             frames = self._binary.frames(pc - 1 - self._bias)
             known = self._park_pcs[pc] = any(frame.function == _PARK for frame in frames)
         return known
-
-
-def _scheduling_latencies(go: GoTarget) -> int | None:
-    try:
-        address = scheduling_latencies(go.binary)
-    except SymbolizerError:
-        return None
-    return None if address is None else address + go.load_bias
 
 
 def _wait(address: int, wait: int) -> Wait:

@@ -28,6 +28,8 @@ from ebpfprof.goruntime.waits.wait_causes import CauseReader
 from ebpfprof.kernel.clock import kernel_now_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
@@ -74,6 +76,8 @@ class GoroutineSampler:
         self._causes = CauseReader(go, self._memory)
         self._watch = IdleLoops(self._causes)
         self._forget()
+        self.announce: Callable[[int], None] = lambda _before_ns: None
+        """Called when a sample begins; gets the time of the last one (CLOCK_MONOTONIC, ns), or 0."""
         self.beyond = 0
         """Goroutines that the last sample did not read: there are too many."""
 
@@ -172,6 +176,7 @@ class GoroutineSampler:
 
     def _forget(self) -> None:
         """The next sample has none before it."""
+        self._last_ns = 0
         self._judge = StandingJudge(self._counted)
         self._addresses = np.zeros(0, np.uint64)
         self._sps = np.zeros(0, np.uint64)  # of the last stack
@@ -185,9 +190,10 @@ class GoroutineSampler:
         self._noted_ns = 0
 
     def _sample(self) -> None:
+        self.announce(self._last_ns)
         begun_ns = kernel_now_ns()
         quick = self.states.read_movers()  # first, before the program notices that we run
-        now_ns = kernel_now_ns()
+        now_ns = self._last_ns = kernel_now_ns()
         movers = self._movers
         heads = self._table.read()
         ended_ns = kernel_now_ns()

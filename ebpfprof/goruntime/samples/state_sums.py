@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_STATES: Final = 1 << 16
+_HITS_OF_LONG: Final = 2
 ENDED: Final = -1
 """The number of no state: the goroutine has ended."""
 
@@ -46,13 +47,16 @@ class StateTotal:
     """How long goroutines were in a state, all together, in how many samples of one.
 
     `ended_ns` and `ended` are the time and the number of those that began and ended between
-    samples; a wait that no sample hit is not among them. `variance` is that of `ns`, in ns².
+    samples; a wait that no sample hit is not among them. `twice_ns` and `twice` are those of them
+    that two samples or more hit. `variance` is that of `ns`, in ns².
     """
 
     ns: int
     hits: int
     ended_ns: int
     ended: int
+    twice_ns: int
+    twice: int
     variance: float
 
 
@@ -71,7 +75,10 @@ class StateTotals:
 
 
 # The columns of the sums. Of what is in progress, those from _OPEN on have sums of the begins.
-_NS, _HITS, _ENDED_NS, _ENDED, _OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_SAMPLE, _VARIANCE = range(8)
+_NS, _HITS, _ENDED_NS, _ENDED, _TWICE_NS, _TWICE = range(6)
+_OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_SAMPLE, _VARIANCE = range(6, 10)
+_COLUMNS: Final = 10
+_VALUES: Final = 7  # those of StateTotal
 # The columns of a goroutine. Where _IS_NEW is 0, its state may have begun before any sample.
 _SINCE_NS, _SINCE_SAMPLE, _IS_NEW = range(3)
 
@@ -92,7 +99,7 @@ class _Moment(NamedTuple):
         return self._with(earlier, -1)
 
     def _with(self, other: _Moment, sign: int) -> _Moment:
-        values = np.zeros((5, max(self.values.shape[1], other.values.shape[1])))
+        values = np.zeros((_VALUES, max(self.values.shape[1], other.values.shape[1])))
         values[:, : self.values.shape[1]] = self.values
         values[:, : other.values.shape[1]] += sign * other.values
         return _Moment(
@@ -108,7 +115,7 @@ class StateSums:
         self._most = min(most, MAX_STATES)
         self._numbers: dict[GoroutineState, int] = {}
         self._states: list[GoroutineState] = []
-        self._sums = np.zeros((64, 8))  # the last row is that of ENDED, -1, and means nothing
+        self._sums = np.zeros((64, _COLUMNS))  # the last row, of ENDED, means nothing
         self._stack_numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._stacks = np.zeros(64, np.int64)  # of each row of the sums: the number of its stack
         self._numbers_now = np.zeros(0, np.int64)
@@ -116,7 +123,7 @@ class StateSums:
         self._samples, self._length_ns, self._last_ns = 0, 0, 0
         self._goes_on = False
         self._until_ns: int | None = None
-        self._at_pause = _Moment(np.zeros((5, 0)), 0, 0)
+        self._at_pause = _Moment(np.zeros((_VALUES, 0)), 0, 0)
         self._uncounted = self._at_pause
 
     def number_of(self, state: GoroutineState) -> int:
@@ -222,7 +229,7 @@ class StateSums:
         sums = self._sums[: len(self._states)].T
         ns = sums[_NS] + (sums[_OPEN] * self._last_ns - sums[_OPEN_SINCE_NS])
         hits = sums[_HITS] + sums[_OPEN] * self._samples - sums[_OPEN_SINCE_SAMPLE]
-        values = np.array((ns, hits, sums[_ENDED_NS], sums[_ENDED], sums[_VARIANCE]))
+        values = np.array((ns, hits, *sums[_ENDED_NS:_OPEN], sums[_VARIANCE]))
         return _Moment(values, self._samples, self._length_ns)
 
     def _named(self, moment: _Moment) -> StateTotals:
@@ -256,12 +263,15 @@ class StateSums:
         count, spans = len(goroutines), self._spans[goroutines]
         begins = since_ns, self._samples, float(apart_ns > 0)
         lengths = since_ns - spans[:, _SINCE_NS]
-        changes = np.zeros((2 * count, 8))
+        changes = np.zeros((2 * count, _COLUMNS))
         ends = changes[:count]
         ends[:, _NS] = lengths
         ends[:, _HITS] = self._samples - spans[:, _SINCE_SAMPLE]
         ends[:, _ENDED_NS] = lengths * spans[:, _IS_NEW]
         ends[:, _ENDED] = spans[:, _IS_NEW]
+        is_twice = ends[:, _HITS] >= _HITS_OF_LONG
+        ends[:, _TWICE_NS] = ends[:, _ENDED_NS] * is_twice
+        ends[:, _TWICE] = ends[:, _ENDED] * is_twice
         ends[:, _OPEN] = -1
         ends[:, _OPEN_SINCE_NS : _OPEN_SINCE_SAMPLE + 1] = -spans[:, : _SINCE_SAMPLE + 1]
         changes[count:, _OPEN : _OPEN_SINCE_SAMPLE + 1] = 1, *begins[:2]

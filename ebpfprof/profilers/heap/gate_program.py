@@ -82,7 +82,7 @@ class GateProgram(BoundedProbes):
             "heap/allocations.bpf.c",
             {
                 **dict.fromkeys(("WITH_LABELS", "BY_LOCK", "WITH_RUNTIME_LOCKS", "COUNT_SHIFT"), 0),
-                **dict.fromkeys(("BY_SIZE", "CROSSES_STACKS", "WITH_WINDOWS"), 1),
+                **dict.fromkeys(("BY_SIZE", "CROSSES_STACKS", "WITH_ALARM"), 1),
                 "MAX_TARGETS": targets,
                 "MAX_SITES": targets * MAX_GATES,
                 "MAX_STACKS": 1,

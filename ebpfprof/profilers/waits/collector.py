@@ -1,13 +1,15 @@
-"""Loads the program of waits, and attaches its probes: where goroutines park, wake and unlock."""
+"""Loads the program of waits, and attaches its probes: where goroutines park, wake and unlock.
+
+Either those of every wait, or those of one wait in eight (bpf/waits/one_in_eight.h).
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -21,16 +23,17 @@ from ebpfprof.profilers.label_pages import AbsentLabels
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, SiteTable
-from ebpfprof.profilers.waits.rows import (
-    KnownStack,
-    WaitsConfig,
-)
+from ebpfprof.profilers.waits.rows import WaitsConfig
+from ebpfprof.profilers.waits.tracking import FOREVER_NS, tracking_fields
 from ebpfprof.profilers.waits.wait_tables import COUNT_SHIFT, WaitTables
-from ebpfprof.system.priority import run_promptly
+from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
+from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
     from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.kernel.uprobe_helper import Uprobe
+    from symbolizer.codeanalysis.tracked_waits import TrackedWaitSites
 
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
 _MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many as a lock can count
@@ -42,13 +45,10 @@ _MAX_PAIRS = 1 << 16
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
-_CLOSING_AT_ONCE: Final = 8  # windows
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
 )
 _KINDS_OF_LOSSES = {"pairs_full": ("wakers",), "waker_unreadable": ("wakers",)}  # others: all
-FOREVER_NS: Final = (1 << 64) - 1
-"""The end of a window without an end."""
 
 
 @dataclass(slots=True)
@@ -57,8 +57,12 @@ class AttachedTarget:
 
     go: GoTarget
     fields: dict[str, Any]
+    places: tuple[TrackedWaitSites, ...] = ()
+    """The places of one wait in eight in each file of go.probed, once they were searched."""
     begun_ns: int | None = None
-    """When the present window begins, CLOCK_MONOTONIC; None without one."""
+    """When the present recording began, CLOCK_MONOTONIC; None without one."""
+    every_until_ns: int = FOREVER_NS
+    """Until when every wait is recorded, CLOCK_MONOTONIC; then one in eight is."""
 
 
 class WaitsCollector(BoundedProbes):
@@ -83,7 +87,9 @@ class WaitsCollector(BoundedProbes):
                 **labels.macros(config.label_keys),
                 "WITH_WAKERS": int(config.wakers),
                 "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
-                "WITH_WINDOWS": int(config.windows),
+                "WITH_EARLIER": int(config.earlier_waits),
+                "WITH_ONE_IN_EIGHT": int(config.one_in_eight),
+                "WITH_ALARM": int(config.one_in_eight),
                 "BLOCK_RATE_NS": f"{config.block_rate_ns}ULL",
                 "MUTEX_FRACTION": f"{config.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
@@ -97,15 +103,13 @@ class WaitsCollector(BoundedProbes):
             functions=(
                 *("on_wait", "on_settled", self._wake),
                 *(runtime_locks.FUNCTIONS if config.runtime_locks else ()),
+                *(_tracked_functions(config) if config.one_in_eight else ()),
             ),
-            own_functions=("seed",) if config.windows else (),
+            own_functions=("seed",) if config.earlier_waits else (),
         )
         self.tables = WaitTables(self._program, config)
         self._sites = SiteTable(self._program, config)
         self._absent_labels = AbsentLabels(self._program)
-        self._unlabelled = Counter[int]()  # by target
-        # Probes cost something until they are out: so these threads run first.
-        self._closing = ThreadPoolExecutor(_CLOSING_AT_ONCE, "ebpfprof-detach", run_promptly)
 
     def load(self, goroutines: int = 0) -> None:
         """Make the maps and load the program, without probes.
@@ -125,72 +129,127 @@ class WaitsCollector(BoundedProbes):
             "sleepers": runtime_locks.MAX_SLEEPERS,
             "pairs": _MAX_PAIRS,
             "counted_wakers": _MAX_WAITS,
+            "tracked": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
+            "spreads": stacks,
         }
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
         most_locked = _FEW_LOCKS if self._config.few_locks else _MAX_STACKS
         self.tables.stacks.keep_locked(min(stacks // 2, most_locked))
-        if self._config.windows:
+        if self._config.one_in_eight:
             self.alarms = BudgetAlarms(self._program)
 
     def attach(self, index: int, go: GoTarget) -> int:
-        """Attach the probes to a target, give it the number `index`, and start to record it.
+        """Attach the probes of every wait, give the target the number `index`, and record it.
 
         After an earlier recording, its sums go on. Returns the start time (CLOCK_MONOTONIC, ns).
         Raises AttachFailed.
         """
         self.attach_probes(index, go)
         began_ns = kernel_now_ns()
-        self.open_window(index, 0, FOREVER_NS)
+        self.record_from(index, 0)
         return began_ns
 
     def attach_probes(self, index: int, go: GoTarget) -> None:
         """Attach the probes to a target as attach() does, without recording yet."""
-        known = self._attached.get(index)
-        if known:
+        if index in self._attached:
             self.tables.forget_waits(index)
+        self._know(index, go).every_until_ns = FOREVER_NS
+        probes = [self._sites.probes(index, go, code) for code in go.probed]
+        self._attach(probes, index, self._groups(index))
+
+    def attach_one_in_eight(self, index: int, go: GoTarget, began_ns: int | None = None) -> int:
+        """Attach the probes of one wait in eight to a target, and record it.
+
+        If every wait was recorded until now, that ends at the same moment. Waits that began before
+        `began_ns`, or before that moment, don't count. Returns the start time (CLOCK_MONOTONIC,
+        ns). Raises AttachFailed, also where the places are not found.
+        """
+        known = self._attached.get(index)
+        continues = known is not None and known.begun_ns is not None
+        if known and not continues:
+            self.tables.forget_waits(index)
+        if not continues:
+            self._know(index, go)
+        target = self._attached[index]
+        target.places = target.places or _tracked_places(go)
+        fields = tracking_fields(go, target.places[0])
+        self._program.maps["trackings"].set_struct(index, fields)
+        probes = [
+            self._sites.tracked_probes(index, go, code, places)
+            for code, places in zip(go.probed, target.places, strict=True)
+        ]
+        self._attach(probes, index, self._tracked_groups(index))
+        now_ns = target.every_until_ns = kernel_now_ns()
+        fields |= {"began_ns": now_ns if began_ns is None else began_ns, "attached_ns": now_ns}
+        self._program.maps["trackings"].set_struct(index, fields)
+        self.record_from(index, 0)
+        return now_ns
+
+    def detach_every_wait(self, index: int) -> None:
+        """Detach the probes of every wait, which one in eight replaces."""
+        self._program.detach_uprobes(self._groups(index))
+
+    def note_sample(self, index: int, before_ns: int) -> None:
+        """A goroutine sample is about to be taken; the one before was at `before_ns` (0: none).
+
+        Goroutine samples count the waits that two of them saw. CLOCK_MONOTONIC, ns.
+        """
+        self._program.maps["samples"].set_struct(index, {"before_last_ns": before_ns})
+
+    def _know(self, index: int, go: GoTarget) -> AttachedTarget:
+        """Describe a target to the program, without recording it yet."""
+        known = self._attached.get(index)
         if known is None or known.go is not go:
             fields = target_fields(go, has_labels=self._config.labels)
             self._attached[index] = AttachedTarget(go, fields)
+            parks = frozenset(park.return_pc + go.load_bias for park in go.sites.parks)
+            self.tables.stacks.parks[index] = parks
         self._describe(index)
         if go.runtime_locks:
             self._program.maps["runtime_layouts"].set_struct(index, runtime_locks.layout_fields(go))
+        return self._attached[index]
+
+    def _attach(
+        self, probes: Sequence[Sequence[Uprobe]], index: int, groups: Sequence[int]
+    ) -> None:
+        go = self._attached[index].go
         try:
-            for group, code in zip(self._groups(index), go.probed, strict=True):
+            for group, code, each in zip(groups, go.probed, probes, strict=True):
                 self._program.attach_uprobes(
-                    code.elf.fd,
-                    go.target.pid,
-                    self._sites.probes(index, go, code),
-                    anchor=code.anchor,
-                    group=group,
+                    code.elf.fd, go.target.pid, each, anchor=code.anchor, group=group
                 )
         except BaseException:  # Ctrl-C, too: all or none
-            self._program.detach_uprobes(self._groups(index))
+            self._program.detach_uprobes(groups)
             raise
 
     def _groups(self, index: int) -> list[int]:
-        """A group of probes for each file of a target."""
+        """The groups of probes of every wait, one for each file of a target."""
         return [
             index + self._targets * number for number in range(len(self._attached[index].go.probed))
         ]
 
-    def open_window(self, index: int, begin_ns: int, end_ns: int) -> None:
-        """Record a target with attached probes between two times of CLOCK_MONOTONIC.
+    def _tracked_groups(self, index: int) -> list[int]:
+        """The same for those of one wait in eight."""
+        return [~group for group in self._groups(index)]
 
-        Until `begin_ns`, seed() tells the kernel about parked goroutines, and probes update these.
-        A second call may change `end_ns` while that is in the future.
+    def record_from(self, index: int, begin_ns: int) -> None:
+        """Record a target with attached probes from a moment on (CLOCK_MONOTONIC, ns).
+
+        Until then, seed() tells the kernel about parked goroutines, and probes update these.
         """
-        self._describe(index, begin_ns, end_ns)
+        self._describe(index, begin_ns, FOREVER_NS)
 
-    def end_window(self, index: int, end_ns: int) -> None:
-        """End what open_window() began, if it goes on, at a moment from now (CLOCK_MONOTONIC)."""
+    def record_until(self, index: int, end_ns: int) -> None:
+        """Record nothing after a moment from now on (CLOCK_MONOTONIC, ns)."""
         known = self._attached.get(index)
-        if known and known.begun_ns is not None:
-            self._describe(index, known.begun_ns, end_ns)
+        if known is None or known.begun_ns is None:
+            return
+        self._describe(index, known.begun_ns, end_ns)
 
     def seed(self, index: int, parked: ParkedGoroutine) -> None:
-        """Put a goroutine that was parked a moment ago into the kernel's table, before a window.
+        """Put a goroutine that was parked a moment ago into the kernel's table.
 
         If the target has woken it meanwhile, the probe's event overrides this.
         """
@@ -204,16 +263,6 @@ class WaitsCollector(BoundedProbes):
             int(parked.sema != 0),
         )
 
-    def stack_of(self, index: int, parked: ParkedGoroutine) -> KnownStack:
-        """The stack of a seeded wait, which the kernel never unwound."""
-        sema = (
-            parked.sema
-            if self._config.by_lock and _waits_for_lock(self._attached[index].go, parked)
-            else 0
-        )
-        self._unlabelled[index] += parked.labels is None
-        return KnownStack(index, "block", sema, parked.return_pcs, parked.labels or ())
-
     @property
     def has_labels(self) -> bool:
         """Whether it records the labels of goroutines."""
@@ -224,14 +273,15 @@ class WaitsCollector(BoundedProbes):
         """Whether it records who woke whom."""
         return self._config.wakers
 
-    def close_window(self, index: int) -> None:
-        """Detach the probes of a target until the next attach_probes()."""
-        self._program.detach_uprobes(self._groups(index), for_a_while=True)
+    def pause(self, index: int) -> None:
+        """End the recording of a target, and detach its probes until it is attached again."""
         self._describe(index)
+        groups = self._groups(index) + self._tracked_groups(index)
+        self._program.detach_uprobes(groups, for_a_while=True)
 
-    def begin_closing(self, index: int) -> Future[None]:
-        """The same in another thread: it takes a tenth of a second."""
-        return self._closing.submit(self.close_window, index)
+    def stop_recording(self, index: int) -> None:
+        """Record nothing from now on; the probes stay attached."""
+        self._describe(index)
 
     def poll(self) -> None:
         """Read missing label pages; call it some times a second during a recording."""
@@ -254,7 +304,7 @@ class WaitsCollector(BoundedProbes):
         """End the recording of one target and detach its probes; the sums stay readable."""
         if index in self._attached:
             self._describe(index)
-            self._program.detach_uprobes(self._groups(index))
+            self._program.detach_uprobes(self._groups(index) + self._tracked_groups(index))
 
     def forget(self, index: int) -> None:
         """Delete all data of a target without attached probes, so that its number is free."""
@@ -268,13 +318,11 @@ class WaitsCollector(BoundedProbes):
         """What was lost so far of each target, also of earlier ones with its number."""
         if not self._program.is_loaded:
             return ()
-        more = {"labels_unreadable": self._unlabelled}
-        found = losses(self._program.maps["losses"].numbers(), more)
+        found = losses(self._program.maps["losses"].numbers())
         return [replace(each, kinds=_KINDS_OF_LOSSES.get(each.name, ())) for each in found]
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
-        self._closing.shutdown()
         self._absent_labels.close()
         if self.alarms:
             self.alarms.close()
@@ -284,7 +332,25 @@ class WaitsCollector(BoundedProbes):
         target = self._attached[index]
         target.begun_ns = begin_ns if end_ns else None
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
+        window["every_until_ns"] = target.every_until_ns
         self._program.maps["targets"].set_struct(index, {**target.fields, **window})
+
+
+def _tracked_functions(config: WaitsConfig) -> tuple[str, ...]:
+    of_waiters = ("on_tracked_end", "on_tracked_run") if config.has_waiters else ()
+    of_releases = ("on_tracked_lock", "on_tracked_release") if config.mutex else ()
+    return "on_tracked_begin", *of_waiters, *of_releases
+
+
+def _tracked_places(go: GoTarget) -> tuple[TrackedWaitSites, ...]:
+    """The places of one wait in eight in each file of a target. Raises AttachFailed."""
+    try:
+        return tuple(tracked_wait_sites(code.binary) for code in go.probed)
+    except SymbolizerError as error:
+        raise AttachFailed(
+            f"One wait in eight can't be recorded of process {go.target.pid}: {error}. Record "
+            "every wait: --max-overhead 0."
+        ) from error
 
 
 def _waits_for_lock(go: GoTarget, parked: ParkedGoroutine) -> bool:

@@ -12,7 +12,7 @@ from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import NumberValue, SwitchValue
 
 _LOADER = Loader("ebpfprof.profilers.waits.loader", needs_probes=True, is_windowed=True)
-_COVERAGE = "ebpfprof.profilers.waits.window_sums:WindowCoverage"
+_COVERAGE = "ebpfprof.profilers.waits.coverage:WaitsCoverage"
 _METRIC = Metric(
     "ebpfprof_delay_seconds",
     "Time that goroutines waited (block), or made others wait (mutex).",
@@ -41,7 +41,7 @@ def _is_release(sample: Sample) -> bool:
 
 def _block_sampling(values: Values) -> str:
     if values["one_in_eight"]:
-        return "one wait in eight, as Go's scheduler tracks them, times eight"
+        return "one wait in eight, times eight"
     rate_ns = values["block_rate_ns"]
     return f"sampled at a rate of {rate_ns} ns" if rate_ns > 1 else "every event"
 
@@ -94,9 +94,8 @@ BLOCK = ProfileKind(
             "one_in_eight",
             SwitchValue(),
             False,
-            "Record one wait in eight, those that Go's scheduler itself measures, and multiply by "
-            "eight. Other waits cost nothing. For the block profile alone, without a limit on the "
-            "overhead.",
+            "Record one wait in eight all the time, those that Go's scheduler itself measures, "
+            "without a limit on the overhead. Other waits cost nothing.",
             flags="--one-in-eight",
             excludes="max_overhead",
         ),

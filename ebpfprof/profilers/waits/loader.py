@@ -8,19 +8,11 @@ from ebpfprof.profilers.recording import Rights
 
 if TYPE_CHECKING:  # importing them takes time, and not every recording needs them
     from ebpfprof.profilers.options import Options
-    from ebpfprof.profilers.waits.tracked_recording import TrackedProfiler
     from ebpfprof.profilers.waits.wait_recording import WaitsProfiler
 
 
-def open_profiler(targets: int, options: Options) -> WaitsProfiler | TrackedProfiler:
-    """Start to compile, for up to `targets` processes. Raises what WaitsCollector raises.
-
-    Raises BadConfig if the options ask for one wait in eight, and for other kinds than block.
-    """
-    if options["one_in_eight"]:
-        from ebpfprof.profilers.waits.tracked_recording import TrackedProfiler
-
-        return TrackedProfiler(targets, options)
+def open_profiler(targets: int, options: Options) -> WaitsProfiler:
+    """Start to compile, for up to `targets` processes. Raises what WaitsCollector raises."""
     from ebpfprof.profilers.waits.wait_recording import WaitsProfiler
 
     return WaitsProfiler(targets, options)

@@ -6,8 +6,10 @@ from ebpfprof.goruntime.plugins import ProbedCode
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.uprobe_helper import Uprobe
+from ebpfprof.profilers.target_layout import source_fields
 from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.rows import WaitsConfig
+from symbolizer.codeanalysis.tracked_waits import TrackedSite, TrackedWaitSites
 
 SITES_PER_TARGET = 128  # of a program and its plugins
 
@@ -47,12 +49,48 @@ class SiteTable:
                         is_semaphore=park.is_semaphore,
                     )
                 )
-        if go.runtime_locks and code.elf is go.binary.elf:
+        return probes + self._runtime_lock_probes(index, go, code)
+
+    def tracked_probes(
+        self, index: int, go: GoTarget, code: ProbedCode, places: TrackedWaitSites
+    ) -> list[Uprobe]:
+        """The same for the probes of one wait in eight, whose `places` in that file are given."""
+        functions = {
+            "on_tracked_begin": places.begins,
+            "on_tracked_end": places.ends if self._config.has_waiters else (),
+            "on_tracked_run": places.runs if self._config.has_waiters else (),
+            "on_tracked_lock": places.locks if self._config.mutex else (),
+        }
+        probes = [
+            self._tracked_probe(index, code, function, site)
+            for function, sites in functions.items()
+            for site in sites
+        ]
+        if self._config.mutex and code.sites.semaphores:
             probes += [
-                self._probe(index, code, probe.function, probe.pc, return_pc=probe.return_pc)
-                for probe in runtime_locks.probes(go)
+                self._probe(
+                    *(index, code, "on_tracked_release", release.call_pc),
+                    return_pc=release.return_pc,
+                )
+                for release in code.sites.semaphores.releases
             ]
-        return probes
+        return probes + self._runtime_lock_probes(index, go, code)
+
+    def _tracked_probe(
+        self, index: int, code: ProbedCode, function: str, site: TrackedSite
+    ) -> Uprobe:
+        probe = self._probe(index, code, function, site.pc)
+        fields = source_fields(site.goroutine)
+        self._program.maps["goroutines"].set_struct(probe.cookie, fields)
+        return probe
+
+    def _runtime_lock_probes(self, index: int, go: GoTarget, code: ProbedCode) -> list[Uprobe]:
+        if not go.runtime_locks or code.elf is not go.binary.elf:
+            return []
+        return [
+            self._probe(index, code, probe.function, probe.pc, return_pc=probe.return_pc)
+            for probe in runtime_locks.probes(go)
+        ]
 
     def forget(self, index: int) -> None:
         """Free the rows of a target without attached probes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add, sub
 from typing import Final, Literal, NamedTuple, Self
 
 from ebpfprof.profile.model import Label
@@ -39,8 +40,15 @@ class WaitsConfig:
     """Whether to record who woke whom, beside `block`."""
     labels: bool = True
     label_keys: tuple[int, ...] = ()
-    windows: bool = False
-    """Whether targets may be recorded in windows (bpf/waits/window.h), or with earlier waits."""
+    earlier_waits: bool = False
+    """Whether waits that began before the recording count, with their time in it."""
+    one_in_eight: bool = False
+    """Whether one wait in eight may be recorded in place of every one."""
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether there are sums of stacks that waited."""
+        return self.block or self.by_lock
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -56,7 +64,8 @@ class WaitsConfig:
             wakers="wakers" in options.kinds,
             labels=options.labels != (),
             label_keys=key_hashes(options.labels),
-            windows=options.is_bounded or bool(options["earlier_waits"]),
+            earlier_waits=bool(options["earlier_waits"]),
+            one_in_eight=options.is_bounded or bool(options["one_in_eight"]),
         )
 
 
@@ -93,8 +102,10 @@ class StackTotal:
     delay_ns: int
     labels: tuple[Label, ...] = ()
     delay_variance: float = 0.0
-    """The variance of delay_ns (ns²) in a recording in windows: Estimate.variances."""
+    """The variance of delay_ns (ns²), if it is an estimate."""
     waker: Waker | None = None
+    count_variance: float = 0.0
+    """The variance of count, if it is an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,10 @@ class Hold:
 
     count: int = 0
     held_ns: int = 0
+
+    def plus(self, more: Hold) -> Hold:
+        """Both together."""
+        return Hold(self.count + more.count, self.held_ns + more.held_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,28 +135,6 @@ class LastWait:
     """It began before the recording; `start_ns` is when that began."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitRow:
-    """What the kernel knows of the last wait of the goroutine with its runtime.g at `g`.
-
-    Times are CLOCK_MONOTONIC. `is_again`: it was woken in semacquire1, and may have parked again.
-    `stack` is None for a seeded wait, which the kernel did not unwind.
-    """
-
-    g: int
-    is_again: bool
-    since_ns: int
-    stack: KnownStack | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A lock at a window's end: the waiting time for it since its last release, in ns."""
-
-    sema: int
-    left_ns: int
-
-
 class KnownStack(NamedTuple):
     """A stack for which there are sums: a row of the map `stacks`; or, with `waker`, of `pairs`."""
 
@@ -151,3 +144,37 @@ class KnownStack(NamedTuple):
     return_pcs: tuple[int, ...]
     labels: tuple[Label, ...]
     waker: Waker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StackSums:
+    """The sums of one stack in the kernel: what all events add up to, and more of tracked waits.
+
+    A tracked wait adds eight times its own to `count` and `delay_ns` (bpf/waits/one_in_eight.h).
+    There were `parks` of them, and the begin of `probed` ones was noted by a probe. Of `unknown`
+    ones only the end was seen; these are not in the sums. `again` parks were followed by another
+    one of the same event. `runs` goroutines that were woken were `runnable_ns` in a run queue.
+    `squares` is the sum of the squares of their delays (ns²), `row_squares` that of the number of
+    waits in a row that a goroutine had with this stack.
+    """
+
+    count: float = 0.0
+    delay_ns: float = 0.0
+    parks: float = 0.0
+    probed: float = 0.0
+    unknown: float = 0.0
+    again: float = 0.0
+    runs: float = 0.0
+    runnable_ns: float = 0.0
+    row_squares: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: StackSums) -> StackSums:
+        return StackSums(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: StackSums) -> StackSums:
+        return StackSums(*map(sub, astuple(self), astuple(other)))
+
+    def times(self, factor: float) -> StackSums:
+        """The sums multiplied."""
+        return StackSums(*(factor * value for value in astuple(self)))

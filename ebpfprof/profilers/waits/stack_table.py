@@ -18,6 +18,7 @@ _KINDS: dict[int, Waiting] = {
 }
 
 
+_PARK_FRAMES: Final = 3  # gopark and goparkunlock may be inlined or not
 OTHER_LOCKS: Final = c_facts.number("probes/totals.h", "OTHER_LOCKS")
 """Stands for a semaphore where there is no room to tell one more lock apart."""
 
@@ -31,6 +32,8 @@ class StackTable:
         self._most_labelled = self._most_locked = 0
         self._has_labels, self._by_lock = has_labels, by_lock
         self._known: dict[int, KnownStack] = {}
+        self.parks: dict[int, frozenset[int]] = {}
+        """By target, the return addresses of the calls in which goroutines park."""
         self._return_pcs: dict[int, int] = {}
 
     def keep_labelled(self, count: int) -> None:
@@ -69,7 +72,7 @@ class StackTable:
                         target,
                         _KINDS[kind],
                         sema,
-                        self._shared(pcs[:depth].tolist()),
+                        self._shared(self._from_park(pcs[:depth].tolist(), target)),
                         sets.get(labels_key, ()),
                     )
 
@@ -86,7 +89,7 @@ class StackTable:
         ]
         forgotten = []
         for ours, labelled, locked in found:
-            for table in ("totals", "stacks"):
+            for table in {"totals", "stacks", "spreads"} & self._program.maps.keys():
                 self._program.maps[table].delete(ours)
             forgotten += ours.tolist()
             self.keep_labelled(labelled)
@@ -97,6 +100,11 @@ class StackTable:
             self._known.pop(key, None)
         self._return_pcs.clear()  # drops those of the target; others come back with read()
         return forgotten
+
+    def _from_park(self, pcs: list[int], target: int) -> list[int]:
+        """A stack without what is inside of the park: one wait in eight has that, too."""
+        parks = self.parks.get(target, ())
+        return pcs[next((n for n, pc in enumerate(pcs[:_PARK_FRAMES]) if pc in parks), 0) :]
 
     def _shared(self, pcs: list[int]) -> tuple[int, ...]:
         """A tuple that shares one object per address: 20,000 deep stacks would take 100 MB."""

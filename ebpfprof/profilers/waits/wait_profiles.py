@@ -14,6 +14,7 @@ from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import chosen
 from ebpfprof.profilers.report_builder import ReportBuilder
+from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.open_waits import (
@@ -26,7 +27,6 @@ from ebpfprof.profilers.waits.open_waits import (
 from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
 from ebpfprof.profilers.waits.wait_samples import wait_samples
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
-from ebpfprof.profilers.waits.window_sums import WindowCoverage
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.samples.state_sums import GoroutineState
@@ -41,7 +41,7 @@ _OF_RUNTIME_LOCKS: Final = (
 )
 _SPLIT: Final = (
     "the wakers of a stack that waited together have its count and delay in the block profile, "
-    "split among them as windows saw who woke: [not known] where they saw none"
+    "split among them as the recorded waits are: [not known] where none was recorded"
 )
 _CUT_BY_GO: Final = "cut off at the depth where Go cuts them off: the stacks of {} events"
 
@@ -59,12 +59,12 @@ class ReadWaits:
     totals: Sequence[StackTotal] = ()
     holds: Mapping[int, Hold] = field(default_factory=dict)
     last_waits: Mapping[int, LastWait] = field(default_factory=dict)
-    coverage: WindowCoverage | None = None
+    coverage: WaitsCoverage | None = None
     parked: ParkedAtEnd | None = None
     standing: StandingGoroutines | None = None
     unread: Exception | None = None
     hanging: Mapping[GoroutineState, tuple[int, int, int]] = field(default_factory=dict)
-    """See LookedDelays.hanging."""
+    """See LongWaits.hanging."""
     idle: Mapping[tuple[int, ...], IdleBehaviour] = field(default_factory=dict)
     """Goroutines that are idle by behaviour, by the return addresses of their stacks."""
     remarks: tuple[str, ...] = ()
@@ -151,12 +151,6 @@ class _WaitReporter:
         title: str,
     ) -> None:
         found, builder, recording = self._found, self._builder, self._builder.recording
-        if found.coverage and found.coverage.windows > 1 and not found.coverage.looks:
-            factor = found.coverage.factor
-            totals = [
-                (replace(total, delay_variance=factor * total.delay_variance), labels)
-                for total, labels in totals
-            ]
         samples, cut, spread, failure, given_up = wait_samples(
             self._translator, totals, found.idle if kind is not MUTEX else {}
         )
@@ -168,7 +162,7 @@ class _WaitReporter:
             remarks.append(_OF_RUNTIME_LOCKS)
         if kind is OPEN and found.standing:
             remarks.append(str(found.standing))
-        if kind is WAKERS and found.coverage and found.coverage.looks:
+        if kind is WAKERS and found.coverage and found.coverage.is_scaled:
             remarks.append(_SPLIT)
         missing = []
         if found.unread:

@@ -1,10 +1,11 @@
-"""The waits of one process, recorded by probes in it: all of them, or within a bound in windows."""
+"""The waits of one process, recorded by probes in it: all of them, or what a bound allows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.clock import kernel_now_ns
@@ -20,13 +21,13 @@ if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.options import Options
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
+    from ebpfprof.profilers.waits.budgeted_waits import BudgetedWaits
     from ebpfprof.profilers.waits.idle_stacks import IdleStacks
-    from ebpfprof.profilers.waits.looked_delays import LookedDelays
+    from ebpfprof.profilers.waits.long_waits import LongWaits
     from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
     from ebpfprof.profilers.waits.rows import Hold, LastWait, StackTotal
     from ebpfprof.profilers.waits.wait_profiles import ReadWaits
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
-    from ebpfprof.profilers.waits.windows import Windows
 
 _TICK_S: Final = 0.1
 _TURN_EACH_NS: Final = 50_000_000
@@ -49,6 +50,7 @@ class WaitsRecording:
 
     def __init__(self, profiler: WaitsProfiler, opened: OpenedProcess, slot: int) -> None:
         """The process is a Go program; `slot` is its number in the maps of the program."""
+        from ebpfprof.profilers.waits.growing import GrowingTotals
         from ebpfprof.profilers.waits.idle_stacks import IdleStacks
         from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
         from ebpfprof.profilers.waits.wait_stacks import StackTranslator
@@ -66,8 +68,9 @@ class WaitsRecording:
         self._idle: IdleStacks | None = None
         if {BLOCK, WAKERS} & set(options.recorded_kinds):
             self._idle = IdleStacks(opened.sampler)
-        self._windows: Windows | None = None  # within a bound, once it was started
-        self._delays: LookedDelays | None = None  # as the windows
+        self._budgeted: BudgetedWaits | None = None  # if not every wait is recorded, once started
+        self._long: LongWaits | None = None  # as budgeted
+        self._growing = GrowingTotals()
         self._final: _FinalSums | None = None
         self._open: OpenWaitsRecorder | None = None
         if options["open_waits"]:
@@ -81,9 +84,10 @@ class WaitsRecording:
         Raises as Recording.start.
         """
         self._is_started = True
-        return self._start_windows() if self._options.is_bounded else self._start_exact()
+        samples = self._options.is_bounded or self._options["one_in_eight"]
+        return self._start_budgeted() if samples else self._start_every()
 
-    def _start_exact(self) -> int:
+    def _start_every(self) -> int:
         if self._options["earlier_waits"]:
             from ebpfprof.profilers.waits.earlier_waits import attach_with_earlier_waits
 
@@ -94,57 +98,58 @@ class WaitsRecording:
             self._idle.start()
         return began_ns
 
-    def _start_windows(self) -> int:
-        from ebpfprof.profilers.waits.looked_delays import LookedDelays
-        from ebpfprof.profilers.waits.windows import Windows
+    def _start_budgeted(self) -> int:
+        from ebpfprof.profilers.waits.budgeted_waits import BudgetedWaits
+        from ebpfprof.profilers.waits.long_waits import LongWaits
 
-        if self._delays is None or self._windows is None:
-            self._delays = LookedDelays(
-                self._sampler,
-                has_wakers=self._waits.has_wakers,
-                has_releases="mutex" in self._options.kinds,
-            )
-            self._windows = Windows(
+        if self._long is None or self._budgeted is None:
+            self._long = LongWaits(self._sampler)
+            self._budgeted = BudgetedWaits(
                 *(self._waits, self.slot, self._go, self._lease),
-                begin_estimates=self._delays.begin,
+                only_one_in_eight=bool(self._options["one_in_eight"]),
+                begin_sampling=self._begin_sampling,
                 least_turn_ns=self._profiler.least_turn_ns,
             )
-        self._delays.start()
+        self._long.start()
         try:
-            return self._windows.start()
+            return self._budgeted.start()
         except BaseException:  # Ctrl-C too: the caller will not call stop()
-            self._delays.stop()
+            self._long.stop()
             raise
+
+    def _begin_sampling(self) -> None:
+        assert self._long
+        self._long.begin(partial(self._waits.note_sample, self.slot))
 
     def note_end(self) -> None:
         """With --open, read which goroutines wait now."""
         if self._open:
-            self._open.note_end(self._sampler if self._windows else None)
+            self._open.note_end(self._sampler if self._budgeted else None)
 
     def end(self, at_ns: int) -> None:
         """Record no events after `at_ns`."""
-        if self._windows:
-            self._windows.end(at_ns)
+        if self._budgeted:
+            self._budgeted.end(at_ns)
         else:
-            self._waits.end_window(self.slot, at_ns)
+            self._waits.record_until(self.slot, at_ns)
 
     def stop(self) -> None:
         """Detach the probes; the sums stay."""
-        self.stop_windows()
+        self.stop_budgeted()
         self.stop_samples()
         if self._idle:
             self._idle.stop()
         self._waits.detach_target(self.slot)
 
-    def stop_windows(self) -> None:
-        """End the windows, if there are any."""
-        if self._windows:
-            self._windows.stop()
+    def stop_budgeted(self) -> None:
+        """End the recording, if the budget decides what is recorded."""
+        if self._budgeted:
+            self._budgeted.stop()
 
     def stop_samples(self) -> None:
-        """Take no more goroutine samples for delays, after one at once."""
-        if self._delays:
-            self._delays.stop()
+        """Take no more goroutine samples for long waits, after one at once."""
+        if self._long:
+            self._long.stop()
 
     def finish(self, final: _FinalSums) -> None:
         """The probes are detached, and this is what the maps held at the end."""
@@ -160,7 +165,7 @@ class WaitsRecording:
     @property
     def takes_turns(self) -> bool:
         """Whether its probes come and go for windows."""
-        return self._windows is not None and self._windows.has_paused and not self._windows.is_open
+        return self._budgeted is not None and self._budgeted.takes_turns
 
     def sums(self) -> WholeSums[ReadWaits] | None:
         """The sums of the process since its first start; None before it."""
@@ -178,10 +183,10 @@ class WaitsRecording:
         )
         if self._open:
             found.parked, found.unread = self._open.parked, self._open.unread
-            is_partial = self._final and self._windows and self._windows.has_paused
+            is_partial = self._final and self._budgeted and not self._budgeted.is_whole
             found.standing = self._open.standing if is_partial else None
-        if self._windows and self._delays:
-            self._add_estimates(found, self._windows, self._delays)
+        if self._budgeted and self._long:
+            self._add_estimates(found, self._budgeted, self._long)
         else:
             final = self._final
             tables = self._waits.tables
@@ -189,18 +194,24 @@ class WaitsRecording:
             found.holds = final.holds if final else tables.holds().get(self.slot, {})
         return WholeSums(found)
 
-    def _add_estimates(self, found: ReadWaits, windows: Windows, delays: LookedDelays) -> None:
-        found.hanging = delays.hanging()
-        found.holds = windows.holds()
-        found.totals, found.coverage = windows.totals(), windows.coverage()
-        if delays.has_begun:
-            from ebpfprof.profilers.waits.looked_delays import tellers
+    def _add_estimates(
+        self, found: ReadWaits, budgeted: BudgetedWaits, long_waits: LongWaits
+    ) -> None:
+        from ebpfprof.profilers.waits.estimates import estimates, tests_of_stacks
 
-            found.totals, found.coverage = delays.applied(
-                *(found.totals, found.coverage, windows.exact(), windows.uncharged()),
-                *tellers(self._go, self._translator),
-            )
-        found.totals = delays.grown(found.totals)
+        sums, coverage = budgeted.sums()
+        estimated = estimates(
+            sums,
+            {} if budgeted.is_whole else long_waits.found(),
+            *tests_of_stacks(self._go, self._translator),
+            hit_ns=self._waits.hit_ns or 0.0,
+        )
+        found.hanging = long_waits.hanging()
+        found.holds = budgeted.holds()
+        found.totals = self._growing.grown(estimated.rows)
+        found.coverage = replace(
+            coverage, deviations=estimated.deviations, uncharged_ns=estimated.uncharged_ns
+        )
 
     def report(
         self,
@@ -239,7 +250,7 @@ class WaitsRecording:
         """The errors because of which data is missing."""
         found = (
             self._open.unread if self._open else None,
-            self._windows.failure if self._windows else None,
+            self._budgeted.failure if self._budgeted else None,
         )
         return [failure for failure in found if failure]
 
@@ -280,9 +291,8 @@ class WaitsProfiler:
         """Detach all probes, and read the final sums of all processes."""
         for each in self._recordings:
             each.stop_samples()
-        # Windows first: stop() would overwrite the times of a window that is being prepared.
         for each in self._recordings:
-            each.stop_windows()
+            each.stop_budgeted()
         self.collector.stop()
         self.collector.detach()
         tables = self.collector.tables
@@ -311,5 +321,5 @@ class WaitsProfiler:
         for each in self._recordings:
             each.end(kernel_now_ns())
         for each in self._recordings:
-            each.stop_windows()
+            each.stop_budgeted()
         self.collector.close()

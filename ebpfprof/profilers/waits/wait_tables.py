@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ebpfprof.kernel import c_facts
@@ -12,19 +12,25 @@ from ebpfprof.profilers.waits.rows import (
     Hold,
     KnownStack,
     LastWait,
-    QueueRow,
+    StackSums,
     StackTotal,
-    WaitRow,
     WaitsConfig,
 )
 from ebpfprof.profilers.waits.stack_table import StackTable
+from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 COUNT_SHIFT: Final = 16
 """Counts in the kernel are fixed-point numbers with so many fractional bits."""
 _STATES = c_facts.enum("waits/wait.h", "state")
 _OVER, _WAITS, _WOKEN = (_STATES[name] for name in ("OVER", "WAITS", "WOKEN"))
+_DELAY_SHIFT = c_facts.number("waits/one_in_eight.h", "DELAY_SHIFT")
+_LONG_SHIFT = c_facts.number("waits/one_in_eight.h", "LONG_SHIFT")
 _UNIT_SHIFT = c_facts.number("waits/locks.h", "UNIT_SHIFT")
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
+_TRACKED_QUEUE = c_facts.number("waits/one_in_eight.h", "TRACKED_QUEUE")
+_ALIGNMENT = 4  # of semaphores
+_SPREAD = ("parks", "probed", "unknown", "again", "runs", "runnable_ns", "row_squares")
+_NONE = StackSums()
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
@@ -35,8 +41,8 @@ class WaitTables:
         """`program` need not be loaded yet."""
         self._program = program
         self._config = config
-        self._taken: dict[int, tuple[int, int]] = {}
-        self._taken_pairs: dict[int, tuple[int, int]] = {}
+        self._taken: dict[int, StackSums] = {}
+        self._taken_pairs: dict[int, StackSums] = {}
         self.stacks = StackTable(program, has_labels=config.labels, by_lock=config.by_lock)
         self._pairs = PairTable(program, self.stacks) if config.wakers else None
 
@@ -79,7 +85,9 @@ class WaitTables:
             if lock["holds"]:
                 target, sema = divmod(int(key), 1 << _TARGET_SHIFT)
                 hold = Hold(int(lock["holds"]), int(lock["held_ns"]))
-                found.setdefault(target, {})[sema] = hold
+                holds = found.setdefault(target, {})
+                sema -= sema % _ALIGNMENT  # that of a queue of tracked waiters is larger
+                holds[sema] = holds.get(sema, Hold()).plus(hold)
         return found
 
     def last_waits(self) -> dict[int, dict[int, LastWait]]:
@@ -95,51 +103,55 @@ class WaitTables:
             found.setdefault(target, {})[g] = last_wait
         return found
 
-    def take(self, index: int) -> dict[KnownStack, tuple[float, int]]:
-        """The counts and delays (ns) of a target's stacks since the last take()."""
-        found = {}
+    def take(self, index: int) -> dict[KnownStack, StackSums]:
+        """What was added to the sums of a target's stacks since the last take()."""
+        spreads = self._spreads()
+        found: dict[KnownStack, StackSums] = {}
         both = (self._taken, self._sums()), (self._taken_pairs, self._sums_of_pairs())
         for taken, sums in both:
             for key, stack, count, delay_ns in sums:
-                count_before, delay_before_ns = taken.get(key, (0, 0))
-                is_new = (count, delay_ns) != (count_before, delay_before_ns)
-                if stack.target == index and is_new:
-                    taken[key] = count, delay_ns
-                    more = (count - count_before) / (1 << COUNT_SHIFT)
-                    found[stack] = more, delay_ns - delay_before_ns
+                if stack.target != index:
+                    continue
+                now = StackSums(count / (1 << COUNT_SHIFT), delay_ns)
+                if taken is self._taken:
+                    now += spreads.pop(key, _NONE)
+                if (more := now - taken.get(key, _NONE)) != _NONE:
+                    taken[key] = now
+                    found[stack] = found.get(stack, _NONE) + more
         return found
 
-    def waiting(self, index: int) -> list[WaitRow]:
-        """The goroutines of a target that wait at its window's end, as far as the kernel knows."""
-        if not (self._config.block or self._config.by_lock):
-            return []
-        keys, waits = self._program.maps["waits"].rows()
-        chosen = (keys >> _TARGET_SHIFT == index) & (waits["state"] != _OVER)
-        gs = (keys[chosen] & ((1 << _TARGET_SHIFT) - 1)).tolist()
-        rows = waits[chosen]
-        columns = [rows[name].tolist() for name in ("state", "since_ns", "stack", "is_semaphore")]
-        self.stacks.read(set(columns[2]))
-        return [
-            WaitRow(g, state == _WOKEN, since_ns, self.stacks.get(stack))
-            for g, state, since_ns, stack, is_semaphore in zip(gs, *columns, strict=True)
-            if state == _WAITS or is_semaphore
-        ]
+    def _spreads(self) -> dict[int, StackSums]:
+        """More of the tracked waits, by key of their stacks."""
+        if not (self._config.one_in_eight and self._config.has_waiters):
+            return {}
+        keys, rows = self._program.maps["spreads"].rows()
+        squares = rows["squares"].astype(float) * (1 << 2 * _DELAY_SHIFT)
+        squares += rows["long_squares"].astype(float) * (1 << 2 * _LONG_SHIFT)
+        columns = [rows[name].tolist() for name in _SPREAD]
+        sums = zip(keys.tolist(), *columns, squares.tolist(), strict=True)
+        return {key: StackSums(0.0, 0.0, *values) for key, *values in sums}
 
-    def queues(self, index: int, end_ns: int) -> list[QueueRow]:
-        """The locks of a target for which goroutines waited in the window that ended then."""
+    def uncharged(self, index: int, end_ns: int) -> dict[int, float]:
+        """By semaphore, the waiting until then (CLOCK_MONOTONIC) whose release was not seen, in ns.
+
+        Of tracked waiters alone, times eight.
+        """
         if not self._config.mutex:
-            return []
+            return {}
         keys, locks = self._program.maps["locks"].rows()
-        chosen = keys >> _TARGET_SHIFT == index
-        found = []
-        for key, lock in zip(keys[chosen].tolist(), locks[chosen], strict=True):
-            left_ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
-            found.append(QueueRow(key & ((1 << _TARGET_SHIFT) - 1), left_ns))
+        is_ours = (keys >> _TARGET_SHIFT == index) & (keys % _ALIGNMENT == _TRACKED_QUEUE)
+        found = {}
+        for key, lock in zip(keys[is_ours].tolist(), locks[is_ours], strict=True):
+            ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
+            sema = key % (1 << _TARGET_SHIFT) - _TRACKED_QUEUE
+            found[sema] = float(TRACKING_PERIOD * (ns + int(lock["missed_ns"])))
         return found
 
     def forget(self, index: int) -> None:
         """Delete all rows of a target without attached probes."""
         self.forget_waits(index)
+        if self._config.one_in_eight:
+            self._forget(["tracked"], index)
         forgotten = self.stacks.forget(index)
         for key in forgotten:
             self._taken.pop(key, None)
@@ -147,11 +159,18 @@ class WaitTables:
             self._taken_pairs.pop(key, None)
 
     def forget_waits(self, index: int) -> None:
-        """Delete the waits of the last window: no probe saw their wakes since."""
+        """Delete what is known of waits in progress: since then no probe saw their wakes."""
         tables = ["waits"]
-        tables += ["locks"] if self._config.mutex or self._config.by_lock else []
         tables += ["counted_wakers"] if "counted_wakers" in self._program.maps else []
         tables += ["sleepers"] if self._config.runtime_locks else []
+        self._forget(tables, index)
+        self.forget_queues(index)
+
+    def forget_queues(self, index: int) -> None:
+        """Delete the queues of locks, and for how long locks were held."""
+        self._forget(["locks"] if self._config.mutex or self._config.by_lock else [], index)
+
+    def _forget(self, tables: Sequence[str], index: int) -> None:
         for table in tables:
             keys, _ = self._program.maps[table].rows()
             self._program.maps[table].delete(keys[keys >> _TARGET_SHIFT == index])

@@ -5,7 +5,8 @@
 //	go NAME UNITS [PARAMETER=NUMBER...]  does so many units of a workload; prints "ns WALL cpu CPU"
 //	own block=RATE mutex=FRACTION cpu=0|1 goroutine=HZ trace=0|1  sets Go's own profilers and its
 //	                                     tracer; prints "own"
-//	write FILE                           writes Go's own block profile; prints "written"
+//	write FILE                           writes Go's own block profile, and its mutex profile to
+//	                                     FILE.mutex; prints "written"
 //	serve                                serves HTTP from now on; prints "address HOST:PORT"
 //	load ADDRESS UNITS                   as a client, sends so many requests; prints the same as go
 //
@@ -77,6 +78,7 @@ func main() {
 			fmt.Println("own")
 		case "write":
 			ownprofile.Write("block", words[1])
+			ownprofile.Write("mutex", words[1]+".mutex")
 			fmt.Println("written")
 		case "serve":
 			fmt.Println("address", serve())

@@ -45,7 +45,14 @@ if TYPE_CHECKING:
 
 MACROS = {
     **{"WITH_KERNEL": 1, "WITH_LABELS": 1, "WITH_CHOSEN_LABELS": 0, "BY_LOCK": 0},
-    **{"WITH_WINDOWS": 1, "WITH_BLOCK": 1, "WITH_MUTEX": 1, "WITH_RUNTIME_LOCKS": 1},
+    **{
+        "WITH_ALARM": 1,
+        "WITH_EARLIER": 1,
+        "WITH_ONE_IN_EIGHT": 1,
+        "WITH_BLOCK": 1,
+        "WITH_MUTEX": 1,
+        "WITH_RUNTIME_LOCKS": 1,
+    },
     **{"WITH_WAKERS": 1, "MAX_PAIRS": 1},
     **{"BLOCK_RATE_NS": 1, "MUTEX_FRACTION": 1, "COUNT_SHIFT": 16, "LOCK_CALLERS": 4},
     **{"MAX_TARGETS": 1, "MAX_SITES": 1, "MAX_DEPTH": MAX_DEPTH, "MAX_LABEL_SETS": 1},

@@ -24,7 +24,7 @@ void quit(u64 since_ns) {
     quit_queue(0, 1, since_ns);
 }
 u64 leave(u64 now_ns) {
-    return leave_queue(0, NULL, 1, now_ns, 0, 0);
+    return release_queue(0, NULL, 1, now_ns, true, 0, 0);
 }
 u64 state(u64 field) {
     return field ? locks_rows[0].value.charged : locks_rows[0].value.queue;
@@ -33,7 +33,7 @@ u64 state(u64 field) {
 MACROS = {
     "BY_LOCK": 0,
     "WITH_LABELS": 0,
-    "WITH_WINDOWS": 0,
+    "WITH_ALARM": 0,
     "MUTEX_FRACTION": 1,
     "MAX_TARGETS": 1,
     "MAX_SITES": 1,

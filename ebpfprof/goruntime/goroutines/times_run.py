@@ -1,0 +1,43 @@
+"""How often goroutines began to run: Go's scheduler counts one time in eight itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ebpfprof.errors import TargetGone
+from ebpfprof.process.memory import UnreadableMemory
+from symbolizer.codeanalysis.globals import scheduling_latencies
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+
+
+class TimesRun:
+    """Reads runtime.sched.timeToRun of one target (Go 1.19 to 1.27, runtime/proc.go, casgstatus).
+
+    It counts each tracked time that a goroutine began to run after it was runnable, whatever for;
+    up to Go 1.25 also returns from system calls, without a time.
+    """
+
+    def __init__(self, go: GoTarget) -> None:
+        """Find the counters."""
+        self._memory = go.target.memory
+        self._bytes = go.binary.layout.size("timeHistogram")
+        self._address: int | None = None
+        with suppress(SymbolizerError):
+            address = scheduling_latencies(go.binary)
+            self._address = None if address is None else address + go.load_bias
+
+    def count(self) -> int:
+        """The number since the program began, divided by eight; 0 if it can't be read."""
+        if self._address is None:
+            return 0
+        try:
+            data = self._memory.read(self._address, self._bytes)
+        except (TargetGone, UnreadableMemory):
+            return 0
+        return int(np.frombuffer(data, np.uint64).sum())

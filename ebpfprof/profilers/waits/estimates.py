@@ -1,0 +1,192 @@
+"""The rows of the profiles of waits, from one wait in eight and from goroutine samples.
+
+Counts are those of one wait in eight, and those of the waits that two goroutine samples saw, which
+it leaves out. So are delays, with two exceptions, for which all of the delay comes from samples:
+
+- Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
+  costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
+  an error: below 20 us it may be more than the wait.
+- Waits in windows: probes slow down the program in them, and of a wait that began before a window
+  only the end is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.profilers.waits.coverage import Deviation
+from ebpfprof.profilers.waits.locks import lock_use
+from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.pairs import pairs_of
+from ebpfprof.profilers.waits.releases import releases
+from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
+from ebpfprof.profilers.waits.sampled_sums import (
+    BlockEstimate,
+    SampledSums,
+    StackEstimate,
+    row_of,
+)
+from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
+from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profilers.waits.wait_stacks import StackTranslator
+
+StackTest = Callable[[tuple[int, ...]], bool]
+"""Tests a stack, by its return addresses."""
+# Of what a trap costs, this part lies between the clock readings of a wait: the end of the trap at
+# the begin, and the beginning of that at the end. Measured with two probes one behind the other.
+_PART_WITHIN: Final = 0.5
+_SHORT_NS: Final = 20_000
+_ENOUGH_HITS: Final = 25  # for a standard error of a fifth
+_CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
+_NO_WAITS: Final = SampledWaits()
+
+
+@dataclass(slots=True)
+class WaitEstimates:
+    """The estimated sums of one target.
+
+    `rows` are those of stacks; `deviations` those of each kind. `uncharged_ns` is the waiting for
+    locks whose release is not known.
+    """
+
+    rows: list[StackTotal]
+    deviations: dict[str, Deviation]
+    uncharged_ns: float
+
+
+def estimates(
+    sums: SampledSums,
+    waits: Mapping[StackKey, SampledWaits],
+    is_lock: StackTest,
+    is_runtime_lock: StackTest,
+    *,
+    hit_ns: float,
+) -> WaitEstimates:
+    """The rows of one target.
+
+    `waits` are what samples saw, `hit_ns` is what a probe hit costs. `is_lock` tells whether a
+    stack waits for a lock whose release the mutex profile shows, `is_runtime_lock` whether it
+    releases one of the runtime's own.
+    """
+    block = _block(sums, waits, hit_ns)
+    mutex = releases(
+        sums, [each for each in block if is_lock(each.row.return_pcs)], is_runtime_lock
+    )
+    pairs = pairs_of(block, sums.stacks(["wakers"]))
+    rows = {"block": [each.row for each in block], "mutex": mutex, "wakers": pairs}
+    return WaitEstimates(
+        [row for found in rows.values() for row in found],
+        {kind: _deviation(sums, kind, found) for kind, found in rows.items() if found},
+        sum(row.delay_ns for row in mutex if not row.return_pcs),
+    )
+
+
+def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Deviation:
+    # What windows have of all stacks together varies less than that of each.
+    of_windows, _ = sums.window_variances(kind)
+    of_stacks = sum(
+        sums.window_variances(stack)[0] for stack in sums.windowed if stack.kind == kind
+    )
+    variance = sum(row.count_variance for row in rows) + of_windows - of_stacks
+    return Deviation(
+        sum(row.count for row in rows),
+        sum(row.delay_ns for row in rows),
+        max(0.0, variance),
+        sum(row.delay_variance for row in rows),
+    )
+
+
+def _block(
+    sums: SampledSums, waits: Mapping[StackKey, SampledWaits], hit_ns: float
+) -> list[BlockEstimate]:
+    stacks = sums.stacks(["block"])
+    left = _told_apart(waits, stacks)
+    found = []
+    for stack, estimate in stacks.items():
+        seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
+        row = _block_row(sums, stack, estimate, seen, hit_ns)
+        found.append(BlockEstimate(row, estimate.every))
+    for (sema, return_pcs, labels), seen in left.items():
+        if seen.long:
+            row = StackTotal("block", sema, return_pcs, seen.long, round(seen.long_ns), labels)
+            row.delay_variance = seen.long_variance
+            found.append(BlockEstimate(row, StackSums()))
+    return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
+
+
+def _block_row(
+    sums: SampledSums,
+    stack: KnownStack,
+    estimate: StackEstimate,
+    seen: SampledWaits,
+    hit_ns: float,
+) -> StackTotal:
+    row = row_of(stack, estimate)
+    short = estimate.sampled
+    cut_off = _cut_off(sums, short, seen)
+    count = short.count + cut_off
+    row.count += cut_off + seen.long
+    within_ns = min(_PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
+    row.delay_variance += within_ns**2 + seen.long_variance
+    is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
+    is_cut_off = cut_off > _CUT_OFF * count
+    if is_cut_off or ((is_short or sums.windows) and seen.hits >= _ENOUGH_HITS):
+        row.delay_ns = round(estimate.every.delay_ns + seen.ns)
+        row.delay_variance = seen.variance
+    else:
+        whole = count / short.count if short.count > 0 else 1.0
+        delay_ns = whole * (short.delay_ns - within_ns)
+        row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
+    return row
+
+
+def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
+    """The number of waits that began before a window and ended in it, without the long ones.
+
+    Long ones are counted by samples. Others can't be more than there is time for: each lasted for
+    half a window, on average.
+    """
+    if not sums.windows:
+        return 0.0
+    most = max(0.0, seen.ns - seen.long_ns) / (sums.windows_ns / sums.windows / 2)
+    return min(most, max(0.0, TRACKING_PERIOD * short.unknown - seen.long))
+
+
+def _told_apart(
+    waits: Mapping[StackKey, SampledWaits], stacks: Mapping[KnownStack, StackEstimate]
+) -> dict[StackKey, SampledWaits]:
+    """What samples saw, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
+    known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
+    found: dict[StackKey, SampledWaits] = {}
+    for key, each in waits.items():
+        others = (OTHER_LOCKS, *key[1:])
+        place = others if key not in known and others in known else key
+        found.setdefault(place, SampledWaits()).add(each)
+    return found
+
+
+def tests_of_stacks(go: GoTarget, translator: StackTranslator) -> tuple[StackTest, StackTest]:
+    """What estimates() must know of the stacks of a target: is_lock and is_runtime_lock."""
+
+    def is_lock(return_pcs: tuple[int, ...]) -> bool:
+        with suppress(SymbolizerError):
+            return lock_use(translator, return_pcs) is not None
+        return False
+
+    def is_runtime_lock(return_pcs: tuple[int, ...]) -> bool:
+        with suppress(SymbolizerError):
+            has_leaf = go.runtime_locks and bool(return_pcs)
+            leaf = translator.frames(return_pcs)[0].function if has_leaf else ""
+            return leaf.startswith("runtime.unlock")
+        return False
+
+    return is_lock, is_runtime_lock

@@ -1,0 +1,99 @@
+"""The releases of locks, which make up what goroutines waited for each lock.
+
+The kernel charges a release with an eighth of what it made others wait, on average
+(bpf/waits/one_in_eight.h). That gives the proportions. How much there is to charge the block
+profile knows better, which has each long wait. A window does not know which release ended the waits
+that went on at its end, nor what made those wait before that were there at its begin. That part is
+charged to none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ebpfprof.profile.evidence import LEAST_WINDOWS
+from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
+from ebpfprof.profilers.waits.sampled_sums import (
+    BlockEstimate,
+    SampledSums,
+    StackEstimate,
+    row_of,
+)
+from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
+from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
+
+# Of n releases one in eight is recorded, and what they are charged varies as much as it is.
+_RELATIVE: Final = 2 * (TRACKING_PERIOD - 1)
+
+_Releases = dict[KnownStack, StackEstimate]
+
+
+def releases(
+    sums: SampledSums,
+    locks: Sequence[BlockEstimate],
+    is_runtime_lock: Callable[[tuple[int, ...]], bool],
+) -> list[StackTotal]:
+    """The rows of the mutex profile; `locks` are those of waits for locks.
+
+    What no recorded release accounts for has no return addresses. `is_runtime_lock` tells whether a
+    stack releases one of the runtime's own locks: nothing else is known of the waits for these.
+    """
+    found, by_lock = [], defaultdict[int, _Releases](dict)
+    for stack, estimate in sums.stacks(["mutex"]).items():
+        if is_runtime_lock(stack.return_pcs):
+            found.append(row_of(stack, estimate))
+        else:
+            by_lock[stack.sema][stack] = estimate
+    waited = defaultdict[int, list[BlockEstimate]](list)
+    for each in locks:
+        waited[each.row.sema].append(each)
+    uncharged = _uncharged(sums, by_lock.keys() | waited.keys())
+    for sema in {**by_lock, **waited}:
+        known = by_lock[sema]
+        if waited[sema]:
+            found += _of_lock(sema, known, waited[sema], uncharged.get(sema, 0.0), sums.windows)
+        else:  # waits are not recorded
+            found += [row_of(stack, estimate) for stack, estimate in known.items()]
+    return found
+
+
+def _uncharged(sums: SampledSums, semas: set[int]) -> Mapping[int, float]:
+    """By lock, the waiting whose release no window recorded; of all where none is told apart."""
+    found = defaultdict[int, float](float)
+    for sema, ns in sums.uncharged.items():
+        others = OTHER_LOCKS if OTHER_LOCKS in semas else 0
+        found[sema if sema in semas else others] += sums.scale * ns
+    return found
+
+
+def _of_lock(
+    sema: int,
+    known: Mapping[KnownStack, StackEstimate],
+    waits: Sequence[BlockEstimate],
+    uncharged_ns: float,
+    windows: int,
+) -> list[StackTotal]:
+    charged_ns = sum(each.sampled.delay_ns for each in known.values())
+    waited_ns = sum(each.row.delay_ns - each.every.delay_ns for each in waits)
+    variance = sum(each.row.delay_variance for each in waits)
+    is_known = charged_ns > 0 and not 0 < windows < LEAST_WINDOWS
+    known_ns = waited_ns * charged_ns / (charged_ns + uncharged_ns) if is_known else 0.0
+    relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
+    found = []
+    for stack, estimate in known.items():
+        row, sampled = row_of(stack, estimate), estimate.sampled
+        part_ns = known_ns * sampled.delay_ns / charged_ns if charged_ns > 0 else 0.0
+        own = estimate.delay_variance / sampled.delay_ns**2 if sampled.delay_ns > 0 else 0.0
+        own += _RELATIVE / max(sampled.count, 1.0)
+        row.delay_ns = round(estimate.every.delay_ns + part_ns)
+        row.delay_variance = part_ns**2 * (relative + own)
+        if not is_known:
+            row.count = estimate.every.count
+        if row.count > 0 or row.delay_ns > 0:
+            found.append(row)
+    if (unknown_ns := round(waited_ns - known_ns)) > 0:
+        of_unknown = unknown_ns**2 * relative
+        found.append(StackTotal("mutex", sema, (), 0.0, unknown_ns, (), of_unknown))
+    return found

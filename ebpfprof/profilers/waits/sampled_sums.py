@@ -1,0 +1,193 @@
+"""The sums of one target of which not every wait is recorded: what each stack stands for.
+
+There are up to three parts, one after the other, and their sums add up:
+
+- every wait was recorded;
+- one wait in eight was, all the time: each counts eight times;
+- one wait in eight was, in windows. Go's scheduler counts itself how often goroutines ran, in
+  windows and between them. If that was X times in all and x times in windows, what windows have
+  stands for X / x times as much. Nothing depends on time, so bursts between windows count, and it
+  does not matter how much probes slow a program down.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ebpfprof.profilers.waits.coverage import widened
+from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
+from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
+
+_NONE: Final = StackSums()
+_OTHERS: Final = TRACKING_PERIOD * (TRACKING_PERIOD - 1)
+Sums = dict[KnownStack, StackSums]
+
+
+@dataclass(slots=True)
+class _Moments:
+    """Of one stack in windows: y is its count or delay in a window, x the times goroutines ran."""
+
+    count: float = 0.0
+    count_squares: float = 0.0
+    count_runs: float = 0.0
+    delay: float = 0.0
+    delay_squares: float = 0.0
+    delay_runs: float = 0.0
+
+    def add(self, count: float, delay: float, runs: float) -> None:
+        self.count += count
+        self.count_squares += count * count
+        self.count_runs += count * runs
+        self.delay += delay
+        self.delay_squares += delay * delay
+        self.delay_runs += delay * runs
+
+
+class StackEstimate(NamedTuple):
+    """What one stack adds up to.
+
+    `every` are the sums while every wait was recorded. `sampled` are those of one wait in eight,
+    for all of its time: what windows have is scaled. `count_variance` and `delay_variance` (ns²)
+    are those of the sum of both.
+    """
+
+    every: StackSums
+    sampled: StackSums
+    count_variance: float
+    delay_variance: float
+
+
+class BlockEstimate(NamedTuple):
+    """A row of the block profile, and its part from the time when every wait was recorded."""
+
+    row: StackTotal
+    every: StackSums
+
+
+@dataclass(slots=True)
+class SampledSums:
+    """The sums of one target."""
+
+    every: Sums = field(default_factory=dict)
+    eighth: Sums = field(default_factory=dict)
+    windowed: Sums = field(default_factory=dict)
+    windows: int = 0
+    windows_ns: float = 0.0
+    runs_in_windows: float = 0.0
+    runs: float = 0.0
+    """How often goroutines ran in the windows and between them."""
+    uncharged: dict[int, float] = field(default_factory=dict)
+    """By semaphore, the waiting for locks in windows whose release none of them recorded, in ns."""
+    _run_squares: float = 0.0
+    _moments: dict[KnownStack | str, _Moments] = field(
+        default_factory=lambda: defaultdict(_Moments)
+    )
+
+    def add_every(self, more: Mapping[KnownStack, StackSums]) -> None:
+        """Add the sums of a time in which every wait was recorded."""
+        _add(self.every, more)
+
+    def add_eighth(self, more: Mapping[KnownStack, StackSums]) -> None:
+        """Add the sums of a time in which one wait in eight was recorded."""
+        _add(self.eighth, more)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are sums of one wait in eight."""
+        return bool(self.eighth or self.windows)
+
+    def add_window(
+        self, more: Mapping[KnownStack, StackSums], length_ns: float, runs: float
+    ) -> None:
+        """Add a window in which goroutines ran so often."""
+        self.windows_ns += length_ns
+        self.runs += runs
+        self.runs_in_windows += runs
+        self._run_squares += runs * runs
+        self.windows += 1
+        _add(self.windowed, more)
+        by_kind = defaultdict[str, list[float]](lambda: [0.0, 0.0])
+        for stack, sums in more.items():
+            count = sums.count + TRACKING_PERIOD * sums.unknown
+            self._moments[stack].add(count, sums.delay_ns, runs)
+            by_kind[stack.kind][0] += count
+            by_kind[stack.kind][1] += sums.delay_ns
+        for kind, (count, delay_ns) in by_kind.items():
+            self._moments[kind].add(count, delay_ns, runs)
+
+    def add_uncharged(self, waited_ns: Mapping[int, float]) -> None:
+        """Add waiting for locks in a window whose release it did not record, by semaphore."""
+        for sema, ns in waited_ns.items():
+            self.uncharged[sema] = self.uncharged.get(sema, 0.0) + ns
+
+    def add_pause(self, runs: float) -> None:
+        """Add a time between windows, in which goroutines ran so often."""
+        self.runs += runs
+
+    @property
+    def scale(self) -> float:
+        """What a wait in a window stands for, besides the seven that are not tracked."""
+        return self.runs / self.runs_in_windows if self.runs_in_windows > 0 else 0.0
+
+    def stacks(self, kinds: Iterable[str]) -> dict[KnownStack, StackEstimate]:
+        """What the stacks of these kinds add up to."""
+        wanted = set(kinds)
+        names = {*self.every, *self.eighth, *self.windowed}
+        return {stack: self._stack(stack) for stack in names if stack.kind in wanted}
+
+    def _stack(self, stack: KnownStack) -> StackEstimate:
+        eighth, windowed = self.eighth.get(stack, _NONE), self.windowed.get(stack, _NONE)
+        counts, delays = self.window_variances(stack)
+        return StackEstimate(
+            self.every.get(stack, _NONE),
+            eighth + windowed.times(self.scale),
+            counts + _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD),
+            delays + _OTHERS * eighth.squares,
+        )
+
+    def window_variances(self, of: KnownStack | str) -> tuple[float, float]:
+        """The variances of the count and of the delay (ns²) that windows stand for.
+
+        That of a ratio: how much each window differs from what its runs make expect. With a single
+        window it is the square of the value.
+        """
+        moments = self._moments.get(of)
+        if moments is None or not self.runs_in_windows:
+            return 0.0, 0.0
+        scale, count = self.scale, self.windows
+        if count < 2:
+            return (scale * moments.count) ** 2, (scale * moments.delay) ** 2
+        left = 1 - self.runs_in_windows / self.runs / TRACKING_PERIOD
+        found = []
+        for total, squares, with_runs in (
+            (moments.count, moments.count_squares, moments.count_runs),
+            (moments.delay, moments.delay_squares, moments.delay_runs),
+        ):
+            rate = total / self.runs_in_windows
+            rest = squares - 2 * rate * with_runs + rate * rate * self._run_squares
+            found.append(widened(scale**2 * max(0.0, rest) * left, count))
+        return found[0], found[1]
+
+
+def row_of(stack: KnownStack, estimate: StackEstimate) -> StackTotal:
+    """The row of a profile for a stack."""
+    every, sampled, count_variance, delay_variance = estimate
+    return StackTotal(
+        stack.kind,
+        stack.sema,
+        stack.return_pcs,
+        every.count + sampled.count,
+        round(every.delay_ns + sampled.delay_ns),
+        stack.labels,
+        delay_variance,
+        stack.waker,
+        count_variance,
+    )
+
+
+def _add(sums: Sums, more: Mapping[KnownStack, StackSums]) -> None:
+    for stack, each in more.items():
+        sums[stack] = sums.get(stack, _NONE) + each

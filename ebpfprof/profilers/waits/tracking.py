@@ -1,0 +1,47 @@
+"""The layout of a target for the probes of one wait in eight: struct tracking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ebpfprof.kernel import c_facts
+from ebpfprof.profilers.target_layout import bits_of_reasons
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
+    from symbolizer.codeanalysis.tracked_waits import TrackedWaitSites
+
+FOREVER_NS: Final = (1 << 64) - 1
+"""The end of a recording that is not known yet."""
+_SEMAPHORE_PARKS: Final = c_facts.number("waits/one_in_eight.h", "SEMAPHORE_PARKS")
+# The runtime.waitReason of waits that are events of Go's block profile (runtime/mprof.go).
+_REASONS: Final = (
+    *("ChanReceive", "ChanSend", "Select", "SyncCondWait", "Semacquire", "SyncMutexLock"),
+    *("SyncRWMutexRLock", "SyncRWMutexLock", "SyncWaitGroupWait"),
+    *("SynctestChanReceive", "SynctestChanSend", "SynctestSelect", "SynctestWaitGroupWait"),
+)
+# Those of waitReason.isMutexWait (runtime/runtime2.go).
+_STAMPED: Final = ("SyncMutexLock", "SyncRWMutexRLock", "SyncRWMutexLock")
+
+
+def tracking_fields(go: GoTarget, places: TrackedWaitSites) -> dict[str, Any]:
+    """The fields of struct tracking of a target that is not recorded yet.
+
+    `places` are those of the program itself.
+    """
+    layout = go.binary.layout
+    parks = [park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore]
+    return {
+        "reasons": bits_of_reasons(layout, _REASONS),
+        "stamped": bits_of_reasons(layout, _STAMPED) if places.stamps_locks else 0,
+        "began_ns": FOREVER_NS,
+        "attached_ns": FOREVER_NS,
+        # With more of them, locks are not told apart and repeated parks count as waits.
+        "semaphore_pcs": parks if len(parks) <= _SEMAPHORE_PARKS else [],
+        "checks_status": int(not places.stamps_locks),
+        "stamp_offset": layout.offset("g", "trackingStamp"),
+        "runnable_offset": layout.offset("g", "runnableTime"),
+        "sequence_offset": layout.offset("g", "trackingSeq"),
+        "sudog_offset": places.sudog_offset or 0,
+        "ticket_offset": layout.offset("sudog", "ticket"),
+    }
