@@ -77,7 +77,7 @@ class GoroutineSampler:
         self._watch = IdleLoops(self._causes)
         self._forget()
         self.announce: Callable[[int], None] = lambda _before_ns: None
-        """Called when a sample begins; gets the time of the last one (CLOCK_MONOTONIC, ns), or 0."""
+        """Called when a sample begins, with the time of the last (CLOCK_MONOTONIC, ns), or 0."""
         self.beyond = 0
         """Goroutines that the last sample did not read: there are too many."""
 
