@@ -7,7 +7,6 @@ What stops sends itself SIGSTOP, and continues after SIGCONT.
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -101,18 +100,18 @@ def stop_at_the_anchor() -> None:
     tamper(HeldProbes, "take_anchor", take_anchor)
 
 
-def end_while_probes_are_attached(call: int) -> None:
-    """Ctrl-C comes while the probes of one wait in eight are attached, the given number of times.
+def end_while_probes_are_attached() -> None:
+    """Ctrl-C comes when the probes of one wait in eight are to be attached.
 
-    They are attached once the recording is about to end, which waits for them.
+    They are attached once the recording is about to end, which has to wait for them.
     """
     attach, end = WaitsCollector.attach_one_in_eight, BudgetedWaits.end
-    calls, is_ending = itertools.count(1), threading.Event()
+    is_ending = threading.Event()
 
     def attach_late(*args: Any) -> int:  # noqa: ANN401
-        if next(calls) == call:
-            os.kill(os.getpid(), signal.SIGINT)
-            is_ending.wait()
+        tamper(WaitsCollector, "attach_one_in_eight", attach)
+        os.kill(os.getpid(), signal.SIGINT)
+        is_ending.wait()
         return attach(*args)
 
     def end_and_say(*args: Any) -> None:  # noqa: ANN401
@@ -232,8 +231,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while writing": stop_while_writing,
     "stops at the anchor": stop_at_the_anchor,
     "leaves breakpoints": leave_breakpoints,
-    "ends while waits become fewer": lambda: end_while_probes_are_attached(1),
-    "ends while a window begins": lambda: end_while_probes_are_attached(2),
+    "ends while probes are attached": end_while_probes_are_attached,
     "dies while attaching": lambda: die_while_the_helper_works("attach"),
     "dies while detaching": lambda: die_while_the_helper_works("detach"),
     "notices no replacement": notice_no_replacement,
