@@ -1,13 +1,15 @@
 """The rows of the profiles of waits, from one wait in eight and from goroutine samples.
 
 Counts are those of one wait in eight, and those of the waits that two goroutine samples saw, which
-it leaves out. So are delays, with two exceptions, for which all of the delay comes from samples:
+it leaves out. So are delays, with three exceptions, for which all of the delay comes from samples:
 
 - Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
   costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
   an error: below 20 us it may be more than the wait.
 - Waits in windows: probes slow down the program in them, and of a wait that began before a window
   only the end is seen.
+- Waits of which the probes recorded none: after a burst there may be no window for seconds. Then
+  the count is that of the waits in samples, too.
 """
 
 from __future__ import annotations
@@ -123,9 +125,9 @@ def _block(
         row = _block_row(sums, stack, estimate, seen, hit_ns)
         found.append(BlockEstimate(row, estimate.every))
     for (sema, return_pcs, labels), seen in left.items():
-        if seen.long:
-            row = StackTotal("block", sema, return_pcs, seen.long, round(seen.long_ns), labels)
-            row.delay_variance = seen.long_variance
+        if seen.long or seen.hits >= _ENOUGH_HITS:
+            row = StackTotal("block", sema, return_pcs, 0.0, 0, labels)
+            _add_unprobed(row, seen)
             found.append(BlockEstimate(row, StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
 
@@ -149,6 +151,9 @@ def _block_row(
 ) -> StackTotal:
     row = row_of(stack, estimate)
     short = estimate.sampled
+    if not short.parks and not short.unknown:
+        _add_unprobed(row, seen)
+        return row
     cut_off = _cut_off(sums, short, seen)
     count = short.count + cut_off
     row.count += cut_off + seen.long
@@ -164,6 +169,18 @@ def _block_row(
         delay_ns = whole * (short.delay_ns - within_ns)
         row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
     return row
+
+
+def _add_unprobed(row: StackTotal, seen: SampledWaits) -> None:
+    """Add the waits of which only samples know, because there was no window, or none had them.
+
+    How many of the short ones no sample saw is not known.
+    """
+    is_whole = seen.hits >= _ENOUGH_HITS
+    row.count += seen.ended if is_whole else seen.long
+    row.delay_ns += round(seen.ns if is_whole else seen.long_ns)
+    row.count_variance += (seen.ended - seen.long) ** 2 if is_whole else 0
+    row.delay_variance += seen.variance if is_whole else seen.long_variance
 
 
 def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
