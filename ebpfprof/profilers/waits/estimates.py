@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
-from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.pairs import pairs_of
 from ebpfprof.profilers.waits.releases import releases
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
@@ -47,7 +47,7 @@ _PART_WITHIN: Final = 0.5
 _SHORT_NS: Final = 20_000
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
-_NO_WAITS: Final = SampledWaits()
+_NO_WAITS: Final = SampledStack()
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class WaitEstimates:
 
 def estimates(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     is_lock: StackTest,
     is_runtime_lock: StackTest,
     *,
@@ -106,7 +106,7 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
 
 
 def _block(
-    sums: SampledSums, waits: Mapping[StackKey, SampledWaits], hit_ns: float
+    sums: SampledSums, waits: Mapping[StackKey, SampledStack], hit_ns: float
 ) -> list[BlockEstimate]:
     stacks = sums.stacks(["block"])
     left = _told_apart(waits, stacks)
@@ -127,7 +127,7 @@ def _block_row(
     sums: SampledSums,
     stack: KnownStack,
     estimate: StackEstimate,
-    seen: SampledWaits,
+    seen: SampledStack,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
@@ -149,7 +149,7 @@ def _block_row(
     return row
 
 
-def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
+def _cut_off(sums: SampledSums, short: StackSums, seen: SampledStack) -> float:
     """The number of waits that began before a window and ended in it, without the long ones.
 
     Long ones are counted by samples. Others can't be more than there is time for: each lasted for
@@ -162,15 +162,15 @@ def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
 
 
 def _told_apart(
-    waits: Mapping[StackKey, SampledWaits], stacks: Mapping[KnownStack, StackEstimate]
-) -> dict[StackKey, SampledWaits]:
+    waits: Mapping[StackKey, SampledStack], stacks: Mapping[KnownStack, StackEstimate]
+) -> dict[StackKey, SampledStack]:
     """What samples saw, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
-    found: dict[StackKey, SampledWaits] = {}
+    found: dict[StackKey, SampledStack] = {}
     for key, each in waits.items():
         others = (OTHER_LOCKS, *key[1:])
         place = others if key not in known and others in known else key
-        found.setdefault(place, SampledWaits()).add(each)
+        found.setdefault(place, SampledStack()).add(each)
     return found
 
 
