@@ -232,7 +232,6 @@ class BudgetedWaits:
     def _record_windows(self) -> None:
         """Record in windows until the budget allows one without an end, or until the end."""
         self.has_paused = True
-        self._ran_since()
         while not self._ending.has_come:
             following = self._spending.budget.next_window(self._least_turn_ns())
             if self._ending.sleep(following.pause_ns * random.uniform(*_PAUSES) / 1e9):
@@ -254,9 +253,9 @@ class BudgetedWaits:
         """End the present part, add what it held, and detach the probes."""
         with self._lock:
             self._waits.stop_recording(self._index)
-            end_ns = min(kernel_now_ns(), self._stopped_ns)
+            ran, end_ns = self._ran_since(), min(kernel_now_ns(), self._stopped_ns)
             if self._part is _Part.WINDOW:
-                self._add_window(end_ns)
+                self._add_window(end_ns, ran)
             else:
                 self._add_part()
             self._past_holds = self._holds()
@@ -269,10 +268,10 @@ class BudgetedWaits:
             spent_ns /= TRACKING_PERIOD
         self._spending.budget.note_window(spent_ns, max(1, end_ns - self._part_begun_ns), 0)
 
-    def _add_window(self, end_ns: int) -> None:
+    def _add_window(self, end_ns: int, ran: float) -> None:
         length_ns = max(0, end_ns - self._part_begun_ns)
         more = self._waits.tables.take(self._index)
-        self._sums.add_window(more, length_ns, self._ran_since())
+        self._sums.add_window(more, length_ns, ran)
         self._sums.add_uncharged(self._waits.tables.uncharged(self._index, end_ns))
         self._recorded_ns[_Part.WINDOW] += length_ns
 

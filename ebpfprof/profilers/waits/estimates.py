@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
 from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
@@ -47,6 +48,7 @@ _PART_WITHIN: Final = 0.5
 _SHORT_NS: Final = 20_000
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
+_END: Final = "runtime.goexit"
 _NO_WAITS: Final = SampledStack()
 
 
@@ -68,6 +70,7 @@ def estimates(
     waits: Mapping[StackKey, SampledStack],
     is_lock: StackTest,
     is_runtime_lock: StackTest,
+    group_of: Callable[[tuple[int, ...]], int],
     *,
     hit_ns: float,
 ) -> WaitEstimates:
@@ -75,9 +78,9 @@ def estimates(
 
     `waits` are what samples saw, `hit_ns` is what a probe hit costs. `is_lock` tells whether a
     stack waits for a lock whose release the mutex profile shows, `is_runtime_lock` whether it
-    releases one of the runtime's own.
+    releases one of the runtime's own, `group_of` is that of alternation_variances().
     """
-    block = _block(sums, waits, hit_ns)
+    block = _block(sums, waits, alternation_variances(sums, group_of), hit_ns)
     mutex = releases(
         sums, [each for each in block if is_lock(each.row.return_pcs)], is_runtime_lock
     )
@@ -106,13 +109,17 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
 
 
 def _block(
-    sums: SampledSums, waits: Mapping[StackKey, SampledStack], hit_ns: float
+    sums: SampledSums,
+    waits: Mapping[StackKey, SampledStack],
+    alternation: Mapping[KnownStack, float],
+    hit_ns: float,
 ) -> list[BlockEstimate]:
     stacks = sums.stacks(["block"])
     left = _told_apart(waits, stacks)
     found = []
     for stack, estimate in stacks.items():
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
+        estimate = _with_alternation(estimate, alternation.get(stack, 0.0))
         row = _block_row(sums, stack, estimate, seen, hit_ns)
         found.append(BlockEstimate(row, estimate.every))
     for (sema, return_pcs, labels), seen in left.items():
@@ -121,6 +128,16 @@ def _block(
             row.delay_variance = seen.long_variance
             found.append(BlockEstimate(row, StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
+
+
+def _with_alternation(estimate: StackEstimate, variance: float) -> StackEstimate:
+    """The estimate with a larger variance of the count, which is one of the delay, too."""
+    sampled = estimate.sampled
+    mean_ns = sampled.delay_ns / sampled.count if sampled.count > 0 else 0.0
+    return estimate._replace(
+        count_variance=estimate.count_variance + variance,
+        delay_variance=estimate.delay_variance + mean_ns**2 * variance,
+    )
 
 
 def _block_row(
@@ -174,8 +191,10 @@ def _told_apart(
     return found
 
 
-def tests_of_stacks(go: GoTarget, translator: StackTranslator) -> tuple[StackTest, StackTest]:
-    """What estimates() must know of the stacks of a target: is_lock and is_runtime_lock."""
+def facts_of_stacks(
+    go: GoTarget, translator: StackTranslator
+) -> tuple[StackTest, StackTest, Callable[[tuple[int, ...]], int]]:
+    """What estimates() must know of the stacks of a target: is_lock, is_runtime_lock, group_of."""
 
     def is_lock(return_pcs: tuple[int, ...]) -> bool:
         with suppress(SymbolizerError):
@@ -189,4 +208,11 @@ def tests_of_stacks(go: GoTarget, translator: StackTranslator) -> tuple[StackTes
             return leaf.startswith("runtime.unlock")
         return False
 
-    return is_lock, is_runtime_lock
+    def group_of(return_pcs: tuple[int, ...]) -> int:
+        for return_pc in return_pcs[::-1]:
+            function = go.binary.function_at(return_pc - 1 - go.load_bias)
+            if function is not None and function.name != _END:
+                return function.entry
+        return 0
+
+    return is_lock, is_runtime_lock, group_of

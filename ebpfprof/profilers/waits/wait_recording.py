@@ -197,13 +197,13 @@ class WaitsRecording:
     def _add_estimates(
         self, found: ReadWaits, budgeted: BudgetedWaits, long_waits: LongWaits
     ) -> None:
-        from ebpfprof.profilers.waits.estimates import estimates, tests_of_stacks
+        from ebpfprof.profilers.waits.estimates import estimates, facts_of_stacks
 
         sums, coverage = budgeted.sums()
         estimated = estimates(
             sums,
             {} if budgeted.is_whole else long_waits.found(),
-            *tests_of_stacks(self._go, self._translator),
+            *facts_of_stacks(self._go, self._translator),
             hit_ns=self._waits.hit_ns or 0.0,
         )
         found.hanging = long_waits.hanging()

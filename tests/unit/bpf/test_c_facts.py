@@ -67,7 +67,7 @@ STRUCTS = {
     "cpu/cpu.bpf.c": ("unfinished", "process", "label_set"),
     "waits/waits.bpf.c": (
         *("target", "site", "wait", "seed", "stack", "total", "label_set"),
-        *("lock", "tracking", "sampled", "source", "tracked", "spread"),
+        *("tracking", "sampled", "source", "tracked", "spread"),
     ),
 }
 

@@ -59,7 +59,7 @@ LATER = replace(
 def test_comments_describe_the_time_between_two_snapshots() -> None:
     part = LATER - EARLIER
     assert part.comments() == (
-        "ebpfprof: block profile of process 7, 5.000 s, every event, one wait in eight",
+        "ebpfprof: block profile of process 7, 5.000 s, one wait in eight",
         "sampled somehow",
         "overhead of all profiles: 200 us, 0.01 % of the process's CPU time "
         "(100 probe hits of 2.0 us)",
@@ -68,7 +68,7 @@ def test_comments_describe_the_time_between_two_snapshots() -> None:
         # 1,000 events are in it, scaled from an eighth of those in a fifth of the time.
         "incomplete in total: at most 11 % of what happened",
         "sampled one wait in eight, 20 % of the time, and scaled",
-        "+-0 % on counts, +-7.7 % on delays (one standard error)",
+        "+-0 % on counts, +-6 % on delays (one standard error)",
         "at most +-6 % on the ten stacks with the longest delays (one standard error)",
         "2 stacks lost",
     )
@@ -88,14 +88,14 @@ def test_with_a_single_window_no_error_is_known() -> None:
 def test_a_time_without_windows_has_the_errors_of_one_wait_in_eight() -> None:
     part = replace(LATER, coverage=coverage(65, eighth_s=5, windows_s=6, windows=40)) - EARLIER
     said = part.comments()
-    assert said[0].endswith(", every event, one wait in eight")
+    assert said[0].endswith(" s, one wait in eight")
     assert "sampled one wait in eight, and scaled" in said
     assert any("on delays (one standard error)" in each for each in said)
 
 
 def test_what_followed_every_wait_is_named() -> None:
     part = replace(LATER, coverage=coverage(65, every_s=2, eighth_s=3, windows_s=6, windows=40))
-    assert (part - EARLIER).comments()[0].endswith(", every event, then one wait in eight")
+    assert (part - EARLIER).comments()[0].endswith(", every event at first, then one wait in eight")
 
 
 def test_of_a_time_in_which_every_wait_was_recorded_no_scaling_is_mentioned() -> None:
