@@ -361,6 +361,7 @@ MEMORY = (
         (
             "ebpfprof.goruntime.goroutines.fields",
             "ebpfprof.goruntime.goroutines.parked",
+            "ebpfprof.goruntime.goroutines.times_run",
             "ebpfprof.goruntime.goroutines.table",
             "ebpfprof.goruntime.samples.idle_loops",
             "ebpfprof.goruntime.goroutines.stack_copies",
