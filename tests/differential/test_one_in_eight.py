@@ -192,7 +192,8 @@ def with_waits(
             ),
             (),
         )
-        for stack, each in sums.items()
+        for stack, tracked in sums.items()
+        for each in [tracked.as_events(tracked)]
         if each.count
     ]
     return replace(profile, samples=tuple(wait_samples(StackTranslator(go), totals).samples))

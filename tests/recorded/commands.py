@@ -85,7 +85,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "attach {} -d 1 --one-in-eight --profile block,mutex,wakers --long", ["eighth"]
     ),
     "attach-one-in-eight-locks": Command(
-        "attach {} -d 1 --one-in-eight --profile mutex --by-lock", ["eighth"]
+        "attach {} -d 1 --one-in-eight --profile block,mutex --by-lock", ["eighth"]
     ),
     "attach-idle": Command(f"attach {{}} {_EXACT}", ["idle"]),
     "attach-hangs": Command("attach {} -d 30", ["hangs"]),

@@ -29,7 +29,9 @@ _UNIT_SHIFT = c_facts.number("waits/locks.h", "UNIT_SHIFT")
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
 _TRACKED_QUEUE = c_facts.number("waits/one_in_eight.h", "TRACKED_QUEUE")
 _ALIGNMENT = 4  # of semaphores
-_SPREAD = ("parks", "probed", "unknown", "again", "runs", "runnable_ns", "row_squares")
+_SPREAD = (
+    *("parks", "probed", "unknown", "runs", "runnable_ns", "again", "again_ns", "row_squares"),
+)
 _NONE = StackSums()
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
@@ -122,7 +124,7 @@ class WaitTables:
 
     def _spreads(self) -> dict[int, StackSums]:
         """More of the tracked waits, by key of their stacks."""
-        if not (self._config.one_in_eight and self._config.has_waiters):
+        if not (self._config.tracks_waits and self._config.has_waiters):
             return {}
         keys, rows = self._program.maps["spreads"].rows()
         squares = rows["squares"].astype(float) * (1 << 2 * _DELAY_SHIFT)
@@ -150,7 +152,7 @@ class WaitTables:
     def forget(self, index: int) -> None:
         """Delete all rows of a target without attached probes."""
         self.forget_waits(index)
-        if self._config.one_in_eight:
+        if self._config.tracks_waits:
             self._forget(["tracked"], index)
         forgotten = self.stacks.forget(index)
         for key in forgotten:
