@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
-from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.pairs import pairs_of
 from ebpfprof.profilers.waits.releases import releases
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
@@ -51,7 +51,7 @@ _SHORT_NS: Final = 20_000
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
-_NO_WAITS: Final = SampledWaits()
+_NO_WAITS: Final = SampledStack()
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class WaitEstimates:
 
 def estimates(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     is_lock: StackTest,
     is_runtime_lock: StackTest,
     group_of: Callable[[tuple[int, ...]], int],
@@ -116,7 +116,7 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
 
 def _block(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     alternation: Mapping[KnownStack, float],
     hit_ns: float,
 ) -> list[BlockEstimate]:
@@ -151,7 +151,7 @@ def _block_row(
     sums: SampledSums,
     stack: KnownStack,
     estimate: StackEstimate,
-    seen: SampledWaits,
+    seen: SampledStack,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
@@ -186,7 +186,7 @@ def _runnable(block: BlockEstimate) -> StackTotal | None:
     return replace(row, kind="runqueue", delay_ns=round(delay_ns), delay_variance=variance)
 
 
-def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledWaits) -> StackTotal:
+def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack) -> StackTotal:
     """The row of waits of which the probes recorded none, but perhaps before the first pause.
 
     How many of the short ones no sample saw is not known.
@@ -204,7 +204,7 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledWaits
     return row
 
 
-def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
+def _cut_off(sums: SampledSums, short: StackSums, seen: SampledStack) -> float:
     """The number of waits that began before a window and ended in it, without the long ones.
 
     Long ones are counted by samples. Others can't be more than there is time for: each lasted for
@@ -217,15 +217,15 @@ def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
 
 
 def _told_apart(
-    waits: Mapping[StackKey, SampledWaits], stacks: Mapping[KnownStack, StackEstimate]
-) -> dict[StackKey, SampledWaits]:
+    waits: Mapping[StackKey, SampledStack], stacks: Mapping[KnownStack, StackEstimate]
+) -> dict[StackKey, SampledStack]:
     """What samples saw, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
-    found: dict[StackKey, SampledWaits] = {}
+    found: dict[StackKey, SampledStack] = {}
     for key, each in waits.items():
         others = (OTHER_LOCKS, *key[1:])
         place = others if key not in known and others in known else key
-        found.setdefault(place, SampledWaits()).add(each)
+        found.setdefault(place, SampledStack()).add(each)
     return found
 
 
