@@ -6,12 +6,13 @@
  *
  * on_tracked_begin notes when a wait began; since Go 1.20 waits for locks need none, because the
  * runtime notes it itself. on_tracked_end adds the wait to the sum of its stack, which it walks
- * from the gobuf of the goroutine: that is parked, and in no run queue yet. on_tracked_run adds
- * how long the goroutine was in the run queue.
+ * from the gobuf of the goroutine: that is parked, and in no run queue yet.
  *
  * A goroutine that waits for a semaphore may park again. To Go that is one event, from the first
  * park to the last wake. When the goroutine begins to run we know whether it will: the semaphore
- * has no permit left, and none was handed over with the wake (runtime/sema.go, semacquire1).
+ * has no permit left, and none was handed over with the wake (runtime/sema.go, semacquire1). So
+ * on_tracked_run counts in what part of the waits that is so, and how long goroutines were in the
+ * run queue. It need not be attached all the time.
  *
  * Releases of locks are charged as in locks.h, with tracked waiters alone in the queues:
  * on_tracked_lock lets one in, on_tracked_release, which each release of a contended lock passes,
@@ -68,7 +69,7 @@ struct tracked {
     u64 stack; /* key in totals and stacks; 0: it is not runnable after a recorded wait */
     u64 sema;  /* address of the semaphore of the lock it waits for; 0: no lock */
     u64 queued_ns; /* when it joined the queue of that lock; 0: it is not there */
-    u64 may_repeat; /* its wait is not counted before it runs */
+    u64 is_semaphore;
     u64 last_stack; /* of its last recorded wait */
     u64 in_a_row;   /* recorded waits with that stack, without another one in between */
 };
@@ -79,9 +80,10 @@ struct spread {
     u64 parks;
     u64 probed;       /* those that began at a probe */
     u64 unknown;      /* waits of which only the end was seen, and which are not in totals */
-    u64 again;        /* parks that another one of the same event followed */
-    u64 runs;         /* the goroutine began to run after a wait */
+    u64 runs;         /* waits after which on_tracked_run saw the goroutine begin to run */
     u64 runnable_ns;  /* how long it was in the run queue until then */
+    u64 again;        /* how many of them were followed by another park of the same event */
+    u64 again_ns;     /* from the wakes before those until the goroutine ran */
     u64 row_squares;  /* sum of the squares of in_a_row of all goroutines */
     u64 squares;      /* sum of the squares of the delays, in units of 1 << DELAY_SHIFT ns */
     u64 long_squares; /* of delays of LONG_NS and more, in units of 1 << LONG_SHIFT ns */
@@ -287,7 +289,7 @@ static __always_inline u64 began(const struct passed *passed, const struct track
 static __always_inline struct total add_wait(u64 stack, u64 delay_ns, struct tracked *row,
                                              bool is_probed, u32 target_index) {
     struct total weighted = {
-        .count = row->may_repeat ? 0 : PERIOD * COUNT_ONE,
+        .count = PERIOD * COUNT_ONE,
         .delay_ns = PERIOD * delay_ns,
     };
     struct spread *spread = spread_of(stack);
@@ -319,7 +321,7 @@ static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passe
     u64 since_ns = began(passed, row, is_stamped);
     row->since_ns = row->stack = 0;
     row->woken_ns = now_ns;
-    row->may_repeat = is_semaphore && tracking->sudog_offset && tracking->semaphore_pcs[0];
+    row->is_semaphore = is_semaphore;
     struct sampled *sampled = samples.lookup(&target_index);
     if (since_ns &&
         (since_ns < tracking->began_ns || !sampled || since_ns < sampled->before_last_ns))
@@ -368,7 +370,7 @@ static __always_inline bool parks_again(const struct passed *passed) {
     const struct tracking *tracking = passed->tracking;
     u64 bp = semaphore_bp(passed->g, tracking, passed->run.target), address, sudog;
     u32 permits = 1, ticket = 1;
-    if (!bp ||
+    if (!bp || !tracking->sudog_offset ||
         read_user(&address, sizeof(address), (void *)(bp + passed->run.target->sema_offset)) ||
         read_user(&sudog, sizeof(sudog), (void *)(bp + tracking->sudog_offset)) ||
         read_user(&ticket, sizeof(ticket), (void *)(sudog + tracking->ticket_offset)) ||
@@ -391,15 +393,10 @@ static __always_inline void tracked_runs(const struct passed *passed, u64 now_ns
         return;
     __sync_fetch_and_add(&spread->runs, 1);
     __sync_fetch_and_add(&spread->runnable_ns, runnable_ns);
-    if (!row->may_repeat)
-        return;
-    struct total rest = {.count = PERIOD * COUNT_ONE};
-    if (parks_again(passed)) {
+    if (row->is_semaphore && parks_again(passed)) {
         __sync_fetch_and_add(&spread->again, 1);
-        rest.count = 0;
-        rest.delay_ns = PERIOD * (now_ns - row->woken_ns);
+        __sync_fetch_and_add(&spread->again_ns, now_ns - row->woken_ns);
     }
-    add_to(stack, &rest, passed->run.site->target);
 }
 
 int on_tracked_run(struct pt_regs *ctx) {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import percent, wrapped
+from ebpfprof.console.text import wrapped
 from ebpfprof.export.tables.quantities import PLUS_MINUS
 from ebpfprof.overhead.budget import why_exceeded
 from ebpfprof.overhead.busy import on_busy_processors
@@ -61,12 +61,10 @@ def cost(
 
 
 def _accuracy(report: Report, *, is_long: bool, has_failed: bool) -> list[str]:
-    coverage = report.coverage
     if not report.records_waits:
         return []
-    if report.sampled:
-        return [report.sampled]
-    if coverage is None or not coverage.is_scaled:
+    coverage = report.coverage
+    if coverage is None or not report.sampled:
         accounts = [profile.account for profile in report.profiles if profile.account]
         lost = (account.completeness.lost for account in accounts)
         return [] if has_failed or any(lost) else ["Every wait was recorded."]
@@ -75,9 +73,7 @@ def _accuracy(report: Report, *, is_long: bool, has_failed: bool) -> list[str]:
         if error := coverage.error(profile.kind):
             title = kind_named(profile.kind).title
             lines.append(f"{title[:1].upper()}{title[1:]}: {error}.".replace("+-", PLUS_MINUS))
-    share = percent(coverage.share)
-    lines.append(f"Sampled ({share} of the time). Use --max-overhead 0 to record every wait.")
-    return lines
+    return [*lines, report.sampled]
 
 
 def written(names: Sequence[str]) -> str:

@@ -95,7 +95,7 @@ class Report:
     coverage: Coverage | None = None
     records_waits: bool = False
     sampled: str = ""
-    """Which waits were recorded, a sentence, if not every one was though the coverage is whole."""
+    """Which waits were recorded, a sentence, if not every one was."""
 
 
 class ReportBuilder:

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,16 @@ import pytest
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
-from ebpfprof.profile.model import Profile
-from ebpfprof.profilers.waits.tracked_program import TrackedProgram, TrackedSum, stack_totals
+from ebpfprof.profile.model import Label, Profile
+from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal, WaitsConfig
 from ebpfprof.profilers.waits.wait_samples import wait_samples
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from tests import oracle
 from tests.builds import NEWEST, builds, versions
 from tests.differential.stacks import Stack, by_stack, delay_differences, shown
 from tests.go_target import inspect
-from tests.recorder import Recorder, event_count, only_profile, recording
+from tests.recorder import event_count, only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -31,6 +33,7 @@ TICKER = BLOCKOPS.parent / "ticker"
 _EVENTS = 20_000
 _LONG_NS = 60_000_000
 _PERIOD = 8
+CONFIG = WaitsConfig(block=True, mutex=False, one_in_eight=True, labels=False)
 # In a regular loop a goroutine's error is below the period. In random order, with the standard
 # deviation of one sample in eight; parks that follow another one add to it.
 _DEVIATIONS = 6
@@ -106,51 +109,34 @@ def test_the_command_records_one_wait_in_eight(tmp_path: Path) -> None:
     assert event_count(ours) % _PERIOD == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "refusal"),
-    [
-        (("--profile", "block,mutex"), "records the block profile only, not mutex"),
-        (("--earlier-waits",), "can't be combined"),
-        (("--block-rate", "100"), "can't be combined"),
-    ],
-)
-def test_what_one_in_eight_lacks_is_refused(
-    arguments: tuple[str, ...], refusal: str, tmp_path: Path
-) -> None:
-    with Target.start(toolchain(NEWEST).build(BLOCKOPS)) as target:
-        recorder = Recorder(("--pid", str(target.pid), "--one-in-eight", *arguments), tmp_path)
-        finished = recorder.finish()
-    assert finished.code != 0
-    assert refusal in finished.stderr
-
-
 def test_squares_of_short_and_of_long_delays_add_up() -> None:
     """They are kept in different units: an error of delays is made of both."""
     program = toolchain(NEWEST).build(TICKER)
     with (
         Target.start(program) as target,
         Process(target.pid) as process,
-        TrackedProgram(1) as tracked,
+        WaitsCollector(1, CONFIG) as waits,
     ):
         oracle.track_every_stop(target.pid, program)
-        tracked.load()
-        tracked.attach(0, inspect(process))
+        waits.load()
+        waits.attach_one_in_eight(0, inspect(process))
         target.ask("wait", "done")  # its waits last for a millisecond
-        short = received(tracked.sums(0))
+        short = received(waits.tables.take(0))
         os.kill(target.pid, signal.SIGSTOP)
         time.sleep(_LONG_NS / 1e9)  # that is how long one of them lasts
         os.kill(target.pid, signal.SIGCONT)
         target.ask("wait", "done")
-        both = received(tracked.sums(0))
-    for sums in (short, both):
+        more = received(waits.tables.take(0))
+    for sums in (short, more):
+        delay_ns = sums.delay_ns / _PERIOD
         # The mean of squares is at least the square of the mean; they are rounded down.
-        assert 0.9 * sums.delay_ns**2 / sums.parks < sums.squares < sums.delay_ns**2
-    assert both.squares - short.squares > 0.9 * _LONG_NS**2
+        assert 0.9 * delay_ns**2 / sums.parks < sums.squares < delay_ns**2
+    assert more.squares > 0.9 * _LONG_NS**2
 
 
-def received(sums: list[TrackedSum]) -> TrackedSum:
+def received(sums: Mapping[KnownStack, StackSums]) -> StackSums:
     """The waits of the only goroutine that receives, which are the most."""
-    return max(sums, key=lambda each: each.parks)
+    return max(sums.values(), key=lambda each: each.parks)
 
 
 def recorded(
@@ -162,32 +148,52 @@ def recorded(
     with (
         Target.start(program, *arguments) as target,
         Process(target.pid) as process,
-        TrackedProgram(1) as tracked,
+        WaitsCollector(1, CONFIG) as waits,
     ):
         go = inspect(process)
         if weight == 1:
             oracle.track_every_stop(target.pid, program)
-        tracked.load()
-        tracked.attach(0, go)
+        waits.load()
+        waits.attach_one_in_eight(0, go)
         target.ask("go", "done")
         target.expect("{")
-        tracked.detach_target(0)
-        assert tracked.losses() == ()
-        sums = tracked.sums(0)
+        waits.detach_target(0)
+        assert not any(loss.count for loss in waits.losses())
+        sums = waits.tables.take(0)
         # Each goroutine that was woken began to run, and was found at that place, too.
-        assert sum(each.runs for each in sums) == pytest.approx(
-            sum(each.parks for each in sums), rel=0.02
+        assert sum(each.runs for each in sums.values()) == pytest.approx(
+            sum(each.parks for each in sums.values()), rel=0.02
         )
-        assert all(each.runnable_ns for each in sums if each.runs > _PERIOD)
+        assert all(each.runnable_ns for each in sums.values() if each.runs > _PERIOD)
         target.ask("write", "written")
         theirs = pprof.decode(own.read_bytes(), kind="block")
         ours = with_waits(theirs, sums, go, weight)
-        parks_again = [each._replace(parks=each.again, again=0) for each in sums if each.again]
+        parks_again = {
+            stack: StackSums(count=_PERIOD * each.again, delay_ns=each.delay_ns)
+            for stack, each in sums.items()
+            if each.again
+        }
         again = by_stack(with_waits(theirs, parks_again, go, weight))
     return theirs, ours, {stack: value.count for stack, value in again.items()}
 
 
-def with_waits(profile: Profile, sums: list[TrackedSum], go: GoTarget, weight: int) -> Profile:
-    """The profile with other samples."""
-    totals = [(total, ()) for total in stack_totals(sums, go, weight=weight)]
+def with_waits(
+    profile: Profile, sums: Mapping[KnownStack, StackSums], go: GoTarget, weight: int
+) -> Profile:
+    """The profile with other samples; one in eight was tracked, or each if `weight` is 1."""
+    totals: list[tuple[StackTotal, tuple[Label, ...]]] = [
+        (
+            StackTotal(
+                stack.kind,
+                0,
+                stack.return_pcs,
+                each.count * weight / _PERIOD,
+                round(each.delay_ns * weight / _PERIOD),
+            ),
+            (),
+        )
+        for stack, tracked in sums.items()
+        for each in [tracked.as_events(tracked)]
+        if each.count
+    ]
     return replace(profile, samples=tuple(wait_samples(StackTranslator(go), totals).samples))

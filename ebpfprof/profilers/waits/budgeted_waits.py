@@ -7,6 +7,7 @@ window without an end. sampled_sums adds up what was recorded.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from ebpfprof.profilers.waits.tracking import FOREVER_NS
 from ebpfprof.system.priority import run_as_others, run_promptly
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
+_RUNS_NS: Final = 1_000_000_000  # with the probes where goroutines begin to run
+_WITHOUT_RUNS_NS: Final = 7_000_000_000  # and then without, in turns
 _PAUSES: Final = (0.5, 1.5)  # times the mean pause
 
 
@@ -79,6 +82,7 @@ class BudgetedWaits:
         self._ran = 0.0  # what _times_run() returned at the last end of a window or pause
         self._part_begun_ns = 0
         self._spent_before_ns = 0.0  # before the present part
+        self._watches_runs, self._runs_change_ns = True, 0  # while one in eight is recorded
         self.has_paused = False
         """Whether the probes were detached at some time of this recording."""
 
@@ -106,6 +110,7 @@ class BudgetedWaits:
             self._started_ns = self._waits.attach_one_in_eight(self._index, self._go)
             self._begin_sampling()
             self._part = _Part.ONE_IN_EIGHT
+            self._runs_change_ns = self._started_ns + _RUNS_NS
         else:
             self._started_ns = self._waits.attach(self._index, self._go)
             self._part = _Part.EVERY_WAIT
@@ -206,12 +211,30 @@ class BudgetedWaits:
     def _wait_until_overdrawn(self) -> bool:
         """Wait until the budget is overdrawn, or for the end; returns whether it is the end."""
         tick_s = SHORTEST_TICK_S
-        while not self._spending.wait(self._ending, tick_s):
+        while not self._spending.wait(self._ending, min(tick_s, self._turn_of_runs_s())):
             self._spending.update()
             if self._spending.budget.is_overdrawn:
                 return False
             tick_s = self._spending.tick_s(self._part_begun_ns, self._spent_before_ns)
         return True
+
+    def _turn_of_runs_s(self) -> float:
+        """Attach or detach the probes of runs if that is due; the time until it is again, in s.
+
+        They are a third of the cost, and what they find are shares of the waits of a stack.
+        """
+        if self._part is not _Part.ONE_IN_EIGHT:
+            return math.inf
+        if (left_ns := self._runs_change_ns - kernel_now_ns()) > 0:
+            return left_ns / 1e9
+        self._watches_runs = not self._watches_runs
+        if self._watches_runs:
+            self._waits.watch_runs(self._index)
+        else:
+            self._waits.unwatch_runs(self._index)
+        length_ns = _RUNS_NS if self._watches_runs else _WITHOUT_RUNS_NS
+        self._runs_change_ns = kernel_now_ns() + length_ns
+        return length_ns / 1e9
 
     def _is_eighth_affordable(self) -> bool:
         """Whether the budget allows to record one wait in eight all the time, by what all cost."""
@@ -226,6 +249,7 @@ class BudgetedWaits:
             begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
             self._add_part()
             self._part, self._part_begun_ns = _Part.ONE_IN_EIGHT, begun_ns
+            self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS
         self._waits.detach_every_wait(self._index)
         self._note_spending()
 
@@ -242,6 +266,7 @@ class BudgetedWaits:
                 begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
                 self._sums.add_pause(self._ran_since())
                 self._part_since_ns = self._part_begun_ns = begun_ns
+                self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS
                 self._part = _Part.ONE_IN_EIGHT if following.window_ns is None else _Part.WINDOW
             self._note_spending()
             if following.window_ns is None:

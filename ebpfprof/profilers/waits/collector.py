@@ -181,11 +181,28 @@ class WaitsCollector(BoundedProbes):
             for code, places in zip(go.probed, target.places, strict=True)
         ]
         self._attach(probes, index, self._tracked_groups(index))
+        self.watch_runs(index)
         now_ns = target.every_until_ns = kernel_now_ns()
         fields |= {"began_ns": now_ns if began_ns is None else began_ns, "attached_ns": now_ns}
         self._program.maps["trackings"].set_struct(index, fields)
         self.record_from(index, 0)
         return now_ns
+
+    def watch_runs(self, index: int) -> None:
+        """Attach the probes where tracked goroutines begin to run, too. Raises AttachFailed.
+
+        They show how long goroutines are in the run queue, and which parks are repeated.
+        """
+        target = self._attached[index]
+        probes = [
+            self._sites.run_probes(index, code, places)
+            for code, places in zip(target.go.probed, target.places, strict=True)
+        ]
+        self._attach(probes, index, self._run_groups(index))
+
+    def unwatch_runs(self, index: int) -> None:
+        """Detach these probes."""
+        self._program.detach_uprobes(self._run_groups(index), for_a_while=True)
 
     def detach_every_wait(self, index: int) -> None:
         """Detach the probes of every wait, which one in eight replaces."""
@@ -234,6 +251,14 @@ class WaitsCollector(BoundedProbes):
         """The same for those of one wait in eight."""
         return [~group for group in self._groups(index)]
 
+    def _run_groups(self, index: int) -> list[int]:
+        """The same for those where tracked goroutines begin to run."""
+        files = len(self._attached[index].go.probed)
+        return [-1 - self._targets * (files + number) - index for number in range(files)]
+
+    def _all_groups(self, index: int) -> list[int]:
+        return self._groups(index) + self._tracked_groups(index) + self._run_groups(index)
+
     def record_from(self, index: int, begin_ns: int) -> None:
         """Record a target with attached probes from a moment on (CLOCK_MONOTONIC, ns).
 
@@ -276,8 +301,7 @@ class WaitsCollector(BoundedProbes):
     def pause(self, index: int) -> None:
         """End the recording of a target, and detach its probes until it is attached again."""
         self._describe(index)
-        groups = self._groups(index) + self._tracked_groups(index)
-        self._program.detach_uprobes(groups, for_a_while=True)
+        self._program.detach_uprobes(self._all_groups(index), for_a_while=True)
 
     def stop_recording(self, index: int) -> None:
         """Record nothing from now on; the probes stay attached."""
@@ -304,7 +328,7 @@ class WaitsCollector(BoundedProbes):
         """End the recording of one target and detach its probes; the sums stay readable."""
         if index in self._attached:
             self._describe(index)
-            self._program.detach_uprobes(self._groups(index) + self._tracked_groups(index))
+            self._program.detach_uprobes(self._all_groups(index))
 
     def forget(self, index: int) -> None:
         """Delete all data of a target without attached probes, so that its number is free."""

@@ -95,7 +95,7 @@ class WaitsCoverage:
     @property
     def sampling(self) -> str:
         """How it was recorded, as a suffix."""
-        return f", then {ONE_IN_EIGHT}" if self.every_ns else f", {ONE_IN_EIGHT}"
+        return f" at first, then {ONE_IN_EIGHT}" if self.every_ns else ""
 
     @property
     def recorded_share(self) -> float:

@@ -41,12 +41,14 @@ def _is_release(sample: Sample) -> bool:
 
 def _block_sampling(values: Values) -> str:
     if values["one_in_eight"]:
-        return "one wait in eight, times eight"
+        return "one wait in eight"
     rate_ns = values["block_rate_ns"]
     return f"sampled at a rate of {rate_ns} ns" if rate_ns > 1 else "every event"
 
 
 def _mutex_sampling(values: Values) -> str:
+    if values["one_in_eight"]:
+        return "releases behind one wait in eight"
     fraction = values["mutex_fraction"]
     return f"one release in {fraction}, scaled" if fraction > 1 else "every event"
 

@@ -58,7 +58,6 @@ class SiteTable:
         functions = {
             "on_tracked_begin": places.begins,
             "on_tracked_end": places.ends if self._config.has_waiters else (),
-            "on_tracked_run": places.runs if self._config.has_waiters else (),
             "on_tracked_lock": places.locks if self._config.mutex else (),
         }
         probes = [
@@ -75,6 +74,11 @@ class SiteTable:
                 for release in code.sites.semaphores.releases
             ]
         return probes + self._runtime_lock_probes(index, go, code)
+
+    def run_probes(self, index: int, code: ProbedCode, places: TrackedWaitSites) -> list[Uprobe]:
+        """The same for the probes where tracked goroutines begin to run."""
+        sites = places.runs if self._config.has_waiters else ()
+        return [self._tracked_probe(index, code, "on_tracked_run", site) for site in sites]
 
     def _tracked_probe(
         self, index: int, code: ProbedCode, function: str, site: TrackedSite

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from operator import add, sub
 from typing import Final, Literal, NamedTuple, Self
 
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
+from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 Waiting = Literal["block", "mutex", "thread", "wakers"]
 """What a stack did: it waited (block), released a lock (mutex), or woke a goroutine: as a goroutine
@@ -152,8 +153,9 @@ class StackSums:
 
     A tracked wait adds eight times its own to `count` and `delay_ns` (bpf/waits/one_in_eight.h).
     There were `parks` of them, and the begin of `probed` ones was noted by a probe. Of `unknown`
-    ones only the end was seen; these are not in the sums. `again` parks were followed by another
-    one of the same event. `runs` goroutines that were woken were `runnable_ns` in a run queue.
+    ones only the end was seen; these are not in the sums. After `runs` of them we saw the goroutine
+    begin to run, `runnable_ns` after the wakes in all. `again` of these were followed by another
+    park of the same event; `again_ns` is the time from their wakes until the goroutines ran.
     `squares` is the sum of the squares of their delays (ns²), `row_squares` that of the number of
     waits in a row that a goroutine had with this stack.
     """
@@ -163,9 +165,10 @@ class StackSums:
     parks: float = 0.0
     probed: float = 0.0
     unknown: float = 0.0
-    again: float = 0.0
     runs: float = 0.0
     runnable_ns: float = 0.0
+    again: float = 0.0
+    again_ns: float = 0.0
     row_squares: float = 0.0
     squares: float = 0.0
 
@@ -174,6 +177,20 @@ class StackSums:
 
     def __sub__(self, other: StackSums) -> StackSums:
         return StackSums(*map(sub, astuple(self), astuple(other)))
+
+    def as_events(self, seen: StackSums) -> StackSums:
+        """The sums with a park that another one followed as a part of one event.
+
+        `seen` has the parks of this stack after which we saw the goroutine begin to run.
+        """
+        if not seen.runs:
+            return self
+        tracked = TRACKING_PERIOD * self.parks / seen.runs
+        return replace(
+            self,
+            count=self.count - tracked * seen.again,
+            delay_ns=self.delay_ns + tracked * seen.again_ns,
+        )
 
     def times(self, factor: float) -> StackSums:
         """The sums multiplied."""

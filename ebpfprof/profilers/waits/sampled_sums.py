@@ -143,7 +143,7 @@ class SampledSums:
         counts, delays = self.window_variances(stack)
         return StackEstimate(
             self.every.get(stack, _NONE),
-            eighth + windowed.times(self.scale),
+            (eighth + windowed.times(self.scale)).as_events(eighth + windowed),
             counts + _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD),
             delays + _OTHERS * eighth.squares,
         )

@@ -95,6 +95,10 @@ class _WaitReporter:
         found, options = self._found, self._builder.options
         self._builder.report.coverage = found.coverage
         self._builder.report.records_waits = True
+        if found.coverage and found.coverage.is_scaled:
+            self._builder.report.sampled = (
+                f"Sampled ({found.coverage.how}). Use --max-overhead 0 to record every wait."
+            )
         waiting = self._open_waits()
         table = self._lock_table([each.total for each in waiting])
 

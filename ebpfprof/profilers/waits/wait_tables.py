@@ -29,7 +29,9 @@ _UNIT_SHIFT = c_facts.number("waits/locks.h", "UNIT_SHIFT")
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
 _TRACKED_QUEUE = c_facts.number("waits/one_in_eight.h", "TRACKED_QUEUE")
 _ALIGNMENT = 4  # of semaphores
-_SPREAD = ("parks", "probed", "unknown", "again", "runs", "runnable_ns", "row_squares")
+_SPREAD = (
+    *("parks", "probed", "unknown", "runs", "runnable_ns", "again", "again_ns", "row_squares"),
+)
 _NONE = StackSums()
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
