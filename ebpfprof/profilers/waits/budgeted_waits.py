@@ -116,6 +116,7 @@ class BudgetedWaits:
             self._part = _Part.EVERY_WAIT
         self._part_since_ns = self._part_begun_ns = self._started_ns
         self._spending.started_ns = self._started_ns
+        self._ran_since()
         if self._lease.share:
             self._thread = threading.Thread(target=self._run, name="ebpfprof-budget", daemon=True)
             self._thread.start()
@@ -279,6 +280,8 @@ class BudgetedWaits:
         with self._lock:
             self._waits.stop_recording(self._index)
             ran, end_ns = self._ran_since(), min(kernel_now_ns(), self._stopped_ns)
+            if self._part is _Part.EVERY_WAIT:
+                self._sums.runs_at_first += ran
             if self._part is _Part.WINDOW:
                 self._add_window(end_ns, ran)
             else:

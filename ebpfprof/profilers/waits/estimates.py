@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profilers.waits.alternation import alternation_variances
@@ -84,8 +84,12 @@ def estimates(
     mutex = releases(
         sums, [each for each in block if is_lock(each.row.return_pcs)], is_runtime_lock
     )
-    pairs = pairs_of(block, sums.stacks(["wakers"]))
-    rows = {"block": [each.row for each in block], "mutex": mutex, "wakers": pairs}
+    rows = {
+        "block": [each.row for each in block],
+        "mutex": mutex,
+        "wakers": pairs_of(block, sums.stacks(["wakers"])),
+        "runqueue": [row for each in block if (row := _runnable(each))],
+    }
     return WaitEstimates(
         [row for found in rows.values() for row in found],
         {kind: _deviation(sums, kind, found) for kind, found in rows.items() if found},
@@ -121,12 +125,12 @@ def _block(
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
         estimate = _with_alternation(estimate, alternation.get(stack, 0.0))
         row = _block_row(sums, stack, estimate, seen, hit_ns)
-        found.append(BlockEstimate(row, estimate.every))
+        found.append(BlockEstimate(row, estimate.every, sums.seen(stack)))
     for (sema, return_pcs, labels), seen in left.items():
         if seen.long:
             row = StackTotal("block", sema, return_pcs, seen.long, round(seen.long_ns), labels)
             row.delay_variance = seen.long_variance
-            found.append(BlockEstimate(row, StackSums()))
+            found.append(BlockEstimate(row, StackSums(), StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
 
 
@@ -164,6 +168,17 @@ def _block_row(
         delay_ns = whole * (short.delay_ns - within_ns)
         row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
     return row
+
+
+def _runnable(block: BlockEstimate) -> StackTotal | None:
+    """How long goroutines were in the run queue after the waits of a stack, if some were seen."""
+    row, seen = block.row, block.seen
+    if not seen.runs:
+        return None
+    delay_ns = row.count * seen.runnable_ns / seen.runs
+    # Times in a queue vary as much as they are, or so.
+    variance = delay_ns**2 * (2 / seen.runs + row.count_variance / max(row.count, 1.0) ** 2)
+    return replace(row, kind="runqueue", delay_ns=round(delay_ns), delay_variance=variance)
 
 
 def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:

@@ -61,10 +61,14 @@ class StackEstimate(NamedTuple):
 
 
 class BlockEstimate(NamedTuple):
-    """A row of the block profile, and its part from the time when every wait was recorded."""
+    """A row of the block profile, and its part from the time when every wait was recorded.
+
+    `seen` has the waits after which we saw the goroutine begin to run, as they were recorded.
+    """
 
     row: StackTotal
     every: StackSums
+    seen: StackSums
 
 
 @dataclass(slots=True)
@@ -79,6 +83,8 @@ class SampledSums:
     runs_in_windows: float = 0.0
     runs: float = 0.0
     """How often goroutines ran in the windows and between them."""
+    runs_at_first: float = 0.0
+    """How often they ran while every wait was recorded, if a pause followed."""
     uncharged: dict[int, float] = field(default_factory=dict)
     """By semaphore, the waiting for locks in windows whose release none of them recorded, in ns."""
     _run_squares: float = 0.0
@@ -132,18 +138,35 @@ class SampledSums:
         """What a wait in a window stands for, besides the seven that are not tracked."""
         return self.runs / self.runs_in_windows if self.runs_in_windows > 0 else 0.0
 
+    @property
+    def _scale_of_first(self) -> float:
+        """What a wait of the time at first stands for, besides itself, before the first window."""
+        has_pause = not self.windows and self.runs_at_first > 0
+        return self.runs / self.runs_at_first if has_pause else 0.0
+
     def stacks(self, kinds: Iterable[str]) -> dict[KnownStack, StackEstimate]:
         """What the stacks of these kinds add up to."""
         wanted = set(kinds)
         names = {*self.every, *self.eighth, *self.windowed}
         return {stack: self._stack(stack) for stack in names if stack.kind in wanted}
 
+    def seen(self, stack: KnownStack) -> StackSums:
+        """The sums of a stack as they were recorded, in all parts."""
+        parts = (self.every, self.eighth, self.windowed)
+        return sum((part.get(stack, _NONE) for part in parts), _NONE)
+
     def _stack(self, stack: KnownStack) -> StackEstimate:
         eighth, windowed = self.eighth.get(stack, _NONE), self.windowed.get(stack, _NONE)
+        every = self.every.get(stack, _NONE)
         counts, delays = self.window_variances(stack)
+        sampled = (eighth + windowed.times(self.scale)).as_events(eighth + windowed)
+        if self._scale_of_first:
+            more = every.times(self._scale_of_first)
+            sampled += more
+            counts, delays = more.count**2, more.delay_ns**2
         return StackEstimate(
-            self.every.get(stack, _NONE),
-            (eighth + windowed.times(self.scale)).as_events(eighth + windowed),
+            every,
+            sampled,
             counts + _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD),
             delays + _OTHERS * eighth.squares,
         )
