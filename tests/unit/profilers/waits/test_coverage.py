@@ -22,21 +22,21 @@ def of(deviation: Deviation, *, windows: int = 50, **values: float) -> WaitsCove
 @pytest.mark.parametrize(
     ("coverage", "how", "suffix"),
     [
-        (ONLY_EIGHTH, "one wait in eight", ", one wait in eight"),
+        (ONLY_EIGHTH, "one wait in eight", ""),
         (
             WaitsCoverage(10 * S, 2 * S, 8 * S, 0, 0),
             "one wait in eight",
-            ", then one wait in eight",
+            " at first, then one wait in eight",
         ),
         (
             WINDOWS,
             "one wait in eight, 5 % of the time",
-            ", then one wait in eight",
+            " at first, then one wait in eight",
         ),
         (
             WaitsCoverage(100 * S, 0, 60 * S, 5 * S, 7),
             "one wait in eight, 65 % of the time",
-            ", one wait in eight",
+            "",
         ),
     ],
 )
@@ -68,7 +68,6 @@ def test_a_recording_of_every_wait_has_no_error() -> None:
     exact = WaitsCoverage(10 * S, 10 * S, 0, 0, 0, {"block": Deviation(10, 10, 1, 1)})
     assert not exact.is_scaled
     assert exact.error("block") == ""
-    assert exact.knows_errors
 
 
 def test_the_error_is_a_part_of_the_totals() -> None:
@@ -83,6 +82,16 @@ def test_of_a_single_window_no_error_is_known() -> None:
     assert not coverage.knows_errors
     assert coverage.error("block") == "standard error not known, from a single window"
     assert coverage.error("wakers") == ""
+
+
+def test_without_a_window_no_error_is_known() -> None:
+    """The budget ran out at first, and allowed no window until the end."""
+    coverage = of(Deviation(200, 1000, 30**2, 70**2), windows=0)
+    assert not coverage.knows_errors
+    assert coverage.error("block") == "standard error not known, without a window"
+    later = WaitsCoverage(10 * S, S, S, 0, 0, coverage.deviations)
+    assert later.knows_errors
+    assert later.error("block").startswith("+-")
 
 
 def test_an_error_of_nothing_is_a_number() -> None:

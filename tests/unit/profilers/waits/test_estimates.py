@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +33,6 @@ def tracked(waits: int, mean_ns: int, *, probed: bool = True, unknown: int = 0) 
         parks=waits,
         probed=waits if probed else 0,
         unknown=unknown,
-        runs=waits,
         row_squares=waits,
         squares=float(waits * mean_ns**2),
     )
@@ -304,6 +304,27 @@ def test_waiting_without_a_known_release_is_uncharged() -> None:
     assert estimated(charged).uncharged_ns == 0
 
 
+def watched(sums: StackSums, runs: int, runnable_ns: int, again: int = 0) -> StackSums:
+    """The same with what was seen where goroutines began to run."""
+    return replace(sums, runs=runs, runnable_ns=runnable_ns, again=again)
+
+
+def test_without_a_goroutine_that_was_seen_to_run_nothing_is_known_of_run_queues() -> None:
+    assert {row.kind for row in estimated(eighth({A: tracked(100, MS)})).rows} == {"block"}
+
+
+def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() -> None:
+    """Of 100 tracked waits 10 were followed until the goroutine ran, after 5 us each."""
+    sums = eighth({A: watched(tracked(100, MS), 10, 50 * US)})
+    sums.add_every({A: StackSums(5, 7 * MS)})
+    row = rows(estimated(sums, {key(A): SampledWaits(long=20, long_ns=MS)}))["runqueue", PCS, 0]
+    assert (row.count, row.delay_ns) == (825, 825 * 5 * US)
+    assert row.count_variance == 56 * 100
+    # Times in a queue are exponential, or less regular.
+    error = math.sqrt(row.delay_variance) / row.delay_ns
+    assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(5600) / 825))
+
+
 def test_errors_of_a_kind_are_those_of_its_rows_together() -> None:
     found = estimated(eighth({A: tracked(100, MS), B: tracked(50, MS)}))
     assert found.deviations.keys() == {"block"}
@@ -320,9 +341,10 @@ def test_windows_together_vary_less_than_each_stack() -> None:
 
 
 def test_each_kind_with_rows_has_errors() -> None:
-    sums = eighth({LOCK: tracked(10, MS), RELEASE: StackSums(80, 80 * MS)})
+    waits = watched(tracked(10, MS), 1, US)
+    sums = eighth({LOCK: waits, RELEASE: StackSums(80, 80 * MS)})
     sums.add_eighth({LOCK._replace(kind="wakers", waker=NO_WAKER): StackSums(80, 80 * MS)})
-    assert estimated(sums).deviations.keys() == {"block", "mutex", "wakers"}
+    assert estimated(sums).deviations.keys() == {"block", "mutex", "wakers", "runqueue"}
 
 
 counts = st.integers(0, 1000)

@@ -29,7 +29,9 @@ def block(
     sema: int = 0,
     labels: tuple[Label, ...] = (),
 ) -> BlockEstimate:
-    return BlockEstimate(StackTotal("block", sema, pcs, count, delay_ns, labels, variance), every)
+    return BlockEstimate(
+        StackTotal("block", sema, pcs, count, delay_ns, labels, variance), every, NONE
+    )
 
 
 def pair(

@@ -17,6 +17,7 @@ from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 MS = 1_000_000
 RUNTIME_PCS = (99,)
 LOCK, OTHER_LOCK = 0xA0, 0xB0
+NONE = StackSums()
 R = KnownStack(0, "mutex", 0, (30,), ())
 S = KnownStack(0, "mutex", 0, (40,), ())
 RUNTIME = KnownStack(0, "mutex", 0, RUNTIME_PCS, ())
@@ -28,7 +29,7 @@ def waits(
 ) -> BlockEstimate:
     """What goroutines waited for a lock; `every_ns` of it while every wait was recorded."""
     row = StackTotal("block", sema, (20,), 1, delay_ns, delay_variance=variance)
-    return BlockEstimate(row, StackSums(1 if every_ns else 0, every_ns))
+    return BlockEstimate(row, StackSums(1 if every_ns else 0, every_ns), NONE)
 
 
 def eighth(more: dict[KnownStack, StackSums]) -> SampledSums:

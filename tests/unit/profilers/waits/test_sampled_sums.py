@@ -23,7 +23,6 @@ TRACKED = StackSums(
     parks=2,
     probed=2,
     unknown=1,
-    again=1,
     runs=2,
     runnable_ns=30,
     row_squares=4,
