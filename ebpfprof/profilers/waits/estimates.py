@@ -163,6 +163,9 @@ def _block_row(
     if is_cut_off or ((is_short or sums.windows) and seen.hits >= _ENOUGH_HITS):
         row.delay_ns = round(estimate.every.delay_ns + seen.ns)
         row.delay_variance = seen.variance
+        if seen.ended > seen.long and not count:  # windows missed them: there are more than that
+            row.count += seen.ended - seen.long
+            row.count_variance += row.count**2
     else:
         whole = count / short.count if short.count > 0 else 1.0
         delay_ns = whole * (short.delay_ns - within_ns)
