@@ -74,10 +74,26 @@ def test_one_wait_in_eight_counts_eight_times_in_the_kernel_already() -> None:
     assert found.delay_variance == 56 * 2 * 5000
 
 
-def test_a_stack_that_parks_again_has_the_variance_of_its_parks() -> None:
+def test_a_park_that_another_one_followed_is_a_part_of_one_event() -> None:
+    """Of 10 parks 4 were followed until the goroutine ran: 3 parked again, 50 ns later each."""
     sums = SampledSums()
-    sums.add_eighth({A: StackSums(count=8, parks=9, again=8)})
-    assert sums.stacks(["block"])[A].count_variance == 56 * 9
+    sums.add_eighth({A: StackSums(count=80, delay_ns=800, parks=10, runs=4, again=3, again_ns=150)})
+    found = sums.stacks(["block"])[A].sampled
+    assert (found.count, found.delay_ns) == (80 / 4, 800 + 80 * 3 / 4 * 50)
+
+
+def test_in_windows_the_part_of_repeated_parks_is_the_same() -> None:
+    seen = StackSums(count=80, delay_ns=800, parks=10, runs=4, again=3, again_ns=150)
+    found = windows((seen, 10), pause=90).stacks(["block"])[A].sampled
+    assert found.count == pytest.approx(800 / 4)
+    assert found.delay_ns == pytest.approx(8000 + 800 * 3 / 4 * 50)
+
+
+def test_without_a_goroutine_that_was_seen_to_run_each_park_is_an_event() -> None:
+    sums = SampledSums()
+    sums.add_eighth({A: StackSums(count=80, delay_ns=800, parks=10)})
+    found = sums.stacks(["block"])[A]
+    assert (found.sampled.count, found.count_variance) == (80, 560)
 
 
 def test_releases_have_no_parks_but_the_variance_of_their_count() -> None:
@@ -188,6 +204,24 @@ def test_uncharged_waiting_adds_up_by_semaphore() -> None:
     assert sums.uncharged == {0xA0: 7.0, 0xB0: 1.0}
 
 
+def test_before_the_first_window_the_time_at_first_stands_for_the_pause() -> None:
+    sums = SampledSums()
+    sums.add_every({A: StackSums(count=3, delay_ns=30)})
+    sums.runs_at_first = 10
+    sums.add_pause(40)
+    found = sums.stacks(["block"])[A]
+    assert found.every == StackSums(count=3, delay_ns=30)
+    assert (found.sampled.count, found.sampled.delay_ns) == (12, 120)
+    assert (found.count_variance, found.delay_variance) == (12**2, 120**2)
+    sums.add_eighth({A: TRACKED})  # the budget allowed a window without an end
+    found = sums.stacks(["block"])[A]
+    assert found.sampled.count == 12 + TRACKED.count
+    assert found.count_variance == 12**2 + 56 * TRACKED.parks
+    assert found.delay_variance == 120**2 + 56 * TRACKED.squares
+    sums.add_window({}, 1, 10)
+    assert sums.stacks(["block"])[A].sampled == TRACKED
+
+
 def test_a_row_has_the_sum_of_what_is_exact_and_what_is_estimated() -> None:
     stack = KnownStack(7, "wakers", 0xA0, (1,), (Label("user", "anna"),), Waker("thread", (9,)))
     sums = SampledSums()
@@ -291,3 +325,41 @@ def test_95_percent_of_intervals_of_one_wait_in_eight_contain_the_actual_values(
         )
     assert 0.93 <= np.mean(counts) <= 0.97
     assert 0.93 <= np.mean(delays) <= 0.97
+
+
+@pytest.mark.parametrize("watched", [1.0, 0.125])
+@pytest.mark.parametrize("again", [0.2, 0.5, 0.8])
+def test_95_percent_of_intervals_contain_the_actual_values_where_parks_are_repeated(
+    again: float, watched: float
+) -> None:
+    """The longer part of the delay lies between a wake and the next park of the same event."""
+    chance = np.random.default_rng(43)
+    counts, delays = [], []
+    for _ in range(RECORDINGS):
+        parks = int(chance.poisson(8000))
+        is_repeated = chance.random(parks) < again
+        delays_ns = chance.exponential(7_000, parks)
+        again_ns = chance.exponential(50_000, parks) * is_repeated
+        is_tracked = chance.random(parks) < 1 / 8
+        is_seen = is_tracked & (chance.random(parks) < watched)
+        tracked_ns = delays_ns[is_tracked]
+        number = len(tracked_ns)
+        sums = SampledSums()
+        more = StackSums(
+            count=8 * number,
+            delay_ns=8 * tracked_ns.sum(),
+            parks=number,
+            runs=int(is_seen.sum()),
+            again=int((is_seen & is_repeated).sum()),
+            again_ns=float(again_ns[is_seen].sum()),
+            squares=float(tracked_ns @ tracked_ns),
+        )
+        sums.add_eighth({A: more})
+        found = sums.stacks(["block"])[A]
+        events, actual_ns = parks - is_repeated.sum(), delays_ns.sum() + again_ns.sum()
+        counts.append(abs(found.sampled.count - events) <= 1.96 * math.sqrt(found.count_variance))
+        delays.append(
+            abs(found.sampled.delay_ns - actual_ns) <= 1.96 * math.sqrt(found.delay_variance)
+        )
+    assert 0.93 <= np.mean(counts) <= 0.97
+    assert 0.92 <= np.mean(delays) <= 0.97
