@@ -1,13 +1,15 @@
 """The rows of the profiles of waits, from one wait in eight and from goroutine samples.
 
 Counts are those of one wait in eight, and those of the waits that two goroutine samples saw, which
-it leaves out. So are delays, with two exceptions, for which all of the delay comes from samples:
+it leaves out. So are delays, with three exceptions, for which all of the delay comes from samples:
 
 - Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
   costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
   an error: below 20 us it may be more than the wait.
 - Waits in windows: probes slow down the program in them, and of a wait that began before a window
   only the end is seen.
+- Waits of which the probes recorded none: after a burst there may be no window for seconds. Then
+  the count is that of the waits in samples, too.
 """
 
 from __future__ import annotations
@@ -127,9 +129,10 @@ def _block(
         row = _block_row(sums, stack, estimate, seen, hit_ns)
         found.append(BlockEstimate(row, estimate.every, sums.seen(stack)))
     for (sema, return_pcs, labels), seen in left.items():
-        if seen.long:
-            row = StackTotal("block", sema, return_pcs, seen.long, round(seen.long_ns), labels)
-            row.delay_variance = seen.long_variance
+        if seen.long or seen.hits >= _ENOUGH_HITS:
+            stack = KnownStack(0, "block", sema, return_pcs, labels)
+            estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
+            row = _unprobed_row(stack, estimate, seen)
             found.append(BlockEstimate(row, StackSums(), StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
 
@@ -153,6 +156,8 @@ def _block_row(
 ) -> StackTotal:
     row = row_of(stack, estimate)
     short = estimate.sampled
+    if not short.parks and not short.unknown:
+        return _unprobed_row(stack, estimate, seen)
     cut_off = _cut_off(sums, short, seen)
     count = short.count + cut_off
     row.count += cut_off + seen.long
@@ -179,6 +184,24 @@ def _runnable(block: BlockEstimate) -> StackTotal | None:
     # Times in a queue vary as much as they are, or so.
     variance = delay_ns**2 * (2 / seen.runs + row.count_variance / max(row.count, 1.0) ** 2)
     return replace(row, kind="runqueue", delay_ns=round(delay_ns), delay_variance=variance)
+
+
+def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack) -> StackTotal:
+    """The row of waits of which the probes recorded none, but perhaps before the first pause.
+
+    How many of the short ones no sample saw is not known.
+    """
+    row, every, before = row_of(stack, estimate), estimate.every, estimate.sampled
+    is_whole = seen.hits >= _ENOUGH_HITS
+    count = max(before.count, seen.ended if is_whole else seen.long)
+    row.count = every.count + count
+    row.count_variance = (count - seen.long) ** 2
+    if is_whole:
+        row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), seen.variance
+    else:
+        row.delay_ns = round(every.delay_ns + max(before.delay_ns, seen.long_ns))
+        row.delay_variance += seen.long_variance
+    return row
 
 
 def _cut_off(sums: SampledSums, short: StackSums, seen: SampledStack) -> float:
