@@ -12,6 +12,7 @@ There are up to three parts, one after the other, and their sums add up:
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -159,17 +160,18 @@ class SampledSums:
         eighth, windowed = self.eighth.get(stack, _NONE), self.windowed.get(stack, _NONE)
         every = self.every.get(stack, _NONE)
         counts, delays = self.window_variances(stack)
-        sampled = (eighth + windowed.times(self.scale)).as_events(eighth + windowed)
+        counts += _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD)
+        delays += _OTHERS * eighth.squares
+        parks, seen = eighth + windowed.times(self.scale), eighth + windowed
+        sampled = parks.as_events(seen)
+        if seen.again and seen.runs:
+            counts, delays = _of_events(counts, delays, parks.parks, seen)
         if self._scale_of_first:
             more = every.times(self._scale_of_first)
             sampled += more
-            counts, delays = more.count**2, more.delay_ns**2
-        return StackEstimate(
-            every,
-            sampled,
-            counts + _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD),
-            delays + _OTHERS * eighth.squares,
-        )
+            counts += more.count**2
+            delays += more.delay_ns**2
+        return StackEstimate(every, sampled, counts, delays)
 
     def window_variances(self, of: KnownStack | str) -> tuple[float, float]:
         """The variances of the count and of the delay (ns²) that windows stand for.
@@ -193,6 +195,23 @@ class SampledSums:
             rest = squares - 2 * rate * with_runs + rate * rate * self._run_squares
             found.append(widened(scale**2 * max(0.0, rest) * left, count))
         return found[0], found[1]
+
+
+def _of_events(counts: float, delays: float, parks: float, seen: StackSums) -> tuple[float, float]:
+    """The variances of the count and the delay of events, from those of their parks.
+
+    What part of the parks another one followed is known of seen.runs of them, and so is the time
+    until that. These times are taken to vary as exponential ones do.
+    """
+    again_ns = seen.again_ns / seen.runs
+    share = (seen.again + 1) / (seen.runs + 2)  # of a few, all or none says little
+    weight = TRACKING_PERIOD * parks / seen.runs  # what each that was seen stands for
+    others = seen.runs * weight * max(0.0, weight - 1)
+    return (
+        (1 - share) ** 2 * counts + others * share * (1 - share),
+        (math.sqrt(delays) + again_ns * math.sqrt(counts)) ** 2
+        + others * again_ns**2 * (2 / share - 1),
+    )
 
 
 def row_of(stack: KnownStack, estimate: StackEstimate) -> StackTotal:
