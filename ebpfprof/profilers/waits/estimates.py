@@ -125,7 +125,7 @@ def _block(
         row = _block_row(sums, stack, estimate, seen, hit_ns)
         found.append(BlockEstimate(row, estimate.every))
     for (sema, return_pcs, labels), seen in left.items():
-        if seen.long or seen.hits >= _ENOUGH_HITS:
+        if seen.ended:
             row = StackTotal("block", sema, return_pcs, 0.0, 0, labels)
             _add_unprobed(row, seen)
             found.append(BlockEstimate(row, StackSums()))
@@ -176,11 +176,10 @@ def _add_unprobed(row: StackTotal, seen: SampledWaits) -> None:
 
     How many of the short ones no sample saw is not known.
     """
-    is_whole = seen.hits >= _ENOUGH_HITS
-    row.count += seen.ended if is_whole else seen.long
-    row.delay_ns += round(seen.ns if is_whole else seen.long_ns)
-    row.count_variance += (seen.ended - seen.long) ** 2 if is_whole else 0
-    row.delay_variance += seen.variance if is_whole else seen.long_variance
+    row.count += seen.ended
+    row.delay_ns += round(seen.ns)
+    row.count_variance += (seen.ended - seen.long) ** 2
+    row.delay_variance += seen.variance
 
 
 def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
