@@ -44,12 +44,14 @@ struct tracking {
     u64 began_ns;      /* waits that began before are not recorded */
     u64 attached_ns;   /* before, not every begin of a wait was seen, and no end counts */
     u64 semaphore_pcs[SEMAPHORE_PARKS]; /* the return addresses of semacquire1's parks */
+    u32 only_runs;     /* every wait is recorded otherwise: only the time in the run queue is not */
     u32 checks_status; /* not only goroutines that begin to wait pass on_tracked_begin */
     u32 stamp_offset;
     u32 runnable_offset;
     u32 sequence_offset;
     s32 sudog_offset;  /* of semacquire1's sudog, from its frame pointer; 0: unknown */
     u32 ticket_offset; /* of runtime.sudog.ticket */
+    u32 spare;
 };
 BPF_ARRAY(trackings, struct tracking, MAX_TARGETS);
 
@@ -323,7 +325,7 @@ static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passe
     row->woken_ns = now_ns;
     row->is_semaphore = is_semaphore;
     struct sampled *sampled = samples.lookup(&target_index);
-    if (since_ns &&
+    if (!tracking->only_runs && since_ns &&
         (since_ns < tracking->began_ns || !sampled || since_ns < sampled->before_last_ns))
         return;
     struct group group = group_of(target_index, KIND_BLOCK, passed->g, target);
@@ -333,7 +335,7 @@ static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passe
     u64 stack = walker ? stack_of_parked(passed, walker) : 0;
     if (!stack)
         return;
-    if (!since_ns) {
+    if (!since_ns && !tracking->only_runs) {
         struct spread *spread = spread_of(stack);
         if (spread)
             __sync_fetch_and_add(&spread->unknown, 1);
@@ -344,6 +346,8 @@ static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passe
     if (!row)
         return;
     row->stack = stack;
+    if (tracking->only_runs)
+        return;
     s64 delay_ns = now_ns - since_ns;
     struct total more =
         add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, !is_stamped, target_index);

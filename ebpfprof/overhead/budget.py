@@ -109,12 +109,13 @@ class Budget:
 
     @property
     def credit_ns(self) -> float:
-        """The same within a window, which may exceed the budget by a part of it.
-
-        Windows that end as soon as there is a burst count too little.
-        """
+        """The same within a window, which may exceed the budget by a part of it."""
         credit_ns = max(self._initial_ns, WINDOW_CREDIT * self._earned_ns)
         return self._earned_ns + min(MOST_CREDIT_NS, credit_ns) - self.spent_ns
+
+    def price_ns(self, window_ns: float) -> float:
+        """What a window of that length costs, by what the last ones cost."""
+        return self.rate * (window_ns + self.around_ns)
 
     def next_window(self, least_ns: float = 0.0) -> NextWindow:
         """The next pause and window that the budget allows, together so long at least."""
@@ -125,8 +126,7 @@ class Budget:
         turn_ns = max(usual_ns, least_ns)
         window_ns = min(turn_ns * income / self.rate, LONGEST_SHARE * turn_ns) - self.around_ns
         window_ns = max(window_ns, SHORTEST_NS, 2 * self.around_ns)
-        price_ns = self.rate * (window_ns + self.around_ns)
-        missing_ns = self.spent_ns + price_ns - self._earned_ns
+        missing_ns = self.spent_ns + self.price_ns(window_ns) - self._earned_ns
         return NextWindow(max(0.0, missing_ns) / income - window_ns, int(window_ns))
 
     @property

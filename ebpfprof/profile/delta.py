@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import Final
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.idle import split
@@ -94,7 +95,7 @@ def compared(profile: Profile, base: Profile) -> Profile:
     Raises InvalidProfile if the sample types differ.
     """
     labelled = [
-        replace(sample, labels=(*sample.labels, BASE_LABEL), variance=0.0)
+        replace(sample, labels=(*sample.labels, BASE_LABEL), variance=0.0, count_variance=0.0)
         for sample in base.samples
     ]
     require_same_types(profile, base)
@@ -151,7 +152,12 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
         return tuple(round(value * base.duration_ns / profile.duration_ns) for value in values)
 
     scaled = (
-        replace(sample, values=_checked(scale(sample.values)), variance=factor**2 * sample.variance)
+        replace(
+            sample,
+            values=_checked(scale(sample.values)),
+            variance=factor**2 * sample.variance,
+            count_variance=factor**2 * sample.count_variance,
+        )
         for sample in profile.samples
     )
     kept = tuple(each for each in scaled if any(each.values))
@@ -185,9 +191,14 @@ def _with_values(profile: Profile, change: Callable[[tuple[int, ...]], tuple[int
     return replace(
         profile,
         samples=tuple(
-            replace(each, values=values, variance=0.0) for each, values in changed if any(values)
+            replace(each, values=values, variance=0.0, count_variance=0.0)
+            for each, values in changed
+            if any(values)
         ),
     )
+
+
+_EXACT: Final = 0.0, 0.0
 
 
 class _Sums:
@@ -199,7 +210,7 @@ class _Sums:
         # keep all objects alive.
         self._by_id: dict[int, int] = {}
         self._sums: dict[_Key, tuple[Sample, list[int]]] = {}
-        self._variances: dict[_Key, float] = {}
+        self._variances: dict[_Key, tuple[float, float]] = {}
 
     def add(self, samples: Iterable[Sample], factor: int) -> None:
         by_id, sums = self._by_id, self._sums
@@ -208,9 +219,11 @@ class _Sums:
             if None in stack:  # rare: most locations have a number already
                 stack = tuple(map(self._number, sample.locations))
             key = (stack, sample.labels)
-            if sample.variance:  # that of a later snapshot includes that of an earlier one
-                before = self._variances.get(key, 0.0)
-                self._variances[key] = max(0.0, before + factor * sample.variance)
+            if sample.variance or sample.count_variance:
+                # Those of a later snapshot include those of an earlier one.
+                value, count = self._variances.get(key, _EXACT)
+                value = max(0.0, value + factor * sample.variance)
+                self._variances[key] = value, max(0.0, count + factor * sample.count_variance)
             known = sums.get(key)
             if known is None:
                 sums[key] = (sample, [factor * value for value in sample.values])
@@ -228,17 +241,19 @@ class _Sums:
 
     def samples(self) -> tuple[Sample, ...]:
         """The sums that are not all zero, in the order in which their samples were added first."""
-        return tuple(
-            Sample(
-                sample.locations,
-                _checked(tuple(values)),
-                sample.labels,
-                self._variances.get(key, 0.0),
-                sample.behaviour,
-            )
-            for key, (sample, values) in self._sums.items()
-            if any(values)
-        )
+        found = []
+        for key, (sample, values) in self._sums.items():
+            if any(values):
+                variance, count_variance = self._variances.get(key, _EXACT)
+                found.append(
+                    replace(
+                        sample,
+                        values=_checked(tuple(values)),
+                        variance=variance,
+                        count_variance=count_variance,
+                    )
+                )
+        return tuple(found)
 
 
 def _checked(values: tuple[int, ...]) -> tuple[int, ...]:

@@ -135,6 +135,8 @@ class ProfileKind:
     """Whether samples are of this kind, where several kinds have the same sample types."""
     growth: Callable[[Profile], ByStack] | None = None
     """Of a profile, by stack, bytes whose growth may be a leak, and their variance."""
+    is_of_tracked_waits: bool = False
+    """Whether it is recorded of one wait in eight, whatever the others are recorded of."""
     enabled_by: str = ""
     """The option (Setting.name) that adds this kind; "" if --profile selects it."""
     added_by: str = ""

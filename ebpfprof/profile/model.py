@@ -82,7 +82,7 @@ class Sample:
     """One stack, leaf first, with one value for each sample type of the profile.
 
     `variance` is that of the value that tables show (ProfileKind.shown) where it is an estimate, in
-    its unit squared; else 0.
+    its unit squared; else 0. `count_variance` is that of the first value.
     `behaviour` says why its goroutines are idle by what they do; None if they are not.
     """
 
@@ -91,6 +91,7 @@ class Sample:
     labels: tuple[Label, ...] = ()
     variance: float = field(default=0.0, compare=False)
     behaviour: IdleBehaviour | None = field(default=None, compare=False)
+    count_variance: float = field(default=0.0, compare=False)
 
     @property
     def frames(self) -> list[Frame]:

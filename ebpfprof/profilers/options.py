@@ -95,10 +95,8 @@ class Options:
     @property
     def needs_all_samples(self) -> bool:
         """Whether profiles are made of goroutine samples, rather than only marked where idle."""
-        return (
-            self.is_bounded
-            or bool(self["one_in_eight"])
-            or any(kind_named(name).loader.needs_all_samples for name in self.kinds)
+        return self.samples_waits or any(
+            kind_named(name).loader.needs_all_samples for name in self.kinds
         )
 
     @property
@@ -110,6 +108,12 @@ class Options:
     def is_bounded(self) -> bool:
         """Whether targets are recorded in windows where recording every event costs too much."""
         return self.max_overhead > 0 and self.waiting
+
+    @property
+    def samples_waits(self) -> bool:
+        """Whether one wait in eight may be recorded, of all or of those after a time."""
+        has_run_queue = any(kind.is_of_tracked_waits for kind in self.recorded_kinds)
+        return self.is_bounded or bool(self["one_in_eight"]) or has_run_queue
 
     def sampling(self, kind: Kind) -> str:
         """Which events of a kind are recorded, in words."""

@@ -10,7 +10,7 @@ from ebpfprof.profile.model import Sample, ValueType
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kinds import GOROUTINE, THREADCREATE, THREADS, WALL
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP
-from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, RUN_QUEUE, WAKERS
 from ebpfprof.settings.setting import Setting
 
 _kinds: dict[str, ProfileKind] = {}
@@ -87,6 +87,19 @@ def options_of_kinds() -> dict[str, tuple[Setting, ProfileKind]]:
 
 
 for _kind in (
-    *(BLOCK, MUTEX, WAKERS, CPU, WALL, GOROUTINE, HEAP, ALLOCS, THREADS, THREADCREATE, OPEN),
+    *(
+        BLOCK,
+        MUTEX,
+        WAKERS,
+        RUN_QUEUE,
+        CPU,
+        WALL,
+        GOROUTINE,
+        HEAP,
+        ALLOCS,
+        THREADS,
+        THREADCREATE,
+        OPEN,
+    ),
 ):
     register(_kind)

@@ -63,10 +63,15 @@ class Spending:
         self._arm(self.budget.left_ns, ending.wake)
         return ending.wait(seconds)
 
-    def wait_for_end(self, ending: RecordingEnd, end_ns: int) -> None:
-        """Wait for the end of a window, of all, or until it overdraws the budget too much."""
-        while (left_ns := end_ns - kernel_now_ns()) > 0 and self.budget.credit_ns > 0:
-            self._arm(self.budget.credit_ns, ending.wake)
+    def wait_for_end(self, ending: RecordingEnd, end_ns: int, *, more_ns: float = 0.0) -> None:
+        """Wait for the end of a window, of all, or until it overdraws the budget too much.
+
+        It may spend `more_ns` besides: a window that ends as soon as there is a burst has what
+        begins a burst, and lacks what follows.
+        """
+        most_ns = self.budget.spent_ns + self.budget.credit_ns + more_ns
+        while (left_ns := end_ns - kernel_now_ns()) > 0 and self.budget.spent_ns < most_ns:
+            self._arm(most_ns - self.budget.spent_ns, ending.wake)
             if ending.wait(left_ns / 1e9):
                 return
             self.update()

@@ -31,8 +31,9 @@ class OperationSums:
     """The sums of all samples with one operation called from one line, and woken by one `waker`.
 
     `count` is the sum of their first values, `value` the sum of their last ones, `share` the part
-    (0 to 1) of the last values of all ranked rows, `variance` that of `value`. Text comes from the
-    target unchanged: pass it through text.printable() before a terminal.
+    (0 to 1) of the last values of all ranked rows, `variance` that of `value`, `count_variance`
+    that of `count`. Text comes from the target unchanged: pass it through text.printable() before a
+    terminal.
     """
 
     operation: str
@@ -43,6 +44,7 @@ class OperationSums:
     value: int
     share: float
     variance: float = 0.0
+    count_variance: float = 0.0
     program: Frame | None = None
     """Where the program's own code comes in, if `function` is a library's: of most of the value."""
     waker: CalledOperation | None = None
@@ -54,9 +56,25 @@ class OperationSums:
         return math.sqrt(self.variance) / self.value if self.value else 0.0
 
     @property
+    def count_cell(self) -> str:
+        """The count, with as many digits as are known; "-" if it may as well be near nothing."""
+        if not is_ranked(self.count, self.count_variance) or not (self.count or not self.value):
+            return "-"
+        if not self.count_variance:
+            return str(self.count)
+        digits = known_digits(math.sqrt(self.count_variance) / self.count)
+        return str(round(self.count, digits - len(str(self.count))))
+
+    @property
     def is_ranked(self) -> bool:
         """Whether `value` is known well enough for a rank and a share."""
         return is_ranked(self.value, self.variance)
+
+    @property
+    def digits_of_mean(self) -> int:
+        """How many digits of the mean are known."""
+        of_count = math.sqrt(self.count_variance) / self.count if self.count else 0.0
+        return known_digits(max(self.error, of_count))
 
     @property
     def mean(self) -> float:
@@ -75,6 +93,7 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
     programs: dict[tuple[CalledOperation, CalledOperation | None], Counter[Frame]] = {}
     sums: dict[tuple[CalledOperation, CalledOperation | None], list[int]] = {}
     variances: dict[tuple[CalledOperation, CalledOperation | None], float] = {}
+    of_counts: dict[tuple[CalledOperation, CalledOperation | None], float] = {}
     for sample in samples:
         _, line = operation_of(sample)
         by = waker_of(sample)
@@ -83,6 +102,7 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
         total[0] += sample.values[0]
         total[1] += sample.values[-1]
         variances[key] = variances.get(key, 0.0) + sample.variance
+        of_counts[key] = of_counts.get(key, 0.0) + sample.count_variance
         if not is_of_program(line.function, module):
             own = frame_of_program(waiter_of(sample).frames, module)
             if own:
@@ -100,6 +120,7 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
             value=value,
             share=value / whole if whole and key in ranked else 0.0,
             variance=variances[key],
+            count_variance=of_counts[key],
             program=programs[key].most_common(1)[0][0] if key in programs else None,
             waker=key[1],
         )
@@ -151,9 +172,9 @@ def render(
         if is_estimate:
             cells.insert(1, error_cell(each.error, color=color))
         if not is_single:
-            has_count = each.count or not each.value
-            mean = amount(each.mean, unit, color=color)
-            cells += [str(each.count), mean] if has_count else ["-", "-"]
+            count = each.count_cell
+            mean = amount(each.mean, unit, color=color, digits=each.digits_of_mean)
+            cells += [count, "-" if count == "-" else mean]
         cells.append(columns.operation_cell(each.operation, color=color))
         if is_short:
             place = f"  {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""

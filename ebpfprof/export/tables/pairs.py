@@ -39,7 +39,7 @@ def render(
         cells = [
             amount(each.value, unit, color=color, digits=known_digits(each.error)),
             *([error_cell(each.error, color=color)] if is_estimate else []),
-            str(each.count),
+            each.count_cell,
         ]
         waiter = CalledOperation(each.operation, each.function, each.file, each.line)
         waker = each.waker or CalledOperation("", "", "", 0)

@@ -31,6 +31,8 @@ from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 _RUNS_NS: Final = 1_000_000_000  # with the probes where goroutines begin to run
 _WITHOUT_RUNS_NS: Final = 7_000_000_000  # and then without, in turns
+_BURST: Final = 10  # times its usual price a window may cost
+_MOST_MORE_NS: Final = 50_000_000
 _PAUSES: Final = (0.5, 1.5)  # times the mean pause
 
 
@@ -116,6 +118,7 @@ class BudgetedWaits:
             self._part = _Part.EVERY_WAIT
         self._part_since_ns = self._part_begun_ns = self._started_ns
         self._spending.started_ns = self._started_ns
+        self._ran_since()
         if self._lease.share:
             self._thread = threading.Thread(target=self._run, name="ebpfprof-budget", daemon=True)
             self._thread.start()
@@ -278,9 +281,10 @@ class BudgetedWaits:
                 self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS
                 self._part = _Part.ONE_IN_EIGHT if following.window_ns is None else _Part.WINDOW
             self._note_spending()
-            if following.window_ns is None:
+            if (window_ns := following.window_ns) is None:
                 return
-            self._spending.wait_for_end(self._ending, begun_ns + following.window_ns)
+            more_ns = min(_MOST_MORE_NS, _BURST * self._spending.budget.price_ns(window_ns))
+            self._spending.wait_for_end(self._ending, begun_ns + window_ns, more_ns=more_ns)
             self._close()
 
     def _close(self) -> None:
@@ -300,6 +304,8 @@ class BudgetedWaits:
         with self._lock:
             self._waits.stop_recording(self._index)
             ran, end_ns = self._ran_since(), min(kernel_now_ns(), self._stopped_ns)
+            if self._part is _Part.EVERY_WAIT:
+                self._sums.runs_at_first += ran
             if self._part is _Part.WINDOW:
                 self._add_window(end_ns, ran)
             else:

@@ -88,8 +88,8 @@ class WaitsCollector(BoundedProbes):
                 "WITH_WAKERS": int(config.wakers),
                 "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
                 "WITH_EARLIER": int(config.earlier_waits),
-                "WITH_ONE_IN_EIGHT": int(config.one_in_eight),
-                "WITH_ALARM": int(config.one_in_eight),
+                "WITH_ONE_IN_EIGHT": int(config.tracks_waits),
+                "WITH_ALARM": int(config.tracks_waits),
                 "BLOCK_RATE_NS": f"{config.block_rate_ns}ULL",
                 "MUTEX_FRACTION": f"{config.mutex_fraction}ULL",
                 "MAX_TARGETS": targets,
@@ -103,7 +103,7 @@ class WaitsCollector(BoundedProbes):
             functions=(
                 *("on_wait", "on_settled", self._wake),
                 *(runtime_locks.FUNCTIONS if config.runtime_locks else ()),
-                *(_tracked_functions(config) if config.one_in_eight else ()),
+                *(_tracked_functions(config) if config.tracks_waits else ()),
             ),
             own_functions=("seed",) if config.earlier_waits else (),
         )
@@ -137,7 +137,7 @@ class WaitsCollector(BoundedProbes):
         self.tables.stacks.keep_labelled(stacks // 2)
         most_locked = _FEW_LOCKS if self._config.few_locks else _MAX_STACKS
         self.tables.stacks.keep_locked(min(stacks // 2, most_locked))
-        if self._config.one_in_eight:
+        if self._config.tracks_waits:
             self.alarms = BudgetAlarms(self._program)
 
     def attach(self, index: int, go: GoTarget) -> int:
@@ -156,6 +156,8 @@ class WaitsCollector(BoundedProbes):
         if index in self._attached:
             self.tables.forget_waits(index)
         self._know(index, go).every_until_ns = FOREVER_NS
+        if self._config.run_queue:
+            self._watch_only_runs(index, go)
         probes = [self._sites.probes(index, go, code) for code in go.probed]
         self._attach(probes, index, self._groups(index))
 
@@ -174,6 +176,8 @@ class WaitsCollector(BoundedProbes):
             self._know(index, go)
         target = self._attached[index]
         target.places = target.places or _tracked_places(go)
+        if continues and self._config.run_queue:
+            self.unwatch_runs(index)
         fields = tracking_fields(go, target.places[0])
         self._program.maps["trackings"].set_struct(index, fields)
         probes = [
@@ -197,6 +201,18 @@ class WaitsCollector(BoundedProbes):
         probes = [
             self._sites.run_probes(index, code, places)
             for code, places in zip(target.go.probed, target.places, strict=True)
+        ]
+        self._attach(probes, index, self._run_groups(index))
+
+    def _watch_only_runs(self, index: int, go: GoTarget) -> None:
+        """Add up how long goroutines are in the run queue, beside the record of every wait."""
+        target = self._attached[index]
+        target.places = target.places or _tracked_places(go)
+        fields = tracking_fields(go, target.places[0], only_runs=True)
+        self._program.maps["trackings"].set_struct(index, {**fields, "attached_ns": 0})
+        probes = [
+            self._sites.run_probes(index, code, places, has_ends=True)
+            for code, places in zip(go.probed, target.places, strict=True)
         ]
         self._attach(probes, index, self._run_groups(index))
 

@@ -92,10 +92,11 @@ class WaitsCoverage:
             return ONE_IN_EIGHT
         return f"{ONE_IN_EIGHT}, {percent(self.recorded_share)} of the time"
 
-    @property
-    def sampling(self) -> str:
-        """How it was recorded, as a suffix."""
-        return f" at first, then {ONE_IN_EIGHT}" if self.every_ns else ""
+    def sampling(self, whole: str) -> str:
+        """Which events were recorded; `whole` says which ones if nothing is left out."""
+        if self.every_ns:
+            return f"{whole} at first, then {ONE_IN_EIGHT}"
+        return whole if whole.endswith(ONE_IN_EIGHT) else ONE_IN_EIGHT  # with --one-in-eight
 
     @property
     def recorded_share(self) -> float:
@@ -119,15 +120,16 @@ class WaitsCoverage:
     @property
     def knows_errors(self) -> bool:
         """Whether the errors of delays are known."""
-        return self.windows != 1
+        return self.windows > 1 or (self.windows == 0 and self.eighth_ns > 0)
 
     def error(self, kind: str) -> str:
         """In words, the standard errors of the totals of a kind's profile; "" if it has none."""
         deviation = self.deviations.get(kind)
         if deviation is None or not self.is_scaled:
             return ""
-        if self.windows == 1:
-            return "standard error not known, from a single window"
+        if not self.knows_errors:
+            which = "from a single window" if self.windows else "without a window"
+            return f"standard error not known, {which}"
         on_count = math.sqrt(deviation.count_variance) / max(deviation.count, 1.0)
         on_delay = math.sqrt(deviation.delay_variance) / max(deviation.delay_ns, 1.0)
         return (

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
-from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.pairs import pairs_of
 from ebpfprof.profilers.waits.releases import releases
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
@@ -51,7 +51,7 @@ _SHORT_NS: Final = 20_000
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
-_NO_WAITS: Final = SampledWaits()
+_NO_WAITS: Final = SampledStack()
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class WaitEstimates:
 
 def estimates(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     is_lock: StackTest,
     is_runtime_lock: StackTest,
     group_of: Callable[[tuple[int, ...]], int],
@@ -86,8 +86,12 @@ def estimates(
     mutex = releases(
         sums, [each for each in block if is_lock(each.row.return_pcs)], is_runtime_lock
     )
-    pairs = pairs_of(block, sums.stacks(["wakers"]))
-    rows = {"block": [each.row for each in block], "mutex": mutex, "wakers": pairs}
+    rows = {
+        "block": [each.row for each in block],
+        "mutex": mutex,
+        "wakers": pairs_of(block, sums.stacks(["wakers"])),
+        "runqueue": [row for each in block if (row := _runnable(each))],
+    }
     return WaitEstimates(
         [row for found in rows.values() for row in found],
         {kind: _deviation(sums, kind, found) for kind, found in rows.items() if found},
@@ -112,7 +116,7 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
 
 def _block(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     alternation: Mapping[KnownStack, float],
     hit_ns: float,
 ) -> list[BlockEstimate]:
@@ -123,12 +127,13 @@ def _block(
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
         estimate = _with_alternation(estimate, alternation.get(stack, 0.0))
         row = _block_row(sums, stack, estimate, seen, hit_ns)
-        found.append(BlockEstimate(row, estimate.every))
+        found.append(BlockEstimate(row, estimate.every, sums.seen(stack)))
     for (sema, return_pcs, labels), seen in left.items():
-        if seen.ended:
-            row = StackTotal("block", sema, return_pcs, 0.0, 0, labels)
-            _add_unprobed(row, seen)
-            found.append(BlockEstimate(row, StackSums()))
+        if seen.long or seen.hits >= _ENOUGH_HITS:
+            stack = KnownStack(0, "block", sema, return_pcs, labels)
+            estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
+            row = _unprobed_row(stack, estimate, seen)
+            found.append(BlockEstimate(row, StackSums(), StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
 
 
@@ -146,14 +151,13 @@ def _block_row(
     sums: SampledSums,
     stack: KnownStack,
     estimate: StackEstimate,
-    seen: SampledWaits,
+    seen: SampledStack,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
     short = estimate.sampled
     if not short.parks and not short.unknown:
-        _add_unprobed(row, seen)
-        return row
+        return _unprobed_row(stack, estimate, seen)
     cut_off = _cut_off(sums, short, seen)
     count = short.count + cut_off
     row.count += cut_off + seen.long
@@ -171,18 +175,36 @@ def _block_row(
     return row
 
 
-def _add_unprobed(row: StackTotal, seen: SampledWaits) -> None:
-    """Add the waits of which only samples know, because there was no window, or none had them.
+def _runnable(block: BlockEstimate) -> StackTotal | None:
+    """How long goroutines were in the run queue after the waits of a stack, if some were seen."""
+    row, seen = block.row, block.seen
+    if not seen.runs:
+        return None
+    delay_ns = row.count * seen.runnable_ns / seen.runs
+    # Times in a queue vary as much as they are, or so.
+    variance = delay_ns**2 * (2 / seen.runs + row.count_variance / max(row.count, 1.0) ** 2)
+    return replace(row, kind="runqueue", delay_ns=round(delay_ns), delay_variance=variance)
+
+
+def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack) -> StackTotal:
+    """The row of waits of which the probes recorded none, but perhaps before the first pause.
 
     How many of the short ones no sample saw is not known.
     """
-    row.count += seen.ended
-    row.delay_ns += round(seen.ns)
-    row.count_variance += (seen.ended - seen.long) ** 2
-    row.delay_variance += seen.variance
+    row, every, before = row_of(stack, estimate), estimate.every, estimate.sampled
+    is_whole = seen.hits >= _ENOUGH_HITS
+    count = max(before.count, seen.ended if is_whole else seen.long)
+    row.count = every.count + count
+    row.count_variance = (count - seen.long) ** 2
+    if is_whole:
+        row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), seen.variance
+    else:
+        row.delay_ns = round(every.delay_ns + max(before.delay_ns, seen.long_ns))
+        row.delay_variance += seen.long_variance
+    return row
 
 
-def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
+def _cut_off(sums: SampledSums, short: StackSums, seen: SampledStack) -> float:
     """The number of waits that began before a window and ended in it, without the long ones.
 
     Long ones are counted by samples. Others can't be more than there is time for: each lasted for
@@ -195,15 +217,15 @@ def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
 
 
 def _told_apart(
-    waits: Mapping[StackKey, SampledWaits], stacks: Mapping[KnownStack, StackEstimate]
-) -> dict[StackKey, SampledWaits]:
+    waits: Mapping[StackKey, SampledStack], stacks: Mapping[KnownStack, StackEstimate]
+) -> dict[StackKey, SampledStack]:
     """What samples saw, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
-    found: dict[StackKey, SampledWaits] = {}
+    found: dict[StackKey, SampledStack] = {}
     for key, each in waits.items():
         others = (OTHER_LOCKS, *key[1:])
         place = others if key not in known and others in known else key
-        found.setdefault(place, SampledWaits()).add(each)
+        found.setdefault(place, SampledStack()).add(each)
     return found
 
 

@@ -198,6 +198,28 @@ WAKERS = ProfileKind(
     is_of=are_pairs,
     is_default=False,
 )
+RUN_QUEUE = ProfileKind(
+    name="runqueue",
+    title="run queue",
+    subject="Time in the run queue",
+    summary="how long goroutines that were woken waited for a CPU",
+    heading="Time in the run queue after waits of {process} in {length}",
+    events="waits",
+    nothing="no goroutine waited and was woken",
+    headline="of waiting for a CPU:",
+    sample_types=(ValueType("wakes", "count"), ValueType("runnable", "nanoseconds")),
+    table=Table("operations", "Runnable", "Wakes", ("Waited before", "Before")),
+    loader=_LOADER,
+    endpoint=Endpoint(
+        "runqueue",
+        "Stack traces of goroutines that were woken and waited for a CPU",
+        delta="delta_runqueue",
+    ),
+    sampling=lambda _: "after one wait in eight",
+    coverage=_COVERAGE,
+    is_default=False,
+    is_of_tracked_waits=True,
+)
 OPEN = ProfileKind(
     name="open",
     title="open",

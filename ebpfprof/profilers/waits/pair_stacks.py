@@ -32,7 +32,8 @@ def stack_of(translator: StackTranslator, total: StackTotal) -> WaitStack | None
     if not total.return_pcs:
         return UNKNOWN
     if total.waker is None:
-        return translator.stack(total.kind, total.return_pcs)
+        kind = "block" if total.kind == "runqueue" else total.kind
+        return translator.stack(kind, total.return_pcs)
     waiter = translator.stack("block", total.return_pcs)
     return waiter and joined(waiter, _waker(translator, total.waker))
 

@@ -37,7 +37,7 @@ def pairs_of(
 
 
 def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> list[StackTotal]:
-    row, every = stack
+    row, every = stack.row, stack.every
     rest = max(0.0, row.count - every.count)
     rest_ns = max(0.0, row.delay_ns - every.delay_ns)
     seen = sum(each.sampled.count for each in pairs.values())

@@ -75,10 +75,15 @@ class SiteTable:
             ]
         return probes + self._runtime_lock_probes(index, go, code)
 
-    def run_probes(self, index: int, code: ProbedCode, places: TrackedWaitSites) -> list[Uprobe]:
-        """The same for the probes where tracked goroutines begin to run."""
-        sites = places.runs if self._config.has_waiters else ()
-        return [self._tracked_probe(index, code, "on_tracked_run", site) for site in sites]
+    def run_probes(
+        self, index: int, code: ProbedCode, places: TrackedWaitSites, *, has_ends: bool = False
+    ) -> list[Uprobe]:
+        """The same for those where tracked goroutines begin to run; of ends, too, on demand."""
+        if not self._config.has_waiters:
+            return []
+        functions = [("on_tracked_run", site) for site in places.runs]
+        functions += [("on_tracked_end", site) for site in places.ends] if has_ends else []
+        return [self._tracked_probe(index, code, *function) for function in functions]
 
     def _tracked_probe(
         self, index: int, code: ProbedCode, function: str, site: TrackedSite

@@ -11,10 +11,10 @@ from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
-Waiting = Literal["block", "mutex", "thread", "wakers"]
+Waiting = Literal["block", "mutex", "thread", "wakers", "runqueue"]
 """What a stack did: it waited (block), released a lock (mutex), or woke a goroutine: as a goroutine
 (wakers; in the kernel one with those of mutex) or as a thread that ran none. A sum of wakers is one
-of a pair of stacks."""
+of a pair of stacks, one of runqueue of a stack that waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,13 @@ class WaitsConfig:
     """Whether waits that began before the recording count, with their time in it."""
     one_in_eight: bool = False
     """Whether one wait in eight may be recorded in place of every one."""
+    run_queue: bool = False
+    """Whether to record how long goroutines are in the run queue, too."""
+
+    @property
+    def tracks_waits(self) -> bool:
+        """Whether the program has the probes of one wait in eight, too."""
+        return self.one_in_eight or self.run_queue
 
     @property
     def has_waiters(self) -> bool:
@@ -55,7 +62,7 @@ class WaitsConfig:
     def of(cls, options: Options) -> Self:
         """The configuration for these options."""
         return cls(
-            block=bool({"block", "wakers"} & set(options.kinds)),
+            block=bool({"block", "wakers", "runqueue"} & set(options.kinds)),
             mutex="mutex" in options.kinds,
             block_rate_ns=options["block_rate_ns"],
             mutex_fraction=options["mutex_fraction"],
@@ -66,7 +73,8 @@ class WaitsConfig:
             labels=options.labels != (),
             label_keys=key_hashes(options.labels),
             earlier_waits=bool(options["earlier_waits"]),
-            one_in_eight=options.is_bounded or bool(options["one_in_eight"]),
+            one_in_eight=options.samples_waits,
+            run_queue="runqueue" in options.kinds,
         )
 
 

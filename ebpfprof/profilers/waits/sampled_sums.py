@@ -12,6 +12,7 @@ There are up to three parts, one after the other, and their sums add up:
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -61,10 +62,14 @@ class StackEstimate(NamedTuple):
 
 
 class BlockEstimate(NamedTuple):
-    """A row of the block profile, and its part from the time when every wait was recorded."""
+    """A row of the block profile, and its part from the time when every wait was recorded.
+
+    `seen` has the waits after which we saw the goroutine begin to run, as they were recorded.
+    """
 
     row: StackTotal
     every: StackSums
+    seen: StackSums
 
 
 @dataclass(slots=True)
@@ -79,6 +84,8 @@ class SampledSums:
     runs_in_windows: float = 0.0
     runs: float = 0.0
     """How often goroutines ran in the windows and between them."""
+    runs_at_first: float = 0.0
+    """How often they ran while every wait was recorded, if a pause followed."""
     uncharged: dict[int, float] = field(default_factory=dict)
     """By semaphore, the waiting for locks in windows whose release none of them recorded, in ns."""
     _run_squares: float = 0.0
@@ -132,21 +139,39 @@ class SampledSums:
         """What a wait in a window stands for, besides the seven that are not tracked."""
         return self.runs / self.runs_in_windows if self.runs_in_windows > 0 else 0.0
 
+    @property
+    def _scale_of_first(self) -> float:
+        """What a wait of the time at first stands for, besides itself, before the first window."""
+        has_pause = not self.windows and self.runs_at_first > 0
+        return self.runs / self.runs_at_first if has_pause else 0.0
+
     def stacks(self, kinds: Iterable[str]) -> dict[KnownStack, StackEstimate]:
         """What the stacks of these kinds add up to."""
         wanted = set(kinds)
         names = {*self.every, *self.eighth, *self.windowed}
         return {stack: self._stack(stack) for stack in names if stack.kind in wanted}
 
+    def seen(self, stack: KnownStack) -> StackSums:
+        """The sums of a stack as they were recorded, in all parts."""
+        parts = (self.every, self.eighth, self.windowed)
+        return sum((part.get(stack, _NONE) for part in parts), _NONE)
+
     def _stack(self, stack: KnownStack) -> StackEstimate:
         eighth, windowed = self.eighth.get(stack, _NONE), self.windowed.get(stack, _NONE)
+        every = self.every.get(stack, _NONE)
         counts, delays = self.window_variances(stack)
-        return StackEstimate(
-            self.every.get(stack, _NONE),
-            (eighth + windowed.times(self.scale)).as_events(eighth + windowed),
-            counts + _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD),
-            delays + _OTHERS * eighth.squares,
-        )
+        counts += _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD)
+        delays += _OTHERS * eighth.squares
+        parks, seen = eighth + windowed.times(self.scale), eighth + windowed
+        sampled = parks.as_events(seen)
+        if seen.again and seen.runs:
+            counts, delays = _of_events(counts, delays, parks.parks, seen)
+        if self._scale_of_first:
+            more = every.times(self._scale_of_first)
+            sampled += more
+            counts += more.count**2
+            delays += more.delay_ns**2
+        return StackEstimate(every, sampled, counts, delays)
 
     def window_variances(self, of: KnownStack | str) -> tuple[float, float]:
         """The variances of the count and of the delay (ns²) that windows stand for.
@@ -170,6 +195,23 @@ class SampledSums:
             rest = squares - 2 * rate * with_runs + rate * rate * self._run_squares
             found.append(widened(scale**2 * max(0.0, rest) * left, count))
         return found[0], found[1]
+
+
+def _of_events(counts: float, delays: float, parks: float, seen: StackSums) -> tuple[float, float]:
+    """The variances of the count and the delay of events, from those of their parks.
+
+    What part of the parks another one followed is known of seen.runs of them, and so is the time
+    until that. These times are taken to vary as exponential ones do.
+    """
+    again_ns = seen.again_ns / seen.runs
+    share = (seen.again + 1) / (seen.runs + 2)  # of a few, all or none says little
+    weight = TRACKING_PERIOD * parks / seen.runs  # what each that was seen stands for
+    others = seen.runs * weight * max(0.0, weight - 1)
+    return (
+        (1 - share) ** 2 * counts + others * share * (1 - share),
+        (math.sqrt(delays) + again_ns * math.sqrt(counts)) ** 2
+        + others * again_ns**2 * (2 / share - 1),
+    )
 
 
 def row_of(stack: KnownStack, estimate: StackEstimate) -> StackTotal:

@@ -24,10 +24,13 @@ _REASONS: Final = (
 _STAMPED: Final = ("SyncMutexLock", "SyncRWMutexRLock", "SyncRWMutexLock")
 
 
-def tracking_fields(go: GoTarget, places: TrackedWaitSites) -> dict[str, Any]:
+def tracking_fields(
+    go: GoTarget, places: TrackedWaitSites, *, only_runs: bool = False
+) -> dict[str, Any]:
     """The fields of struct tracking of a target that is not recorded yet.
 
-    `places` are those of the program itself.
+    `places` are those of the program itself. `only_runs`: add up how long goroutines are in the run
+    queue, since every wait is recorded otherwise.
     """
     layout = go.binary.layout
     parks = [park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore]
@@ -38,6 +41,7 @@ def tracking_fields(go: GoTarget, places: TrackedWaitSites) -> dict[str, Any]:
         "attached_ns": FOREVER_NS,
         # With more of them, locks are not told apart and repeated parks count as waits.
         "semaphore_pcs": parks if len(parks) <= _SEMAPHORE_PARKS else [],
+        "only_runs": int(only_runs),
         "checks_status": int(not places.stamps_locks),
         "stamp_offset": layout.offset("g", "trackingStamp"),
         "runnable_offset": layout.offset("g", "runnableTime"),

@@ -13,7 +13,7 @@ from ebpfprof.overhead.cost import Cost
 from ebpfprof.profile.losses import Loss, losses_of, losses_since
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, WAKERS
+from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX, OPEN, RUN_QUEUE, WAKERS
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from symbolizer.errors import SymbolizerError
 
@@ -66,7 +66,7 @@ class WaitsRecording:
         self._translator: StackTranslator = StackTranslator(opened.go)
         self._is_started = False
         self._idle: IdleStacks | None = None
-        if {BLOCK, WAKERS} & set(options.recorded_kinds):
+        if {BLOCK, WAKERS, RUN_QUEUE} & set(options.recorded_kinds):
             self._idle = IdleStacks(opened.sampler)
         self._budgeted: BudgetedWaits | None = None  # if not every wait is recorded, once started
         self._long: LongWaits | None = None  # as budgeted
@@ -84,8 +84,7 @@ class WaitsRecording:
         Raises as Recording.start.
         """
         self._is_started = True
-        samples = self._options.is_bounded or self._options["one_in_eight"]
-        return self._start_budgeted() if samples else self._start_every()
+        return self._start_budgeted() if self._options.samples_waits else self._start_every()
 
     def _start_every(self) -> int:
         if self._options["earlier_waits"]:
@@ -175,7 +174,8 @@ class WaitsRecording:
         if not self._is_started:
             return None
         # Open waits exist only at the end.
-        chosen = [kind for kind in self._options.recorded_kinds if kind in (BLOCK, MUTEX, WAKERS)]
+        ours = (BLOCK, MUTEX, WAKERS, RUN_QUEUE)
+        chosen = [kind for kind in self._options.recorded_kinds if kind in ours]
         found = ReadWaits(
             kinds=(*chosen, OPEN) if self._open and self._final else tuple(chosen),
             last_waits=self._final.last_waits if self._final else {},

@@ -40,6 +40,7 @@ class _Sum:
     count: float = 0.0
     delay_ns: int = 0
     delay_variance: float = 0.0
+    count_variance: float = 0.0
     behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
@@ -74,6 +75,7 @@ def wait_samples(
         so_far.count += total.count
         so_far.delay_ns += total.delay_ns
         so_far.delay_variance += total.delay_variance
+        so_far.count_variance += total.count_variance
         so_far.behaviours.append(idle.get(total.return_pcs))
         cut += total.count if stack.is_cut else 0
     # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile). A pair may have
@@ -87,6 +89,7 @@ def wait_samples(
             labels,
             each.delay_variance,
             together(each.behaviours),
+            each.count_variance,
         )
         for (stack, labels), each in sums.items()
     ]

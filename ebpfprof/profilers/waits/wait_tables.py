@@ -124,7 +124,7 @@ class WaitTables:
 
     def _spreads(self) -> dict[int, StackSums]:
         """More of the tracked waits, by key of their stacks."""
-        if not (self._config.one_in_eight and self._config.has_waiters):
+        if not (self._config.tracks_waits and self._config.has_waiters):
             return {}
         keys, rows = self._program.maps["spreads"].rows()
         squares = rows["squares"].astype(float) * (1 << 2 * _DELAY_SHIFT)
@@ -152,7 +152,7 @@ class WaitTables:
     def forget(self, index: int) -> None:
         """Delete all rows of a target without attached probes."""
         self.forget_waits(index)
-        if self._config.one_in_eight:
+        if self._config.tracks_waits:
             self._forget(["tracked"], index)
         forgotten = self.stacks.forget(index)
         for key in forgotten:

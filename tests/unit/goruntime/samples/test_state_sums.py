@@ -46,6 +46,62 @@ def test_only_what_began_and_ended_between_samples_has_ended() -> None:
     assert waits.ns == 50 + 100 + 150
 
 
+def test_waits_that_two_samples_hit_are_counted_one_by_one() -> None:
+    added = StateSums()
+    add(added, 0, (1, WAITS), (2, RUNS), (3, RUNS), (4, RUNS))  # 1 may have begun before
+    add(added, 100, (2, WAITS), (3, WAITS))
+    add(added, 200, (1, RUNS), (3, RUNS), (4, WAITS))
+    add(added, 300, (2, RUNS))
+    waits = added.totals().states[WAITS]
+    assert (waits.ended, waits.ended_ns) == (2, 200 + 100)  # those of 2 and 3
+    assert (waits.twice, waits.twice_ns) == (1, 200)  # that of 2
+    add(added, 400, (4, RUNS))
+    waits = added.totals().states[WAITS]
+    assert (waits.ended, waits.ended_ns) == (3, 500)
+    assert (waits.twice, waits.twice_ns) == (2, 400)
+    assert waits.twice <= waits.ended <= waits.hits
+
+
+def test_a_goroutine_that_waits_again_in_the_next_sample_has_not_waited_twice_as_long() -> None:
+    added = StateSums()
+    add(added, 0, (1, RUNS))
+    for now_ns in (100, 200, 300):
+        add(added, now_ns, (1, WAITS))
+    add(added, 400, (1, None))
+    waits = added.totals().states[WAITS]
+    assert (waits.ended, waits.hits) == (3, 3)
+    assert (waits.twice, waits.twice_ns) == (0, 0)
+
+
+def test_a_wait_that_a_pause_cuts_off_is_none_of_those_that_two_samples_hit() -> None:
+    added = StateSums()
+    add(added, 0, (1, RUNS), (2, RUNS))
+    add(added, 100, (1, WAITS), (2, WAITS))
+    add(added, 200)
+    add(added, 300, (2, RUNS))
+    added.pause()
+    add(added, 5000, (1, WAITS))
+    add(added, 5100)
+    add(added, 5200, (1, RUNS))
+    waits = added.totals().states[WAITS]
+    assert (waits.twice, waits.twice_ns) == (1, 200)
+
+
+def test_waits_before_a_recording_are_not_counted_as_hit_by_two_samples() -> None:
+    added = StateSums()
+    add(added, 0, (1, RUNS))
+    add(added, 100, (1, WAITS))
+    add(added, 200)
+    add(added, 300, (1, RUNS))
+    added.count_from(350)
+    add(added, 400, (1, WAITS))
+    add(added, 500)
+    add(added, 600, (1, RUNS))
+    assert added.totals().states[WAITS].twice == 2
+    counted = added.counted().states[WAITS]
+    assert (counted.twice, counted.twice_ns) == (1, 175)  # from the middle between 350 and 400 on
+
+
 def test_a_pause_ends_nothing_and_its_time_is_left_out() -> None:
     added = StateSums()
     add(added, 0, (1, WAITS))

@@ -1,0 +1,412 @@
+"""Rows of the profiles of waits: one wait in eight, and long waits from goroutine samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.waits.estimates import WaitEstimates, estimates
+from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.rows import NO_WAKER, KnownStack, StackSums, StackTotal, Waker
+from ebpfprof.profilers.waits.sampled_sums import SampledSums
+from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
+
+US, MS = 1000, 1_000_000
+PCS, OTHER_PCS, LOCK_PCS, RUNTIME_PCS = (8, 9), (11, 9), (20, 21), (99,)
+A, B, LOCK = (KnownStack(0, "block", 0, pcs, ()) for pcs in (PCS, OTHER_PCS, LOCK_PCS))
+RELEASE = KnownStack(0, "mutex", 0, (30,), ())
+ANNA = (Label("user", "anna"),)
+
+
+def tracked(waits: int, mean_ns: int, *, probed: bool = True, unknown: int = 0) -> StackSums:
+    """The sums of a number of tracked waits."""
+    return StackSums(
+        count=8 * waits,
+        delay_ns=8 * waits * mean_ns,
+        parks=waits,
+        probed=waits if probed else 0,
+        unknown=unknown,
+        row_squares=waits,
+        squares=float(waits * mean_ns**2),
+    )
+
+
+def key(stack: KnownStack) -> StackKey:
+    return stack.sema, stack.return_pcs, stack.labels
+
+
+def estimated(
+    sums: SampledSums, waits: Mapping[StackKey, SampledWaits] | None = None, hit_ns: float = 0.0
+) -> WaitEstimates:
+    return estimates(
+        sums,
+        waits or {},
+        lambda pcs: pcs == LOCK_PCS,
+        lambda pcs: pcs == RUNTIME_PCS,
+        lambda pcs: pcs[-1],
+        hit_ns=hit_ns,
+    )
+
+
+def rows(found: WaitEstimates) -> dict[tuple[object, ...], StackTotal]:
+    return {(row.kind, row.return_pcs, row.sema): row for row in found.rows}
+
+
+def block_row(
+    sums: SampledSums,
+    waits: Mapping[StackKey, SampledWaits] | None = None,
+    hit_ns: float = 0.0,
+    stack: KnownStack = A,
+) -> StackTotal:
+    return rows(estimated(sums, waits, hit_ns))["block", stack.return_pcs, stack.sema]
+
+
+def eighth(*more: Mapping[KnownStack, StackSums]) -> SampledSums:
+    sums = SampledSums()
+    for each in more:
+        sums.add_eighth(each)
+    return sums
+
+
+def windows(*more: Mapping[KnownStack, StackSums], length_ns: float = 10 * MS) -> SampledSums:
+    """Windows of a tenth of all runs."""
+    sums = SampledSums()
+    for each in more:
+        sums.add_pause(90)
+        sums.add_window(each, length_ns, 10)
+    return sums
+
+
+def test_nothing_was_recorded() -> None:
+    found = estimated(SampledSums())
+    assert (found.rows, found.deviations, found.uncharged_ns) == ([], {}, 0)
+
+
+def test_of_long_enough_waits_counts_and_delays_are_those_of_one_in_eight() -> None:
+    row = block_row(eighth({A: tracked(100, MS)}))
+    assert (row.count, row.delay_ns) == (800, 800 * MS)
+    assert row.count_variance == 56 * 100
+    assert row.delay_variance == 56 * 100 * MS**2
+
+
+def test_a_wait_that_two_samples_saw_is_added_once() -> None:
+    """The probes leave it out. It is in the time of all waits that samples saw, too."""
+    seen = SampledWaits(
+        ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=20, variance=9.0 * MS**2
+    )
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    assert row.count == 800 + 20
+    assert row.delay_ns == 800 * MS + 800 * MS
+    assert row.delay_variance == 56 * 100 * MS**2 + 9.0 * MS**2 * 20 / 30
+
+
+def test_a_stack_that_only_samples_saw_has_its_long_waits() -> None:
+    seen = SampledWaits(
+        ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
+    )
+    row = block_row(SampledSums(), {key(A): seen})
+    assert (row.count, row.delay_ns, row.delay_variance) == (3, 800 * MS, MS**2)
+    assert (row.count_variance, row.labels, row.waker) == (0, (), None)
+
+
+def test_a_stack_that_one_sample_saw_once_has_no_row_without_a_tracked_wait() -> None:
+    seen = SampledWaits(ns=9 * MS, hits=1, ended=1)
+    assert estimated(SampledSums(), {key(A): seen}).rows == []
+
+
+def test_what_was_exact_stays_so() -> None:
+    sums = eighth({A: tracked(100, MS)})
+    sums.add_every({A: StackSums(5, 7 * MS)})
+    row = block_row(sums)
+    assert (row.count, row.delay_ns) == (805, 807 * MS)
+    assert row.count_variance == 56 * 100
+
+
+def test_half_a_hit_is_subtracted_from_waits_that_began_at_a_probe() -> None:
+    row = block_row(eighth({A: tracked(100, 5 * US)}), hit_ns=900)
+    assert row.delay_ns == 800 * (5 * US - 450)
+    assert row.delay_variance == 56 * 100 * (5 * US) ** 2 + (800 * 450) ** 2
+    stamped = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), hit_ns=900)
+    assert stamped.delay_ns == 800 * 5 * US
+
+
+def test_at_most_half_of_a_wait_is_subtracted() -> None:
+    row = block_row(eighth({A: tracked(100, 500)}), hit_ns=2000)
+    assert row.delay_ns == 800 * 250
+    assert math.sqrt(row.delay_variance) > 800 * 250
+
+
+@pytest.mark.parametrize(("hits", "delay_ns"), [(24, 800 * 5 * US), (25, 3 * MS)])
+def test_delays_of_short_waits_come_from_samples_if_there_are_enough(
+    hits: int, delay_ns: int
+) -> None:
+    seen = SampledWaits(ns=3.0 * MS, hits=hits, ended=hits, variance=MS**2)
+    row = block_row(eighth({A: tracked(100, 5 * US)}), {key(A): seen})
+    assert (row.count, row.delay_ns) == (800, delay_ns)
+    assert (row.delay_variance == MS**2) == (hits == 25)
+
+
+@pytest.mark.parametrize(("mean_ns", "delay_ns"), [(19_999, 3 * MS), (20_000, 16 * MS)])
+def test_waits_below_20_us_are_short(mean_ns: int, delay_ns: int) -> None:
+    seen = SampledWaits(ns=3.0 * MS, hits=30, ended=30)
+    row = block_row(eighth({A: tracked(100, mean_ns)}), {key(A): seen})
+    assert row.delay_ns == delay_ns
+
+
+def test_short_waits_for_locks_need_no_samples() -> None:
+    """The runtime notes when they begin: no probe makes them longer."""
+    seen = SampledWaits(ns=3.0 * MS, hits=30, ended=30)
+    row = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), {key(A): seen})
+    assert row.delay_ns == 800 * 5 * US
+
+
+def test_short_waits_that_were_exact_are_added_to_those_of_samples() -> None:
+    sums = eighth({A: tracked(100, 5 * US)})
+    sums.add_every({A: StackSums(10, MS)})
+    row = block_row(sums, {key(A): SampledWaits(ns=3.0 * MS, hits=30, ended=30)})
+    assert (row.count, row.delay_ns) == (810, 4 * MS)
+
+
+def test_in_windows_delays_come_from_samples_however_long_waits_are() -> None:
+    seen = SampledWaits(ns=700.0 * MS, hits=70, ended=70, variance=4.0 * MS**2)
+    row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): seen})
+    assert (row.count, row.delay_ns) == (800, 700 * MS)
+    assert row.delay_variance == 4 * MS**2
+    few = SampledWaits(ns=700.0 * MS, hits=24, ended=24)
+    assert block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): few}).delay_ns == 800 * MS
+
+
+def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_saw() -> None:
+    """Of waits of half a window most have no begin in a window: all that were seen are ends."""
+    sums = windows(*[{A: StackSums(unknown=2)}] * 10)
+    seen = SampledWaits(ns=200.0 * MS, hits=20, ended=20, variance=4.0 * MS**2)
+    row = block_row(sums, {key(A): seen})
+    # 20 ends of tracked waits in a tenth of the runs would be 1600 waits. There is time for 40.
+    assert row.count == 200 / 5
+    assert (row.delay_ns, row.delay_variance) == (200 * MS, 4 * MS**2)
+
+
+def test_cut_off_waits_are_no_more_than_were_seen_to_end() -> None:
+    sums = windows({A: StackSums(unknown=1)}, *[{}] * 9)
+    seen = SampledWaits(ns=20_000.0 * MS, hits=2000, ended=200)
+    assert block_row(sums, {key(A): seen}).count == 8 * 10
+
+
+def test_long_waits_are_no_cut_off_ones_besides() -> None:
+    """A wait that two samples saw has its begin in none of the windows, either."""
+    sums = windows({A: StackSums(unknown=1)}, *[{}] * 9)
+    seen = SampledWaits(ns=20_000.0 * MS, hits=2000, ended=80, long_ns=19_000.0 * MS, long=78)
+    row = block_row(sums, {key(A): seen})
+    assert row.count == (80 - 78) + 78
+    only_long = SampledWaits(ns=500.0 * MS, hits=80, ended=80, long_ns=500.0 * MS, long=80)
+    row = block_row(sums, {key(A): only_long})
+    assert (row.count, row.delay_ns) == (80, 500 * MS)
+
+
+def test_a_few_cut_off_waits_are_as_long_as_the_others() -> None:
+    """800 waits of 1 ms, and 40 more: less than a tenth, and too few samples to replace all."""
+    sums = windows(*[{A: tracked(1, MS)}] * 9, {A: tracked(1, MS, unknown=1)})
+    seen = SampledWaits(ns=200.0 * MS, hits=20, ended=20)
+    row = block_row(sums, {key(A): seen})
+    assert row.count == 800 + 200 / 5
+    assert row.delay_ns == 840 * MS
+    many = SampledWaits(ns=500.0 * MS, hits=20, ended=20)
+    row = block_row(windows(*[{A: tracked(1, MS, unknown=1)}] * 10), {key(A): many})
+    assert (row.count, row.delay_ns) == (800 + 500 / 5, 500 * MS)  # more than a tenth
+
+
+def test_without_windows_no_wait_is_cut_off() -> None:
+    sums = eighth({A: tracked(100, MS, unknown=50)})
+    seen = SampledWaits(ns=900 * MS, hits=24, ended=24)
+    assert block_row(sums, {key(A): seen}).count == 800
+
+
+def test_waits_of_other_labels_and_locks_are_others() -> None:
+    anna = A._replace(labels=ANNA)
+    locked = A._replace(sema=0xA0)
+    sums = eighth(dict.fromkeys((A, anna, locked), tracked(100, MS)))
+    seen = {key(each): SampledWaits(long=n) for n, each in enumerate((A, anna, locked), 1)}
+    found = {(row.sema, row.labels): row.count for row in estimated(sums, seen).rows}
+    assert found == {(0, ()): 801, (0, ANNA): 802, (0xA0, ()): 803}
+
+
+def test_locks_that_the_kernel_does_not_tell_apart_are_not_by_samples() -> None:
+    sums = eighth({A._replace(sema=sema): tracked(100, MS) for sema in (0xA0, OTHER_LOCKS)})
+    waits = {
+        key(A._replace(sema=sema)): SampledWaits(ns=MS, hits=2, ended=1, long_ns=MS, long=1)
+        for sema in (0xA0, 0xB0, 0xC0)
+    }
+    found = {row.sema: (row.count, row.delay_ns) for row in estimated(sums, waits).rows}
+    assert found == {0xA0: (801, 801 * MS), OTHER_LOCKS: (802, 802 * MS)}
+
+
+def test_locks_stay_apart_if_there_was_room_for_all() -> None:
+    waits = {key(A._replace(sema=sema)): SampledWaits(long=1, long_ns=MS) for sema in (4, 8)}
+    found = estimated(eighth({A._replace(sema=4): tracked(1, MS)}), waits)
+    assert {row.sema: row.count for row in found.rows} == {4: 9, 8: 1}
+
+
+def test_goroutines_that_wait_in_turns_have_a_larger_error() -> None:
+    """All 100 tracked waits of A came in a row: its goroutine may have waited at B between them."""
+    plain, in_a_row = (
+        eighth({A: StackSums(800, 800 * MS, 100, row_squares=squares), B: tracked(100, MS)})
+        for squares in (100, 100**2)
+    )
+    before, row = block_row(plain), block_row(in_a_row)
+    added = row.count_variance - before.count_variance
+    # Half of what is tracked is at A. So about half of 800 may have been at B.
+    assert math.sqrt(added) == pytest.approx(400, rel=0.01)
+    assert math.sqrt(row.delay_variance - before.delay_variance) == pytest.approx(
+        math.sqrt(added) * MS
+    )
+    assert row.count == before.count
+
+
+def test_releases_and_pairs_are_made_of_the_estimated_waits() -> None:
+    waker = Waker("wakers", (50,))
+    pair = LOCK._replace(kind="wakers", waker=waker)
+    runtime = RELEASE._replace(return_pcs=RUNTIME_PCS)
+    sums = eighth(
+        {
+            LOCK: tracked(100, MS),
+            A: tracked(10, MS),
+            RELEASE: StackSums(count=640, delay_ns=640 * MS),
+            runtime: StackSums(count=1, delay_ns=7),
+            pair: StackSums(count=800, delay_ns=800 * MS),
+        }
+    )
+    waits = {
+        key(LOCK): SampledWaits(ns=500 * MS, hits=50, ended=1, long_ns=500 * MS, long=1),
+        key(B): SampledWaits(ns=30 * MS, hits=3, ended=1, long_ns=30 * MS, long=1),
+    }
+    found = rows(estimated(sums, waits))
+    assert found["block", LOCK_PCS, 0].delay_ns == 1300 * MS
+    assert (found["mutex", (30,), 0].count, found["mutex", (30,), 0].delay_ns) == (640, 1300 * MS)
+    assert found["mutex", RUNTIME_PCS, 0].delay_ns == 7
+    row = found["wakers", LOCK_PCS, 0]
+    assert (row.waker, row.count, row.delay_ns) == (waker, 801, 1300 * MS)
+    assert found["wakers", PCS, 0].waker == found["wakers", OTHER_PCS, 0].waker == NO_WAKER
+    assert len(found) == 3 + 2 + 3
+
+
+def test_waiting_without_a_known_release_is_uncharged() -> None:
+    found = estimated(eighth({LOCK: tracked(100, MS)}))
+    assert found.uncharged_ns == 800 * MS
+    assert rows(found)["mutex", (), 0].delay_ns == 800 * MS
+    charged = eighth({LOCK: tracked(100, MS), RELEASE: StackSums(8, 8 * MS)})
+    assert estimated(charged).uncharged_ns == 0
+
+
+def watched(sums: StackSums, runs: int, runnable_ns: int, again: int = 0) -> StackSums:
+    """The same with what was seen where goroutines began to run."""
+    return replace(sums, runs=runs, runnable_ns=runnable_ns, again=again)
+
+
+def test_without_a_goroutine_that_was_seen_to_run_nothing_is_known_of_run_queues() -> None:
+    assert {row.kind for row in estimated(eighth({A: tracked(100, MS)})).rows} == {"block"}
+
+
+def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() -> None:
+    """Of 100 tracked waits 10 were followed until the goroutine ran, after 5 us each."""
+    sums = eighth({A: watched(tracked(100, MS), 10, 50 * US)})
+    sums.add_every({A: StackSums(5, 7 * MS)})
+    row = rows(estimated(sums, {key(A): SampledWaits(long=20, long_ns=MS)}))["runqueue", PCS, 0]
+    assert (row.count, row.delay_ns) == (825, 825 * 5 * US)
+    assert row.count_variance == 56 * 100
+    # Times in a queue are exponential, or less regular.
+    error = math.sqrt(row.delay_variance) / row.delay_ns
+    assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(5600) / 825))
+
+
+def test_errors_of_a_kind_are_those_of_its_rows_together() -> None:
+    found = estimated(eighth({A: tracked(100, MS), B: tracked(50, MS)}))
+    assert found.deviations.keys() == {"block"}
+    block = found.deviations["block"]
+    assert (block.count, block.delay_ns) == (1200, 1200 * MS)
+    assert (block.count_variance, block.delay_variance) == (56 * 150, 56 * 150 * MS**2)
+
+
+def test_windows_together_vary_less_than_each_stack() -> None:
+    """A or B, as many waits in each window: there is no doubt how many there were of both."""
+    found = estimated(windows(*[{A: tracked(10, MS)}, {B: tracked(10, MS)}] * 5))
+    assert min(row.count_variance for row in found.rows) > 100**2
+    assert found.deviations["block"].count_variance == pytest.approx(0, abs=1)
+
+
+def test_each_kind_with_rows_has_errors() -> None:
+    waits = watched(tracked(10, MS), 1, US)
+    sums = eighth({LOCK: waits, RELEASE: StackSums(80, 80 * MS)})
+    sums.add_eighth({LOCK._replace(kind="wakers", waker=NO_WAKER): StackSums(80, 80 * MS)})
+    assert estimated(sums).deviations.keys() == {"block", "mutex", "wakers", "runqueue"}
+
+
+counts = st.integers(0, 1000)
+
+
+@given(
+    counts,
+    counts,
+    st.integers(0, 10**10),
+    st.booleans(),
+    st.floats(0, 5000),
+    st.tuples(counts, counts, counts),
+    st.integers(0, 10**10),
+    st.booleans(),
+)
+def test_rows_are_finite_and_not_negative(
+    waits: int,
+    unknown: int,
+    mean_ns: int,
+    probed: bool,
+    hit_ns: float,
+    numbers: tuple[int, int, int],
+    seen_ns: int,
+    in_windows: bool,
+) -> None:
+    sums = tracked(waits, mean_ns, probed=probed, unknown=unknown)
+    recorded = (windows if in_windows else eighth)({LOCK: sums}, {LOCK: sums, A: sums})
+    hits, ended, long = sorted(numbers, reverse=True)
+    seen = SampledWaits(float(seen_ns), hits, ended, seen_ns / 2 if long else 0.0, long, 1.0)
+    found = estimated(recorded, {key(LOCK): seen, key(B): seen}, hit_ns)
+    for row in found.rows:
+        values = row.count, row.delay_ns, row.count_variance, row.delay_variance
+        assert all(math.isfinite(value) and value >= 0 for value in values)
+    for each in found.deviations.values():
+        assert each.count_variance >= 0
+        assert each.delay_variance >= 0
+    # All that was waited for locks is charged to releases, or is uncharged.
+    waited = sum(
+        row.delay_ns for row in found.rows if row.kind == "block" and row.return_pcs == LOCK_PCS
+    )
+    charged = sum(row.delay_ns for row in found.rows if row.kind == "mutex")
+    assert charged == pytest.approx(waited, abs=1)
+
+
+def test_95_percent_of_intervals_contain_the_actual_delay_of_one_wait_in_eight() -> None:
+    """Waits of random length, of which the longer ones are left to samples."""
+    chance = np.random.default_rng(43)
+    inside = []
+    for _ in range(2000):
+        delays_ns = chance.exponential(5 * MS, chance.poisson(800))
+        is_long = delays_ns > 20 * MS
+        short_ns = delays_ns[~is_long]
+        tracked_ns = short_ns[chance.random(len(short_ns)) < 1 / 8]
+        sums = StackSums(
+            8 * len(tracked_ns),
+            8 * tracked_ns.sum(),
+            len(tracked_ns),
+            len(tracked_ns),
+            squares=float(tracked_ns @ tracked_ns),
+        )
+        long_ns, long = float(delays_ns[is_long].sum()), int(is_long.sum())
+        seen = {key(A): SampledWaits(long_ns, 3 * long, long, long_ns, long)}
+        row = block_row(eighth({A: sums}), seen)
+        inside.append(abs(row.delay_ns - delays_ns.sum()) <= 1.96 * math.sqrt(row.delay_variance))
+    assert 0.93 <= np.mean(inside) <= 0.97

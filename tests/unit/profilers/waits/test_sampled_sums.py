@@ -1,0 +1,365 @@
+"""What stacks add up to, if not every wait was recorded, and how uncertain that is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebpfprof.profile.model import Label
+from ebpfprof.profilers.waits.rows import KnownStack, StackSums, Waker
+from ebpfprof.profilers.waits.sampled_sums import SampledSums, row_of
+
+A = KnownStack(0, "block", 0, (1, 2), ())
+B = KnownStack(0, "block", 0, (3,), ())
+RELEASE = KnownStack(0, "mutex", 0, (4,), ())
+NONE = StackSums()
+TRACKED = StackSums(
+    count=16,
+    delay_ns=800,
+    parks=2,
+    probed=2,
+    unknown=1,
+    runs=2,
+    runnable_ns=30,
+    row_squares=4,
+    squares=5000,
+)
+
+
+def windows(
+    *found: tuple[StackSums, float], pause: float = 0.0, stack: KnownStack = A
+) -> SampledSums:
+    """Windows with these sums of a stack, and runs of goroutines; before each of them a pause."""
+    sums = SampledSums()
+    for more, runs in found:
+        sums.add_pause(pause)
+        sums.add_window({stack: more} if more != NONE else {}, 1000, runs)
+    return sums
+
+
+def test_nothing_was_recorded() -> None:
+    sums = SampledSums()
+    assert sums.stacks(["block", "mutex"]) == {}
+    assert not sums.is_sampled
+    assert sums.scale == 0
+    assert sums.window_variances("block") == (0, 0)
+
+
+def test_every_wait_is_exact() -> None:
+    sums = SampledSums()
+    sums.add_every({A: StackSums(3, 30)})
+    sums.add_every({A: StackSums(1, 20), B: StackSums(2, 7)})
+    assert not sums.is_sampled
+    found = sums.stacks(["block"])
+    assert found[A].every == StackSums(4, 50)
+    assert found[B].every == StackSums(2, 7)
+    assert {
+        (each.sampled, each.count_variance, each.delay_variance) for each in found.values()
+    } == {(NONE, 0, 0)}
+
+
+def test_one_wait_in_eight_counts_eight_times_in_the_kernel_already() -> None:
+    sums = SampledSums()
+    sums.add_eighth({A: TRACKED})
+    sums.add_eighth({A: TRACKED})
+    assert sums.is_sampled
+    (found,) = sums.stacks(["block"]).values()
+    assert (found.every, found.sampled) == (NONE, TRACKED + TRACKED)
+    # Of n waits in random order one in eight: 8 * 7 * n / 8 of the count, the squares of delays.
+    assert found.count_variance == 56 * 4
+    assert found.delay_variance == 56 * 2 * 5000
+
+
+def test_a_park_that_another_one_followed_is_a_part_of_one_event() -> None:
+    """Of 10 parks 4 were followed until the goroutine ran: 3 parked again, 50 ns later each."""
+    sums = SampledSums()
+    sums.add_eighth({A: StackSums(count=80, delay_ns=800, parks=10, runs=4, again=3, again_ns=150)})
+    found = sums.stacks(["block"])[A].sampled
+    assert (found.count, found.delay_ns) == (80 / 4, 800 + 80 * 3 / 4 * 50)
+
+
+def test_in_windows_the_part_of_repeated_parks_is_the_same() -> None:
+    seen = StackSums(count=80, delay_ns=800, parks=10, runs=4, again=3, again_ns=150)
+    found = windows((seen, 10), pause=90).stacks(["block"])[A].sampled
+    assert found.count == pytest.approx(800 / 4)
+    assert found.delay_ns == pytest.approx(8000 + 800 * 3 / 4 * 50)
+
+
+def test_without_a_goroutine_that_was_seen_to_run_each_park_is_an_event() -> None:
+    sums = SampledSums()
+    sums.add_eighth({A: StackSums(count=80, delay_ns=800, parks=10)})
+    found = sums.stacks(["block"])[A]
+    assert (found.sampled.count, found.count_variance) == (80, 560)
+
+
+def test_releases_have_no_parks_but_the_variance_of_their_count() -> None:
+    sums = SampledSums()
+    sums.add_eighth({RELEASE: StackSums(count=80, delay_ns=8)})
+    assert sums.stacks(["mutex"])[RELEASE].count_variance == 56 * 10
+
+
+def test_windows_stand_for_the_runs_of_the_whole_time() -> None:
+    sums = windows((TRACKED, 10), (NONE, 30), pause=80)
+    assert sums.is_sampled
+    assert sums.scale == (2 * 80 + 40) / 40
+    (found,) = sums.stacks(["block"]).values()
+    assert found.sampled == TRACKED.times(5)
+    assert (sums.windows, sums.windows_ns) == (2, 2000)
+    assert (sums.runs_in_windows, sums.runs) == (40, 200)
+
+
+def test_time_does_not_matter() -> None:
+    found = []
+    for length_ns in (1, 10_000):
+        sums = SampledSums()
+        sums.add_pause(30)
+        sums.add_window({A: TRACKED}, length_ns, 10)
+        found.append(sums.stacks(["block"])[A].sampled)
+    assert found[0] == found[1] == TRACKED.times(4)
+
+
+def test_the_parts_add_up() -> None:
+    sums = windows((TRACKED, 10), (StackSums(8, 100, 1), 10), pause=10)
+    of_windows = sums.stacks(["block"])[A]
+    sums.add_every({A: StackSums(5, 50)})
+    sums.add_eighth({A: TRACKED, B: TRACKED})
+    found = sums.stacks(["block"])
+    assert found[A].every == StackSums(5, 50)
+    assert found[A].sampled == TRACKED + (TRACKED + StackSums(8, 100, 1)).times(2)
+    assert found[A].count_variance == of_windows.count_variance + 56 * 2
+    assert found[A].delay_variance == of_windows.delay_variance + 56 * 5000
+    assert found[B].sampled == TRACKED
+
+
+def test_stacks_are_those_of_the_wanted_kinds() -> None:
+    sums = SampledSums()
+    sums.add_every({A: StackSums(1, 1)})
+    sums.add_eighth({RELEASE: StackSums(8, 8)})
+    sums.add_window({B: StackSums(8, 8, 1)}, 1, 1)
+    assert sums.stacks(["block"]).keys() == {A, B}
+    assert sums.stacks(["mutex"]).keys() == {RELEASE}
+    assert sums.stacks(["block", "mutex"]).keys() == {A, B, RELEASE}
+
+
+def test_windows_without_runs_stand_for_nothing() -> None:
+    """Goroutines that never ran can't have begun to wait."""
+    sums = windows((NONE, 0), (NONE, 0), pause=5)
+    sums.add_eighth({A: TRACKED})
+    assert sums.scale == 0
+    assert sums.window_variances("block") == (0, 0)
+    found = sums.stacks(["block"])[A]
+    assert found.sampled == TRACKED
+
+
+def test_of_a_single_window_the_error_is_as_large_as_the_value() -> None:
+    sums = windows((StackSums(16, 800, 2), 10), pause=30)
+    found = sums.stacks(["block"])[A]
+    assert (found.sampled.count, found.sampled.delay_ns) == (64, 3200)
+    assert (found.count_variance, found.delay_variance) == (64**2, 3200**2)
+    assert sums.window_variances("block") == (64**2, 3200**2)
+
+
+def test_two_windows_are_enough_for_an_error() -> None:
+    """Counts of 8 and 24, with as many runs: each is 8 away from what runs make expect."""
+    sums = windows((StackSums(8, 10, 1), 10), (StackSums(24, 30, 3), 10), pause=90)
+    widened = 2 * 3**2  # overhead.estimator
+    left = 1 - 1 / 10 / 8  # the part that was not recorded
+    expected = widened * 10**2 * 2 * 8**2 * left, widened * 10**2 * 2 * 10**2 * left
+    assert sums.window_variances(A) == pytest.approx(expected)
+
+
+def test_windows_in_proportion_to_their_runs_have_no_error() -> None:
+    counts = [(8, 10), (80, 100), (800, 1000)]
+    sums = windows(*((StackSums(y, 7 * y, y / 8), x) for y, x in counts), pause=1000)
+    assert sums.window_variances(A) == pytest.approx((0, 0), abs=1)
+    constant = windows(*((StackSums(80, 560, 10), x) for _, x in counts), pause=1000)
+    assert min(constant.window_variances(A)) > 100**2
+
+
+def test_a_wait_of_which_only_the_end_was_seen_is_in_the_variance() -> None:
+    """It is counted, too, if samples saw such waits: see estimates."""
+    of_unknown = windows((StackSums(unknown=1), 10), (StackSums(unknown=3), 10), pause=90)
+    of_known = windows((StackSums(8), 10), (StackSums(24), 10), pause=90)
+    assert of_unknown.window_variances(A)[0] == of_known.window_variances(A)[0] > 0
+
+
+def test_all_stacks_of_a_kind_vary_less_than_each_of_them() -> None:
+    sums = SampledSums()
+    for a, b in ((80, 0), (0, 80), (80, 0), (0, 80)):
+        sums.add_pause(100)
+        sums.add_window({A: StackSums(a, a, a / 8), B: StackSums(b, b, b / 8)}, 1, 100)
+    assert sums.window_variances("block") == pytest.approx((0, 0), abs=1e-6)
+    assert min(*sums.window_variances(A), *sums.window_variances(B)) > 0
+    assert sums.window_variances("mutex") == (0, 0)
+
+
+def test_uncharged_waiting_adds_up_by_semaphore() -> None:
+    sums = SampledSums()
+    sums.add_uncharged({0xA0: 5.0, 0xB0: 1.0})
+    sums.add_uncharged({0xA0: 2.0})
+    assert sums.uncharged == {0xA0: 7.0, 0xB0: 1.0}
+
+
+def test_before_the_first_window_the_time_at_first_stands_for_the_pause() -> None:
+    sums = SampledSums()
+    sums.add_every({A: StackSums(count=3, delay_ns=30)})
+    sums.runs_at_first = 10
+    sums.add_pause(40)
+    found = sums.stacks(["block"])[A]
+    assert found.every == StackSums(count=3, delay_ns=30)
+    assert (found.sampled.count, found.sampled.delay_ns) == (12, 120)
+    assert (found.count_variance, found.delay_variance) == (12**2, 120**2)
+    sums.add_eighth({A: TRACKED})  # the budget allowed a window without an end
+    found = sums.stacks(["block"])[A]
+    assert found.sampled.count == 12 + TRACKED.count
+    assert found.count_variance == 12**2 + 56 * TRACKED.parks
+    assert found.delay_variance == 120**2 + 56 * TRACKED.squares
+    sums.add_window({}, 1, 10)
+    assert sums.stacks(["block"])[A].sampled == TRACKED
+
+
+def test_a_row_has_the_sum_of_what_is_exact_and_what_is_estimated() -> None:
+    stack = KnownStack(7, "wakers", 0xA0, (1,), (Label("user", "anna"),), Waker("thread", (9,)))
+    sums = SampledSums()
+    sums.add_every({stack: StackSums(1, 10)})
+    sums.add_eighth({stack: StackSums(count=8, delay_ns=80.6, parks=1, squares=3)})
+    row = row_of(stack, sums.stacks(["wakers"])[stack])
+    assert (row.kind, row.sema, row.return_pcs) == ("wakers", 0xA0, (1,))
+    assert (row.labels, row.waker) == (stack.labels, stack.waker)
+    assert (row.count, row.delay_ns) == (9, 91)
+    assert (row.count_variance, row.delay_variance) == (56, 56 * 3)
+
+
+@given(
+    st.lists(
+        st.tuples(*(st.integers(0, most) for most in (50, 1_000_000_000, 1000, 10_000))),
+        max_size=8,
+    )
+)
+def test_whatever_windows_saw_the_error_is_a_number(
+    found: list[tuple[int, ...]],
+) -> None:
+    sums = SampledSums()
+    for waits, delay_ns, runs, pause in found:
+        sums.add_pause(pause)
+        sums.add_window({A: StackSums(8 * waits, 8 * delay_ns, waits)}, 1, runs)
+    assert sums.scale == 0 or sums.scale >= 1
+    for value in (*sums.window_variances(A), *sums.window_variances("block")):
+        assert math.isfinite(value)
+        assert value >= 0
+
+
+WINDOWS, RECORDINGS = 40, 2000
+Generator = np.random.Generator
+
+
+@pytest.mark.parametrize(
+    ("per_run", "busy"),
+    [(0.1, 1.0), (1.0, 0.3), (0.001, 1.0)],
+    ids=["steady", "bursty", "rare"],
+)
+def test_95_percent_of_intervals_contain_the_actual_count_and_delay(
+    per_run: float, busy: float
+) -> None:
+    """A stack with so many waits each time a goroutine runs, for a `busy` part of the time."""
+    chance = np.random.default_rng(43)
+    found = [recording(chance, per_run, busy) for _ in range(RECORDINGS)]
+    for column in zip(*found, strict=True):
+        inside = np.mean(
+            [abs(estimate - actual) <= 1.96 * error for estimate, actual, error in column]
+        )
+        assert 0.93 <= inside <= 0.97
+
+
+Compared = tuple[float, float, float]
+"""An estimate, what it should be, and its standard error."""
+
+
+def recording(chance: Generator, per_run: float, busy: float) -> tuple[Compared, Compared]:
+    """The count and the delay of a stack in a simulated recording, a tenth of it in windows.
+
+    How often goroutines run varies by half between windows. Bursts are as long as a window.
+    """
+    pauses = 9 * chance.uniform(0.5, 1.5, WINDOWS)
+    lengths = np.array((pauses, np.ones(WINDOWS)))
+    bursts = np.array((chance.binomial(9, busy, WINDOWS) / 9, chance.random(WINDOWS) < busy))
+    runs = chance.poisson(8000 * lengths * chance.lognormal(0, 0.5, lengths.shape))
+    waits = chance.poisson(per_run * runs * bursts, runs.shape)
+    tracked = chance.binomial(waits[1], 1 / 8, WINDOWS)
+    tracked_ns = chance.gamma(2 * tracked + 1e-9, 500, WINDOWS)
+    others_ns = chance.gamma(2 * (waits.sum() - tracked.sum()), 500)
+    counted = chance.binomial(runs, 1 / 8, runs.shape).astype(float)
+    sums = SampledSums()
+    for in_pause, in_window, number, ns in zip(*counted, tracked, tracked_ns, strict=True):
+        sums.add_pause(in_pause)
+        seen = StackSums(8.0 * number, 8.0 * ns, float(number))
+        sums.add_window({A: seen} if number else {}, 1, in_window)
+    estimate = sums.stacks(["block"])[A]
+    actual_ns = tracked_ns.sum() + others_ns
+    return (
+        (estimate.sampled.count, waits.sum(), math.sqrt(estimate.count_variance)),
+        (estimate.sampled.delay_ns, actual_ns, math.sqrt(estimate.delay_variance)),
+    )
+
+
+def test_95_percent_of_intervals_of_one_wait_in_eight_contain_the_actual_values() -> None:
+    """Which of eight waits in a row is tracked is random where goroutines stop in any order."""
+    chance = np.random.default_rng(43)
+    counts, delays = [], []
+    for _ in range(RECORDINGS):
+        waits = int(chance.poisson(800))
+        delays_ns = chance.gamma(2, 500, waits)
+        tracked_ns = delays_ns[: chance.binomial(waits, 1 / 8)]
+        number = len(tracked_ns)
+        sums = SampledSums()
+        squares = float(tracked_ns @ tracked_ns)
+        sums.add_eighth({A: StackSums(8 * number, 8 * tracked_ns.sum(), number, squares=squares)})
+        found = sums.stacks(["block"])[A]
+        counts.append(abs(found.sampled.count - waits) <= 1.96 * math.sqrt(found.count_variance))
+        delays.append(
+            abs(found.sampled.delay_ns - delays_ns.sum()) <= 1.96 * math.sqrt(found.delay_variance)
+        )
+    assert 0.93 <= np.mean(counts) <= 0.97
+    assert 0.93 <= np.mean(delays) <= 0.97
+
+
+@pytest.mark.parametrize("watched", [1.0, 0.125])
+@pytest.mark.parametrize("again", [0.2, 0.5, 0.8])
+def test_95_percent_of_intervals_contain_the_actual_values_where_parks_are_repeated(
+    again: float, watched: float
+) -> None:
+    """The longer part of the delay lies between a wake and the next park of the same event."""
+    chance = np.random.default_rng(43)
+    counts, delays = [], []
+    for _ in range(RECORDINGS):
+        parks = int(chance.poisson(8000))
+        is_repeated = chance.random(parks) < again
+        delays_ns = chance.exponential(7_000, parks)
+        again_ns = chance.exponential(50_000, parks) * is_repeated
+        is_tracked = chance.random(parks) < 1 / 8
+        is_seen = is_tracked & (chance.random(parks) < watched)
+        tracked_ns = delays_ns[is_tracked]
+        number = len(tracked_ns)
+        sums = SampledSums()
+        more = StackSums(
+            count=8 * number,
+            delay_ns=8 * tracked_ns.sum(),
+            parks=number,
+            runs=int(is_seen.sum()),
+            again=int((is_seen & is_repeated).sum()),
+            again_ns=float(again_ns[is_seen].sum()),
+            squares=float(tracked_ns @ tracked_ns),
+        )
+        sums.add_eighth({A: more})
+        found = sums.stacks(["block"])[A]
+        events, actual_ns = parks - is_repeated.sum(), delays_ns.sum() + again_ns.sum()
+        counts.append(abs(found.sampled.count - events) <= 1.96 * math.sqrt(found.count_variance))
+        delays.append(
+            abs(found.sampled.delay_ns - actual_ns) <= 1.96 * math.sqrt(found.delay_variance)
+        )
+    assert 0.93 <= np.mean(counts) <= 0.97
+    assert 0.92 <= np.mean(delays) <= 0.97
