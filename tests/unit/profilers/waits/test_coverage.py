@@ -20,29 +20,31 @@ def of(deviation: Deviation, *, windows: int = 50, **values: float) -> WaitsCove
 
 
 @pytest.mark.parametrize(
-    ("coverage", "how", "suffix"),
+    ("coverage", "how", "sampling"),
     [
-        (ONLY_EIGHTH, "one wait in eight", ""),
+        (ONLY_EIGHTH, "one wait in eight", "one wait in eight"),
         (
             WaitsCoverage(10 * S, 2 * S, 8 * S, 0, 0),
             "one wait in eight",
-            " at first, then one wait in eight",
+            "every event at first, then one wait in eight",
         ),
         (
             WINDOWS,
             "one wait in eight, 5 % of the time",
-            " at first, then one wait in eight",
+            "every event at first, then one wait in eight",
         ),
         (
             WaitsCoverage(100 * S, 0, 60 * S, 5 * S, 7),
             "one wait in eight, 65 % of the time",
-            "",
+            "one wait in eight",
         ),
     ],
 )
-def test_it_says_which_waits_were_recorded(coverage: WaitsCoverage, how: str, suffix: str) -> None:
+def test_it_says_which_waits_were_recorded(
+    coverage: WaitsCoverage, how: str, sampling: str
+) -> None:
     assert coverage.how == how
-    assert coverage.sampling == suffix
+    assert coverage.sampling("every event") == sampling
     assert str(coverage) == f"sampled {how}, and scaled"
 
 
