@@ -325,6 +325,16 @@ def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() 
     assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(5600) / 825))
 
 
+def test_a_goroutine_that_parks_again_was_in_the_run_queue_before_each_park() -> None:
+    """Of 100 parks three of four were repeated: 200 waits, and 800 wakes."""
+    sums = eighth({LOCK: watched(tracked(100, MS, probed=False), 100, 500 * US, again=75)})
+    found = rows(estimated(sums))
+    block, row = found["block", LOCK_PCS, 0], found["runqueue", LOCK_PCS, 0]
+    assert block.count == 200
+    assert (row.count, row.delay_ns) == (800, 800 * 5 * US)
+    assert row.count_variance == pytest.approx(16 * block.count_variance)
+
+
 def test_errors_of_a_kind_are_those_of_its_rows_together() -> None:
     found = estimated(eighth({A: tracked(100, MS), B: tracked(50, MS)}))
     assert found.deviations.keys() == {"block"}
