@@ -130,6 +130,13 @@ static __always_inline u64 charge(struct lock *lock, u64 queue, u64 now_ns) {
     return 0;
 }
 
+/* The charge of a release that removes no waiter from the queue, in nanoseconds. */
+static __always_inline u64 charge_queue(u32 target_index, u64 sema, u64 now_ns) {
+    u64 key = goroutine_key(sema, target_index);
+    struct lock *lock = locks.lookup(&key);
+    return lock ? charge(lock, __sync_fetch_and_add(&lock->queue, 0), now_ns) : 0;
+}
+
 /*
  * A release, with which releaser wakes the goroutine g. That leaves the queue, if it had joined it.
  * Returns the charge of the release, in nanoseconds.

@@ -232,7 +232,6 @@ static __always_inline void lock_is_released(struct pt_regs *ctx, const struct r
                    &walker->start)) {
         walk_both_stacks(walker, ctx->r14, curg, layout, target);
         key = stack_key(walker);
-        remember_releaser(index, lock, key);
     } else {
         count_loss(LOSS_releaser_unreadable, index);
     }

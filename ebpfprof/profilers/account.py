@@ -27,9 +27,8 @@ _MOST_ERROR = 1.0  # a larger one is not worth its digits
 class Coverage(Protocol):
     """How much of the time was recorded, and the errors of the estimate; str() says it in words."""
 
-    @property
-    def sampling(self) -> str:
-        """How it was recorded, as a suffix: " in windows"."""
+    def sampling(self, whole: str) -> str:
+        """Which events were recorded; `whole` says which ones if nothing is left out."""
 
     @property
     def windows(self) -> int:
@@ -124,7 +123,7 @@ class RecordingAccount:
     def comments(self) -> tuple[str, ...]:
         """The comments of the profile, a sentence each."""
         coverage = self.coverage if self.coverage and self.coverage.is_scaled else None
-        sampling = self.sampling + (coverage.sampling if coverage else "")
+        sampling = coverage.sampling(self.sampling) if coverage else self.sampling
         found = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
         if self.overhead:
             found.append(f"overhead of all profiles: {self.overhead}")

@@ -11,6 +11,7 @@ from ebpfprof.goruntime.godebug import shows_labels
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
 from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
+from ebpfprof.goruntime.goroutines.times_run import TimesRun
 from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts, keeps_profile
 from ebpfprof.goruntime.heap.heap_locks import HeapLocks
@@ -68,8 +69,7 @@ def waits(go: GoTarget) -> list[Any]:
 
 def times_run(go: GoTarget) -> int:
     """How often goroutines ran, divided by eight."""
-    scanner = ParkedScanner(go, has_labels=False)
-    return scanner.times_run()
+    return TimesRun(go).count()
 
 
 def watched(go: GoTarget) -> WatchedGoroutines:

@@ -29,8 +29,8 @@ from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits import wait_stacks
+from ebpfprof.profilers.waits.budgeted_waits import BudgetedWaits
 from ebpfprof.profilers.waits.collector import WaitsCollector
-from ebpfprof.profilers.waits.windows import Windows
 from ebpfprof.recording.session import Session
 from ebpfprof.system.channel import Frame, MessageChannel
 from symbolizer import allowance
@@ -100,32 +100,26 @@ def stop_at_the_anchor() -> None:
     tamper(HeldProbes, "take_anchor", take_anchor)
 
 
-def end_while_a_window_is_prepared() -> None:
-    """The recording ends after the kernel's tables have a window, before they have its seeds.
+def end_while_probes_are_attached() -> None:
+    """Ctrl-C comes when the probes of one wait in eight are to be attached.
 
-    An end of the recording before the end of the window is an error.
+    They are attached once the recording is about to end, which has to wait for them.
     """
-    prepare, open_window = Windows._prepare, WaitsCollector.open_window
-    stop_all = WaitsCollector.stop
-    ends: list[Callable[[], object]] = []
+    attach, end = WaitsCollector.attach_one_in_eight, BudgetedWaits.end
+    is_ending = threading.Event()
 
-    def prepare_to_end(watch: Windows, window_ns: int | None) -> bool:
-        ends.append(lambda: watch._ending.sleep(60.0))
-        return prepare(watch, window_ns)
+    def attach_late(*args: Any) -> int:  # noqa: ANN401
+        tamper(WaitsCollector, "attach_one_in_eight", attach)
+        os.kill(os.getpid(), signal.SIGINT)
+        is_ending.wait()
+        return attach(*args)
 
-    def open_and_wait(waits: WaitsCollector, index: int, begin_ns: int, end_ns: int) -> None:
-        open_window(waits, index, begin_ns, end_ns)
-        if ends:
-            os.kill(os.getpid(), signal.SIGINT)
-            ends.pop()()
+    def end_and_say(*args: Any) -> None:  # noqa: ANN401
+        is_ending.set()
+        end(*args)
 
-    def stop_after_windows(waits: WaitsCollector) -> None:
-        assert "ebpfprof-windows" not in [thread.name for thread in threading.enumerate()]
-        stop_all(waits)
-
-    tamper(Windows, "_prepare", prepare_to_end)
-    tamper(WaitsCollector, "open_window", open_and_wait)
-    tamper(WaitsCollector, "stop", stop_after_windows)
+    tamper(WaitsCollector, "attach_one_in_eight", attach_late)
+    tamper(BudgetedWaits, "end", end_and_say)
 
 
 def leave_breakpoints() -> None:
@@ -237,7 +231,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while writing": stop_while_writing,
     "stops at the anchor": stop_at_the_anchor,
     "leaves breakpoints": leave_breakpoints,
-    "ends while a window is prepared": end_while_a_window_is_prepared,
+    "ends while probes are attached": end_while_probes_are_attached,
     "dies while attaching": lambda: die_while_the_helper_works("attach"),
     "dies while detaching": lambda: die_while_the_helper_works("detach"),
     "notices no replacement": notice_no_replacement,

@@ -7,7 +7,7 @@ import pytest
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Report
-from ebpfprof.profilers.waits import looked_delays
+from ebpfprof.profilers.waits import long_waits
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
 from tests.builds import NEWEST, versions
@@ -35,7 +35,7 @@ def recorded(pid: int, seconds: float) -> Report:
 def test_locks_and_sends_that_hang_are_reported(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
+    monkeypatch.setattr(long_waits, "HANGING", HANGING._replace(ns=200_000_000))
     with running(version, "plain") as run:
         found = hang_sentences(recorded(run.target.pid, 0.5))
         run.target.kill()
@@ -48,7 +48,7 @@ def test_locks_and_sends_that_hang_are_reported(
 
 
 def test_they_are_reported_while_a_recording_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=100_000_000))
+    monkeypatch.setattr(long_waits, "HANGING", HANGING._replace(ns=100_000_000))
     with running(NEWEST, "plain") as run, LiveSession(OPTIONS) as live:
         target = live.add(run.target.pid)
         live.start(target)
@@ -60,7 +60,7 @@ def test_they_are_reported_while_a_recording_continues(monkeypatch: pytest.Monke
 
 @pytest.mark.full
 def test_sends_that_move_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_delays, "HANGING", HANGING._replace(ns=200_000_000))
+    monkeypatch.setattr(long_waits, "HANGING", HANGING._replace(ns=200_000_000))
     # As many sends as take longer than the recording: one goroutine or the other always waits.
     with Target.start(program("pingpong"), "-sends=100000000") as target:
         target.say("go")

@@ -85,9 +85,9 @@ def busy(target: Target) -> Iterator[None]:
 def await_windows(session: Session, at_least: int) -> None:
     until = monotonic() + DEADLINE_S
     (recording,) = profiler_of_waits(session._live)._recordings
-    windows = recording._windows
-    assert windows
-    while windows.coverage().windows < at_least:
+    budgeted = recording._budgeted
+    assert budgeted
+    while budgeted.sums()[1].windows < at_least:
         assert monotonic() < until, "there are no windows"
         sleep(0.01)
 

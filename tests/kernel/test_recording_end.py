@@ -1,55 +1,67 @@
-"""The end of a recording: no wait is longer than the recorded time."""
+"""The end of a recording with a bound: no wait is longer than the recorded time."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ebpfprof.goruntime.goroutines.parked import ParkedScanner
+import pytest
+
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Opened
-from ebpfprof.profilers.waits.collector import FOREVER_NS, WaitsCollector
+from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from tests.go_target import inspect
+from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
-from tests.recorder import only_profile, run
+from tests.recorder import Recorder, only_profile
 from tests.targets_run import Target
 
-WINDOWS = WaitsConfig(block=True, mutex=False, windows=True)
+BOUNDED = WaitsConfig(block=True, mutex=True, one_in_eight=True)
+# In a tight ping-pong every wait costs several times as much as the first bound, and one in eight
+# costs less. It also costs more than the second: the probes are attached for windows.
+BOUNDS = {"in place of every wait": "60", "for a window": "0.5"}
+TURNS = 200
 
 
-def test_a_window_in_preparation_ends_before_the_recording(tmp_path: Path) -> None:
-    """Otherwise waiting goroutines would seem to wait since boot."""
-    arguments = ("--duration", "600", "--max-overhead", "1", "--profile", "block")
-    with Target.start(program("demo")) as target:
-        finished = run(
-            *("--pid", str(target.pid), *arguments),
-            folder=tmp_path,
-            command=command("ends while a window is prepared"),
-        )
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+def test_it_ends_while_probes_of_one_wait_in_eight_are_attached(bound: str, tmp_path: Path) -> None:
+    options = ("--duration", "600", "--max-overhead", bound, "--profile", "block")
+    with Target.start(program("pingpong"), "-sends=1000000000") as target:
+        tampered = command("ends while probes are attached")
+        recorder = Recorder(("--pid", str(target.pid), *options), tmp_path, command=tampered)
+        try:
+            recorder.wait_until_recording()
+            target.say("go")
+            finished = recorder.finish()
+        finally:
+            recorder.close()
+        assert not has_probes(target.pid)
+        target.kill()
     assert finished.code == 0, finished.stderr
-    assert only_profile(tmp_path).samples
+    profile = only_profile(tmp_path)
+    assert profile.samples
+    waited_ns = sum(sample.values[1] for sample in profile.samples)
+    assert 0 < waited_ns <= 3 * profile.duration_ns  # two goroutines, and the main one
 
 
-def test_no_wait_is_longer_than_its_window() -> None:
-    """However the window ends while seeds are put into the kernel's tables."""
+def test_no_tracked_wait_is_longer_than_its_recording() -> None:
+    """Goroutines wait already when the probes come, and one of two wakes the other."""
     with (
         Target.start(program("parked")) as running,
         Opened(running.pid) as target,
-        WaitsCollector(1, WINDOWS) as waits,
+        WaitsCollector(1, BOUNDED) as waits,
     ):
         go = inspect(target)
         waits.load()
-        waits.attach_probes(0, go)
-        begin_ns = kernel_now_ns()
-        scanner = ParkedScanner(go, has_labels=False)
-        turns = list(scanner.parked().values())
+        began_ns = waits.attach_one_in_eight(0, go)
+        waits.note_sample(0, 0)
+        for _ in range(TURNS):
+            running.ask("", "turned")
         waits.stop()
-        for parked in turns:
-            waits.seed(0, parked)
-        assert turns
-        assert waits.tables.waiting(0) == []
-        waits.open_window(0, begin_ns, FOREVER_NS)
-        running.ask("", "turned")
-        longest_ns = max((delay_ns for _, delay_ns in waits.tables.take(0).values()), default=0)
-        assert longest_ns < kernel_now_ns() - begin_ns
+        length_ns = kernel_now_ns() - began_ns
+        sums = {stack: each for stack, each in waits.tables.take(0).items() if each.parks}
+    assert sum(each.parks for each in sums.values()) > 0
+    for each in sums.values():
+        assert each.delay_ns / 8 <= length_ns * each.parks
+        assert each.squares <= length_ns**2 * each.parks

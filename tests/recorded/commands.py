@@ -78,6 +78,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "attach-bounded": Command("attach {} -d 30 --profile block,mutex", ["bounded"]),
     "attach-bounded-long": Command("attach {} -d 30 --profile block,mutex --long", ["bounded"]),
+    "attach-one-in-eight": Command(
+        "attach {} -d 1 --one-in-eight --profile block,mutex,wakers", ["eighth"]
+    ),
+    "attach-one-in-eight-long": Command(
+        "attach {} -d 1 --one-in-eight --profile block,mutex,wakers --long", ["eighth"]
+    ),
+    "attach-one-in-eight-locks": Command(
+        "attach {} -d 1 --one-in-eight --profile block,mutex --by-lock", ["eighth"]
+    ),
     "attach-idle": Command(f"attach {{}} {_EXACT}", ["idle"]),
     "attach-hangs": Command("attach {} -d 30", ["hangs"]),
     "attach-losses": Command(f"attach {{}} {_EXACT}", ["losses"]),

@@ -27,7 +27,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         *_SINCE_MIDDLE,
         *(f"tenant.{kind}.pb" for kind in ("block", "mutex", "open")),
     ),
-    "windows": (*_WAITS, "waiting.txt"),
+    "windows": _WAITS,
     "cpu": (*(f"cpu.{suffix}" for suffix in _FORMATS), "comments.txt", "since-middle.cpu.pb"),
 }
 """By recording, what comes out of it."""

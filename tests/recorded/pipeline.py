@@ -16,7 +16,7 @@ from unittest import mock
 
 from ebpfprof.export import formats, pprof
 from ebpfprof.export.tables import locks
-from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine, Wait
+from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
 from ebpfprof.goruntime.process import GoTarget, go_target, open_program
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
@@ -34,16 +34,19 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.recording import OpenedProcess
 from ebpfprof.profilers.report_builder import RecordingFacts, Report, ReportBuilder
 from ebpfprof.profilers.waits import collector as waits
-from ebpfprof.profilers.waits import wait_profiles, window_sums
-from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
+from ebpfprof.profilers.waits import estimates, wait_profiles
+from ebpfprof.profilers.waits.coverage import WaitsCoverage
+from ebpfprof.profilers.waits.long_waits import SampledStack
+from ebpfprof.profilers.waits.open_waits import ParkedAtEnd, StandingGoroutines
 from ebpfprof.profilers.waits.rows import (
     Hold,
     KnownStack,
     LastWait,
+    StackSums,
     StackTotal,
-    WaitRow,
     WaitsConfig,
 )
+from ebpfprof.profilers.waits.sampled_sums import SampledSums
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 from tests.images.target import NO_PID, SavedTarget, Shown
 from tests.recorded.saved import END, Saved, SavedProgram
@@ -178,9 +181,8 @@ class Replay:
             collector.load()
             collector.attach(0, self.go)
             program.show(END)  # once written, stacks and labels stay as they are
-            if "windows" in self.saved.facts:
-                recording, seen = self._in_windows(recording, collector, program)
-                found["waiting.txt"] = seen
+            if "readings" in self.saved.facts:
+                recording = self._sampled_waits(recording, collector, program)
             elif MIDDLE in self.saved.maps["waits"].hashes:
                 program.show(MIDDLE)
                 middle = self._exact(recording, collector)
@@ -242,47 +244,52 @@ class Replay:
             collector.tables.last_waits().get(0, {}),
         )
 
-    def _in_windows(
+    def _sampled_waits(
         self, recording: _Known, collector: waits.WaitsCollector, program: SavedProgram
-    ) -> tuple[_Known, bytes]:
-        """With the waits of a recording in windows, as estimated; and the open waits, as text."""
-        facts = self.saved.facts
-        stacks = [_known_stack(each) for each in facts["stacks"]]
-        sums, seen = window_sums.WindowSums(), list[str]()
-        holds: dict[int, Hold] = {}
-        found: dict[KnownStack, tuple[float, int]] = {}
-        for what, *details in facts["windows"]:
+    ) -> _Known:
+        """With the waits of a recording in which not each of them was recorded, as estimated."""
+        facts, tables = self.saved.facts, collector.tables
+        sums, taken = SampledSums(), dict[KnownStack, StackSums]()
+        for what, *details in facts["readings"]:
+            if what in ("take", "uncharged"):
+                program.show(details.pop(0))
             match what:
                 case "take":
-                    program.show(*details)
-                    found = collector.tables.take(0)
-                case "add":
-                    begin_ns, end_ns, planned_ns, slowdown, listed = details
-                    ongoing = [
-                        window_sums.OngoingWait(wait and Wait(*wait), stacks[stack], ns)
-                        for wait, stack, ns in listed
-                    ]
-                    queues = collector.tables.queues(0, end_ns)
-                    sums.add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
-                    seen += [
-                        f"window until {end_ns}\n",
-                        *map(_wait_line, collector.tables.waiting(0)),
-                    ]
-                    for sema, more in collector.tables.holds().get(0, {}).items():
-                        hold = holds.get(sema, Hold())
-                        holds[sema] = Hold(hold.count + more.count, hold.held_ns + more.held_ns)
-                case "begin":
-                    sums.begin(*details)
-                case "stretch":
-                    sums.stretch(*details)
-                case "settle":
-                    sums.settle({Wait(*each) for each in details[0]})
+                    taken = tables.take(0)
+                case "every":
+                    sums.add_every(taken)
+                case "eighth":
+                    sums.add_eighth(taken)
+                case "window":
+                    sums.add_window(taken, *details)
+                case "uncharged":
+                    sums.add_uncharged(tables.uncharged(0, *details))
+                case "pause":
+                    sums.add_pause(*details)
         program.show(END)
-        last_waits = {int(g): LastWait(*each) for g, each in facts["begun"].items()}
-        known = self._with_waits(recording, collector, sums.totals(), holds, last_waits)
+        coverage = WaitsCoverage(*facts["coverage"])
+        found = estimates.estimates(
+            sums,
+            {
+                (e[0], tuple(e[1]), _labels(e[2])): SampledStack(*e[3])
+                for e in facts["samples_of_waits"]
+            },
+            *estimates.facts_of_stacks(self.go, self.names.waits),
+            hit_ns=collector.hit_ns or 0.0,
+        )
+        holds = {int(sema): Hold(*hold) for sema, hold in facts["holds"].items()}
+        known = self._with_waits(
+            recording, collector, found.rows, holds, tables.last_waits().get(0, {})
+        )
         assert known.waits
-        known.waits.coverage = sums.coverage()
-        return known, "".join(seen).encode()
+        known.waits.coverage = replace(
+            coverage, deviations=found.deviations, uncharged_ns=found.uncharged_ns
+        )
+        if facts["standing"]:
+            since_ns, interval_ns = facts["standing"]
+            by_address = {int(address): ns for address, ns in since_ns.items()}
+            known.waits.standing = StandingGoroutines(by_address, interval_ns)
+        return known
 
     def _with_waits(
         self,
@@ -391,13 +398,8 @@ def _some(prefix: str, found: Mapping[str, bytes], *names: str) -> dict[str, byt
     }
 
 
-def _label(pair: Sequence[str]) -> Label:
-    return Label(*pair)
-
-
-def _known_stack(fields: Sequence[Any]) -> KnownStack:
-    target, kind, sema, return_pcs, labels = fields
-    return KnownStack(target, kind, sema, tuple(return_pcs), tuple(map(_label, labels)))
+def _labels(pairs: Sequence[Sequence[str]]) -> tuple[Label, ...]:
+    return tuple(Label(*pair) for pair in pairs)
 
 
 def _parked(fields: dict[str, Any]) -> ParkedAtEnd:
@@ -410,19 +412,9 @@ def _parked(fields: dict[str, Any]) -> ParkedAtEnd:
             tuple(each["return_pcs"]),
             each["sema"],
             each["sequence"],
-            None if each["labels"] is None else tuple(map(_label, each["labels"])),
+            None if each["labels"] is None else _labels(each["labels"]),
         )
         for each in fields["goroutines"]
     ]
     losses = tuple(Loss(*each) for each in fields["losses"])
     return ParkedAtEnd(goroutines, fields["read_ns"], losses)
-
-
-def _wait_line(row: WaitRow) -> str:
-    again = " again" if row.is_again else ""
-    if row.stack is None:
-        return f"{row.g:#x}{again} since {row.since_ns}, stack not walked\n"
-    pcs = " ".join(f"{pc:#x}" for pc in row.stack.return_pcs)
-    labels = " ".join(f"{each.key}={each.value}" for each in row.stack.labels)
-    words = f"{row.stack.kind} {row.stack.sema:#x} {pcs} {labels}".rstrip()
-    return f"{row.g:#x}{again} since {row.since_ns}: {words}\n"

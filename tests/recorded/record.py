@@ -1,6 +1,7 @@
 """Makes the recorded inputs, and the outputs that are right for them.
 
     python -m tests.recorded.record             records all again, as root: inputs and outputs
+    python -m tests.recorded.record NAME...     records these again
     python -m tests.recorded.record --golden    makes the outputs again from the recorded inputs
     python -m tests.recorded.record --programs  saves the programs again, if other parts are needed
 
@@ -13,16 +14,14 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from ebpfprof.goruntime.goroutines.parked import Wait
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.kernel.ring_buffer import RingReader
@@ -31,13 +30,14 @@ from ebpfprof.profilers.cpu import cpu_program
 from ebpfprof.profilers.cpu.cpu_recording import CpuSums
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import RecordingFacts, Report, WholeSums
+from ebpfprof.profilers.waits import budgeted_waits, estimates
 from ebpfprof.profilers.waits import collector as waits_collector
-from ebpfprof.profilers.waits import window_sums, windows
-from ebpfprof.profilers.waits.looked_delays import LookedDelays
-from ebpfprof.profilers.waits.open_recorder import OpenWaitsRecorder
+from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.open_waits import ParkedAtEnd
-from ebpfprof.profilers.waits.rows import KnownStack, QueueRow
+from ebpfprof.profilers.waits.rows import KnownStack, StackSums
+from ebpfprof.profilers.waits.sampled_sums import SampledSums
 from ebpfprof.profilers.waits.wait_profiles import ReadWaits
+from ebpfprof.profilers.waits.wait_tables import WaitTables
 from ebpfprof.recording import session as session_module
 from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.recording.session import Session
@@ -45,16 +45,19 @@ from tests.images.record import photographed, reduced
 from tests.images.target import Shown
 from tests.recorded import commands, outputs, pipeline
 from tests.recorded.program import DATA, PROGRAMS, Program
-from tests.recorded.recordings import CHANGING, RECORDINGS, Recording
+from tests.recorded.recordings import RECORDINGS, SUMS, Recording
 from tests.recorded.saved import END, Maps, Rows, Saved
 from tests.targets_run import Target
 
 _HASHES: Final = {
-    "waits.bpf.c": ("waits", "stacks", "totals", "locks", "pairs", "label_sets", "absent_labels"),
+    "waits.bpf.c": (
+        *("waits", "stacks", "totals", "spreads", "locks", "pairs", "label_sets", "absent_labels"),
+    ),
     "cpu.bpf.c": ("samples", "label_sets", "absent_labels", "lines"),
 }
 _PER_CPU: Final = {"waits.bpf.c": ("costs",), "cpu.bpf.c": ("costs", "filled", "sets_made")}
 _ATTEMPTS: Final = 10
+_estimates: Final = estimates.estimates
 
 
 class _Kept:
@@ -63,13 +66,24 @@ class _Kept:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self.programs: dict[str, _KeptProgram] = {}
-        self.windows: list[list[Any]] = []
-        self.stacks: dict[KnownStack, int] = {}  # with their numbers in the file
+        self.readings: list[list[Any]] = []  # of sums that may be sampled: see _KeptTables
+        self.samples_of_waits: Mapping[StackKey, SampledStack] = {}
         self.middle_ns = 0
         self.recording: RecordingFacts | None = None
         self.waits: ReadWaits | None = None
         self.samples: CpuSums | None = None
         self.hints: list[str] = []  # with {pid} in place of the number
+
+    def estimates(
+        self,
+        sums: SampledSums,
+        waits: Mapping[StackKey, SampledStack],
+        *args: Any,  # noqa: ANN401
+        **more: Any,  # noqa: ANN401
+    ) -> estimates.WaitEstimates:
+        """Stands for ebpfprof.profilers.waits.estimates.estimates."""
+        self.samples_of_waits = waits
+        return _estimates(sums, waits, *args, **more)
 
     def report(self, sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
         """Stands for ebpfprof.recording.reports.reported."""
@@ -100,10 +114,14 @@ class _Kept:
             "parked": waits and waits.parked and _parked(waits.parked),
             "hints": self.hints,
         }
-        if self.windows and waits:
-            begun = {g: list(astuple(b)) for g, b in waits.last_waits.items()}
-            stacks = [[*each[:4], _labels(each.labels)] for each in self.stacks]
-            facts |= {"begun": begun, "windows": self.windows, "stacks": stacks}
+        if waits and waits.coverage:
+            facts |= {
+                "readings": self.readings,
+                "coverage": astuple(waits.coverage)[:5],
+                "samples_of_waits": _samples(self.samples_of_waits),
+                "holds": {sema: astuple(hold) for sema, hold in waits.holds.items()},
+                "standing": waits.standing and astuple(waits.standing),
+            }
         return facts
 
 
@@ -114,32 +132,38 @@ class _KeptProgram(BpfProgram):
         super().__init__(name, *args, **more)
         self._of = of
         self._name = name = name.rpartition("/")[2]
-        self._is_kept = self._is_keeping = False
+        self._is_kept = False
         self.kept = Maps(self.hit_ns)
         of.programs[name.removesuffix(".bpf.c")] = self
 
     def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().load(*args, **more)
-        if "totals" in self.maps:
-            self._rows_of_totals, self.maps["totals"].rows = self.maps["totals"].rows, self._totals  # type: ignore[method-assign]  # to listen
         if "unlearned" in self.maps:
             self._keep_records(self.maps["unlearned"].reader())
         self.keep(pipeline.BEGIN)
 
     def keep(self, moment: str, names: Iterable[str] = ()) -> None:
         """Keep what these hash maps hold now, or all."""
-        self._is_keeping = True
         wanted = names or [name for name in _HASHES[self._name] if name in self.maps]
-        hashes = {name: self.maps[name].rows() for name in wanted}
-        self.kept.hashes[moment] = hashes
-        self._is_keeping = False
+        self.kept.hashes[moment] = {name: self.maps[name].rows() for name in wanted}
 
-    def _totals(self) -> Rows:
-        if not self._is_keeping and "max_overhead" in self._of.options:
-            moment = f"window {len(self._of.windows)}"
-            self.keep(moment, CHANGING)
-            self._of.windows.append(["take", moment])
-        return self._rows_of_totals()
+    @contextmanager
+    def keeping_what_is_read(self, moment: str) -> Iterator[None]:
+        """Keep what is read of these maps meanwhile; each is read once."""
+        kept = self.kept.hashes[moment] = {}
+
+        def listened(name: str, rows: Callable[[], Rows]) -> Callable[[], Rows]:
+            def read() -> Rows:
+                kept[name] = rows()
+                return kept[name]
+
+            return read
+
+        with ExitStack() as held:
+            for name in SUMS & self.maps.keys():
+                rows = listened(name, self.maps[name].rows)
+                held.enter_context(mock.patch.object(self.maps[name], "rows", rows))
+            yield
 
     def _keep_records(self, reader: RingReader) -> None:
         consume = reader.consume
@@ -161,52 +185,51 @@ class _KeptProgram(BpfProgram):
         super().close()
 
 
-class _KeptSums(window_sums.WindowSums):
-    """Keeps the windows that it is given, without what the maps have anyway."""
+class _KeptSums(SampledSums):
+    """Keeps in what order sums were added, and how often goroutines ran."""
 
     def __init__(self, of: _Kept) -> None:
         super().__init__()
         self._of = of
-        self._is_adding = False
 
-    def begin(self, now_ns: int) -> None:
-        self._of.windows.append(["begin", now_ns])
-        super().begin(now_ns)
+    def add_every(self, more: Mapping[KnownStack, StackSums]) -> None:
+        self._of.readings.append(["every"])
+        super().add_every(more)
 
-    def add(
-        self,
-        found: Mapping[KnownStack, tuple[float, float]],
-        begin_ns: int,
-        end_ns: int,
-        ongoing: Sequence[window_sums.OngoingWait] = (),
-        queues: Sequence[QueueRow] = (),
-        planned_ns: int = 0,
-        slowdown: float = 1.0,
+    def add_eighth(self, more: Mapping[KnownStack, StackSums]) -> None:
+        self._of.readings.append(["eighth"])
+        super().add_eighth(more)
+
+    def add_window(
+        self, more: Mapping[KnownStack, StackSums], length_ns: float, runs: float
     ) -> None:
-        stacks = self._of.stacks
-        listed = [
-            [each.wait, stacks.setdefault(each.stack, len(stacks)), each.ns] for each in ongoing
-        ]
-        self._of.windows.append(["add", begin_ns, end_ns, planned_ns, slowdown, listed])
-        self._is_adding = True
-        super().add(found, begin_ns, end_ns, ongoing, queues, planned_ns, slowdown)
-        self._is_adding = False
+        self._of.readings.append(["window", length_ns, runs])
+        super().add_window(more, length_ns, runs)
 
-    def stretch(self, until_ns: int, slowdown: float = 1.0) -> None:
-        if not self._is_adding:
-            self._of.windows.append(["stretch", until_ns, slowdown])
-        super().stretch(until_ns, slowdown)
-
-    def settle(self, waiting: AbstractSet[Wait]) -> None:
-        self._of.windows.append(["settle", sorted(waiting)])
-        super().settle(waiting)
+    def add_pause(self, runs: float) -> None:
+        self._of.readings.append(["pause", runs])
+        super().add_pause(runs)
 
 
-_noted_end = OpenWaitsRecorder.note_end
+class _KeptTables(WaitTables):
+    """Keeps what is read of the sums."""
 
+    def __init__(self, of: _Kept, *args: Any) -> None:  # noqa: ANN401
+        super().__init__(*args)
+        self._of = of
 
-def _note_end(recorder: OpenWaitsRecorder, _looks: object) -> None:
-    _noted_end(recorder, None)
+    def take(self, index: int) -> dict[KnownStack, StackSums]:
+        with self._kept("take"):
+            return super().take(index)
+
+    def uncharged(self, index: int, end_ns: int) -> dict[int, float]:
+        with self._kept("uncharged", end_ns):
+            return super().uncharged(index, end_ns)
+
+    def _kept(self, what: str, *details: int) -> AbstractContextManager[None]:
+        moment = f"reading {len(self._of.readings)}"
+        self._of.readings.append([what, moment, *details])
+        return self._of.programs["waits"].keeping_what_is_read(moment)
 
 
 def _record(program: Path, recording: Recording) -> tuple[Saved, Report]:
@@ -219,8 +242,8 @@ def _record(program: Path, recording: Recording) -> tuple[Saved, Report]:
         try:
             for line in recording.first:
                 _ask(process, line)
-            for of, hashes in recording.at_the_middle.items():
-                kept.programs[of].keep(pipeline.MIDDLE, hashes)
+            for name, hashes in recording.at_the_middle.items():
+                kept.programs[name].keep(pipeline.MIDDLE, hashes)
             kept.middle_ns = kernel_now_ns()
             for line in recording.then:
                 _ask(process, line)
@@ -228,16 +251,17 @@ def _record(program: Path, recording: Recording) -> tuple[Saved, Report]:
             is_done.set()
 
     with ExitStack() as held:
-        for module in (waits_collector, cpu_program):
-            held.enter_context(mock.patch.object(module, "BpfProgram", partial(_KeptProgram, kept)))
+        for of in (waits_collector, cpu_program):
+            held.enter_context(mock.patch.object(of, "BpfProgram", partial(_KeptProgram, kept)))
         for limit, rows in recording.room.items():
             held.enter_context(mock.patch.object(waits_collector, limit, rows))
-        held.enter_context(mock.patch.object(windows, "WindowSums", partial(_KeptSums, kept)))
-        held.enter_context(mock.patch.object(session_module, "reported", kept.report))
-        # What windows tell without goroutine samples, which are not kept.
-        held.enter_context(mock.patch.object(LookedDelays, "has_begun", new=False))
-        held.enter_context(mock.patch.object(LookedDelays, "grown", lambda _, totals: totals))
-        held.enter_context(mock.patch.object(OpenWaitsRecorder, "note_end", _note_end))
+        for module, name, replacement in (
+            (waits_collector, "WaitTables", partial(_KeptTables, kept)),
+            (budgeted_waits, "SampledSums", partial(_KeptSums, kept)),
+            (estimates, "estimates", kept.estimates),
+            (session_module, "reported", kept.report),
+        ):
+            held.enter_context(mock.patch.object(module, name, replacement))
         process = held.enter_context(Target.start(program))
         for line in recording.before:
             _ask(process, line)
@@ -301,6 +325,13 @@ def _parked(parked: ParkedAtEnd) -> dict[str, Any]:
     return {"read_ns": parked.read_ns, "losses": losses, "goroutines": goroutines}
 
 
+def _samples(found: Mapping[StackKey, SampledStack]) -> list[Any]:
+    return [
+        [sema, return_pcs, _labels(labels), astuple(each)]
+        for (sema, return_pcs, labels), each in found.items()
+    ]
+
+
 def _labels(labels: Iterable[Label]) -> list[list[str]]:
     return [[each.key, str(each.value)] for each in labels]
 
@@ -328,29 +359,32 @@ def _make_golden() -> None:
         (outputs.GOLDEN / name).write_bytes(output)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Command line. Returns the exit status."""
-    if arguments and (len(arguments) > 1 or arguments[0] not in ("--golden", "--programs")):
+    names = list(arguments or RECORDINGS)
+    if arguments in (["--golden"], ["--programs"]):
+        names = []
+    elif not set(names) <= RECORDINGS.keys():
         print(__doc__, file=sys.stderr)
         return 2
-    if list(arguments) != ["--golden"]:
+    if arguments != ["--golden"]:
         with tempfile.TemporaryDirectory() as scratch:
             built = {}
             for program in PROGRAMS:
                 folder = Path(scratch).resolve() / program.name
                 folder.mkdir()
                 built[program] = program.build(folder)
+            recorded = {
+                name: _recorded(built[RECORDINGS[name].program], name, Path(scratch))
+                for name in names
+            }
             if not arguments:
-                recorded = {
-                    name: _recorded(built[each.program], name, Path(scratch))
-                    for name, each in RECORDINGS.items()
-                }
                 shutil.rmtree(DATA, ignore_errors=True)
                 DATA.mkdir()
-                for name, saved in recorded.items():
-                    saved.save(name)
                 for program, path in built.items():
                     program.keep_digest(path)
+            for name, saved in recorded.items():
+                saved.save(name)
             for program, path in built.items():
                 program.require_recorded(path)
                 _photograph(program, path)

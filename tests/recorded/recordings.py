@@ -30,7 +30,9 @@ class Recording:
 
 
 CHANGING: Final = ("waits", "totals", "locks")
-"""The maps of waits that change between two windows."""
+"""The maps of waits that change while every wait is recorded."""
+SUMS: Final = frozenset({"totals", "spreads", "pairs", "locks"})
+"""The maps of sums of waits."""
 _WAITS: Final = {
     "kinds": ["block", "mutex"],
     "by_lock": True,
@@ -68,6 +70,11 @@ RECORDINGS: Final[Mapping[str, Recording]] = {
         {**_WAITS, "max_overhead": 2.0},
         ("serve 1500",),
         least_windows=4,
+    ),
+    "eighth": Recording(
+        SHOP,
+        {**_WAITS, "kinds": ["block", "mutex", "wakers"], "one_in_eight": True},
+        ("serve 400",),
     ),
     "idle": Recording(SHOP, _EXACT, ("rest 300",)),
     "hangs": Recording(

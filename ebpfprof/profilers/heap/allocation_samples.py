@@ -166,10 +166,9 @@ class AllocationCoverage:
             return f"{share}, from the start until the budget was used up"
         return ""
 
-    @property
-    def sampling(self) -> str:
-        """How it was recorded, as a suffix."""
-        return " in windows" if self.windows else ""
+    def sampling(self, whole: str) -> str:
+        """Which allocations were recorded; `whole` says which ones without windows."""
+        return f"{whole} in windows" if self.windows else whole
 
     @property
     def is_scaled(self) -> bool:

@@ -144,8 +144,8 @@ class BudgetedWaits:
     def sums(self) -> tuple[SampledSums, WaitsCoverage]:
         """The sums until now, and of which time they are. They must not be changed."""
         with self._lock:
-            self._add_part()
             until_ns = min(kernel_now_ns(), self._stopped_ns)
+            self._add_part(until_ns)
             length_ns = self._past_ns + (until_ns - self._started_ns if self._started_ns else 0)
             return self._sums, WaitsCoverage(
                 length_ns,
@@ -167,9 +167,8 @@ class BudgetedWaits:
             found[sema] = found.get(sema, Hold()).plus(more)
         return found
 
-    def _add_part(self) -> None:
+    def _add_part(self, now_ns: int) -> None:
         """Add what was recorded until now; what a window holds only counts once it has ended."""
-        now_ns = min(kernel_now_ns(), self._stopped_ns)
         if self._part is _Part.NOTHING:
             if self._thread:
                 self._sums.add_pause(self._ran_since())
@@ -240,17 +239,27 @@ class BudgetedWaits:
         return length_ns / 1e9
 
     def _is_eighth_affordable(self) -> bool:
-        """Whether the budget allows to record one wait in eight all the time, by what all cost."""
-        budget, begun_ns = self._spending.budget, self._part_begun_ns
-        rate = (budget.spent_ns - self._spent_before_ns) / max(1, kernel_now_ns() - begun_ns)
-        return rate / TRACKING_PERIOD < budget.allowance_rate
+        """Whether the budget allows to record one wait in eight all the time, by what all cost.
+
+        Until now on average, and in the next moment: in a burst, the probes must go at once.
+        """
+        budget = self._spending.budget
+        before_ns, since_ns = budget.spent_ns, kernel_now_ns()
+        self._ending.sleep(SHORTEST_TICK_S)
+        self._spending.update()
+        now_ns = kernel_now_ns()
+        at_last = (budget.spent_ns - before_ns) / max(1, now_ns - since_ns)
+        on_average = (budget.spent_ns - self._spent_before_ns) / max(
+            1, now_ns - self._part_begun_ns
+        )
+        return max(at_last, on_average) / TRACKING_PERIOD < budget.allowance_rate
 
     def _thin(self) -> None:
         """From now on record one wait in eight."""
         self._begin_sampling()
         with self._lock:
             begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
-            self._add_part()
+            self._add_part(min(begun_ns, self._stopped_ns))
             self._part, self._part_begun_ns = _Part.ONE_IN_EIGHT, begun_ns
             self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS
         self._waits.detach_every_wait(self._index)
@@ -279,7 +288,19 @@ class BudgetedWaits:
             self._close()
 
     def _close(self) -> None:
-        """End the present part, add what it held, and detach the probes."""
+        """End the present part, and note what it cost."""
+        was, end_ns = self._end_part()
+        self._spending.update()
+        spent_ns = self._spending.budget.spent_ns - self._spent_before_ns
+        if was is _Part.EVERY_WAIT:
+            spent_ns /= TRACKING_PERIOD
+        self._spending.budget.note_window(spent_ns, max(1, end_ns - self._part_begun_ns), 0)
+
+    def _end_part(self) -> tuple[_Part, int]:
+        """End the present part, add what it held, and detach the probes.
+
+        Returns which it was, and when it ended.
+        """
         with self._lock:
             self._waits.stop_recording(self._index)
             ran, end_ns = self._ran_since(), min(kernel_now_ns(), self._stopped_ns)
@@ -288,19 +309,18 @@ class BudgetedWaits:
             if self._part is _Part.WINDOW:
                 self._add_window(end_ns, ran)
             else:
-                self._add_part()
+                self._add_part(end_ns)
             self._past_holds = self._holds()
             was, self._part = self._part, _Part.NOTHING
         self._waits.pause(self._index)
         run_as_others()
-        self._spending.update()
-        spent_ns = self._spending.budget.spent_ns - self._spent_before_ns
-        if was is _Part.EVERY_WAIT:
-            spent_ns /= TRACKING_PERIOD
-        self._spending.budget.note_window(spent_ns, max(1, end_ns - self._part_begun_ns), 0)
+        return was, end_ns
 
     def _add_window(self, end_ns: int, ran: float) -> None:
-        length_ns = max(0, end_ns - self._part_begun_ns)
+        length_ns = end_ns - self._part_begun_ns
+        if length_ns <= 0:  # the recording ended while the probes were attached
+            self._sums.add_pause(ran)
+            return
         more = self._waits.tables.take(self._index)
         self._sums.add_window(more, length_ns, ran)
         self._sums.add_uncharged(self._waits.tables.uncharged(self._index, end_ns))
@@ -308,13 +328,14 @@ class BudgetedWaits:
 
     def _finish(self) -> None:
         """Add what is recorded now, and detach the probes."""
+        self._stopped_ns = min(kernel_now_ns(), self._stopped_ns)
         if self._part is not _Part.NOTHING:
-            self._close()
+            self._end_part()
         elif self.has_paused:
             with self._lock:
                 self._sums.add_pause(self._ran_since())
         if self._started_ns:
-            self._past_ns += min(kernel_now_ns(), self._stopped_ns) - self._started_ns
+            self._past_ns += self._stopped_ns - self._started_ns
             self._started_ns = 0
 
     def _note_spending(self) -> None:

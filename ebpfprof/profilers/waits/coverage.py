@@ -92,10 +92,11 @@ class WaitsCoverage:
             return ONE_IN_EIGHT
         return f"{ONE_IN_EIGHT}, {percent(self.recorded_share)} of the time"
 
-    @property
-    def sampling(self) -> str:
-        """How it was recorded, as a suffix."""
-        return f" at first, then {ONE_IN_EIGHT}" if self.every_ns else ""
+    def sampling(self, whole: str) -> str:
+        """Which events were recorded; `whole` says which ones if nothing is left out."""
+        if self.every_ns:
+            return f"{whole} at first, then {ONE_IN_EIGHT}"
+        return whole if whole.endswith(ONE_IN_EIGHT) else ONE_IN_EIGHT  # with --one-in-eight
 
     @property
     def recorded_share(self) -> float:

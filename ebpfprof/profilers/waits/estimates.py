@@ -1,13 +1,15 @@
 """The rows of the profiles of waits, from one wait in eight and from goroutine samples.
 
 Counts are those of one wait in eight, and those of the waits that two goroutine samples saw, which
-it leaves out. So are delays, with two exceptions, for which all of the delay comes from samples:
+it leaves out. So are delays, with three exceptions, for which all of the delay comes from samples:
 
 - Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
   costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
   an error: below 20 us it may be more than the wait.
 - Waits in windows: probes slow down the program in them, and of a wait that began before a window
   only the end is seen.
+- Waits of which the probes recorded none: after a burst there may be no window for seconds. Then
+  the count is that of the waits in samples, too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
-from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.pairs import pairs_of
 from ebpfprof.profilers.waits.releases import releases
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
@@ -49,7 +51,7 @@ _SHORT_NS: Final = 20_000
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
-_NO_WAITS: Final = SampledWaits()
+_NO_WAITS: Final = SampledStack()
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class WaitEstimates:
 
 def estimates(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     is_lock: StackTest,
     is_runtime_lock: StackTest,
     group_of: Callable[[tuple[int, ...]], int],
@@ -114,7 +116,7 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
 
 def _block(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits],
+    waits: Mapping[StackKey, SampledStack],
     alternation: Mapping[KnownStack, float],
     hit_ns: float,
 ) -> list[BlockEstimate]:
@@ -127,9 +129,10 @@ def _block(
         row = _block_row(sums, stack, estimate, seen, hit_ns)
         found.append(BlockEstimate(row, estimate.every, sums.seen(stack)))
     for (sema, return_pcs, labels), seen in left.items():
-        if seen.long:
-            row = StackTotal("block", sema, return_pcs, seen.long, round(seen.long_ns), labels)
-            row.delay_variance = seen.long_variance
+        if seen.long or seen.hits >= _ENOUGH_HITS:
+            stack = KnownStack(0, "block", sema, return_pcs, labels)
+            estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
+            row = _unprobed_row(stack, estimate, seen)
             found.append(BlockEstimate(row, StackSums(), StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
 
@@ -148,11 +151,13 @@ def _block_row(
     sums: SampledSums,
     stack: KnownStack,
     estimate: StackEstimate,
-    seen: SampledWaits,
+    seen: SampledStack,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
     short = estimate.sampled
+    if not short.parks and not short.unknown:
+        return _unprobed_row(stack, estimate, seen)
     cut_off = _cut_off(sums, short, seen)
     count = short.count + cut_off
     row.count += cut_off + seen.long
@@ -163,9 +168,6 @@ def _block_row(
     if is_cut_off or ((is_short or sums.windows) and seen.hits >= _ENOUGH_HITS):
         row.delay_ns = round(estimate.every.delay_ns + seen.ns)
         row.delay_variance = seen.variance
-        if seen.ended > seen.long and not count:  # windows missed them: there are more than that
-            row.count += seen.ended - seen.long
-            row.count_variance += row.count**2
     else:
         whole = count / short.count if short.count > 0 else 1.0
         delay_ns = whole * (short.delay_ns - within_ns)
@@ -193,7 +195,25 @@ def _runnable(block: BlockEstimate) -> StackTotal | None:
     )
 
 
-def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
+def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack) -> StackTotal:
+    """The row of waits of which the probes recorded none, but perhaps before the first pause.
+
+    How many of the short ones no sample saw is not known.
+    """
+    row, every, before = row_of(stack, estimate), estimate.every, estimate.sampled
+    is_whole = seen.hits >= _ENOUGH_HITS
+    count = max(before.count, seen.ended if is_whole else seen.long)
+    row.count = every.count + count
+    row.count_variance = (count - seen.long) ** 2
+    if is_whole:
+        row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), seen.variance
+    else:
+        row.delay_ns = round(every.delay_ns + max(before.delay_ns, seen.long_ns))
+        row.delay_variance += seen.long_variance
+    return row
+
+
+def _cut_off(sums: SampledSums, short: StackSums, seen: SampledStack) -> float:
     """The number of waits that began before a window and ended in it, without the long ones.
 
     Long ones are counted by samples. Others can't be more than there is time for: each lasted for
@@ -206,15 +226,15 @@ def _cut_off(sums: SampledSums, short: StackSums, seen: SampledWaits) -> float:
 
 
 def _told_apart(
-    waits: Mapping[StackKey, SampledWaits], stacks: Mapping[KnownStack, StackEstimate]
-) -> dict[StackKey, SampledWaits]:
+    waits: Mapping[StackKey, SampledStack], stacks: Mapping[KnownStack, StackEstimate]
+) -> dict[StackKey, SampledStack]:
     """What samples saw, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
-    found: dict[StackKey, SampledWaits] = {}
+    found: dict[StackKey, SampledStack] = {}
     for key, each in waits.items():
         others = (OTHER_LOCKS, *key[1:])
         place = others if key not in known and others in known else key
-        found.setdefault(place, SampledWaits()).add(each)
+        found.setdefault(place, SampledStack()).add(each)
     return found
 
 

@@ -35,7 +35,7 @@ StackKey = tuple[int, tuple[int, ...], tuple[Label, ...]]
 
 
 @dataclass(slots=True)
-class SampledWaits:
+class SampledStack:
     """What samples saw of one stack.
 
     `hits` of goroutines in samples; the waits that have `ended`, and their time; `long` are those
@@ -49,7 +49,7 @@ class SampledWaits:
     long: int = 0
     variance: float = 0.0
 
-    def add(self, more: SampledWaits) -> None:
+    def add(self, more: SampledStack) -> None:
         """Add those of another stack or time."""
         self.ns += more.ns
         self.hits += more.hits
@@ -72,7 +72,7 @@ class LongWaits:
     _is_sampling: bool = False
     _hanging: dict[GoroutineState, tuple[int, int, int]] = field(default_factory=dict)
     _base: StateTotals | None = None
-    _past: dict[StackKey, SampledWaits] = field(default_factory=dict)
+    _past: dict[StackKey, SampledStack] = field(default_factory=dict)
 
     def start(self) -> None:
         """Begin to sample. Raises what SharedSampler.start raises."""
@@ -110,7 +110,7 @@ class LongWaits:
             return self._hanging
         return self.samples.sampler.standing_states(HANGING)
 
-    def found(self) -> dict[StackKey, SampledWaits]:
+    def found(self) -> dict[StackKey, SampledStack]:
         """The waits by stack, since begin()."""
         found = {key: replace(each) for key, each in self._past.items()}
         if self._base is None:
@@ -121,15 +121,15 @@ class LongWaits:
             if place is not None:
                 key = state.sema, state.pcs[place:][:MAX_DEPTH], state.labels or ()
                 waits = _since(total, self._base.states.get(state))
-                found.setdefault(key, SampledWaits()).add(waits)
+                found.setdefault(key, SampledStack()).add(waits)
         return found
 
 
-def _since(total: StateTotal, earlier: StateTotal | None) -> SampledWaits:
+def _since(total: StateTotal, earlier: StateTotal | None) -> SampledStack:
     """What was added to the sums of a state."""
     values = zip(_values(total), _values(earlier) if earlier else _NONE, strict=True)
     ns, hits, ended, long_ns, long, variance = (now - before for now, before in values)
-    return SampledWaits(ns, int(hits), int(ended), long_ns, int(long), variance)
+    return SampledStack(ns, int(hits), int(ended), long_ns, int(long), variance)
 
 
 def _values(total: StateTotal) -> tuple[float, ...]:

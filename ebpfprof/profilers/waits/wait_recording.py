@@ -320,6 +320,7 @@ class WaitsProfiler:
         """Detach the probes and free the maps."""
         for each in self._recordings:
             each.end(kernel_now_ns())
+            each.stop_samples()  # which are announced to the program
         for each in self._recordings:
             each.stop_budgeted()
         self.collector.close()

@@ -30,9 +30,11 @@ from ebpfprof.profilers.waits import collector as waits
 from ebpfprof.profilers.waits import runtime_locks
 from ebpfprof.profilers.waits.probe_sites import SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
+from ebpfprof.profilers.waits.tracking import tracking_fields
 from symbolizer.codeanalysis.cgo_callback import CgoCallback
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
+from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
 from symbolizer.go.runtime_layout import layout_for
 from symbolizer.go.version import GoVersion
 from symbolizer.unwind.rules import RuleKind, UnwindRule
@@ -63,7 +65,10 @@ MACROS = {
 }
 STRUCTS = {
     "cpu/cpu.bpf.c": ("unfinished", "process", "label_set"),
-    "waits/waits.bpf.c": ("target", "site", "wait", "seed", "stack", "total", "label_set"),
+    "waits/waits.bpf.c": (
+        *("target", "site", "wait", "seed", "stack", "total", "label_set"),
+        *("tracking", "sampled", "source", "tracked", "spread"),
+    ),
 }
 
 
@@ -117,7 +122,7 @@ def test_unknown_names_and_conditional_structs_are_errors() -> None:
         c_facts.number("common/keys.h", "NOTHING")
     with pytest.raises(KeyError):
         c_facts.struct("common/keys.h", "nothing")
-    with pytest.raises(ValueError, match="struct lock has more than plain members: #if BY_LOCK"):
+    with pytest.raises(ValueError, match="struct lock has more than plain members: #if WITH_ONE"):
         c_facts.struct("waits/locks.h", "lock")
 
 
@@ -204,12 +209,14 @@ def test_the_waits_collector_fills_every_field_of_a_target(go: GoTarget) -> None
     collector._program = reported  # type: ignore[assignment]  # stands for it
     collector._config = WaitsConfig(block=True, mutex=True)
     collector._attached = {3: waits.AttachedTarget(go, target_fields(go, has_labels=True))}
-    collector.open_window(3, 1, 2)
+    collector.record_from(3, 1)
     assert reported.fields.keys() == names("probes/target.h", "target")
     assert reported.fields["callback"].keys() == names("probes/target.h", "callback", "none")
     sites = SiteTable(cast("BpfProgram", reported), collector._config)
     sites._probe(3, go.probed[0], "on_wait", go.sites.wake_pc)
     assert reported.fields.keys() == names("probes/target.h", "site")
+    tracking = tracking_fields(go, tracked_wait_sites(go.binary))
+    assert tracking.keys() == names("waits/one_in_eight.h", "tracking")
     fields = runtime_locks.layout_fields(go)
     assert fields.keys() == names("waits/runtime_locks.h", "runtime_layout")
 

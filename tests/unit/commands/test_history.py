@@ -136,7 +136,7 @@ def test_an_estimate_says_that_it_is_one(folder: Path) -> None:
     assert "7 (ended 14:19:24)" in output
     assert "Did not run: 14:19:24 to 14:23:00: the agent saw no such process." in output
     assert " on delays (one standard error)" in output
-    assert "in 160 windows at random times, and scaled" in output
+    assert "sampled one wait in eight, 10 % of the time, and scaled" in output
 
 
 def test_why_a_process_was_not_recorded_is_reported(folder: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.account import RecordingAccount, loss_lines
-from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
+from ebpfprof.profilers.waits.coverage import Deviation, WaitsCoverage
 
 S = 1_000_000_000
 LOST, FULL = Loss("lost", "events lost", 5), Loss("full", "tables full", 1)
@@ -17,11 +17,18 @@ def overhead(hits: int, cpu_s: int) -> Overhead:
     return Overhead(Runs(hits, hits * 1000.0, hits), Runs(), 1000.0, cpu_s * S)
 
 
-def coverage(watched_s: int, of_s: int, windows: int, variance: float = 0.0) -> WindowCoverage:
+def coverage(
+    of_s: int,
+    *,
+    every_s: int = 0,
+    eighth_s: int = 0,
+    windows_s: int = 0,
+    windows: int = 0,
+    variance: float = 0.0,
+) -> WaitsCoverage:
     deviation = Deviation(count=10.0 * of_s, delay_ns=100.0 * of_s, delay_variance=variance)
-    return WindowCoverage(
-        watched_s * S, of_s * S, windows, {"block": deviation}, 0.0, has_paused=True
-    )
+    times_s = of_s, every_s, eighth_s, windows_s
+    return WaitsCoverage(*(each * S for each in times_s), windows, {"block": deviation})
 
 
 EARLIER = RecordingAccount(
@@ -32,7 +39,7 @@ EARLIER = RecordingAccount(
     remarks=("sampled somehow",),
     overhead=overhead(1000, 10),
     losses=(LOST,),
-    coverage=coverage(6, 60, 40, 4.0e6),
+    coverage=coverage(60, windows_s=6, windows=40, variance=4.0e6),
     spread={"a": (1000, 100.0), "b": (500, 25.0)},
     counted={"{} stacks cut": 3},
     events=5000,
@@ -42,7 +49,7 @@ LATER = replace(
     length_ns=65 * S,
     overhead=overhead(1100, 12),
     losses=(replace(LOST, count=7), FULL),
-    coverage=coverage(7, 65, 50, 4.0e6 + 900.0),
+    coverage=coverage(65, windows_s=7, windows=50, variance=4.0e6 + 900.0),
     spread={"a": (1000, 100.0), "b": (600, 61.0), "c": (100, 1.0)},
     counted={"{} stacks cut": 3, "{} stacks lost": 2},
     events=6000,
@@ -52,16 +59,16 @@ LATER = replace(
 def test_comments_describe_the_time_between_two_snapshots() -> None:
     part = LATER - EARLIER
     assert part.comments() == (
-        "ebpfprof: block profile of process 7, 5.000 s, every event in windows",
+        "ebpfprof: block profile of process 7, 5.000 s, one wait in eight",
         "sampled somehow",
         "overhead of all profiles: 200 us, 0.01 % of the process's CPU time "
         "(100 probe hits of 2.0 us)",
         "incomplete: 2 events lost (lost)",
         "incomplete: 1 tables full (full)",
-        # 1,000 events are in it, scaled from a fifth of the time.
-        "incomplete in total: at most 1.5 % of what happened",
-        "sampled 20 % of the time, in 10 windows at random times, and scaled",
-        "+-0 % on counts, +-7.7 % on delays (one standard error)",
+        # 1,000 events are in it, scaled from an eighth of those in a fifth of the time.
+        "incomplete in total: at most 11 % of what happened",
+        "sampled one wait in eight, 20 % of the time, and scaled",
+        "+-0 % on counts, +-6 % on delays (one standard error)",
         "at most +-6 % on the ten stacks with the longest delays (one standard error)",
         "2 stacks lost",
     )
@@ -72,23 +79,30 @@ def test_accounts_of_parts_add_up_to_the_whole() -> None:
     assert (EARLIER + (LATER - EARLIER)).comments() == LATER.comments()
 
 
-def test_with_less_than_two_windows_no_error_is_known() -> None:
-    known = "standard error not known, from a single window"
-    single = replace(LATER, coverage=coverage(7, 65, 41)) - EARLIER
-    assert known in single.comments()
-    none = replace(LATER, coverage=EARLIER.coverage) - EARLIER
-    assert "standard error not known, without a window" in none.comments()
-    assert any(each.startswith("sampled 0 % of the time, in 0 windows") for each in none.comments())
-    for part in (single, none):
-        assert not any("ten stacks" in each for each in part.comments())
+def test_with_a_single_window_no_error_is_known() -> None:
+    single = replace(LATER, coverage=coverage(65, windows_s=7, windows=41)) - EARLIER
+    assert "standard error not known, from a single window" in single.comments()
+    assert not any("ten stacks" in each for each in single.comments())
 
 
-def test_without_pauses_no_scaling_is_mentioned() -> None:
+def test_a_time_without_windows_has_the_errors_of_one_wait_in_eight() -> None:
+    part = replace(LATER, coverage=coverage(65, eighth_s=5, windows_s=6, windows=40)) - EARLIER
+    said = part.comments()
+    assert said[0].endswith(" s, one wait in eight")
+    assert "sampled one wait in eight, and scaled" in said
+    assert any("on delays (one standard error)" in each for each in said)
+
+
+def test_what_followed_every_wait_is_named() -> None:
+    part = replace(LATER, coverage=coverage(65, every_s=2, eighth_s=3, windows_s=6, windows=40))
+    assert (part - EARLIER).comments()[0].endswith(", every event at first, then one wait in eight")
+
+
+def test_of_a_time_in_which_every_wait_was_recorded_no_scaling_is_mentioned() -> None:
     """Also after a time with pauses."""
-    part = replace(LATER, coverage=coverage(11, 65, 40)) - EARLIER
+    part = replace(LATER, coverage=coverage(65, every_s=5, windows_s=6, windows=40)) - EARLIER
     said = " ".join(part.comments())
-    assert "every event, " not in said
-    assert not any(word in said for word in ("windows", "sampled 0", "error"))
+    assert not any(word in said for word in ("eight", "windows", "sampled 0", "error"))
 
 
 def test_losses_are_reported_in_proportion() -> None:

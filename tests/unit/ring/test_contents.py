@@ -22,7 +22,7 @@ from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.heap.allocation_samples import AllocationCoverage
 from ebpfprof.profilers.registry import kind_named, kinds
 from ebpfprof.profilers.sample_coverage import SampleCoverage
-from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
+from ebpfprof.profilers.waits.coverage import Deviation, WaitsCoverage
 from ebpfprof.ring.contents import MAX_HEADER, RingProcess, facts, packed, unpacked
 from tests.toolchains import toolchain
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, WORK
@@ -31,8 +31,8 @@ from tests.unit.ring.made_up import NS, SHOP, START_S, location, profile_of
 PROCESS = RingProcess(SHOP, 42, 5_000_000_000, "boot", 1_000_000_000, "shop", "go1.27.3")
 START_NS = round(START_S * NS)
 END_NS = START_NS + 60 * NS
-WINDOWS = WindowCoverage(
-    NS, 60 * NS, 40, {"block": Deviation(60.0, 3e9, 4.0, 9e16)}, 0.0, has_paused=True, looks=500
+WINDOWS = WaitsCoverage(
+    60 * NS, 2 * NS, 3 * NS, NS, 40, {"block": Deviation(60.0, 3e9, 4.0, 9e16)}, 5e8
 )
 
 
@@ -106,7 +106,7 @@ def test_a_loss_has_no_number_of_a_target_that_means_nothing_later() -> None:
         ("heap", AllocationCoverage(0.5, 3, 512, {"heap": (0.1, float("inf"))})),
     ],
 )
-def test_the_coverage_of_each_kind_survives(kind: str, coverage: WindowCoverage) -> None:
+def test_the_coverage_of_each_kind_survives(kind: str, coverage: WaitsCoverage) -> None:
     made = kind_named(kind)
     values = tuple(range(1, len(made.sample_types) + 1))
     account = RecordingAccount(kind, "title", "every event", NS, coverage=coverage)

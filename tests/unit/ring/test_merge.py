@@ -13,7 +13,7 @@ from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.delta import difference, merged
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.account import RecordingAccount
-from ebpfprof.profilers.waits.window_sums import Deviation, WindowCoverage
+from ebpfprof.profilers.waits.coverage import Deviation, WaitsCoverage
 from ebpfprof.ring.merge import Merged, merged_windows
 from ebpfprof.ring.reader import RingArchive
 from tests.unit.ring.made_up import (
@@ -35,13 +35,13 @@ def snapshot(minutes: int) -> Profile:
     """The sums of an estimate since its begin, after that many minutes; variances grow, too."""
     profile = estimated(profile_of(10 * minutes, minutes * NS, START_S, stacks=3))
     samples = tuple(replace(sample, variance=minutes * 1e16) for sample in profile.samples)
-    coverage = WindowCoverage(
-        minutes * NS,
+    coverage = WaitsCoverage(
         minutes * 60 * NS,
+        0,
+        0,
+        minutes * NS,
         40 * minutes,
         {"block": Deviation(30.0 * minutes, 3e9 * minutes, 9.0 * minutes, 3e16 * minutes)},
-        0.0,
-        has_paused=True,
     )
     account = replace(
         profile.account,  # type: ignore[type-var]
@@ -90,9 +90,9 @@ def test_errors_of_estimates_add_up_to_those_of_one_recording(tmp_path: Path) ->
     write(tmp_path, [[each] for each in windows])
     found = merge(tmp_path).profile
     whole = difference(sums[4], sums[0])
-    assert found.comments[0] == "all of it, 240.000 s, every event in windows"
+    assert found.comments[0] == "all of it, 240.000 s, one wait in eight"
     assert found.comments[1:] == whole.comments[1:]
-    assert "+-5.1 % on counts, +-2.9 % on delays (one standard error)" in found.comments
+    assert "+-5 % on counts, +-2.9 % on delays (one standard error)" in found.comments
     for mine, theirs in zip(found.samples, whole.samples, strict=True):
         assert mine.values == theirs.values
         assert mine.variance == pytest.approx(theirs.variance, rel=1e-2)

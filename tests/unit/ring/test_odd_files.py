@@ -70,7 +70,7 @@ def test_only_the_coverage_of_a_kind_is_kept_and_makes_an_estimate() -> None:
     assert facts_of(accounted(SampleCoverage(7, 60 * NS, 1, 2, 3.5))) is None
     assert facts_of(accounted(WINDOWS)) is not None
     assert is_estimate(accounted(WINDOWS))
-    whole = replace(WINDOWS, recorded_ns=WINDOWS.stood_for_ns, windows=0, has_paused=False)
+    whole = replace(WINDOWS, every_ns=WINDOWS.length_ns, eighth_ns=0, windows_ns=0, windows=0)
     assert not whole.is_scaled
     assert not is_estimate(accounted(whole))
     assert not is_estimate(SMALL)
