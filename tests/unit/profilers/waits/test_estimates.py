@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.estimates import WaitEstimates, estimates
-from ebpfprof.profilers.waits.long_waits import SampledWaits, StackKey
+from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.rows import NO_WAKER, KnownStack, StackSums, StackTotal, Waker
 from ebpfprof.profilers.waits.sampled_sums import SampledSums
 from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
@@ -43,7 +43,7 @@ def key(stack: KnownStack) -> StackKey:
 
 
 def estimated(
-    sums: SampledSums, waits: Mapping[StackKey, SampledWaits] | None = None, hit_ns: float = 0.0
+    sums: SampledSums, waits: Mapping[StackKey, SampledStack] | None = None, hit_ns: float = 0.0
 ) -> WaitEstimates:
     return estimates(
         sums,
@@ -61,7 +61,7 @@ def rows(found: WaitEstimates) -> dict[tuple[object, ...], StackTotal]:
 
 def block_row(
     sums: SampledSums,
-    waits: Mapping[StackKey, SampledWaits] | None = None,
+    waits: Mapping[StackKey, SampledStack] | None = None,
     hit_ns: float = 0.0,
     stack: KnownStack = A,
 ) -> StackTotal:
@@ -98,7 +98,7 @@ def test_of_long_enough_waits_counts_and_delays_are_those_of_one_in_eight() -> N
 
 def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     """The probes leave it out. It is in the time of all waits that samples saw, too."""
-    seen = SampledWaits(
+    seen = SampledStack(
         ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=20, variance=9.0 * MS**2
     )
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
@@ -107,18 +107,58 @@ def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     assert row.delay_variance == 56 * 100 * MS**2 + 9.0 * MS**2 * 20 / 30
 
 
-def test_a_stack_that_only_samples_saw_has_its_long_waits() -> None:
-    seen = SampledWaits(
-        ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
+def test_a_stack_that_few_samples_saw_has_its_long_waits() -> None:
+    seen = SampledStack(
+        ns=900 * MS, hits=24, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
     )
     row = block_row(SampledSums(), {key(A): seen})
     assert (row.count, row.delay_ns, row.delay_variance) == (3, 800 * MS, MS**2)
     assert (row.count_variance, row.labels, row.waker) == (0, (), None)
 
 
+def test_a_stack_that_many_samples_saw_has_all_waits_that_they_hit() -> None:
+    """No window had one of them. How many short ones no sample hit is not known."""
+    seen = SampledStack(
+        ns=900 * MS, hits=25, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
+    )
+    for sums in (SampledSums(), windows({B: tracked(1, MS)})):
+        row = block_row(sums, {key(A): seen})
+        assert (row.count, row.delay_ns, row.delay_variance) == (30, 900 * MS, 10 * MS**2)
+        assert row.count_variance == 27**2
+
+
 def test_a_stack_that_one_sample_saw_once_has_no_row_without_a_tracked_wait() -> None:
-    seen = SampledWaits(ns=9 * MS, hits=1, ended=1)
+    seen = SampledStack(ns=9 * MS, hits=1, ended=1)
     assert estimated(SampledSums(), {key(A): seen}).rows == []
+
+
+def before_a_pause(hits: int, ended: int, long: int = 0) -> StackTotal:
+    """3 exact waits of 1 ms, then a pause with four times as many runs, and no window."""
+    sums = SampledSums()
+    sums.add_every({A: StackSums(3, 3 * MS)})
+    sums.runs_at_first = 10
+    sums.add_pause(40)
+    seen = SampledStack(50.0 * MS, hits, ended, 20.0 * MS * long, long, 9.0)
+    return block_row(sums, {key(A): seen})
+
+
+def test_without_a_window_the_larger_of_what_the_begin_and_samples_make_expect_counts() -> None:
+    row = before_a_pause(hits=1, ended=1)
+    assert (row.count, row.delay_ns) == (3 + 12, (3 + 12) * MS)
+    assert (row.count_variance, row.delay_variance) == (12**2, (12 * MS) ** 2)
+    row = before_a_pause(hits=24, ended=24, long=2)
+    assert (row.count, row.delay_ns) == (3 + 12, (3 + 40) * MS)
+    assert row.count_variance == 10**2
+    row = before_a_pause(hits=25, ended=14)
+    assert (row.count, row.delay_ns) == (3 + 14, 53 * MS)
+    assert (row.count_variance, row.delay_variance) == (14**2, 9.0)
+
+
+def test_exact_waits_of_a_stack_that_later_nobody_saw_are_exact() -> None:
+    sums = eighth({B: tracked(1, MS)})
+    sums.add_every({A: StackSums(3, 3 * MS)})
+    row = block_row(sums)
+    assert (row.count, row.delay_ns, row.count_variance, row.delay_variance) == (3, 3 * MS, 0, 0)
 
 
 def test_what_was_exact_stays_so() -> None:
@@ -147,7 +187,7 @@ def test_at_most_half_of_a_wait_is_subtracted() -> None:
 def test_delays_of_short_waits_come_from_samples_if_there_are_enough(
     hits: int, delay_ns: int
 ) -> None:
-    seen = SampledWaits(ns=3.0 * MS, hits=hits, ended=hits, variance=MS**2)
+    seen = SampledStack(ns=3.0 * MS, hits=hits, ended=hits, variance=MS**2)
     row = block_row(eighth({A: tracked(100, 5 * US)}), {key(A): seen})
     assert (row.count, row.delay_ns) == (800, delay_ns)
     assert (row.delay_variance == MS**2) == (hits == 25)
@@ -155,14 +195,14 @@ def test_delays_of_short_waits_come_from_samples_if_there_are_enough(
 
 @pytest.mark.parametrize(("mean_ns", "delay_ns"), [(19_999, 3 * MS), (20_000, 16 * MS)])
 def test_waits_below_20_us_are_short(mean_ns: int, delay_ns: int) -> None:
-    seen = SampledWaits(ns=3.0 * MS, hits=30, ended=30)
+    seen = SampledStack(ns=3.0 * MS, hits=30, ended=30)
     row = block_row(eighth({A: tracked(100, mean_ns)}), {key(A): seen})
     assert row.delay_ns == delay_ns
 
 
 def test_short_waits_for_locks_need_no_samples() -> None:
     """The runtime notes when they begin: no probe makes them longer."""
-    seen = SampledWaits(ns=3.0 * MS, hits=30, ended=30)
+    seen = SampledStack(ns=3.0 * MS, hits=30, ended=30)
     row = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), {key(A): seen})
     assert row.delay_ns == 800 * 5 * US
 
@@ -170,23 +210,23 @@ def test_short_waits_for_locks_need_no_samples() -> None:
 def test_short_waits_that_were_exact_are_added_to_those_of_samples() -> None:
     sums = eighth({A: tracked(100, 5 * US)})
     sums.add_every({A: StackSums(10, MS)})
-    row = block_row(sums, {key(A): SampledWaits(ns=3.0 * MS, hits=30, ended=30)})
+    row = block_row(sums, {key(A): SampledStack(ns=3.0 * MS, hits=30, ended=30)})
     assert (row.count, row.delay_ns) == (810, 4 * MS)
 
 
 def test_in_windows_delays_come_from_samples_however_long_waits_are() -> None:
-    seen = SampledWaits(ns=700.0 * MS, hits=70, ended=70, variance=4.0 * MS**2)
+    seen = SampledStack(ns=700.0 * MS, hits=70, ended=70, variance=4.0 * MS**2)
     row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): seen})
     assert (row.count, row.delay_ns) == (800, 700 * MS)
     assert row.delay_variance == 4 * MS**2
-    few = SampledWaits(ns=700.0 * MS, hits=24, ended=24)
+    few = SampledStack(ns=700.0 * MS, hits=24, ended=24)
     assert block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): few}).delay_ns == 800 * MS
 
 
 def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_saw() -> None:
     """Of waits of half a window most have no begin in a window: all that were seen are ends."""
     sums = windows(*[{A: StackSums(unknown=2)}] * 10)
-    seen = SampledWaits(ns=200.0 * MS, hits=20, ended=20, variance=4.0 * MS**2)
+    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20, variance=4.0 * MS**2)
     row = block_row(sums, {key(A): seen})
     # 20 ends of tracked waits in a tenth of the runs would be 1600 waits. There is time for 40.
     assert row.count == 200 / 5
@@ -195,17 +235,17 @@ def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_s
 
 def test_cut_off_waits_are_no_more_than_were_seen_to_end() -> None:
     sums = windows({A: StackSums(unknown=1)}, *[{}] * 9)
-    seen = SampledWaits(ns=20_000.0 * MS, hits=2000, ended=200)
+    seen = SampledStack(ns=20_000.0 * MS, hits=2000, ended=200)
     assert block_row(sums, {key(A): seen}).count == 8 * 10
 
 
 def test_long_waits_are_no_cut_off_ones_besides() -> None:
     """A wait that two samples saw has its begin in none of the windows, either."""
     sums = windows({A: StackSums(unknown=1)}, *[{}] * 9)
-    seen = SampledWaits(ns=20_000.0 * MS, hits=2000, ended=80, long_ns=19_000.0 * MS, long=78)
+    seen = SampledStack(ns=20_000.0 * MS, hits=2000, ended=80, long_ns=19_000.0 * MS, long=78)
     row = block_row(sums, {key(A): seen})
     assert row.count == (80 - 78) + 78
-    only_long = SampledWaits(ns=500.0 * MS, hits=80, ended=80, long_ns=500.0 * MS, long=80)
+    only_long = SampledStack(ns=500.0 * MS, hits=80, ended=80, long_ns=500.0 * MS, long=80)
     row = block_row(sums, {key(A): only_long})
     assert (row.count, row.delay_ns) == (80, 500 * MS)
 
@@ -213,18 +253,18 @@ def test_long_waits_are_no_cut_off_ones_besides() -> None:
 def test_a_few_cut_off_waits_are_as_long_as_the_others() -> None:
     """800 waits of 1 ms, and 40 more: less than a tenth, and too few samples to replace all."""
     sums = windows(*[{A: tracked(1, MS)}] * 9, {A: tracked(1, MS, unknown=1)})
-    seen = SampledWaits(ns=200.0 * MS, hits=20, ended=20)
+    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20)
     row = block_row(sums, {key(A): seen})
     assert row.count == 800 + 200 / 5
     assert row.delay_ns == 840 * MS
-    many = SampledWaits(ns=500.0 * MS, hits=20, ended=20)
+    many = SampledStack(ns=500.0 * MS, hits=20, ended=20)
     row = block_row(windows(*[{A: tracked(1, MS, unknown=1)}] * 10), {key(A): many})
     assert (row.count, row.delay_ns) == (800 + 500 / 5, 500 * MS)  # more than a tenth
 
 
 def test_without_windows_no_wait_is_cut_off() -> None:
     sums = eighth({A: tracked(100, MS, unknown=50)})
-    seen = SampledWaits(ns=900 * MS, hits=24, ended=24)
+    seen = SampledStack(ns=900 * MS, hits=24, ended=24)
     assert block_row(sums, {key(A): seen}).count == 800
 
 
@@ -232,7 +272,7 @@ def test_waits_of_other_labels_and_locks_are_others() -> None:
     anna = A._replace(labels=ANNA)
     locked = A._replace(sema=0xA0)
     sums = eighth(dict.fromkeys((A, anna, locked), tracked(100, MS)))
-    seen = {key(each): SampledWaits(long=n) for n, each in enumerate((A, anna, locked), 1)}
+    seen = {key(each): SampledStack(long=n) for n, each in enumerate((A, anna, locked), 1)}
     found = {(row.sema, row.labels): row.count for row in estimated(sums, seen).rows}
     assert found == {(0, ()): 801, (0, ANNA): 802, (0xA0, ()): 803}
 
@@ -240,7 +280,7 @@ def test_waits_of_other_labels_and_locks_are_others() -> None:
 def test_locks_that_the_kernel_does_not_tell_apart_are_not_by_samples() -> None:
     sums = eighth({A._replace(sema=sema): tracked(100, MS) for sema in (0xA0, OTHER_LOCKS)})
     waits = {
-        key(A._replace(sema=sema)): SampledWaits(ns=MS, hits=2, ended=1, long_ns=MS, long=1)
+        key(A._replace(sema=sema)): SampledStack(ns=MS, hits=2, ended=1, long_ns=MS, long=1)
         for sema in (0xA0, 0xB0, 0xC0)
     }
     found = {row.sema: (row.count, row.delay_ns) for row in estimated(sums, waits).rows}
@@ -248,7 +288,7 @@ def test_locks_that_the_kernel_does_not_tell_apart_are_not_by_samples() -> None:
 
 
 def test_locks_stay_apart_if_there_was_room_for_all() -> None:
-    waits = {key(A._replace(sema=sema)): SampledWaits(long=1, long_ns=MS) for sema in (4, 8)}
+    waits = {key(A._replace(sema=sema)): SampledStack(long=1, long_ns=MS) for sema in (4, 8)}
     found = estimated(eighth({A._replace(sema=4): tracked(1, MS)}), waits)
     assert {row.sema: row.count for row in found.rows} == {4: 9, 8: 1}
 
@@ -283,8 +323,8 @@ def test_releases_and_pairs_are_made_of_the_estimated_waits() -> None:
         }
     )
     waits = {
-        key(LOCK): SampledWaits(ns=500 * MS, hits=50, ended=1, long_ns=500 * MS, long=1),
-        key(B): SampledWaits(ns=30 * MS, hits=3, ended=1, long_ns=30 * MS, long=1),
+        key(LOCK): SampledStack(ns=500 * MS, hits=50, ended=1, long_ns=500 * MS, long=1),
+        key(B): SampledStack(ns=30 * MS, hits=3, ended=1, long_ns=30 * MS, long=1),
     }
     found = rows(estimated(sums, waits))
     assert found["block", LOCK_PCS, 0].delay_ns == 1300 * MS
@@ -317,7 +357,7 @@ def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() 
     """Of 100 tracked waits 10 were followed until the goroutine ran, after 5 us each."""
     sums = eighth({A: watched(tracked(100, MS), 10, 50 * US)})
     sums.add_every({A: StackSums(5, 7 * MS)})
-    row = rows(estimated(sums, {key(A): SampledWaits(long=20, long_ns=MS)}))["runqueue", PCS, 0]
+    row = rows(estimated(sums, {key(A): SampledStack(long=20, long_ns=MS)}))["runqueue", PCS, 0]
     assert (row.count, row.delay_ns) == (825, 825 * 5 * US)
     assert row.count_variance == 56 * 100
     # Times in a queue are exponential, or less regular.
@@ -383,7 +423,7 @@ def test_rows_are_finite_and_not_negative(
     sums = tracked(waits, mean_ns, probed=probed, unknown=unknown)
     recorded = (windows if in_windows else eighth)({LOCK: sums}, {LOCK: sums, A: sums})
     hits, ended, long = sorted(numbers, reverse=True)
-    seen = SampledWaits(float(seen_ns), hits, ended, seen_ns / 2 if long else 0.0, long, 1.0)
+    seen = SampledStack(float(seen_ns), hits, ended, seen_ns / 2 if long else 0.0, long, 1.0)
     found = estimated(recorded, {key(LOCK): seen, key(B): seen}, hit_ns)
     for row in found.rows:
         values = row.count, row.delay_ns, row.count_variance, row.delay_variance
@@ -416,7 +456,7 @@ def test_95_percent_of_intervals_contain_the_actual_delay_of_one_wait_in_eight()
             squares=float(tracked_ns @ tracked_ns),
         )
         long_ns, long = float(delays_ns[is_long].sum()), int(is_long.sum())
-        seen = {key(A): SampledWaits(long_ns, 3 * long, long, long_ns, long)}
+        seen = {key(A): SampledStack(long_ns, 3 * long, long, long_ns, long)}
         row = block_row(eighth({A: sums}), seen)
         inside.append(abs(row.delay_ns - delays_ns.sum()) <= 1.96 * math.sqrt(row.delay_variance))
     assert 0.93 <= np.mean(inside) <= 0.97

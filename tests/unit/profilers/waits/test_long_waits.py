@@ -13,7 +13,7 @@ from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
 from ebpfprof.goruntime.waits.standing import HANGING, Threshold
 from ebpfprof.profile.model import Label
-from ebpfprof.profilers.waits.long_waits import LongWaits, SampledWaits
+from ebpfprof.profilers.waits.long_waits import LongWaits, SampledStack
 
 MS = 1_000_000
 GOPARK, PARK, A, B = 6, 7, (8, 9), (11, 12)
@@ -86,8 +86,8 @@ def total(hits: int, ended: int = 0, twice: int = 0, *, variance: float = 0.0) -
     )
 
 
-def seen(hits: int, ended: int = 0, long: int = 0, *, variance: float = 0.0) -> SampledWaits:
-    return SampledWaits(20.0 * MS * ended, hits, ended, 100.0 * MS * long, long, variance)
+def seen(hits: int, ended: int = 0, long: int = 0, *, variance: float = 0.0) -> SampledStack:
+    return SampledStack(20.0 * MS * ended, hits, ended, 100.0 * MS * long, long, variance)
 
 
 def begun(samples: Samples, announce: Callable[[int], None] = lambda _: None) -> LongWaits:
@@ -118,7 +118,7 @@ def test_stacks_begin_at_the_park() -> None:
 def test_what_was_seen_before_the_begin_does_not_count() -> None:
     samples = Samples({state(A): total(8, 4, 2, variance=9.0)})
     waits = begun(samples)
-    assert waits.found() == {place(A): SampledWaits()}
+    assert waits.found() == {place(A): SampledStack()}
     samples.states[state(A)] = total(13, 6, 3, variance=10.0)
     samples.states[state(B)] = total(1, 1)
     assert waits.found() == {
@@ -131,7 +131,7 @@ def test_the_sample_of_the_begin_has_what_ended_before() -> None:
     samples = Samples(next_states={state(A): total(8, 4, 2)})
     waits = begun(samples)
     assert samples.calls == ["start", "sample"]
-    assert waits.found()[place(A)] == SampledWaits()
+    assert waits.found()[place(A)] == SampledStack()
 
 
 def test_samples_are_announced_from_the_first_on() -> None:
@@ -253,11 +253,11 @@ def test_what_hangs_is_known_after_the_end() -> None:
 @pytest.mark.parametrize(
     ("waits", "expected"),
     [
-        (SampledWaits(), 0.0),
-        (SampledWaits(ended=10, long=0, variance=30.0), 0.0),
-        (SampledWaits(ended=10, long=5, variance=30.0), 15.0),
-        (SampledWaits(ended=10, long=10, variance=30.0), 30.0),
+        (SampledStack(), 0.0),
+        (SampledStack(ended=10, long=0, variance=30.0), 0.0),
+        (SampledStack(ended=10, long=5, variance=30.0), 15.0),
+        (SampledStack(ended=10, long=10, variance=30.0), 30.0),
     ],
 )
-def test_long_waits_have_their_part_of_the_variance(waits: SampledWaits, expected: float) -> None:
+def test_long_waits_have_their_part_of_the_variance(waits: SampledStack, expected: float) -> None:
     assert waits.long_variance == expected
