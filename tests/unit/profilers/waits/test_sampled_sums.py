@@ -339,7 +339,7 @@ def test_95_percent_of_intervals_contain_the_actual_values_where_parks_are_repea
         parks = int(chance.poisson(8000))
         is_repeated = chance.random(parks) < again
         delays_ns = chance.exponential(7_000, parks)
-        again_ns = chance.exponential(50_000, parks) * is_repeated
+        again_ns = np.where(is_repeated, chance.exponential(50_000, parks), 0.0)
         is_tracked = chance.random(parks) < 1 / 8
         is_seen = is_tracked & (chance.random(parks) < watched)
         tracked_ns = delays_ns[is_tracked]
