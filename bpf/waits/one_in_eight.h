@@ -51,7 +51,6 @@ struct tracking {
     u32 sequence_offset;
     s32 sudog_offset;  /* of semacquire1's sudog, from its frame pointer; 0: unknown */
     u32 ticket_offset; /* of runtime.sudog.ticket */
-    u32 spare;
 };
 BPF_ARRAY(trackings, struct tracking, MAX_TARGETS);
 

@@ -28,7 +28,9 @@ def coverage(
 ) -> WaitsCoverage:
     deviation = Deviation(count=10.0 * of_s, delay_ns=100.0 * of_s, delay_variance=variance)
     times_s = of_s, every_s, eighth_s, windows_s
-    return WaitsCoverage(*(each * S for each in times_s), windows, {"block": deviation})
+    length_ns, every_ns, eighth_ns, windows_ns = (each * S for each in times_s)
+    found = {"block": deviation}
+    return WaitsCoverage(length_ns, every_ns, eighth_ns, windows_ns, windows, found)
 
 
 EARLIER = RecordingAccount(

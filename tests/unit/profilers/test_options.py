@@ -77,6 +77,7 @@ def test_each_kind_says_which_events_are_recorded() -> None:
         "block": "sampled at a rate of 1000 ns",
         "mutex": "one release in 5, scaled",
         "wakers": "sampled at a rate of 1000 ns",
+        "runqueue": "after one wait in eight",
         "cpu": "50 samples per second of CPU time",
         "wall": "goroutine samples, at most 100 a second",
         "goroutine": "every goroutine",
