@@ -302,7 +302,7 @@ def test_goroutines_that_wait_in_turns_have_a_larger_error() -> None:
     before, row = block_row(plain), block_row(in_a_row)
     added = row.count_variance - before.count_variance
     # Half of what is tracked is at A. So about half of 800 may have been at B.
-    assert math.sqrt(added) == pytest.approx(400, rel=0.01)
+    assert math.sqrt(added) == pytest.approx(400, rel=0.02)
     assert math.sqrt(row.delay_variance - before.delay_variance) == pytest.approx(
         math.sqrt(added) * MS
     )
