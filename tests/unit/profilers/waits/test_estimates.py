@@ -138,7 +138,7 @@ def before_a_pause(hits: int, ended: int, long: int = 0) -> StackTotal:
     sums.add_every({A: StackSums(3, 3 * MS)})
     sums.runs_at_first = 10
     sums.add_pause(40)
-    seen = SampledStack(50.0 * MS, hits, ended, 20.0 * MS * long, long, 9.0)
+    seen = SampledStack(50.0 * MS, hits, ended, 20.0 * MS * long, long, 1000.0 * MS**2)
     return block_row(sums, {key(A): seen})
 
 
@@ -151,7 +151,7 @@ def test_without_a_window_the_larger_of_what_the_begin_and_samples_make_expect_c
     assert row.count_variance == 10**2
     row = before_a_pause(hits=25, ended=14)
     assert (row.count, row.delay_ns) == (3 + 14, 53 * MS)
-    assert (row.count_variance, row.delay_variance) == (14**2, 9.0)
+    assert (row.count_variance, row.delay_variance) == (14**2, 1000 * MS**2)
 
 
 def test_exact_waits_of_a_stack_that_later_nobody_saw_are_exact() -> None:

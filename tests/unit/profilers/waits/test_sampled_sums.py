@@ -323,7 +323,7 @@ def recording(chance: Generator, per_run: float, busy: float) -> tuple[Compared,
     lengths = np.array((pauses, np.ones(WINDOWS)))
     bursts = np.array((chance.binomial(9, busy, WINDOWS) / 9, chance.random(WINDOWS) < busy))
     runs = chance.poisson(8000 * lengths * chance.lognormal(0, 0.5, lengths.shape))
-    waits = chance.poisson(per_run * runs * bursts, runs.shape)
+    waits = chance.poisson(per_run * runs * bursts, runs.shape)  # type: ignore[operator]
     tracked = chance.binomial(waits[1], 1 / 8, WINDOWS)
     tracked_ns = chance.gamma(2 * tracked + 1e-9, 500, WINDOWS)
     others_ns = chance.gamma(2 * (waits.sum() - tracked.sum()), 500)
