@@ -79,6 +79,17 @@ def test_what_was_exact_stays_so() -> None:
     assert found[(30,), 0].count == 11
 
 
+def test_what_corrects_the_waits_for_a_lock_corrects_its_releases() -> None:
+    """By each stack as much as it was recorded; what was exact stays so."""
+    sums = eighth({R: StackSums(80, 8 * MS)})
+    sums.add_every({R: StackSums(5, MS)})
+    some = waits(20 * MS)._replace(seen=StackSums(parks=30), correction=0.5)
+    others = waits(20 * MS)._replace(seen=StackSums(parks=10), correction=0.9)
+    found = released(sums, some, others)
+    assert found[(30,), 0].count == pytest.approx(5 + 80 * (0.75 * 0.5 + 0.25 * 0.9))
+    assert found[(30,), 0].delay_ns == 41 * MS
+
+
 def test_a_release_that_charged_nothing_has_a_count_alone() -> None:
     found = released(eighth({R: StackSums(8, 8 * MS), S: StackSums(8, 0)}), waits(5 * MS))
     assert delays(found) == {(30,): 5 * MS, (40,): 0}
