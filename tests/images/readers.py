@@ -67,7 +67,7 @@ def waits(go: GoTarget) -> list[Any]:
     return found
 
 
-def times_run(go: GoTarget) -> int:
+def times_run(go: GoTarget) -> int | None:
     """How often goroutines ran, divided by eight."""
     return TimesRun(go).count()
 

@@ -32,12 +32,17 @@ class TimesRun:
             address = scheduling_latencies(go.binary)
             self._address = None if address is None else address + go.load_bias
 
-    def count(self) -> int:
-        """The number since the program began, divided by eight; 0 if it can't be read."""
+    @property
+    def is_known(self) -> bool:
+        """Whether the counters were found."""
+        return self._address is not None
+
+    def count(self) -> int | None:
+        """The number since the program began, divided by eight; None if it can't be read."""
         if self._address is None:
-            return 0
+            return None
         try:
             data = self._memory.read(self._address, self._bytes)
         except (TargetGone, UnreadableMemory):
-            return 0
+            return None
         return int(np.frombuffer(data, np.uint64).sum())

@@ -182,7 +182,11 @@ class BudgetedWaits:
 
     def _ran_since(self) -> float:
         """How often goroutines ran since the last call; without Go's counters, the time in us."""
-        before, self._ran = self._ran, self._times_run.count() or kernel_now_ns() / 1e3
+        before = self._ran
+        if not self._times_run.is_known:
+            self._ran = kernel_now_ns() / 1e3
+        elif (count := self._times_run.count()) is not None:  # else it has ended
+            self._ran = count
         return max(0.0, self._ran - before)
 
     def _run(self) -> None:

@@ -192,7 +192,8 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack
     How many of the short ones no sample saw is not known.
     """
     row, every, before = row_of(stack, estimate), estimate.every, estimate.sampled
-    is_whole = seen.hits >= _ENOUGH_HITS
+    is_first_worse = 0 < seen.variance < estimate.delay_variance
+    is_whole = seen.hits >= _ENOUGH_HITS or is_first_worse
     count = max(before.count, seen.ended if is_whole else seen.long)
     row.count = every.count + count
     row.count_variance = (count - seen.long) ** 2

@@ -19,7 +19,6 @@ from ebpfprof.goruntime.goroutines.labels import CUT, LabelReader
 from ebpfprof.goruntime.goroutines.times_run import TimesRun
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
-from ebpfprof.goruntime.samples.stop_counts import StopCounts
 from ebpfprof.goruntime.waits import stuck_check, watch
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.standing import OPEN_WAIT, Threshold
@@ -155,10 +154,6 @@ def ask_goroutines(data: bytes) -> None:
         totals = sampler.totals()
         with suppress(UnreadableMemory):
             read = table.GoroutineTable(go.target.memory, go.binary, _BIAS, "thread").read()
-            stops = StopCounts()
-            for _ in range(2):
-                stops.add(read)
-            assert set(stops.by_goid().values()) <= {0}  # the same sample twice
             assert len(StateNumbers(go.target.memory, go.binary.layout).of(read)) <= 8
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
         assert all(len(state.pcs) <= _STACK_BYTES // 8 for state in totals.states)
@@ -371,7 +366,6 @@ MEMORY = (
             "ebpfprof.goruntime.goroutines.stack_starts",
             "ebpfprof.goruntime.samples.state_reader",
             "ebpfprof.goruntime.samples.state_sums",
-            "ebpfprof.goruntime.samples.stop_counts",
             "ebpfprof.goruntime.goroutines.states",
             "ebpfprof.goruntime.waits.standing",
             "ebpfprof.tracing.state_numbers",
