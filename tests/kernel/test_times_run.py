@@ -28,7 +28,8 @@ def test_go_counts_one_in_eight_times_that_a_goroutine_runs_again(minor: str) ->
         offset = go.binary.layout.offset
         times_run = TimesRun(go)
         target.ask(f"{offset('g', 'trackingSeq')} {offset('g', 'goid')}", "parked")
-        before = times_run.count() or 0
+        before = times_run.count()
+        assert before is not None
         for _ in range(_ROUNDS):
             target.ask("go", "parked")
         ran = (times_run.count() or 0) - before
