@@ -289,7 +289,7 @@ def recording(chance: Generator, per_run: float, busy: float) -> tuple[Compared,
     is_burst = (chance.random(WINDOWS) < busy).astype(np.float64)
     bursts = np.stack((chance.binomial(9, busy, WINDOWS) / 9, is_burst))
     runs = chance.poisson(8000 * lengths * chance.lognormal(0, 0.5, lengths.shape))
-    waits = chance.poisson(per_run * runs * bursts, runs.shape)  # type: ignore[operator]
+    waits = chance.poisson(per_run * runs * bursts, runs.shape)
     tracked = chance.binomial(waits[1], 1 / 8, WINDOWS)
     tracked_ns = chance.gamma(2 * tracked + 1e-9, 500, WINDOWS)
     others_ns = chance.gamma(2 * (waits.sum() - tracked.sum()), 500)
