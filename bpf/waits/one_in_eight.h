@@ -256,9 +256,15 @@ static __always_inline u64 stack_of_parked(const struct passed *passed, struct w
         key = stack_key(walker);
     else
         count_loss(LOSS_stack_moving, passed->run.site->target);
-    give_walker(walker);
     return key;
 }
+
+/* Of a wait that ends, for after the walk. */
+struct ended {
+    u64 since_ns;
+    u64 now_ns;
+    u64 is_probed;
+};
 
 static __always_inline struct spread *spread_of(u64 stack) {
     struct spread *spread = spreads.lookup(&stack);
@@ -308,6 +314,34 @@ static __always_inline struct total add_wait(u64 stack, u64 delay_ns, struct tra
     return weighted;
 }
 
+/* Adds the wait of g, which has that stack, to all sums. */
+static __always_inline void add_ended(struct pt_regs *ctx, const struct passed *passed, u64 stack,
+                                      const struct ended *ended) {
+    const struct target *target = passed->run.target;
+    u32 target_index = passed->run.site->target;
+    u64 key = passed->key;
+    struct tracked *row = tracked.lookup(&key);
+    if (!row)
+        return;
+    if (!ended->since_ns && !passed->tracking->only_runs) {
+        struct spread *spread = spread_of(stack);
+        if (spread)
+            __sync_fetch_and_add(&spread->unknown, 1);
+        return;
+    }
+    row->stack = stack;
+    if (passed->tracking->only_runs)
+        return;
+    s64 delay_ns = ended->now_ns - ended->since_ns;
+    struct total more =
+        add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, ended->is_probed, target_index);
+#if WITH_WAKERS
+    struct wake wake = {.charge_ns = NOT_TAKEN, .added = {.waiter = stack, .is_first = 1}};
+    wake.added.sums = more;
+    note_wake(ctx, &wake, running_goroutine(ctx->r14, target), target, target_index);
+#endif
+}
+
 static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passed *passed,
                                          u64 now_ns) {
     const struct tracking *tracking = passed->tracking;
@@ -331,31 +365,17 @@ static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passe
     if (BY_LOCK && is_semaphore)
         group.sema = lock_of_parked(passed->g, tracking, target, target_index);
     struct walker *walker = take_walker(&group);
-    u64 stack = walker ? stack_of_parked(passed, walker) : 0;
-    if (!stack)
+    if (!walker)
         return;
-    if (!since_ns && !tracking->only_runs) {
-        struct spread *spread = spread_of(stack);
-        if (spread)
-            __sync_fetch_and_add(&spread->unknown, 1);
-        return;
-    }
-    u64 key = passed->key;
-    row = tracked.lookup(&key); /* again, for the verifier of Linux 5.15 */
-    if (!row)
-        return;
-    row->stack = stack;
-    if (tracking->only_runs)
-        return;
-    s64 delay_ns = now_ns - since_ns;
-    struct total more =
-        add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, !is_stamped, target_index);
-#if WITH_WAKERS
-    struct wake wake = {.charge_ns = NOT_TAKEN, .added = {.waiter = stack, .is_first = 1}};
-    wake.added.sums.count = PERIOD * COUNT_ONE;
-    wake.added.sums.delay_ns = more.delay_ns;
-    note_wake(ctx, &wake, running_goroutine(ctx->r14, target), target, target_index);
-#endif
+    struct ended *ended = (struct ended *)walker->kept;
+    ended->since_ns = since_ns;
+    ended->now_ns = now_ns;
+    ended->is_probed = !is_stamped;
+    u64 stack = stack_of_parked(passed, walker);
+    struct ended wait = *ended;
+    give_walker(walker);
+    if (stack)
+        add_ended(ctx, passed, stack, &wait);
 }
 
 int on_tracked_end(struct pt_regs *ctx) {
@@ -455,13 +475,12 @@ static __always_inline void tracked_release(struct pt_regs *ctx, const struct si
     struct walker *walker = take_walker(&group);
     if (!walker)
         return;
+    struct total *total = (struct total *)walker->kept;
+    total->count = is_tracked ? PERIOD * COUNT_ONE : 0;
+    total->delay_ns = PERIOD * charge_ns;
     bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
                             &walker->start);
-    struct total total = {
-        .count = is_tracked ? PERIOD * COUNT_ONE : 0,
-        .delay_ns = PERIOD * charge_ns,
-    };
-    count_release(&total, walker, found, target, target_index);
+    count_release(walker, found, target, target_index);
 }
 
 /* At the call of readyWithTime in semrelease1, as on_release. */

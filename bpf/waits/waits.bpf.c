@@ -212,10 +212,12 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* Adds a release to the mutex profile. The releaser's walker has its start if `found`. */
-static __always_inline void count_release(const struct total *total, struct walker *walker,
-                                          bool found, const struct target *target,
-                                          u32 target_index) {
+/*
+ * Adds a release to the mutex profile: the total that its walker keeps. That has the start of the
+ * releaser's stack if it is `found`.
+ */
+static __always_inline void count_release(struct walker *walker, bool found,
+                                          const struct target *target, u32 target_index) {
     u64 key = 0;
     if (found) {
         walk_stack(walker, target);
@@ -223,18 +225,17 @@ static __always_inline void count_release(const struct total *total, struct walk
     } else {
         count_loss(LOSS_releaser_unreadable, target_index);
     }
+    struct total total = *(struct total *)walker->kept;
     give_walker(walker);
     if (key)
-        add_to(key, total, target_index);
+        add_to(key, &total, target_index);
 }
 
-/* What a release adds that made others wait for so long. */
-static __always_inline struct total one_release(u64 charge_ns) {
-    struct total total = {
-        .count = MUTEX_FRACTION * COUNT_ONE,
-        .delay_ns = MUTEX_FRACTION * charge_ns,
-    };
-    return total;
+/* Has the walker keep what a release adds that made others wait for so long. */
+static __always_inline void keep_release(struct walker *walker, u64 charge_ns) {
+    struct total *total = (struct total *)walker->kept;
+    total->count = MUTEX_FRACTION * COUNT_ONE;
+    total->delay_ns = MUTEX_FRACTION * charge_ns;
 }
 
 /* Takes a walker for the stack that releases. */
@@ -318,8 +319,8 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
     struct walker *walker = walker_of_releaser(waker, sema, target, site->target);
     if (walker) {
         bool found = start_switched(waker, target, &walker->start);
-        struct total one = one_release(charge_ns);
-        count_release(&one, walker, found, target, site->target);
+        keep_release(walker, charge_ns);
+        count_release(walker, found, target, site->target);
     }
 #endif
 }
@@ -351,8 +352,8 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
     if (walker) {
         bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
                                 &walker->start);
-        struct total one = one_release(charge_ns);
-        count_release(&one, walker, found, target, site->target);
+        keep_release(walker, charge_ns);
+        count_release(walker, found, target, site->target);
     }
 }
 
