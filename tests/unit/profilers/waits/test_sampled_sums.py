@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,38 @@ def test_in_windows_the_part_of_repeated_parks_is_the_same() -> None:
     found = windows((seen, 10), pause=90).stacks(["block"])[A].sampled
     assert found.count == pytest.approx(800 / 4)
     assert found.delay_ns == pytest.approx(8000 + 800 * 3 / 4 * 50)
+
+
+def test_the_part_of_repeated_parks_is_that_of_all_parts_of_the_recording() -> None:
+    """2 of 4 in windows, 4 of 4 while one in eight was recorded all the time."""
+    seen = StackSums(count=80, parks=10, runs=4, again=2)
+    sums = windows((seen, 10), pause=10)
+    sums.add_eighth({A: replace(seen, again=4)})
+    found = sums.stacks(["block"])[A].sampled
+    assert found.count == pytest.approx((80 + 160) * (1 - 6 / 8))
+
+
+def test_the_part_of_repeated_parks_adds_to_the_error() -> None:
+    """24 of 98 that were seen, out of 196: about a quarter, which 98 show to a twentieth."""
+    sums = SampledSums()
+    sums.add_eighth({A: StackSums(1568, 800, 196, runs=98, again=24, again_ns=9800, squares=56)})
+    found = sums.stacks(["block"])[A]
+    of_parks, others, again_ns = 56 * 196, 98 * 16 * 15, 9800 / 98
+    assert found.count_variance == pytest.approx(0.75**2 * of_parks + others * 0.25 * 0.75)
+    assert found.delay_variance == pytest.approx(
+        (56 + again_ns * math.sqrt(of_parks)) ** 2 + others * again_ns**2 * (2 / 0.25 - 1)
+    )
+
+
+def test_if_all_parks_were_seen_the_usual_error_of_events_is_left() -> None:
+    """Of a park that stands for itself alone nothing more is uncertain."""
+    sums = SampledSums()
+    sums.add_eighth({A: StackSums(784, 0, 98, runs=98, again=48)})
+    found = sums.stacks(["block"])[A]
+    assert found.count_variance == pytest.approx(56 * 98 / 2, rel=0.03)
+    sums = SampledSums()
+    sums.add_eighth({A: StackSums(8, 0, 1, runs=98, again=48)})  # most began before
+    assert sums.stacks(["block"])[A].count_variance == pytest.approx(56 / 4, rel=0.05)
 
 
 def test_without_a_goroutine_that_was_seen_to_run_each_park_is_an_event() -> None:
@@ -184,7 +217,9 @@ def test_a_wait_of_which_only_the_end_was_seen_is_in_the_variance() -> None:
     """It is counted, too, if samples saw such waits: see estimates."""
     of_unknown = windows((StackSums(unknown=1), 10), (StackSums(unknown=3), 10), pause=90)
     of_known = windows((StackSums(8), 10), (StackSums(24), 10), pause=90)
+    both = windows((StackSums(4, unknown=0.5), 10), (StackSums(12, unknown=1.5), 10), pause=90)
     assert of_unknown.window_variances(A)[0] == of_known.window_variances(A)[0] > 0
+    assert of_unknown.window_variances("block") == both.window_variances("block")
 
 
 def test_all_stacks_of_a_kind_vary_less_than_each_of_them() -> None:
@@ -195,6 +230,21 @@ def test_all_stacks_of_a_kind_vary_less_than_each_of_them() -> None:
     assert sums.window_variances("block") == pytest.approx((0, 0), abs=1e-6)
     assert min(*sums.window_variances(A), *sums.window_variances(B)) > 0
     assert sums.window_variances("mutex") == (0, 0)
+
+
+@pytest.mark.parametrize(("runs", "share"), [(12, 0.5), (6, 1.0), (3, 1.0)])
+def test_runs_that_followed_no_wait_are_known(runs: int, share: float) -> None:
+    release = RELEASE._replace(return_pcs=(8,))
+    sums = SampledSums()
+    assert sums.waits_per_run == 1
+    for _ in range(2):
+        more = {
+            A: StackSums(parks=1, unknown=1),
+            B: StackSums(parks=1),
+            release: StackSums(parks=9),
+        }
+        sums.add_window(more, 1, runs / 2)
+    assert sums.waits_per_run == share
 
 
 def test_uncharged_waiting_adds_up_by_semaphore() -> None:
