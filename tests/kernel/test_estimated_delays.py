@@ -101,7 +101,7 @@ def test_waits_that_end_while_probes_are_being_detached_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a busy machine that takes a part of a second."""
-    detach = WaitsCollector.close_window
+    detach = WaitsCollector.pause
     times = 0
 
     def slowly(collector: WaitsCollector, index: int) -> None:
@@ -111,7 +111,7 @@ def test_waits_that_end_while_probes_are_being_detached_are_there(
             wait(SECONDS)
         detach(collector, index)
 
-    monkeypatch.setattr(WaitsCollector, "close_window", slowly)
+    monkeypatch.setattr(WaitsCollector, "pause", slowly)
     options = Options(kinds=("block",), max_overhead=1)
     with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
         with Session([target.pid], options) as session:

@@ -45,10 +45,10 @@ def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: st
 def summary(profile: Profile) -> str:
     """The largest place of a profile in which nothing may stand out, printable.
 
-    "" for a profile of an unknown kind.
+    "" for a profile of an unknown kind, or of releases of which too few are known.
     """
     kind = find_kind(profile.kind)
-    if kind is None:
+    if kind is None or not are_releases_known(profile.samples):
         return ""
     busy, hidden = split(kind.in_tables(profile))
     has_functions = kind.table.rows == "functions"
@@ -93,6 +93,8 @@ def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
     busy, _ = split(kind.in_tables(profile))
     if locks and (sentence := _of_lock(busy, locks[0])):
         return sentence
+    if not are_releases_known(profile.samples):
+        return ""
     if kind.table.rows == "functions":
         found = _of_functions(busy)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebpfprof.export.tables.finding import finding, summaries, summary
+from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.model import Frame, Location, Lock, Mapping, Profile, Sample
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.goroutines.kinds import WALL
@@ -84,6 +85,17 @@ def test_a_lock_with_its_holder() -> None:
     )
     seldom = Lock(0xC000, "sync.Mutex", None, (), (release,), 40, S)
     assert finding(profile, [seldom]).endswith("is for one, sync.Mutex at 0xc000.")
+
+
+def test_where_few_releases_are_known_none_is_named() -> None:
+    known = sample(UNLOCK, 5000, 15 * S)
+
+    def mutex(unknown_ns: int) -> Profile:
+        unknown = Sample((UNKNOWN_RELEASE,), (0, unknown_ns))
+        return MUTEX.make_profile([known, unknown], [MAIN], time_ns=0, duration_ns=10 * S)
+
+    assert "main.(*Cache).Get" in finding(mutex(S))
+    assert finding(mutex(3 * S)) == summary(mutex(3 * S)) == ""
 
 
 def test_a_function_that_takes_a_third_of_the_cpu_time_for_sure() -> None:

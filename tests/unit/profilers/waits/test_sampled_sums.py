@@ -351,9 +351,10 @@ def recording(chance: Generator, per_run: float, busy: float) -> tuple[Compared,
     """
     pauses = 9 * chance.uniform(0.5, 1.5, WINDOWS)
     lengths = np.array((pauses, np.ones(WINDOWS)))
-    bursts = np.array((chance.binomial(9, busy, WINDOWS) / 9, chance.random(WINDOWS) < busy))
+    is_burst = (chance.random(WINDOWS) < busy).astype(np.float64)
+    bursts = np.stack((chance.binomial(9, busy, WINDOWS) / 9, is_burst))
     runs = chance.poisson(8000 * lengths * chance.lognormal(0, 0.5, lengths.shape))
-    waits = chance.poisson(per_run * runs * bursts, runs.shape)  # type: ignore[operator]
+    waits = chance.poisson(per_run * runs * bursts, runs.shape)
     tracked = chance.binomial(waits[1], 1 / 8, WINDOWS)
     tracked_ns = chance.gamma(2 * tracked + 1e-9, 500, WINDOWS)
     others_ns = chance.gamma(2 * (waits.sum() - tracked.sum()), 500)
