@@ -11,8 +11,8 @@ from pathlib import Path
 from ebpfprof.export import pprof
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.profile.model import Lock, Profile, Sample
-from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.recording.session import Session
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
