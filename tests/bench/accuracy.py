@@ -43,7 +43,7 @@ def beside_go(workload: Workload, options: Sequence[str], seconds: float) -> Acc
 
 
 def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
-    """The top stacks by Go's delays, and ours of the same stacks.
+    """The top stacks by Go's delays, and ours of the same stacks, by delays and counts.
 
     Without those that have next to nothing of all delay: where there are few stacks, a lock that
     was waited for three times is among the top ten, and no sample of the time shows how long.
@@ -56,7 +56,12 @@ def compared(go: Profile, ours: Profile, top: int = TOP) -> Accuracy:
         abs((mine[stack].delay_ns if stack in mine else 0) / theirs[stack].delay_ns - 1)
         for stack in ranked
     ]
+    counts = [
+        abs((mine[stack].count if stack in mine else 0) / theirs[stack].count - 1)
+        for stack in ranked
+    ]
     return Accuracy(
+        counts=max(counts),
         stacks=len(ranked),
         share=sum(theirs[stack].delay_ns for stack in ranked) / whole,
         largest=max(differences),

@@ -148,6 +148,11 @@ def _ours(name: str, title: str, *kinds: str, only: tuple[str, ...] = (), hz: in
     return Arm(name, f"ebpfprof: {title}", lambda held: Ours(held, *kinds, hz=hz), only)
 
 
+def _one_in_eight(name: str, *kinds: str) -> Arm:
+    title = f"ebpfprof: {' and '.join(kinds)}, one wait in eight"
+    return Arm(name, title, lambda held: Ours(held, *kinds, one_in_eight=True))
+
+
 def _bounded(name: str, percent: float, *kinds: str) -> Arm:
     title = f"ebpfprof: {', '.join(kinds)}, at most {percent} %"
     return Arm(
@@ -190,6 +195,8 @@ ARMS: Final = (
     _ours("block", "block", "block"),
     _ours("mutex", "mutex", "mutex", only=("mutex", "rwmutex")),
     _ours("block-mutex", "block and mutex", "block", "mutex"),
+    _one_in_eight("eighth", "block"),
+    _one_in_eight("eighth-mutex", "block", "mutex"),
     _ours("wakers", "block, by who woke", "wakers"),
     _ours("wakers-mutex", "mutex, and block by who woke", "wakers", "mutex", only=("mutex",)),
     _ours("cpu", "CPU, 99 Hz", "cpu"),

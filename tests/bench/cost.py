@@ -52,9 +52,14 @@ QUICK_ROUNDS: Final = 3
 # Options of the command, by the name of the arm.
 ACCURACY_ARMS: Final = {
     "block": ("--profile", "block", "--max-overhead", "0"),
+    "eighth": ("--profile", "block", "--one-in-eight"),
     "bounded-all": ("--profile", "block,mutex,cpu", "--max-overhead", "1"),
 }
-ACCURACY_S: Final = {"block": 20.0, "bounded-all": 90.0}  # chance takes part in the second
+ACCURACY_S: Final = {
+    "block": 20.0,
+    "eighth": 20.0,
+    "bounded-all": 90.0,
+}  # chance takes part in the second
 QUICK_ACCURACY_S: Final = 2.0
 GROWTH_ROUNDS: Final = 7
 LONG_ROUND_S: Final = 1.0  # those of profilers with a bound

@@ -56,13 +56,15 @@ class Cost:
 class Accuracy:
     """The top stacks by delay beside Go's own of the same run: how many there were, of what part of
     all delay, the largest difference of one of them and that of all delays, as parts of Go's; and
-    the largest standard error that the profile itself reports for its top stacks."""
+    the largest standard error that the profile itself reports for its top stacks. `counts` is the
+    largest difference of a count of these stacks."""
 
     stacks: int
     share: float
     largest: float
     whole: float
     error: float = 0.0
+    counts: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def accuracy_table(results: Results) -> str:
     arms = [arm for arm in results.arms if any(arm in by for by in results.accuracy.values())]
     header = ["", "stacks", "of all delay"]
     for arm in arms:
-        header += [f"{results.arms[arm]}: largest difference", "of all delays"]
+        header += [f"{results.arms[arm]}: largest difference", "of all delays", "of a count"]
         if arm.startswith(BOUNDED):
             header.append("standard error of the top ten, at most")
     rows = []
@@ -197,7 +199,8 @@ def accuracy_table(results: Results) -> str:
         first = next(iter(by_arm.values()))
         row = [title, str(first.stacks), f"{first.share:.1%}"]
         for arm in arms:
-            row += [f"{by_arm[arm].largest:.2%}", f"{by_arm[arm].whole:+.2%}"]
+            found = by_arm[arm]
+            row += [f"{found.largest:.2%}", f"{found.whole:+.2%}", f"{found.counts:.2%}"]
             if arm.startswith(BOUNDED):
                 row.append(f"{by_arm[arm].error:.1%}")
         rows.append(row)

@@ -29,9 +29,10 @@ def test_go_counts_one_in_eight_times_that_a_goroutine_runs_again(minor: str) ->
         times_run = TimesRun(go)
         target.ask(f"{offset('g', 'trackingSeq')} {offset('g', 'goid')}", "parked")
         before = times_run.count()
+        assert before is not None
         for _ in range(_ROUNDS):
             target.ask("go", "parked")
-        ran = times_run.count() - before
+        ran = (times_run.count() or 0) - before
         logged = json.loads(target.ask("log", "{"))
     assert len(logged) == 5
     stops = sum(logged.values())

@@ -267,6 +267,7 @@ class Replay:
                 case "pause":
                     sums.add_pause(*details)
         program.show(END)
+        sums.runs_at_first = facts["runs_at_first"]
         coverage = WaitsCoverage(*facts["coverage"])
         found = estimates.estimates(
             sums,

@@ -31,7 +31,7 @@ def alternation_variances(
     `group_of` returns what goroutines with this stack have in common: the function that they began
     with. Those of one group may wait at any of its stacks.
     """
-    stacks = {stack for stack in (*sums.eighth, *sums.windowed) if stack.kind == "block"}
+    stacks = [stack for stack in {**sums.eighth, **sums.windowed} if stack.kind == "block"]
     groups = {stack: group_of(stack.return_pcs) for stack in stacks}
     parks, of_groups = defaultdict[KnownStack, float](float), defaultdict[int, float](float)
     for stack, group in groups.items():

@@ -180,10 +180,19 @@ def _runnable(block: BlockEstimate) -> StackTotal | None:
     row, seen = block.row, block.seen
     if not seen.runs:
         return None
-    delay_ns = row.count * seen.runnable_ns / seen.runs
+    repeated = seen.runs / max(1.0, seen.runs - seen.again)  # a wake for each park
+    wakes, variance = row.count * repeated, row.count_variance * repeated**2
+    delay_ns = wakes * seen.runnable_ns / seen.runs
     # Times in a queue vary as much as they are, or so.
-    variance = delay_ns**2 * (2 / seen.runs + row.count_variance / max(row.count, 1.0) ** 2)
-    return replace(row, kind="runqueue", delay_ns=round(delay_ns), delay_variance=variance)
+    relative = 2 / seen.runs + variance / max(wakes, 1.0) ** 2
+    return replace(
+        row,
+        kind="runqueue",
+        count=wakes,
+        delay_ns=round(delay_ns),
+        delay_variance=delay_ns**2 * relative,
+        count_variance=variance,
+    )
 
 
 def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack) -> StackTotal:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
-from operator import add, sub
+from dataclasses import dataclass, fields, replace
+from operator import add, attrgetter, sub
 from typing import Final, Literal, NamedTuple, Self
 
 from ebpfprof.profile.model import Label
@@ -181,10 +181,10 @@ class StackSums:
     squares: float = 0.0
 
     def __add__(self, other: StackSums) -> StackSums:
-        return StackSums(*map(add, astuple(self), astuple(other)))
+        return StackSums(*map(add, _values(self), _values(other)))
 
     def __sub__(self, other: StackSums) -> StackSums:
-        return StackSums(*map(sub, astuple(self), astuple(other)))
+        return StackSums(*map(sub, _values(self), _values(other)))
 
     def as_events(self, seen: StackSums) -> StackSums:
         """The sums with a park that another one followed as a part of one event.
@@ -202,4 +202,7 @@ class StackSums:
 
     def times(self, factor: float) -> StackSums:
         """The sums multiplied."""
-        return StackSums(*(factor * value for value in astuple(self)))
+        return StackSums(*[factor * value for value in _values(self)])
+
+
+_values = attrgetter(*(each.name for each in fields(StackSums)))  # astuple() is ten times slower

@@ -157,7 +157,7 @@ class SampledSums:
     def stacks(self, kinds: Iterable[str]) -> dict[KnownStack, StackEstimate]:
         """What the stacks of these kinds add up to."""
         wanted = set(kinds)
-        names = {*self.every, *self.eighth, *self.windowed}
+        names = {**self.every, **self.eighth, **self.windowed}  # in an order that repeats
         return {stack: self._stack(stack) for stack in names if stack.kind in wanted}
 
     def seen(self, stack: KnownStack) -> StackSums:

@@ -144,7 +144,7 @@ def ask_goroutines(data: bytes) -> None:
         looked = parked_module.ParkedScanner(go, has_labels=True)
         parked = looked.parked()
         assert looked.parked().keys() == parked.keys()
-        assert TimesRun(go).count() >= 0
+        assert (TimesRun(go).count() or 0) >= 0
         sampler = GoroutineSampler(go, has_labels=True)
         sampler.sample()
         assert sampler.standing(found.goroutines, OPEN_WAIT) == {}

@@ -62,6 +62,7 @@ def test_bash_completes_options_and_their_values(folder: Path) -> None:
     assert completed("ebpfprof attach --profile block,", folder) == [
         "block,mutex",
         "block,wakers",
+        "block,runqueue",
         "block,cpu",
         "block,wall",
         "block,goroutine",

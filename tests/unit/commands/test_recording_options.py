@@ -112,8 +112,8 @@ def test_open_waits_need_no_certain_kind() -> None:
 def test_the_command_line_has_the_options_of_every_kind() -> None:
     _, result = recorded(["--help-all"])
     shown = " ".join(result.output.split())
-    known = "goroutine, heap, allocs, threads, threadcreate, mallocs, crowd"
-    assert f"Profiles to record: block, mutex, wakers, cpu, wall, {known}. all: " in shown
+    known = "wakers, runqueue, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
+    assert f"Profiles to record: block, mutex, {known}, mallocs, crowd. all: " in shown
     assert "--alloc-bytes BYTES Sample one allocation in BYTES. [default: 512]" in (shown)
     assert "--stacks / --no-stacks" in shown
     assert shown.index("--no-kernel") < shown.index("--alloc-bytes") < shown.index("--max-overhead")

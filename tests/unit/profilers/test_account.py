@@ -27,10 +27,8 @@ def coverage(
     variance: float = 0.0,
 ) -> WaitsCoverage:
     deviation = Deviation(count=10.0 * of_s, delay_ns=100.0 * of_s, delay_variance=variance)
-    times_s = of_s, every_s, eighth_s, windows_s
-    length_ns, every_ns, eighth_ns, windows_ns = (each * S for each in times_s)
-    found = {"block": deviation}
-    return WaitsCoverage(length_ns, every_ns, eighth_ns, windows_ns, windows, found)
+    times_ns = of_s * S, every_s * S, eighth_s * S, windows_s * S
+    return WaitsCoverage(*times_ns, windows, {"block": deviation})
 
 
 EARLIER = RecordingAccount(

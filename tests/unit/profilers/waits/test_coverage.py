@@ -20,32 +20,25 @@ def of(deviation: Deviation, *, windows: int = 50, **values: float) -> WaitsCove
 
 
 @pytest.mark.parametrize(
-    ("coverage", "how", "sampling"),
+    ("coverage", "how"),
     [
-        (ONLY_EIGHTH, "one wait in eight", "one wait in eight"),
-        (
-            WaitsCoverage(10 * S, 2 * S, 8 * S, 0, 0),
-            "one wait in eight",
-            "every event at first, then one wait in eight",
-        ),
-        (
-            WINDOWS,
-            "one wait in eight, 5 % of the time",
-            "every event at first, then one wait in eight",
-        ),
-        (
-            WaitsCoverage(100 * S, 0, 60 * S, 5 * S, 7),
-            "one wait in eight, 65 % of the time",
-            "one wait in eight",
-        ),
+        (ONLY_EIGHTH, "one wait in eight"),
+        (WaitsCoverage(10 * S, 2 * S, 8 * S, 0, 0), "one wait in eight"),
+        (WINDOWS, "one wait in eight, 5 % of the time"),
+        (WaitsCoverage(100 * S, 0, 60 * S, 5 * S, 7), "one wait in eight, 65 % of the time"),
+        (WaitsCoverage(100 * S, 4 * S, 0, 0, 0), "one wait in eight, 4 % of the time"),
     ],
 )
-def test_it_says_which_waits_were_recorded(
-    coverage: WaitsCoverage, how: str, sampling: str
-) -> None:
+def test_it_says_which_waits_were_recorded(coverage: WaitsCoverage, how: str) -> None:
     assert coverage.how == how
-    assert coverage.sampling("every event") == sampling
     assert str(coverage) == f"sampled {how}, and scaled"
+
+
+def test_it_says_what_became_of_the_sampling_that_was_asked_for() -> None:
+    assert WINDOWS.sampling("every event") == "every event at first, then one wait in eight"
+    assert ONLY_EIGHTH.sampling("every event") == "one wait in eight"
+    releases = "releases behind one wait in eight"
+    assert ONLY_EIGHTH.sampling(releases) == releases
 
 
 def test_the_share_is_that_of_waits_not_of_the_time() -> None:

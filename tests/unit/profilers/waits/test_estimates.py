@@ -107,26 +107,58 @@ def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     assert row.delay_variance == 56 * 100 * MS**2 + 9.0 * MS**2 * 20 / 30
 
 
-def test_a_stack_that_only_samples_saw_has_their_delay_and_at_least_their_count() -> None:
+def test_a_stack_that_few_samples_saw_has_its_long_waits() -> None:
     seen = SampledStack(
-        ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
+        ns=900 * MS, hits=24, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
     )
     row = block_row(SampledSums(), {key(A): seen})
-    assert (row.count, row.delay_ns, row.delay_variance) == (30, 900 * MS, 10 * MS**2)
-    assert row.count_variance == 27**2
+    assert (row.count, row.delay_ns, row.delay_variance) == (3, 800 * MS, MS**2)
+    assert (row.count_variance, row.labels, row.waker) == (0, (), None)
 
 
-def test_of_a_stack_that_few_samples_saw_only_long_waits_are_known() -> None:
+def test_a_stack_that_many_samples_saw_has_all_waits_that_they_hit() -> None:
+    """No window had one of them. How many short ones no sample hit is not known."""
     seen = SampledStack(
-        ns=900 * MS, hits=9, ended=5, long_ns=800 * MS, long=3, variance=10.0 * MS**2
+        ns=900 * MS, hits=25, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
     )
-    row = block_row(SampledSums(), {key(A): seen})
-    assert (row.count, row.delay_ns, row.delay_variance) == (3, 800 * MS, 6 * MS**2)
+    for sums in (SampledSums(), windows({B: tracked(1, MS)})):
+        row = block_row(sums, {key(A): seen})
+        assert (row.count, row.delay_ns, row.delay_variance) == (30, 900 * MS, 10 * MS**2)
+        assert row.count_variance == 27**2
 
 
 def test_a_stack_that_one_sample_saw_once_has_no_row_without_a_tracked_wait() -> None:
     seen = SampledStack(ns=9 * MS, hits=1, ended=1)
     assert estimated(SampledSums(), {key(A): seen}).rows == []
+
+
+def before_a_pause(hits: int, ended: int, long: int = 0) -> StackTotal:
+    """3 exact waits of 1 ms, then a pause with four times as many runs, and no window."""
+    sums = SampledSums()
+    sums.add_every({A: StackSums(3, 3 * MS)})
+    sums.runs_at_first = 10
+    sums.add_pause(40)
+    seen = SampledStack(50.0 * MS, hits, ended, 20.0 * MS * long, long, 1000.0 * MS**2)
+    return block_row(sums, {key(A): seen})
+
+
+def test_without_a_window_the_larger_of_what_the_begin_and_samples_make_expect_counts() -> None:
+    row = before_a_pause(hits=1, ended=1)
+    assert (row.count, row.delay_ns) == (3 + 12, (3 + 12) * MS)
+    assert (row.count_variance, row.delay_variance) == (12**2, (12 * MS) ** 2)
+    row = before_a_pause(hits=24, ended=24, long=2)
+    assert (row.count, row.delay_ns) == (3 + 12, (3 + 40) * MS)
+    assert row.count_variance == 10**2
+    row = before_a_pause(hits=25, ended=14)
+    assert (row.count, row.delay_ns) == (3 + 14, 53 * MS)
+    assert (row.count_variance, row.delay_variance) == (14**2, 1000 * MS**2)
+
+
+def test_exact_waits_of_a_stack_that_later_nobody_saw_are_exact() -> None:
+    sums = eighth({B: tracked(1, MS)})
+    sums.add_every({A: StackSums(3, 3 * MS)})
+    row = block_row(sums)
+    assert (row.count, row.delay_ns, row.count_variance, row.delay_variance) == (3, 3 * MS, 0, 0)
 
 
 def test_what_was_exact_stays_so() -> None:
@@ -331,6 +363,16 @@ def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() 
     # Times in a queue are exponential, or less regular.
     error = math.sqrt(row.delay_variance) / row.delay_ns
     assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(5600) / 825))
+
+
+def test_a_goroutine_that_parks_again_was_in_the_run_queue_before_each_park() -> None:
+    """Of 100 parks three of four were repeated: 200 waits, and 800 wakes."""
+    sums = eighth({LOCK: watched(tracked(100, MS, probed=False), 100, 500 * US, again=75)})
+    found = rows(estimated(sums))
+    block, row = found["block", LOCK_PCS, 0], found["runqueue", LOCK_PCS, 0]
+    assert block.count == 200
+    assert (row.count, row.delay_ns) == (800, 800 * 5 * US)
+    assert row.count_variance == pytest.approx(16 * block.count_variance)
 
 
 def test_errors_of_a_kind_are_those_of_its_rows_together() -> None:

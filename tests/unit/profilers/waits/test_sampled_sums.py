@@ -289,7 +289,7 @@ def recording(chance: Generator, per_run: float, busy: float) -> tuple[Compared,
     lengths = np.array((pauses, np.ones(WINDOWS)))
     bursts = np.array((chance.binomial(9, busy, WINDOWS) / 9, chance.random(WINDOWS) < busy))
     runs = chance.poisson(8000 * lengths * chance.lognormal(0, 0.5, lengths.shape))
-    waits = chance.poisson(per_run * runs * bursts, runs.shape)
+    waits = chance.poisson(per_run * runs * bursts, runs.shape)  # type: ignore[operator]
     tracked = chance.binomial(waits[1], 1 / 8, WINDOWS)
     tracked_ns = chance.gamma(2 * tracked + 1e-9, 500, WINDOWS)
     others_ns = chance.gamma(2 * (waits.sum() - tracked.sum()), 500)
@@ -340,7 +340,7 @@ def test_95_percent_of_intervals_contain_the_actual_values_where_parks_are_repea
         parks = int(chance.poisson(8000))
         is_repeated = chance.random(parks) < again
         delays_ns = chance.exponential(7_000, parks)
-        again_ns = chance.exponential(50_000, parks) * is_repeated
+        again_ns = np.where(is_repeated, chance.exponential(50_000, parks), 0.0)
         is_tracked = chance.random(parks) < 1 / 8
         is_seen = is_tracked & (chance.random(parks) < watched)
         tracked_ns = delays_ns[is_tracked]
