@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.errors import ExitCode
 from ebpfprof.goruntime.goroutines.labels import LabelReader
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.process.memory import UnreadableMemory
@@ -17,6 +18,7 @@ from tests.builds import versions
 from tests.differential.mutexes import losses
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
+from tests.kernel.tampered import command
 from tests.kernel.windowed_runs import (
     LENGTH_S,
     MUCH,
@@ -27,6 +29,7 @@ from tests.kernel.windowed_runs import (
     record_windows,
     values_below,
 )
+from tests.recorder import Recorder, only_profile
 from tests.targets_run import DEADLINE_S, Target
 
 WAYS: dict[str, Callable[[Path, str, tuple[str, ...]], Run]] = {
@@ -162,3 +165,40 @@ def test_locks_have_names_and_times_held(tmp_path: Path) -> None:
     assert lock.holds > 10
     # It sleeps for 50 us while it has the lock, which is the least that takes.
     assert 50_000 < lock.held_ns / lock.holds < 50_000_000
+
+
+def test_waits_that_may_not_be_sampled_are_recorded_as_long_as_the_bound_allows(
+    tmp_path: Path,
+) -> None:
+    """In a program whose scheduler we don't know: then that is the reason why it ends."""
+    options = ("--duration", "2", "--max-overhead", "1", "--profile", "block")
+    with Target.start(program("steps")) as target:
+        calm = ("--pid", str(target.pid), *options)
+        recorder = Recorder(calm, tmp_path, command=command("finds no places"))
+        try:
+            recorder.wait_until_recording()
+            target.ask("hand", "done")
+            finished = recorder.finish()
+        finally:
+            recorder.close()
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert values_below(only_profile(tmp_path), "hand")[0] == 11
+    (path,) = tmp_path.glob("*.pb.gz")
+    path.unlink()
+    with Target.start(program("pingpong"), "-sends=1000000000") as target:
+        recorder = Recorder(
+            ("--pid", str(target.pid), *options), tmp_path, command=command("finds no places")
+        )
+        try:
+            recorder.wait_until_recording()
+            target.say("go")
+            finished = recorder.finish()
+        finally:
+            recorder.close()
+        assert not has_probes(target.pid)
+        target.kill()
+    assert finished.code == ExitCode.ATTACH_FAILED, finished.stderr
+    said = " ".join(finished.stderr.split())
+    assert f"One wait in eight can't be recorded of process {target.pid}: " in said
+    assert "Record every wait: --max-overhead 0." in said
+    assert only_profile(tmp_path).samples  # until then
