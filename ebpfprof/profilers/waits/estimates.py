@@ -48,6 +48,8 @@ StackTest = Callable[[tuple[int, ...]], bool]
 # the begin, and the beginning of that at the end. Measured with two probes one behind the other.
 _PART_WITHIN: Final = 0.5
 _SHORT_NS: Final = 20_000
+_LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a busy machine
+_DOUBT: Final = 0.5
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
@@ -126,8 +128,13 @@ def _block(
     for stack, estimate in stacks.items():
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
         estimate = _with_alternation(estimate, alternation.get(stack, 0.0))
+        correction, variance = _correction(sums, stack, estimate, seen)
+        estimate = estimate._replace(
+            sampled=replace(estimate.sampled, count=correction * estimate.sampled.count),
+            count_variance=variance,
+        )
         row = _block_row(sums, stack, estimate, seen, hit_ns)
-        found.append(BlockEstimate(row, estimate.every, sums.seen(stack)))
+        found.append(BlockEstimate(row, estimate.every, sums.seen(stack), correction))
     for (sema, return_pcs, labels), seen in left.items():
         if seen.long or seen.hits >= _ENOUGH_HITS:
             stack = KnownStack(0, "block", sema, return_pcs, labels)
@@ -145,6 +152,30 @@ def _with_alternation(estimate: StackEstimate, variance: float) -> StackEstimate
         count_variance=estimate.count_variance + variance,
         delay_variance=estimate.delay_variance + mean_ns**2 * variance,
     )
+
+
+def _correction(
+    sums: SampledSums, stack: KnownStack, estimate: StackEstimate, seen: SampledStack
+) -> tuple[float, float]:
+    """How many waits there were for one that the runs of goroutines make expect; the variance.
+
+    Goroutines run for other reasons, too: the network, preemption. With probes a server may have
+    fewer of these runs for a wait. So what windows have is too much by as much as most of the runs
+    are not after waits. Samples know the time of all waits, and probes that of one, if it is not
+    short. What has the smaller error is taken.
+    """
+    short, by_runs = estimate.sampled, estimate.count_variance
+    if not sums.windows or short.count <= 0:
+        return 1.0, by_runs
+    by_runs += (_DOUBT * (1 - sums.waits_per_run) * short.count) ** 2
+    waited_ns, mean_ns = seen.ns - seen.long_ns, short.delay_ns / short.count
+    if seen.hits >= _ENOUGH_HITS and waited_ns > 0 and mean_ns > 0:
+        count = waited_ns / mean_ns
+        of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
+        by_samples = count**2 * (seen.variance / waited_ns**2 + of_mean)
+        if by_samples < by_runs:
+            return count / short.count, by_samples
+    return 1.0, by_runs
 
 
 def _block_row(

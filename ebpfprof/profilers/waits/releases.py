@@ -81,12 +81,15 @@ def _of_lock(
     is_known = charged_ns > 0 and not 0 < windows < LEAST_WINDOWS
     known_ns = waited_ns * charged_ns / (charged_ns + uncharged_ns) if is_known else 0.0
     relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
+    parks = sum(each.seen.parks for each in waits)
+    correction = sum(each.correction * each.seen.parks for each in waits) / parks if parks else 1.0
     found = []
     for stack, estimate in known.items():
         row, sampled = row_of(stack, estimate), estimate.sampled
         part_ns = known_ns * sampled.delay_ns / charged_ns if charged_ns > 0 else 0.0
         own = estimate.delay_variance / sampled.delay_ns**2 if sampled.delay_ns > 0 else 0.0
         own += _RELATIVE / max(sampled.count, 1.0)
+        row.count += (correction - 1) * sampled.count
         row.delay_ns = round(estimate.every.delay_ns + part_ns)
         row.delay_variance = part_ns**2 * (relative + own)
         if not is_known:

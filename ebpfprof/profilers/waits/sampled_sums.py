@@ -65,12 +65,14 @@ class StackEstimate(NamedTuple):
 class BlockEstimate(NamedTuple):
     """A row of the block profile, and its part from the time when every wait was recorded.
 
-    `seen` has the waits after which we saw the goroutine begin to run, as they were recorded.
+    `seen` has the waits as they were recorded. In windows, there were `correction` times as many as
+    the runs of goroutines make expect.
     """
 
     row: StackTotal
     every: StackSums
     seen: StackSums
+    correction: float = 1.0
 
 
 @dataclass(slots=True)
@@ -147,6 +149,18 @@ class SampledSums:
     def has_pauses(self) -> bool:
         """Whether there were times without any probe."""
         return self.windows > 0 or self.runs > 0
+
+    @property
+    def waits_per_run(self) -> float:
+        """The part of the runs of goroutines in windows that followed a recorded wait, 0 to 1."""
+        if self.runs_in_windows <= 0:
+            return 1.0
+        waits = sum(
+            sums.parks + sums.unknown
+            for stack, sums in self.windowed.items()
+            if stack.kind == "block"
+        )
+        return min(1.0, waits / self.runs_in_windows)
 
     @property
     def _scale_of_first(self) -> float:
