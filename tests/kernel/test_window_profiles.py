@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,14 +27,16 @@ from tests.kernel.windowed_runs import (
     error_below,
     is_below,
     record_one_in_eight,
+    record_thinned,
     record_windows,
     values_below,
 )
 from tests.recorder import Recorder, only_profile
 from tests.targets_run import DEADLINE_S, Target
 
-WAYS: dict[str, Callable[[Path, str, tuple[str, ...]], Run]] = {
+WAYS: dict[str, Callable[..., Run]] = {
     "one in eight": record_one_in_eight,
+    "then one in eight": record_thinned,
     "windows": record_windows,
 }
 SIGMAS = 6
@@ -157,8 +160,40 @@ def test_open_waits_have_their_start_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_locks_have_names_and_times_held(tmp_path: Path) -> None:
-    run = record_windows(tmp_path, "1.27", ("block", "mutex"), by_lock=True)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_label_has_its_share_of_short_waits(way: str, tmp_path: Path) -> None:
+    """Of three goroutines that do the same, with a label each."""
+    run = WAYS[way](tmp_path, "1.27", ("block", "mutex"))
+
+    users = [s for s in run.ours["block"].samples if is_below(s, "useLock")]
+    delays_ns: Counter[str] = Counter()
+    for sample in users:
+        (label,) = sample.labels
+        assert label.key == "user"
+        delays_ns[label.value] += sample.values[1]
+    assert delays_ns.keys() == {"0", "1", "2"}
+    _, gos_ns = values_below(run.go["block"], "useLock")
+    error_ns = error_below(run.ours["block"], "useLock")
+    for delay_ns in delays_ns.values():
+        assert abs(delay_ns - gos_ns / 3) < MUCH * gos_ns / 3 + SIGMAS * error_ns
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["one in eight", "then one in eight"])
+def test_a_lock_has_the_delay_that_go_has(way: str, tmp_path: Path) -> None:
+    run = WAYS[way](tmp_path, "1.27", ("block", "mutex"), by_lock=True)
+    (lock,) = [each for each in run.locks if each.delay_ns > max(x.delay_ns for x in run.locks) / 2]
+    gos_count, gos_ns = values_below(run.go["mutex"], "useLock")
+    error_ns = error_below(run.ours["mutex"], "useLock")
+    assert abs(lock.delay_ns - gos_ns) < MUCH * gos_ns + SIGMAS * error_ns
+    count = sum(sample.values[0] for sample in lock.releases)
+    assert count == pytest.approx(gos_count, rel=MUCH)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", WAYS)
+def test_locks_have_names_and_times_held(way: str, tmp_path: Path) -> None:
+    run = WAYS[way](tmp_path, "1.27", ("block", "mutex"), by_lock=True)
 
     lock = max(run.locks, key=lambda each: each.delay_ns)
     assert lock.type == "sync.Mutex"
