@@ -28,12 +28,14 @@ from ebpfprof.kernel.probe_holders import Holder
 from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from ebpfprof.profilers.report_builder import Report
-from ebpfprof.profilers.waits import wait_stacks
+from ebpfprof.profilers.waits import collector, wait_stacks
 from ebpfprof.profilers.waits.budgeted_waits import BudgetedWaits
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.recording.session import Session
 from ebpfprof.system.channel import Frame, MessageChannel
-from symbolizer import allowance
+from symbolizer import GoBinary, allowance
+from symbolizer.codeanalysis.runtime_functions import unknown_code
+from symbolizer.codeanalysis.tracked_waits import TrackedWaitSites
 from symbolizer.locks import names
 
 
@@ -120,6 +122,15 @@ def end_while_probes_are_attached() -> None:
 
     tamper(WaitsCollector, "attach_one_in_eight", attach_late)
     tamper(BudgetedWaits, "end", end_and_say)
+
+
+def find_no_places() -> None:
+    """The code where Go's scheduler tracks a wait looks like none that we know."""
+
+    def none(_: GoBinary) -> TrackedWaitSites:
+        raise unknown_code("no place in runtime.casgstatus where a tracked wait begins")
+
+    tamper(collector, "tracked_wait_sites", none)
 
 
 def leave_breakpoints() -> None:
@@ -231,6 +242,7 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "stops while writing": stop_while_writing,
     "stops at the anchor": stop_at_the_anchor,
     "leaves breakpoints": leave_breakpoints,
+    "finds no places": find_no_places,
     "ends while probes are attached": end_while_probes_are_attached,
     "dies while attaching": lambda: die_while_the_helper_works("attach"),
     "dies while detaching": lambda: die_while_the_helper_works("detach"),

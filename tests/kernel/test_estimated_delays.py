@@ -1,32 +1,37 @@
-"""Delays of a recording in windows, from samples: held against arithmetic and Go's own profile."""
+"""A recording with a bound, in which bursts and long waits fall between windows."""
 
 from __future__ import annotations
 
-import math
-import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from math import sqrt
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
-from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.recording.session import Session
 from tests.bench.workloads import WORKLOADS, Running
 from tests.differential.stacks import by_stack
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
-from tests.recorder import Finished, only_profile, recording
+from tests.kernel.windowed_runs import error_below, values_below
 from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-BLOCK = ("--profile", "block", "--max-overhead", "1")
+BLOCK = Options(kinds=("block",), max_overhead=1)
 CROWD = 1500
 SECONDS = 4.0
+SIGMAS = 6
+SLOW, SLOW_S = 5, 0.7
+# A wait begins and ends between two samples; these come after some 30 ms.
+SAMPLE_NS = 100_000_000
 
 
 def wait(seconds: float) -> None:
@@ -36,67 +41,91 @@ def wait(seconds: float) -> None:
         sleep(0.05)
 
 
-def told_error(profile: Profile) -> float:
-    """The standard error of all delays, as a part of them."""
-    (found,) = re.findall(r"\+-(?:less than )?([\d.]+) % on delays", " ".join(profile.comments))
-    return float(found) / 100
+@contextmanager
+def recorded(pid: int, options: Options = BLOCK) -> Iterator[list[Report]]:
+    """Record during the block; the list then has the report."""
+    found: list[Report] = []
+    with Session([pid], options) as session:
+        session.start()
+        yield found
+        found += session.finish()
+        assert session.failures() == []
+    assert not has_probes(pid)
+    assert found[0].coverage is not None
+    assert found[0].coverage.is_scaled
 
 
-def is_scaled(finished: Finished) -> bool:
-    """Whether the recording was in windows."""
-    assert finished.code == ExitCode.OK, finished.stderr
-    return "Sampled (" in finished.stdout.decode()
+def block_of(reports: list[Report]) -> Profile:
+    (report,) = reports
+    return next(each for each in report.profiles if each.kind == "block")
 
 
-def test_a_crowd_has_waited_as_long_as_it_was_watched(tmp_path: Path) -> None:
-    with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
-        with recording(target.pid, tmp_path, *BLOCK) as recorder:
-            wait(SECONDS / 2)
-            recorder.interrupt()
-            finished = recorder.finish()
-        assert not has_probes(target.pid)
-    assert is_scaled(finished)
-    profile = only_profile(tmp_path)
+def assert_crowd_waited(profile: Profile) -> None:
+    """All the time but at the ends, and until a goroutine that was woken runs again."""
     waited_ns = sum(sample.values[1] for sample in profile.samples)
-    # All but what waits at the end, and what waited before it began: about 10 ms each. A goroutine
-    # that was woken waits for a processor before it waits again.
-    whole = CROWD * profile.duration_ns
-    assert 0.8 * whole < waited_ns < (1 + 3 * told_error(profile)) * whole
+    error_ns = SIGMAS * sqrt(sum(sample.variance for sample in profile.samples))
+    whole_ns = CROWD * profile.duration_ns
+    ends_ns = 4 * SAMPLE_NS * CROWD
+    assert 0.9 * whole_ns - ends_ns - error_ns < waited_ns < whole_ns + error_ns
     assert all(count > 0 and ns > 0 for count, ns in (s.values for s in profile.samples))
 
 
-@pytest.mark.full
-def test_bursts_have_gos_own_delays(tmp_path: Path) -> None:
-    """The first of them uses up the budget; nothing of that is stretched over the pauses."""
-    from contextlib import ExitStack
+@pytest.mark.parametrize("seconds", [1.0, SECONDS], ids=["without a window", "with windows"])
+def test_a_crowd_has_waited_as_long_as_it_was_watched(seconds: float) -> None:
+    with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
+        with recorded(target.pid) as reports:
+            wait(seconds)
+        target.kill()
+    assert_crowd_waited(block_of(reports))
 
-    (mutex,) = [each for each in WORKLOADS if each.name == "mutex"]
+
+@pytest.mark.parametrize(("name", "bound"), [("mutex", 1), ("pool", 2), ("pingpong", 5)])
+def test_bursts_between_windows_have_gos_own_counts_and_delays(
+    name: str, bound: float, tmp_path: Path
+) -> None:
+    """Nothing depends on which of them a window meets, nor on how busy it was in between."""
+    (workload,) = [each for each in WORKLOADS if each.name == name]
     own = tmp_path / "go"
     with ExitStack() as held:
-        running = Running(mutex, held)
+        running = Running(workload, held)
         units = running.units_in(0.2)
         running.target.ask("own block=1", "own")
-        with recording(running.target.pid, tmp_path, *BLOCK) as recorder:
+        options = Options(kinds=("block",), max_overhead=bound)
+        with recorded(running.target.pid, options) as reports:
             until = monotonic() + 2 * SECONDS
             while monotonic() < until:
                 running.round(units)
                 wait(0.3)
-            recorder.interrupt()
-            finished = recorder.finish()
         running.target.ask(f"write {own}", "written")
-    assert is_scaled(finished)
-    (path,) = tmp_path.glob("*.block.pb.gz")
-    profile = pprof.decode(path.read_bytes())
-    theirs, ours = by_stack(pprof.decode(own.read_bytes(), kind="block")), by_stack(profile)
-    longest = max(theirs, key=lambda stack: theirs[stack].count)
-    truth = theirs[longest].delay_ns
-    assert ours[longest].delay_ns == pytest.approx(truth, rel=0.1 + 4 * told_error(profile))
-    # Counts are rougher; the old estimate was off by up to 500 times.
-    ratio = ours[longest].count / theirs[longest].count
-    assert abs(math.log(ratio)) < math.log(6)
+    theirs = by_stack(pprof.decode(own.read_bytes(), kind="block"))
+    profile = block_of(reports)
+    ours = by_stack(profile)
+    often = max(value.count for value in theirs.values()) / 2
+    gos = sum(value.count for stack, value in theirs.items() if value.count > often)
+    count = sum(ours[stack].count for stack, value in theirs.items() if value.count > often)
+    assert count == pytest.approx(gos, rel=0.2)
+    waited_ns = sum(value.delay_ns for value in ours.values())
+    error_ns = SIGMAS * sqrt(sum(sample.variance for sample in profile.samples))
+    gos_ns = sum(value.delay_ns for value in theirs.values())
+    assert abs(waited_ns - gos_ns) < 0.2 * gos_ns + error_ns
 
 
-@pytest.mark.full
+def test_waits_of_a_part_of_a_second_are_counted_one_by_one() -> None:
+    """Beside a loop that leaves no budget for them."""
+    crowd = f"-goroutines={SLOW}", f"-each={SLOW_S}s"
+    with Target.start(program("crowd"), *crowd, "-busy=2") as target:
+        with recorded(target.pid) as reports:
+            wait(2 * SECONDS)
+        target.kill()
+    profile = block_of(reports)
+    count, waited_ns = values_below(profile, "wait")
+    rounds = profile.duration_ns / 1e9 / SLOW_S
+    # That which was going on when it began, and that at its end.
+    assert SLOW * (rounds - 2.2) < count < SLOW * (rounds + 0.2)
+    error_ns = SIGMAS * error_below(profile, "wait") + count * SAMPLE_NS
+    assert abs(waited_ns - count * SLOW_S * 1e9) < error_ns
+
+
 def test_waits_that_end_while_probes_are_being_detached_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,18 +137,13 @@ def test_waits_that_end_while_probes_are_being_detached_are_there(
         nonlocal times
         times += 1
         if times == 1:
-            wait(SECONDS)
+            wait(SECONDS / 2)
         detach(collector, index)
 
     monkeypatch.setattr(WaitsCollector, "pause", slowly)
-    options = Options(kinds=("block",), max_overhead=1)
     with Target.start(program("crowd"), f"-goroutines={CROWD}") as target:
-        with Session([target.pid], options) as session:
-            session.start()
-            session.wait(SECONDS, lambda _: False)
-            (report,) = session.finish()
+        with recorded(target.pid) as reports:
+            wait(SECONDS)
         target.kill()
-    (profile,) = (each for each in report.profiles if each.kind == "block")
     assert times > 0
-    waited_ns = sum(sample.values[1] for sample in profile.samples)
-    assert waited_ns > 0.8 * CROWD * profile.duration_ns
+    assert_crowd_waited(block_of(reports))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ebpfprof.console.text import percent
 from ebpfprof.errors import NoSuchProcess, NotGoProgram, TargetGone
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.recording.live import LiveSession
 from tests.builds import versions
 from tests.kernel.inside import collector_of_waits
@@ -256,9 +258,9 @@ def test_earlier_losses_are_not_part_of_a_difference(
         target = live.add(steps.pid)
         live.start(target)
         steps.ask("hand", "done")
-        # Losses that are counted outside of the kernel, of all numbers.
-        lost = Counter(dict.fromkeys(range(64), 7))
-        monkeypatch.setattr(collector_of_waits(live), "_unlabelled", lost)
+        # Of all numbers, for which the kernel counts.
+        lost = [Loss("labels_unreadable", "events without labels", 7, target=n) for n in range(64)]
+        monkeypatch.setattr(collector_of_waits(live), "losses", lambda: lost)
         before, *_ = live.report(live.sums(target, ("block",))).profiles
         assert any(comment.startswith("incomplete: 7 ") for comment in before.comments)
         samples = live.sums(target, ("cpu",))
@@ -273,22 +275,22 @@ def test_earlier_losses_are_not_part_of_a_difference(
         assert not any(each.startswith("incomplete: 7 ") for each in profile.comments)
 
 
-WINDOWS = re.compile(r"sampled .* in (\d+) windows? at random times")
+SHARE = re.compile(r"one wait in eight, (\S+ %) of the time")
 
 
 @pytest.mark.full
 def test_comments_describe_the_windows_between_two_snapshots() -> None:
-    """Of a target that is recorded in windows, since every wait would cost too much."""
-    options = Options(kinds=("block", "mutex"), max_overhead=5)
+    """Of a target that is recorded in windows, since one wait in eight would cost too much."""
+    options = Options(kinds=("block", "mutex"), max_overhead=0.5)
 
-    def read(at_least: int) -> Profile:
+    def read(at_least: int) -> tuple[Profile, WaitsCoverage]:
         until_s = time.monotonic() + DEADLINE_S
         while True:
-            profile, *_ = live.report(live.sums(target, ("block",))).profiles
-            found = [match[1] for comment in profile.comments if (match := WINDOWS.search(comment))]
-            if found and int(found[0]) >= at_least:
-                return profile
-            assert time.monotonic() < until_s, profile.comments
+            report = live.report(live.sums(target, ("block",)))
+            assert isinstance(report.coverage, WaitsCoverage)
+            if report.coverage.windows >= at_least:
+                return report.profiles[0], report.coverage
+            assert time.monotonic() < until_s, report.coverage
             time.sleep(0.05)
 
     with (
@@ -298,16 +300,16 @@ def test_comments_describe_the_windows_between_two_snapshots() -> None:
         target = live.add(load.pid)
         live.start(target)
         load.say("go")
-        before = read(1)
-        first = int(said(WINDOWS, before))
-        after = read(first + 2)
+        before, first = read(2)
+        after, second = read(first.windows + 3)
         live.remove(target)
         load.kill()
-    part = difference(after, before)
-    assert int(said(WINDOWS, part)) == int(said(WINDOWS, after)) - first
+    part, coverage = difference(after, before), second - first
+    assert coverage.windows >= 3
+    assert said(SHARE, part) == percent(coverage.recorded_share)
     (error,) = [each for each in part.comments if each.endswith(" on delays (one standard error)")]
     assert error not in (*before.comments, *after.comments)
-    assert f"{part.duration_ns / 1e9:.3f} s, every event in windows" in part.comments[0]
+    assert f"{part.duration_ns / 1e9:.3f} s, one wait in eight" in part.comments[0]
 
 
 @pytest.mark.full

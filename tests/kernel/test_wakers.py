@@ -84,7 +84,7 @@ def test_within_a_bound_pairs_make_up_the_estimate_and_have_errors() -> None:
     assert all(abs(sums[stack] - waited[stack]) <= len(wakers.samples) for stack in sums)
     longest = max(wakers.samples, key=lambda sample: sample.values[1])
     assert longest.variance > 0
-    assert any("split among them as windows saw who woke" in text for text in wakers.comments)
+    assert any("split among them as the recorded waits are" in text for text in wakers.comments)
     reported = [
         text for text in wakers.comments if text.endswith(" on delays (one standard error)")
     ]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
+from typing import Any
 
 from ebpfprof.export import pprof
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.profile.model import Lock, Profile, Sample
-from ebpfprof.profilers.account import Coverage
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.recording.session import Session
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
@@ -30,7 +31,7 @@ class Run:
 
     go: dict[str, Profile]
     ours: dict[str, Profile]
-    coverage: Coverage
+    coverage: WaitsCoverage
     overhead: Overhead
     locks: list[Lock]
 
@@ -51,7 +52,7 @@ def record_load(folder: Path, version: str, options: Options, *arguments: str) -
             (overhead,) = session.overheads()
         assert not has_probes(target.pid)
         target.ask("write", "written")
-    assert report.coverage is not None
+    assert isinstance(report.coverage, WaitsCoverage)
     go = {
         "block": pprof.decode(own["block"].read_bytes(), kind="block"),
         "mutex": pprof.decode(own["mutex"].read_bytes(), kind="mutex"),
@@ -76,10 +77,36 @@ def is_below(sample: Sample, function: str) -> bool:
     return any(name.match(f.function) for at in sample.locations for f in at.frames)
 
 
-def record_windows(folder: Path, version: str, options: Options) -> Run:
+def error_below(profile: Profile, function: str) -> float:
+    """The standard error of the delay (ns) of the same stacks."""
+    return sqrt(sum(s.variance for s in profile.samples if is_below(s, function)))
+
+
+def record_one_in_eight(folder: Path, version: str, kinds: tuple[str, ...], **more: Any) -> Run:  # noqa: ANN401 (as Options has it)
+    """Record one wait in eight all the time, as --one-in-eight does."""
+    (folder / "all").mkdir()
+    options = Options(kinds=kinds, max_overhead=0, one_in_eight=True, **more)
+    run = record_load(folder / "all", version, options)
+    assert run.coverage.eighth_ns == run.coverage.length_ns
+    return run
+
+
+def record_thinned(folder: Path, version: str, kinds: tuple[str, ...], **more: Any) -> Run:  # noqa: ANN401 (as Options has it)
+    """Record with a bound that allows one wait in eight all the time, but not every wait."""
+    for attempt in range(ATTEMPTS):
+        (folder / str(attempt)).mkdir()
+        options = Options(kinds=kinds, max_overhead=10, **more)
+        run = record_load(folder / str(attempt), version, options)
+        if run.coverage.eighth_ns > run.coverage.length_ns / 2:
+            return run
+    raise AssertionError(f"{run.coverage} in the last of {ATTEMPTS} recordings")
+
+
+def record_windows(folder: Path, version: str, kinds: tuple[str, ...], **more: Any) -> Run:  # noqa: ANN401 (as Options has it)
     """Record until there was time for a few windows: on a busy machine the first costs too much."""
     for attempt in range(ATTEMPTS):
         (folder / str(attempt)).mkdir()
+        options = Options(kinds=kinds, max_overhead=1, **more)
         run = record_load(folder / str(attempt), version, options)
         if run.coverage.windows > 3:
             return run

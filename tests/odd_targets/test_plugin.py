@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,11 @@ def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) ->
 
 
 @pytest.mark.full
-def test_its_waits_are_sampled(target: Target, plugin: Path, tmp_path: Path) -> None:
-    options = (*WAITS, "--max-overhead", "1", "--duration", "3")
+@pytest.mark.parametrize("how", [("--max-overhead", "1"), ("--one-in-eight",)], ids=" ".join)
+def test_its_waits_are_sampled(
+    how: tuple[str, ...], target: Target, plugin: Path, tmp_path: Path
+) -> None:
+    options = (*WAITS, *how, "--duration", "3")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
     assert finished.code == ExitCode.OK, finished.stderr
     assert str(plugin) not in finished.stderr
@@ -74,6 +78,9 @@ def test_its_waits_are_sampled(target: Target, plugin: Path, tmp_path: Path) -> 
     (path,) = tmp_path.glob("*.block.pb.gz")
     profile = pprof.decode(path.read_bytes())
     assert len(profile.samples) > 0
+    waited_ns = sum(sample.values[1] for sample in profile.samples)
+    error_ns = 6 * sqrt(sum(sample.variance for sample in profile.samples))
+    assert abs(waited_ns - 2 * profile.duration_ns) < 0.4 * profile.duration_ns + error_ns
     for sample in profile.samples:
         frames = [frame.function for location in sample.locations for frame in location.frames]
         assert frames == ["sync.(*Mutex).Lock", WORK, "main.open.gowrap1"]

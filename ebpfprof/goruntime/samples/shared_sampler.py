@@ -16,11 +16,12 @@ from ebpfprof.goruntime.samples.sampling_thread import SampledTarget
 from ebpfprof.goruntime.waits.idle_holders import LOCK_WORDS, lock_holders
 from ebpfprof.goruntime.waits.standing import LOCKED_OUT, OPEN_WAIT
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.profile.losses import Loss
 from ebpfprof.system.closing import Closing
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ebpfprof.goruntime.goroutines.parked import ParkedGoroutine
     from ebpfprof.goruntime.process import GoTarget
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     IdleStates = dict[GoroutineState, IdleBehaviour]
 
+_BEYOND: Final = "goroutines that were not read: there are too many"
+_UNLABELLED: Final = "goroutines without labels: they could not be read"
 _HOLDERS_S: Final = 5.0  # between two reads of the holders of locks
 _NONE_S: Final = 1.0  # the same while no goroutine waits long for a lock
 _HOLDERS_CPU: Final = 0.02  # of a processor, for these reads
@@ -137,6 +140,16 @@ class SharedSampler(Closing):
     def counted(self) -> StateTotals:
         """The sums of the recorded time alone. Raises AssertionError before the first start()."""
         return self.sampler.counted()
+
+    def losses(self) -> Sequence[Loss]:
+        """The goroutines that were not read, and labels."""
+        if not self.has_begun:
+            return ()
+        counts = (
+            ("goroutines_beyond", _BEYOND, self.sampler.beyond),
+            ("labels_unread", _UNLABELLED, self.sampler.states.unlabelled),
+        )
+        return [Loss(*count) for count in counts if count[2]]
 
     def poll(self) -> None:
         """Read which goroutines may hold a lock, if that is due: call it some times a second."""

@@ -6,7 +6,7 @@ It loads no BPF program and attaches no probe.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.profile.losses import Loss
@@ -16,9 +16,6 @@ if TYPE_CHECKING:  # importing them takes time, and not every recording needs th
     from ebpfprof.profilers.goroutines.wall_profile import ReadWall
     from ebpfprof.profilers.recording import OpenedProcess
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
-
-_BEYOND: Final = "goroutines that were not read: there are too many"
-_UNLABELLED: Final = "goroutines without labels: they could not be read"
 
 
 class WallRecording:
@@ -96,14 +93,7 @@ class WallRecording:
 
     def losses(self) -> Sequence[Loss]:
         """Goroutines that were not read, and labels."""
-        if not self._sampler.has_begun:
-            return ()
-        sampler = self._sampler.sampler
-        counts = (
-            ("goroutines_beyond", _BEYOND, sampler.beyond),
-            ("labels_unread", _UNLABELLED, sampler.states.unlabelled),
-        )
-        return [Loss(*count) for count in counts if count[2]]
+        return self._sampler.losses()
 
     def failures(self) -> Sequence[Exception]:
         """Why the samples ended early."""

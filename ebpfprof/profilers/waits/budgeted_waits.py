@@ -174,9 +174,13 @@ class BudgetedWaits:
                 self._sums.add_pause(self._ran_since())
             return
         if self._part is not _Part.WINDOW:
-            more = self._waits.tables.take(self._index)
-            is_every = self._part is _Part.EVERY_WAIT
-            (self._sums.add_every if is_every else self._sums.add_eighth)(more)
+            more, ran = self._waits.tables.take(self._index), self._ran_since()
+            if self._part is _Part.EVERY_WAIT:
+                self._sums.add_every(more)
+                self._sums.runs_at_first += ran
+            else:
+                self._sums.add_eighth(more)
+                self._sums.runs_in_eighth += ran
             self._recorded_ns[self._part] += max(0, now_ns - self._part_since_ns)
             self._part_since_ns = now_ns
 
@@ -307,11 +311,9 @@ class BudgetedWaits:
         """
         with self._lock:
             self._waits.stop_recording(self._index)
-            ran, end_ns = self._ran_since(), min(kernel_now_ns(), self._stopped_ns)
-            if self._part is _Part.EVERY_WAIT:
-                self._sums.runs_at_first += ran
+            end_ns = min(kernel_now_ns(), self._stopped_ns)
             if self._part is _Part.WINDOW:
-                self._add_window(end_ns, ran)
+                self._add_window(end_ns, self._ran_since())
             else:
                 self._add_part(end_ns)
             self._past_holds = self._holds()

@@ -6,8 +6,8 @@ it leaves out. So are delays, with three exceptions, for which all of the delay 
 - Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
   costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
   an error: below 20 us it may be more than the wait.
-- Waits in windows: probes slow down the program in them, and of a wait that began before a window
-  only the end is seen.
+- Waits of a recording with pauses: probes slow down the program between them, and of a wait that
+  began before a window only the end is seen.
 - Waits of which the probes recorded none: after a burst there may be no window for seconds. Then
   the count is that of the waits in samples, too.
 """
@@ -196,7 +196,7 @@ def _block_row(
     row.delay_variance += within_ns**2 + seen.long_variance
     is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
     is_cut_off = cut_off > _CUT_OFF * count
-    if is_cut_off or ((is_short or sums.windows) and seen.hits >= _ENOUGH_HITS):
+    if is_cut_off or ((is_short or sums.has_pauses) and seen.hits >= _ENOUGH_HITS):
         row.delay_ns = round(estimate.every.delay_ns + seen.ns)
         row.delay_variance = seen.variance
     else:

@@ -6,8 +6,9 @@ There are up to three parts, one after the other, and their sums add up:
 - one wait in eight was, all the time: each counts eight times;
 - one wait in eight was, in windows. Go's scheduler counts itself how often goroutines ran, in
   windows and between them. If that was X times in all and x times in windows, what windows have
-  stands for X / x times as much. Nothing depends on time, so bursts between windows count, and it
-  does not matter how much probes slow a program down.
+  stands for X / x times as much. So has a time without pauses that came before or after: then
+  there is more of which pauses are known. Nothing depends on time, so bursts between windows count,
+  and it does not matter how much probes slow a program down.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class SampledSums:
     runs: float = 0.0
     """How often goroutines ran in the windows and between them."""
     runs_at_first: float = 0.0
-    """How often they ran while every wait was recorded, if a pause followed."""
+    """How often they ran while every wait was recorded."""
+    runs_in_eighth: float = 0.0
+    """How often they ran while one wait in eight was recorded, besides windows."""
     uncharged: dict[int, float] = field(default_factory=dict)
     """By semaphore, the waiting for locks in windows whose release none of them recorded, in ns."""
     _run_squares: float = 0.0
@@ -138,8 +141,14 @@ class SampledSums:
 
     @property
     def scale(self) -> float:
-        """What a wait in a window stands for, besides the seven that are not tracked."""
-        return self.runs / self.runs_in_windows if self.runs_in_windows > 0 else 0.0
+        """What a tracked wait stands for, besides the seven others: for those in pauses, too."""
+        sampled = self.runs_in_windows + self.runs_in_eighth
+        return 1 + (self.runs - self.runs_in_windows) / sampled if sampled > 0 else 0.0
+
+    @property
+    def has_pauses(self) -> bool:
+        """Whether there were times without any probe."""
+        return self.windows > 0 or self.runs > 0
 
     @property
     def waits_per_run(self) -> float:
@@ -156,7 +165,7 @@ class SampledSums:
     @property
     def _scale_of_first(self) -> float:
         """What a wait of the time at first stands for, besides itself, before the first window."""
-        has_pause = not self.windows and self.runs_at_first > 0
+        has_pause = not self.windows and not self.runs_in_eighth and self.runs_at_first > 0
         return self.runs / self.runs_at_first if has_pause else 0.0
 
     def stacks(self, kinds: Iterable[str]) -> dict[KnownStack, StackEstimate]:
@@ -174,9 +183,10 @@ class SampledSums:
         eighth, windowed = self.eighth.get(stack, _NONE), self.windowed.get(stack, _NONE)
         every = self.every.get(stack, _NONE)
         counts, delays = self.window_variances(stack)
-        counts += _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD)
-        delays += _OTHERS * eighth.squares
-        parks, seen = eighth + windowed.times(self.scale), eighth + windowed
+        scale = max(1.0, self.scale)
+        counts += scale**2 * _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD)
+        delays += scale**2 * _OTHERS * eighth.squares
+        parks, seen = eighth.times(scale) + windowed.times(self.scale), eighth + windowed
         sampled = parks.as_events(seen)
         if seen.again and seen.runs:
             counts, delays = _of_events(counts, delays, parks.parks, seen)

@@ -244,13 +244,15 @@ class WaitsRecording:
         """What it lost so far."""
         found = losses_since(losses_of(self._waits.losses(), self.slot), self._losses_before)
         parked = self._open.parked if self._open else None
-        return [*found, *(parked.losses if parked else ())]
+        samples = self._sampler.losses() if self._budgeted else ()
+        return [*found, *(parked.losses if parked else ()), *samples]
 
     def failures(self) -> Sequence[Exception]:
         """The errors because of which data is missing."""
         found = (
             self._open.unread if self._open else None,
             self._budgeted.failure if self._budgeted else None,
+            self._sampler.failure if self._budgeted else None,
         )
         return [failure for failure in found if failure]
 

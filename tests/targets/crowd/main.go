@@ -15,6 +15,7 @@ import (
 var (
 	goroutines = flag.Int("goroutines", 10, "how many wait at a time")
 	standing   = flag.Int("standing", 0, "how many more wait for ever")
+	busy       = flag.Int("busy", 0, "how many pairs of goroutines pass numbers all the time")
 	each       = flag.Duration("each", 10*time.Millisecond, "how long a wait lasts")
 )
 
@@ -28,6 +29,11 @@ func main() {
 	for i := 0; i < *standing; i++ {
 		go wait(nil)
 	}
+	for i := 0; i < *busy; i++ {
+		numbers := make(chan int)
+		go pass(numbers)
+		go take(numbers)
+	}
 	go wake(gates)
 	harness.Ready()
 	harness.AwaitEnd()
@@ -35,6 +41,17 @@ func main() {
 
 func wait(gate <-chan bool) {
 	for range gate {
+	}
+}
+
+func pass(numbers chan<- int) {
+	for {
+		numbers <- 1
+	}
+}
+
+func take(numbers <-chan int) {
+	for range numbers {
 	}
 }
 

@@ -153,7 +153,11 @@ func share() {
 	var all sync.WaitGroup
 	for i := 0; i < *users; i++ {
 		all.Add(1)
-		go func() { defer all.Done(); useLock(&lock) }()
+		go func(number int) {
+			defer all.Done()
+			labels := pprof.Labels("user", strconv.Itoa(number))
+			pprof.Do(context.Background(), labels, func(context.Context) { useLock(&lock) })
+		}(i)
 	}
 	all.Wait()
 }

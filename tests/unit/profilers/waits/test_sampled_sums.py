@@ -155,17 +155,20 @@ def test_time_does_not_matter() -> None:
     assert found[0] == found[1] == TRACKED.times(4)
 
 
-def test_the_parts_add_up() -> None:
+def test_the_parts_add_up_and_all_sampled_ones_stand_for_pauses() -> None:
     sums = windows((TRACKED, 10), (StackSums(8, 100, 1), 10), pause=10)
-    of_windows = sums.stacks(["block"])[A]
+    assert sums.scale == 2
     sums.add_every({A: StackSums(5, 50)})
     sums.add_eighth({A: TRACKED, B: TRACKED})
+    sums.runs_in_eighth = 20
+    assert sums.scale == 1.5
     found = sums.stacks(["block"])
+    of_windows = sums.window_variances(A)
     assert found[A].every == StackSums(5, 50)
-    assert found[A].sampled == TRACKED + (TRACKED + StackSums(8, 100, 1)).times(2)
-    assert found[A].count_variance == of_windows.count_variance + 56 * 2
-    assert found[A].delay_variance == of_windows.delay_variance + 56 * 5000
-    assert found[B].sampled == TRACKED
+    assert found[A].sampled == (TRACKED + TRACKED + StackSums(8, 100, 1)).times(1.5)
+    assert found[A].count_variance == of_windows[0] + 1.5**2 * 56 * 2
+    assert found[A].delay_variance == of_windows[1] + 1.5**2 * 56 * 5000
+    assert found[B].sampled == TRACKED.times(1.5)
 
 
 def test_stacks_are_those_of_the_wanted_kinds() -> None:
@@ -279,12 +282,10 @@ def test_before_the_first_window_the_time_at_first_stands_for_the_pause() -> Non
     assert (found.sampled.count, found.sampled.delay_ns) == (12, 120)
     assert (found.count_variance, found.delay_variance) == (12**2, 120**2)
     sums.add_eighth({A: TRACKED})  # the budget allowed a window without an end
-    found = sums.stacks(["block"])[A]
-    assert found.sampled.count == 12 + TRACKED.count
-    assert found.count_variance == 12**2 + 56 * TRACKED.parks
-    assert found.delay_variance == 120**2 + 56 * TRACKED.squares
-    sums.add_window({}, 1, 10)
-    assert sums.stacks(["block"])[A].sampled == TRACKED
+    sums.runs_in_eighth = 80
+    assert sums.stacks(["block"])[A].sampled == TRACKED.times(1.5)
+    sums.add_window({}, 1, 80)
+    assert sums.stacks(["block"])[A].sampled == TRACKED.times(1.25)
 
 
 def test_a_row_has_the_sum_of_what_is_exact_and_what_is_estimated() -> None:
