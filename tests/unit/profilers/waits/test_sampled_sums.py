@@ -247,6 +247,21 @@ def test_runs_that_followed_no_wait_are_known(runs: int, share: float) -> None:
     assert sums.waits_per_run == share
 
 
+def test_a_single_run_is_enough_to_scale_by() -> None:
+    sums = windows((TRACKED, 1), pause=4)
+    assert sums.scale == 5
+    assert sums.stacks(["block"])[A].sampled == TRACKED.times(5)
+    many = windows((StackSums(parks=1), 0.5), (StackSums(), 0.25))
+    assert many.waits_per_run == 1
+    none = windows((StackSums(runs=1), 1))
+    assert none.waits_per_run == 0
+    first = SampledSums()
+    first.add_every({A: StackSums(count=1)})
+    first.runs_at_first = 1
+    first.add_pause(3)
+    assert first.stacks(["block"])[A].sampled.count == 3
+
+
 def test_uncharged_waiting_adds_up_by_semaphore() -> None:
     sums = SampledSums()
     sums.add_uncharged({0xA0: 5.0, 0xB0: 1.0})
