@@ -15,7 +15,7 @@ MAX_OVERHEAD: Final = Setting(
     NumberValue(0, 100, is_fraction=True),
     1,
     "Allowed overhead, in percent of the program's CPU time. If recording every wait costs more, "
-    "ebpfprof records short windows and scales them up. 0: record every wait.",
+    "ebpfprof records one wait in eight, all the time or in short windows. 0: record every wait.",
     flags="--max-overhead",
     metavar="PERCENT",
     is_live=False,

@@ -33,6 +33,7 @@ TICKER = BLOCKOPS.parent / "ticker"
 _EVENTS = 20_000
 _LONG_NS = 60_000_000
 _PERIOD = 8
+_REPEATS = 2  # of a semaphore that seemed not to have any
 CONFIG = WaitsConfig(block=True, mutex=False, one_in_eight=True, labels=False)
 # In a regular loop a goroutine's error is below the period. In random order, with the standard
 # deviation of one sample in eight; parks that follow another one add to it.
@@ -53,8 +54,9 @@ def test_of_a_program_that_tracks_every_stop_all_waits_are_recorded(
             assert value.count <= 1
             continue
         # After a goroutine begins to run, others may release or take the semaphore.
-        allowed = again[stack] // 5 + 8 if again.get(stack) else 0
-        assert abs(value.count - theirs[stack].count) <= allowed, shown(stack)
+        allowed = again[stack] // 5 + 8 if again.get(stack) else _REPEATS * is_semaphore(stack)
+        difference = value.count - theirs[stack].count
+        assert abs(difference) <= allowed, (difference, again.get(stack), shown(stack))
     exact = {shown(stack) for stack in theirs if not again.get(stack)}
     assert not exact & delay_differences(go, ours).keys()
 
@@ -132,6 +134,11 @@ def test_squares_of_short_and_of_long_delays_add_up() -> None:
         # The mean of squares is at least the square of the mean; they are rounded down.
         assert 0.9 * delay_ns**2 / sums.parks < sums.squares < delay_ns**2
     assert more.squares > 0.9 * _LONG_NS**2
+
+
+def is_semaphore(stack: Stack) -> bool:
+    """Whether it waits for a lock or another semaphore, for which a goroutine may park again."""
+    return any(name in shown(stack) for name in ("sync.", "poll.", "semacquire"))
 
 
 def received(sums: Mapping[KnownStack, StackSums]) -> StackSums:

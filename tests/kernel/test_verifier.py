@@ -22,7 +22,7 @@ from tests.kernel.programs import program
 from tests.targets_run import Target
 
 LIMIT = 800_000
-DEFAULT_LIMIT = 850_000
+DEFAULT_LIMIT = 850_000  # of all programs together
 
 RECORDINGS = {
     "block": Options(kinds=("block",)),
