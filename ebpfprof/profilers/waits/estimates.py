@@ -102,12 +102,21 @@ def estimates(
 
 
 def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Deviation:
-    # What windows have of all stacks together varies less than that of each.
-    of_windows, _ = sums.window_variances(kind)
-    of_stacks = sum(
-        sums.window_variances(stack)[0] for stack in sums.windowed if stack.kind == kind
-    )
-    variance = sum(row.count_variance for row in rows) + of_windows - of_stacks
+    # What windows have of all stacks together varies less than that of each. That does not hold for
+    # stacks whose count comes from samples.
+    of_rows = {
+        (row.sema, row.return_pcs, row.labels, row.waker): row.count_variance for row in rows
+    }
+    of_stacks = [
+        variance
+        for stack in sums.windowed
+        if stack.kind == kind
+        for variance in [sums.window_variances(stack)[0]]
+        if variance <= of_rows.get((stack.sema, stack.return_pcs, stack.labels, stack.waker), -1.0)
+    ]
+    variance = sum(of_rows.values())
+    if of_stacks:
+        variance += sums.window_variances(kind)[0] - sum(of_stacks)
     return Deviation(
         sum(row.count for row in rows),
         sum(row.delay_ns for row in rows),

@@ -448,6 +448,27 @@ def test_windows_together_vary_less_than_each_stack() -> None:
     assert found.deviations["block"].count_variance == pytest.approx(0, abs=1)
 
 
+def test_counts_that_come_from_samples_have_their_error_together_too() -> None:
+    """Windows have A or B in turns. That both together are certain holds for windows alone."""
+    sums = windows(*[{A: tracked(5, MS)}, {B: tracked(5, MS)}] * 5)
+    seen = SampledStack(ns=2000.0 * MS, hits=200, ended=200, variance=(20.0 * MS) ** 2)
+    found = estimated(sums, {key(A): seen, key(B): seen})
+    assert {row.count for row in found.rows} == {2000}
+    of_rows = sum(row.count_variance for row in found.rows)
+    assert of_rows < sums.window_variances(A)[0]
+    assert found.deviations["block"].count_variance == of_rows > 0
+    one = estimated(sums, {key(A): seen}).deviations["block"].count_variance
+    assert one > of_rows / 2
+
+
+def test_errors_that_windows_share_are_larger_than_those_of_each_stack() -> None:
+    """Both have many waits in the same windows."""
+    sums = windows(*[{A: tracked(10, MS), B: tracked(10, MS)}, {}] * 5)
+    found = estimated(sums)
+    of_rows = sum(row.count_variance for row in found.rows)
+    assert found.deviations["block"].count_variance == pytest.approx(2 * of_rows)
+
+
 def test_each_kind_with_rows_has_errors() -> None:
     waits = watched(tracked(10, MS), 1, US)
     sums = eighth({LOCK: waits, RELEASE: StackSums(80, 80 * MS)})
