@@ -320,6 +320,19 @@ def test_a_few_cut_off_waits_are_as_long_as_the_others() -> None:
     assert (row.count, row.delay_ns) == (800 + 500 / 5, 500 * MS)  # more than a tenth
 
 
+def test_a_sum_without_a_count_has_a_row_and_one_without_both_has_none() -> None:
+    sums = eighth({A: StackSums(delay_ns=1, parks=1), B: StackSums(parks=1)})
+    assert [(row.return_pcs, row.count, row.delay_ns) for row in estimated(sums).rows] == [
+        (PCS, 0, 1)
+    ]
+
+
+def test_the_time_of_long_waits_is_no_room_for_cut_off_ones() -> None:
+    sums = windows(*[{A: StackSums(unknown=2)}] * 10)
+    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20, long_ns=100.0 * MS, long=2)
+    assert block_row(sums, {key(A): seen}).count == 100 / 5 + 2
+
+
 def test_without_windows_no_wait_is_cut_off() -> None:
     sums = eighth({A: tracked(100, MS, unknown=50)})
     seen = SampledStack(ns=900 * MS, hits=24, ended=24)
