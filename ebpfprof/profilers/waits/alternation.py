@@ -5,9 +5,9 @@ at B alone, until one more stop shifts its turns. Then A counts twice as often a
 With goroutines that begin at different moments that cancels out, but only on average.
 
 The kernel adds up how long a goroutine was tracked at one stack without another one in between: the
-squares of the numbers of such waits in a row. Of a row of n waits at a stack with the share p of
-the waits of such goroutines, the count is wrong by 8 n (1 - p) at most. In random order rows are
-short, and the sum is the usual error of a sample of one in eight.
+squares of the numbers of such waits in a row. What is beyond those of a random order is taken for
+turns. A row of n waits at a stack with the share p of the waits of such goroutines makes its count
+wrong by 8 n (1 - p), and a row at another one by 8 n p.
 """
 
 from __future__ import annotations
@@ -33,17 +33,28 @@ def alternation_variances(
     """
     stacks = [stack for stack in {**sums.eighth, **sums.windowed} if stack.kind == "block"]
     groups = {stack: group_of(stack.return_pcs) for stack in stacks}
-    parks, of_groups = defaultdict[KnownStack, float](float), defaultdict[int, float](float)
+    parts = (sums.eighth, max(1.0, sums.scale)), (sums.windowed, sums.scale)
+    parks = {stack: sum(part.get(stack, _NONE).parks for part, _ in parts) for stack in stacks}
+    of_groups, rows_of_groups = defaultdict[int, float](float), defaultdict[int, float](float)
     for stack, group in groups.items():
-        for part in (sums.eighth, sums.windowed):
-            count = part.get(stack, _NONE).parks
-            parks[stack] += count
-            of_groups[group] += count
+        of_groups[group] += parks[stack]
+    shares, rows = dict[KnownStack, float](), dict[KnownStack, float]()
+    for stack, group in groups.items():
+        share = shares[stack] = parks[stack] / of_groups[group] if of_groups[group] else 1.0
+        rows[stack] = sum(
+            scale**2 * _beyond_chance(part.get(stack, _NONE), share) for part, scale in parts
+        )
+        rows_of_groups[group] += rows[stack]
     found = {}
     for stack, group in groups.items():
-        others = 1 - parks[stack] / of_groups[group] if of_groups[group] else 0.0
-        eighth, windowed = sums.eighth.get(stack, _NONE), sums.windowed.get(stack, _NONE)
-        rows = max(0.0, eighth.row_squares - eighth.parks)
-        rows += sums.scale**2 * max(0.0, windowed.row_squares - windowed.parks)
-        found[stack] = (TRACKING_PERIOD * others) ** 2 * rows
+        own = (1 - shares[stack]) ** 2 * rows[stack]
+        others = shares[stack] ** 2 * (rows_of_groups[group] - rows[stack])
+        found[stack] = TRACKING_PERIOD**2 * (own + others)
     return found
+
+
+def _beyond_chance(sums: StackSums, share: float) -> float:
+    """The sum of the squares of rows, less what it is where waits come in random order."""
+    if share >= 1:
+        return 0.0
+    return max(0.0, sums.row_squares - sums.parks * (1 + share) / (1 - share))

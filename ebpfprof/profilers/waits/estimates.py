@@ -136,7 +136,8 @@ def _block(
     found = []
     for stack, estimate in stacks.items():
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
-        estimate = _with_alternation(estimate, alternation.get(stack, 0.0))
+        turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
+        estimate = _with_alternation(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
         estimate = estimate._replace(
             sampled=replace(estimate.sampled, count=correction * estimate.sampled.count),
@@ -151,6 +152,21 @@ def _block(
             row = _unprobed_row(stack, estimate, seen)
             found.append(BlockEstimate(row, StackSums(), StackSums()))
     return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
+
+
+def _bounded_by_samples(variance: float, estimate: StackEstimate, seen: SampledStack) -> float:
+    """The variance of a count by alternation, if samples don't show that it is less.
+
+    Turns look like phases: a goroutine that waits at one stack first, and later at another one. But
+    where a stack was tracked too often, its delay is longer than the time that samples saw.
+    """
+    short = estimate.sampled
+    is_short = short.delay_ns < _SHORT_NS * short.count
+    if is_short or seen.hits < _ENOUGH_HITS or min(short.delay_ns, seen.ns) <= 0:
+        return variance
+    waited_ns = seen.ns - seen.long_ns
+    apart = (waited_ns / short.delay_ns - 1) ** 2 + seen.variance / seen.ns**2
+    return min(variance, short.count**2 * apart)
 
 
 def _with_alternation(estimate: StackEstimate, variance: float) -> StackEstimate:

@@ -552,3 +552,16 @@ def test_95_percent_of_intervals_contain_the_actual_delay_of_one_wait_in_eight()
         row = block_row(eighth({A: sums}), seen)
         inside.append(abs(row.delay_ns - delays_ns.sum()) <= 1.96 * math.sqrt(row.delay_variance))
     assert 0.93 <= np.mean(inside) <= 0.97
+
+
+def test_phases_are_no_turns_where_samples_saw_the_same_time() -> None:
+    """A goroutine that waits at A for long and later at B has long rows at both."""
+    rows = {"row_squares": 100.0**2}
+    sums = eighth({A: replace(tracked(100, MS), **rows), B: replace(tracked(100, MS), **rows)})
+    unknown = block_row(sums)
+    same_ns = SampledStack(ns=800.0 * MS, hits=80, ended=80, variance=(8.0 * MS) ** 2)
+    known = block_row(sums, {key(A): same_ns})
+    assert math.sqrt(unknown.count_variance) > 400  # half of them, or more
+    assert math.sqrt(known.count_variance) == pytest.approx(math.sqrt(56 * 100 + 8**2))
+    twice_ns = replace(same_ns, ns=400.0 * MS)
+    assert math.sqrt(block_row(sums, {key(A): twice_ns}).count_variance) > 400
