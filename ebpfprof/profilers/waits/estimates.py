@@ -169,12 +169,12 @@ def _correction(
         return 1.0, by_runs
     by_runs += (_DOUBT * (1 - sums.waits_per_run) * short.count) ** 2
     waited_ns, mean_ns = seen.ns - seen.long_ns, short.delay_ns / short.count
-    if seen.hits >= _ENOUGH_HITS and waited_ns > 0 and mean_ns > 0:
+    if seen.hits >= _ENOUGH_HITS and waited_ns > 0 and mean_ns >= _SHORT_NS / 2:
         count = waited_ns / mean_ns
         of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
-        by_samples = count**2 * (seen.variance / waited_ns**2 + of_mean)
-        if by_samples < by_runs:
-            return count / short.count, by_samples
+        relative = seen.variance / waited_ns**2 + of_mean
+        if relative < by_runs / short.count**2:
+            return count / short.count, relative * count**2
     return 1.0, by_runs
 
 

@@ -194,6 +194,7 @@ WAKERS = ProfileKind(
         ),
     ),
     sampling=_block_sampling,
+    coverage=_COVERAGE,
     added_by="wakers",
     is_of=are_pairs,
     is_default=False,

@@ -169,7 +169,7 @@ def test_all_pages_can_be_reached_from_the_readme() -> None:
 def test_the_readme_says_early_how_exact_the_default_is() -> None:
     above, below = (ROOT / "README.md").read_text().split("## Install")
     for words in (
-        "waits are estimated",
+        "then one wait in eight",
         "`--max-overhead 0` records every wait",
         "within 10 % of Go's",
     ):
