@@ -95,8 +95,9 @@ def test_the_part_of_repeated_parks_is_that_of_all_parts_of_the_recording() -> N
     seen = StackSums(count=80, parks=10, runs=4, again=2)
     sums = windows((seen, 10), pause=10)
     sums.add_eighth({A: replace(seen, again=4)})
+    sums.runs_in_eighth = 10
     found = sums.stacks(["block"])[A].sampled
-    assert found.count == pytest.approx((80 + 160) * (1 - 6 / 8))
+    assert found.count == pytest.approx(1.5 * (80 + 80) * (1 - 6 / 8))
 
 
 def test_the_part_of_repeated_parks_adds_to_the_error() -> None:
