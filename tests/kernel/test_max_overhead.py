@@ -6,12 +6,14 @@ import json
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
+from ebpfprof.overhead.budget import IDLE_SHARE, MOST_CREDIT_NS
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
@@ -20,10 +22,13 @@ from tests.builds import in_full
 from tests.kernel.inside import profiler_of_waits
 from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
-from tests.kernel.windowed_runs import LENGTH_S, MUCH, record_load, values_below
+from tests.kernel.windowed_runs import LENGTH_S, MUCH, error_below, record_load, values_below
 from tests.targets_run import DEADLINE_S, Target
 
 HANDS = 20
+SENDS, ROUNDS = 6_000_000, 3
+BOUND, MANY = 1, 6
+SIGMAS = 6
 
 
 def probes_but_the_anchor(pid: int) -> list[int]:
@@ -169,6 +174,66 @@ def test_sums_never_decrease_across_stops_and_starts() -> None:
             (profile,) = live.report(live.sums(target, {"block"})).profiles
             assert values_below(profile, "consume") >= before
         assert before[0] > 0
+
+
+@pytest.mark.alone
+@pytest.mark.full
+def test_differences_of_sums_are_those_of_the_time_between_also_after_a_pause() -> None:
+    """As serve and top read them: the same work has the same waits each time."""
+    options = Options(kinds=("block",), max_overhead=2)
+    with (
+        Target.start(program("pingpong"), f"-sends={SENDS}") as running,
+        LiveSession(options) as live,
+    ):
+        target = live.add(running.pid)
+
+        def waits() -> int:
+            return values_below(live.report(live.sums(target)).profiles[0], "consume")[0]
+
+        live.start(target)
+        running.ask("go", "ns ")
+        counts = [waits()]
+        for _ in range(ROUNDS):
+            running.ask("go", "ns ")
+            counts.append(waits())
+            live.stop(target)
+            running.ask("go", "ns ")  # counts for nothing
+            assert waits() >= counts[-1]
+            live.start(target)
+    differences = [later - earlier for earlier, later in pairwise(counts)]
+    assert min(differences) > 0
+    # Two goroutines that take turns: every second value is waited for.
+    assert sum(differences) == pytest.approx(ROUNDS * SENDS / 2, rel=MUCH)
+
+
+@pytest.mark.alone
+def test_each_of_many_processes_has_its_own_bound_and_profile() -> None:
+    options = Options(kinds=("block", "mutex"), max_overhead=BOUND)
+    load = ("-length=60s", "-calm", "-sleepers=0", "-hold=500us")
+    with ExitStack() as held:
+        targets = [held.enter_context(Target.start(program("load"), *load)) for _ in range(MANY)]
+        pids = [target.pid for target in targets]
+        with Session(pids, options) as session:
+            session.start()
+            for target in targets:
+                target.say("go")
+            session.wait(LENGTH_S, lambda _: False)
+            reports = session.finish()
+            overheads = session.overheads()
+            assert session.failures() == []
+        assert not any(has_probes(pid) for pid in pids)
+        for target in targets:
+            target.kill()
+    assert len(reports) == len(overheads) == MANY
+    for report, overhead in zip(reports, overheads, strict=True):
+        profile = report.profiles[0]
+        # Three goroutines have the lock in turns, so that two wait at any time.
+        _, waited_ns = values_below(profile, "useLock")
+        expected_ns = 2 * profile.duration_ns
+        error_ns = SIGMAS * error_below(profile, "useLock")
+        assert abs(waited_ns - expected_ns) < MUCH * expected_ns + error_ns
+        least_ns = max(overhead.cpu_ns, IDLE_SHARE * profile.duration_ns)
+        assert overhead.ns < BOUND / 100 * least_ns + 2 * MOST_CREDIT_NS
 
 
 @pytest.mark.alone

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
 from tests.builds import versions
 from tests.differential.mutexes import MUTEXOPS, below, written_profiles
+from tests.differential.test_runtime_locks import build
 from tests.recorder import only_profile, recording, run
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -53,3 +57,19 @@ def test_a_comment_says_that_runtime_locks_are_lower_bounds(tmp_path: Path) -> N
     profiles = written_profiles(tmp_path, ("block", "mutex"))
     assert any("lower bounds" in comment for comment in profiles["mutex"].comments)
     assert not any("lower bounds" in comment for comment in profiles["block"].comments)
+
+
+@pytest.mark.full
+def test_each_of_them_is_recorded_beside_one_wait_in_eight() -> None:
+    """They are few, and nothing tracks them."""
+    options = Options(kinds=("block", "mutex"), runtime_locks=True, one_in_eight=True)
+    with Target.start(build("1.27"), "-rounds=25") as target:
+        with Session([target.pid], options) as session:
+            session.start()
+            target.ask("go", "done")
+            planned = json.loads(target.expect("{"))["planned"]
+            (report,) = session.finish()
+        target.kill()
+    (profile,) = (each for each in report.profiles if each.kind == "mutex")
+    assert planned
+    assert {name: below(profile, name).count for name in planned} == planned

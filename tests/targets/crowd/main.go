@@ -1,6 +1,6 @@
 // Crowd has so many goroutines, by its argument, which wait nearly all of the time, each by itself:
 // some ten milliseconds each time, or as long as is asked for, however busy the machine is. So many
-// more never stop waiting.
+// more never stop waiting. Beside them, pairs of goroutines may pass numbers as fast as they can.
 //
 // Protocol: it prints "ready PID" and starts. It ends when its input closes.
 package main
