@@ -6,12 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from textual import _wait, constants
 from textual.pilot import Pilot
 
 from ebpfprof.top.app import TopApp
 from ebpfprof.top.poller import PollingThread
 from ebpfprof.top.rows import Moment
 from ebpfprof.top.state import TopView
+
+# After each key Textual waits until the process is idle: for 20 ms at least, twice. 2 ms suffice
+# where nothing is drawn.
+_wait.SLEEP_GRANULARITY /= 10
+_wait.SLEEP_IDLE /= 5
+_DRAWN_S = 1.5 / constants.MAX_FPS
 
 
 class StillThread:
@@ -53,6 +60,7 @@ class Live:
 
     async def text(self) -> str:
         """The screen, without spaces at the ends of lines."""
+        await self.pilot.pause(_DRAWN_S)
         await self.pilot.pause()
         # No public function of textual gives the screen as text.
         strips = self.app.screen._compositor.render_strips()
