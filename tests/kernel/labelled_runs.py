@@ -6,7 +6,8 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -72,17 +73,36 @@ class Run:
 def record(
     folder: Path, *arguments: str, version: str = "1.27", kinds: tuple[Kind, ...] = BOTH
 ) -> Run:
-    with (
-        Target.start(program("labels", version)) as target,
-        recording(target.pid, folder, "--profile", ",".join(kinds), *arguments) as recorder,
-    ):
+    return record_together(folder, [arguments], version, kinds)[0]
+
+
+def record_together(
+    folder: Path,
+    chosen: Sequence[Sequence[str]],
+    version: str = "1.27",
+    kinds: tuple[Kind, ...] = BOTH,
+) -> list[Run]:
+    """Record one performance several times at once, each with other arguments.
+
+    Each recording but the first has a folder of its own in `folder`.
+    """
+    folders = [folder, *(folder / str(number) for number in range(1, len(chosen)))]
+    with ExitStack() as held:
+        target = held.enter_context(Target.start(program("labels", version)))
+        recorders = []
+        for own, arguments in zip(folders, chosen, strict=True):
+            own.mkdir(exist_ok=True)
+            named = ("--profile", ",".join(kinds), *arguments)
+            recorders.append(held.enter_context(recording(target.pid, own, *named)))
         target.ask("go", "done")
         actors = [actor(line) for line in target.output if line.startswith("{")]
-        recorder.interrupt()
-        finished = recorder.finish()
-    assert finished.code == 0, finished.stderr
+        for recorder in recorders:
+            recorder.interrupt()
+        for recorder in recorders:
+            finished = recorder.finish()
+            assert finished.code == 0, finished.stderr
     assert len(actors) == ACTORS
-    return Run(actors, written_profiles(folder, kinds))
+    return [Run(actors, written_profiles(own, kinds)) for own in folders]
 
 
 def actor(line: str) -> Actor:

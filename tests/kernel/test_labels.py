@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from ebpfprof.profilers import labels
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
-from tests.builds import in_full, versions
+from tests.builds import NEWEST, in_full, versions
 from tests.differential.mutexes import losses
 from tests.kernel.labelled_runs import (
     ACTORS,
@@ -35,6 +36,7 @@ from tests.kernel.labelled_runs import (
     labels_of,
     parted,
     record,
+    record_together,
 )
 from tests.kernel.programs import program
 from tests.recorder import only_profile, recording, run
@@ -42,13 +44,49 @@ from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 SETS: Final = 27
+RATED: Final = ("--block-rate", "1000")  # no wait is as short
+NAMED: Final = ("k" * KEY_BYTES, "k")
+TOGETHER: Final[tuple[tuple[str, ...], ...]] = (
+    (),
+    ("--labels", "none"),
+    ("--labels", ",".join(NAMED)),
+    RATED,
+)
+"""The arguments of recordings of one performance, by the newest Go."""
+
+Runs = Mapping[tuple[str, ...], Run]
+"""Those recordings, by their arguments."""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the profiles of the first of those recordings."""
+    return tmp_path_factory.mktemp("labels")
+
+
+@pytest.fixture(scope="module")
+def recorded(written: Path) -> Runs:
+    return dict(zip(TOGETHER, record_together(written, TOGETHER, NEWEST), strict=True))
+
+
+def run_of(
+    recorded: Runs,
+    folder: Path,
+    *arguments: str,
+    version: str = NEWEST,
+    kinds: tuple[Kind, ...] = BOTH,
+) -> Run:
+    """The recording with these arguments; a new one in `folder` if it is none of those."""
+    if (version, kinds) == (NEWEST, BOTH) and arguments in recorded:
+        return recorded[arguments]
+    return record(folder, *arguments, version=version, kinds=kinds)
 
 
 @pytest.mark.parametrize("version", versions())
 def test_each_wait_and_release_has_the_labels_of_its_goroutine(
-    version: str, tmp_path: Path
+    version: str, recorded: Runs, tmp_path: Path
 ) -> None:
-    found = record(tmp_path, version=version)
+    found = run_of(recorded, tmp_path, version=version)
     for kind in BOTH:
         assert_counts(found, kind)
     assert_losses(found)
@@ -58,20 +96,24 @@ def test_each_wait_and_release_has_the_labels_of_its_goroutine(
 @pytest.mark.parametrize(
     ("kinds", "arguments"),
     [
-        (BOTH, ("--block-rate", "1000")),  # no wait is as short
+        (BOTH, RATED),
         *in_full(
             (("mutex",), ("--by-lock",)),
             (("mutex",), ()),
-            (("block",), ("--block-rate", "1000")),
+            (("block",), RATED),
             (BOTH, ("--by-lock",)),
             (("mutex",), ("--runtime-locks",)),
         ),
     ],
 )
 def test_every_recording_mode_has_the_same_labels(
-    version: str, kinds: tuple[Kind, ...], arguments: tuple[str, ...], tmp_path: Path
+    version: str,
+    kinds: tuple[Kind, ...],
+    arguments: tuple[str, ...],
+    recorded: Runs,
+    tmp_path: Path,
 ) -> None:
-    found = record(tmp_path, *arguments, version=version, kinds=kinds)
+    found = run_of(recorded, tmp_path, *arguments, version=version, kinds=kinds)
     for kind in kinds:
         assert_counts(found, kind)
 
@@ -95,20 +137,8 @@ def test_releases_of_locks_of_the_runtime_have_labels(version: str, tmp_path: Pa
     assert set(seen) == {frozenset({("in", "crowd")})}
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the profiles of one recording."""
-    return tmp_path_factory.mktemp("labels")
-
-
-@pytest.fixture(scope="module")
-def recorded(written: Path) -> Run:
-    """That recording, of the newest Go."""
-    return record(written)
-
-
-def test_stacks_do_not_depend_on_labels(recorded: Run) -> None:
-    found = recorded
+def test_stacks_do_not_depend_on_labels(recorded: Runs) -> None:
+    found = recorded[()]
     for kind, profile in found.profiles.items():
         function = LABELLED[kind][0]
         for value in ("first", "second"):
@@ -122,8 +152,8 @@ def test_stacks_do_not_depend_on_labels(recorded: Run) -> None:
             assert len({labels_of(each) for each in same}) == len(same)
 
 
-def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
-    found = record(tmp_path, "--labels", "none")
+def test_without_labels_equal_stacks_are_merged(recorded: Runs) -> None:
+    found = recorded["--labels", "none"]
     for kind, profile in found.profiles.items():
         assert counts(profile) == expected(found.actors, kind, keys=())
         stacks = [sample.locations for sample in profile.samples]
@@ -134,14 +164,14 @@ def test_without_labels_equal_stacks_are_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        ("k" * KEY_BYTES, "k"),
+        NAMED,
         *in_full(*((keys,) for keys in (("by", "depth"), ("k" * KEY_BYTES + CUT,), ("request",)))),
     ],
 )
 def test_only_labels_with_the_chosen_keys_are_recorded(
-    named: tuple[str, ...], tmp_path: Path
+    named: tuple[str, ...], recorded: Runs, tmp_path: Path
 ) -> None:
-    found = record(tmp_path, "--labels", ",".join(named))
+    found = run_of(recorded, tmp_path, "--labels", ",".join(named))
     for kind, profile in found.profiles.items():
         assert counts(profile) == expected(found.actors, kind, keys=named)
         seen = [(sample.locations, labels_of(sample)) for sample in profile.samples]
@@ -166,13 +196,13 @@ def test_lock_labels_stand_beside_goroutine_labels(tmp_path: Path) -> None:
         assert all(whole[at] == truth[at] for at in truth if at[1])
 
 
-def test_pprof_reads_the_labels(recorded: Run, written: Path) -> None:
+def test_pprof_reads_the_labels(recorded: Runs, written: Path) -> None:
     (path,) = written.glob("*.block.pb.gz")
     tags = toolchain("1.27").go("tool", "pprof", "-tags", path.name, cwd=written)
     shown = set(re.findall(r"^ *(\S+): Total", tags, re.M))
     assert {"tenant", "request", "attempt", "by", "depth", "ключ", LEFT_OUT} <= shown
     assert "empty" not in shown
-    assert len(recorded.actors) == ACTORS
+    assert len(recorded[()].actors) == ACTORS
 
 
 def record_here(version: str) -> tuple[list[Actor], list[Profile], dict[str, int]]:
