@@ -24,8 +24,6 @@ from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 TRIES = 20
 PR_SET_NAME = 15
 KINDS = [False, *([True] if uprobe_links.is_offered() else [])]
@@ -109,6 +107,7 @@ def _close_probes(
         os._exit(0)
 
 
+@pytest.mark.alone
 def test_the_next_probe_removes_a_leaked_breakpoint(go: GoTarget, context: ProbeContext) -> None:
     probes = held(go, context)
     held_probes.detach([probes], anchors_stay=True)
@@ -119,6 +118,7 @@ def test_the_next_probe_removes_a_leaked_breakpoint(go: GoTarget, context: Probe
     assert probed(go.target.pid) == {}
 
 
+@pytest.mark.alone
 def test_a_breakpoint_that_stays_is_reported(
     go: GoTarget, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,6 @@ from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parents[2]
 RESTRICT = Path("/proc/sys/kernel/kptr_restrict")
 TELL = """
@@ -55,6 +53,7 @@ def message(*prefix: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.alone
 def test_every_function_is_found_by_its_addresses() -> None:
     with restricted(1):
         lines = Path("/proc/kallsyms").read_text().splitlines()
@@ -96,12 +95,14 @@ def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatc
     assert symbols.at(int(address, 16)) == KernelSymbol(name, "bpf", int(address, 16))
 
 
+@pytest.mark.alone
 def test_kptr_restrict_2_hides_kernel_names() -> None:
     way_out = "(kernel.kptr_restrict is 2). Type:\n    sudo sysctl kernel.kptr_restrict=1"
     with restricted(2):
         assert message() == f"True None {HIDDEN} {way_out}"
 
 
+@pytest.mark.alone
 def test_without_cap_syslog_kernel_names_are_hidden() -> None:
     setpriv = shutil.which("setpriv")
     assert setpriv is not None
