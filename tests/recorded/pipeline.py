@@ -268,6 +268,7 @@ class Replay:
                     sums.add_pause(*details)
         program.show(END)
         sums.runs_at_first = facts["runs_at_first"]
+        sums.runs_in_eighth = facts["runs_in_eighth"]
         coverage = WaitsCoverage(*facts["coverage"])
         found = estimates.estimates(
             sums,

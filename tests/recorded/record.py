@@ -67,7 +67,7 @@ class _Kept:
         self.options = options
         self.programs: dict[str, _KeptProgram] = {}
         self.readings: list[list[Any]] = []  # of sums that may be sampled: see _KeptTables
-        self.runs_at_first = 0.0
+        self.runs_at_first = self.runs_in_eighth = 0.0
         self.samples_of_waits: Mapping[StackKey, SampledStack] = {}
         self.middle_ns = 0
         self.recording: RecordingFacts | None = None
@@ -83,7 +83,8 @@ class _Kept:
         **more: Any,  # noqa: ANN401
     ) -> estimates.WaitEstimates:
         """Stands for ebpfprof.profilers.waits.estimates.estimates."""
-        self.runs_at_first, self.samples_of_waits = sums.runs_at_first, waits
+        self.runs_at_first, self.runs_in_eighth = sums.runs_at_first, sums.runs_in_eighth
+        self.samples_of_waits = waits
         return _estimates(sums, waits, *args, **more)
 
     def report(self, sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
@@ -119,6 +120,7 @@ class _Kept:
             facts |= {
                 "readings": self.readings,
                 "runs_at_first": self.runs_at_first,
+                "runs_in_eighth": self.runs_in_eighth,
                 "coverage": astuple(waits.coverage)[:5],
                 "samples_of_waits": _samples(self.samples_of_waits),
                 "holds": {sema: astuple(hold) for sema, hold in waits.holds.items()},

@@ -120,7 +120,7 @@ def test_the_coverage_of_each_kind_survives(kind: str, coverage: WaitsCoverage) 
 
 def test_each_kind_that_may_be_an_estimate_names_its_coverage() -> None:
     assert {each.name for each in kinds() if each.coverage} == {
-        *("block", "mutex", "runqueue", "wall", "heap", "allocs")
+        *("block", "mutex", "wakers", "runqueue", "wall", "heap", "allocs")
     }
 
 
