@@ -91,7 +91,8 @@ class BudgetedWaits:
     @property
     def is_whole(self) -> bool:
         """Whether every wait was recorded until now."""
-        return not (self.has_paused or self._part is _Part.ONE_IN_EIGHT or self._sums.is_sampled)
+        is_sampled = self._sums.is_sampled or self._sums.has_pauses
+        return not (is_sampled or self.has_paused or self._part is _Part.ONE_IN_EIGHT)
 
     @property
     def takes_turns(self) -> bool:
@@ -142,12 +143,12 @@ class BudgetedWaits:
             self._finish()
 
     def sums(self) -> tuple[SampledSums, WaitsCoverage]:
-        """The sums until now, and of which time they are. They must not be changed."""
+        """The sums until now, and of which time they are."""
         with self._lock:
             until_ns = min(kernel_now_ns(), self._stopped_ns)
             self._add_part(until_ns)
             length_ns = self._past_ns + (until_ns - self._started_ns if self._started_ns else 0)
-            return self._sums, WaitsCoverage(
+            return self._sums.copy(), WaitsCoverage(
                 length_ns,
                 self._recorded_ns[_Part.EVERY_WAIT],
                 self._recorded_ns[_Part.ONE_IN_EIGHT],

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ebpfprof.profilers.waits.coverage import widened
@@ -97,6 +97,18 @@ class SampledSums:
     _moments: dict[KnownStack | str, _Moments] = field(
         default_factory=lambda: defaultdict(_Moments)
     )
+
+    def copy(self) -> SampledSums:
+        """The same sums, which later additions don't change."""
+        moments = {of: replace(each) for of, each in self._moments.items()}
+        return replace(
+            self,
+            every=dict(self.every),
+            eighth=dict(self.eighth),
+            windowed=dict(self.windowed),
+            uncharged=dict(self.uncharged),
+            _moments=defaultdict(_Moments, moments),
+        )
 
     def add_every(self, more: Mapping[KnownStack, StackSums]) -> None:
         """Add the sums of a time in which every wait was recorded."""

@@ -430,3 +430,18 @@ def test_95_percent_of_intervals_contain_the_actual_values_where_parks_are_repea
         )
     assert 0.93 <= np.mean(counts) <= 0.97
     assert 0.92 <= np.mean(delays) <= 0.97
+
+
+def test_a_copy_keeps_what_was_there() -> None:
+    sums = SampledSums()
+    sums.add_window({A: StackSums(80, 800, 10)}, 1000, 20)
+    sums.add_window({A: StackSums(96, 800, 12)}, 1000, 20)
+    sums.add_pause(60)
+    kept = sums.copy()
+    before = kept.stacks(["block"]), kept.window_variances(A), kept.scale
+    sums.add_window({A: StackSums(720, 7200, 90)}, 1000, 10)
+    sums.add_eighth({B: StackSums(8, 80, 1)})
+    sums.add_uncharged({4: 5.0})
+    assert (kept.stacks(["block"]), kept.window_variances(A), kept.scale) == before
+    assert kept.uncharged == {}
+    assert sums.stacks(["block"]) != before[0]
