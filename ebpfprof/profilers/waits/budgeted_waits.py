@@ -148,7 +148,7 @@ class BudgetedWaits:
             until_ns = min(kernel_now_ns(), self._stopped_ns)
             self._add_part(until_ns)
             length_ns = self._past_ns + (until_ns - self._started_ns if self._started_ns else 0)
-            return self._sums.copy(), WaitsCoverage(
+            return self._sums.copied(), WaitsCoverage(
                 length_ns,
                 self._recorded_ns[_Part.EVERY_WAIT],
                 self._recorded_ns[_Part.ONE_IN_EIGHT],

@@ -13,10 +13,11 @@ There are up to three parts, one after the other, and their sums add up:
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ebpfprof.profilers.waits.coverage import widened
@@ -98,17 +99,14 @@ class SampledSums:
         default_factory=lambda: defaultdict(_Moments)
     )
 
-    def copy(self) -> SampledSums:
+    def copied(self) -> SampledSums:
         """The same sums, which later additions don't change."""
-        moments = {of: replace(each) for of, each in self._moments.items()}
-        return replace(
-            self,
-            every=dict(self.every),
-            eighth=dict(self.eighth),
-            windowed=dict(self.windowed),
-            uncharged=dict(self.uncharged),
-            _moments=defaultdict(_Moments, moments),
-        )
+        found = copy.copy(self)
+        found.every, found.eighth = dict(self.every), dict(self.eighth)
+        found.windowed, found.uncharged = dict(self.windowed), dict(self.uncharged)
+        moments = {of: copy.copy(each) for of, each in self._moments.items()}
+        found._moments = defaultdict(_Moments, moments)
+        return found
 
     def add_every(self, more: Mapping[KnownStack, StackSums]) -> None:
         """Add the sums of a time in which every wait was recorded."""

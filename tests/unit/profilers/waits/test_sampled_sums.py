@@ -437,7 +437,7 @@ def test_a_copy_keeps_what_was_there() -> None:
     sums.add_window({A: StackSums(80, 800, 10)}, 1000, 20)
     sums.add_window({A: StackSums(96, 800, 12)}, 1000, 20)
     sums.add_pause(60)
-    kept = sums.copy()
+    kept = sums.copied()
     before = kept.stacks(["block"]), kept.window_variances(A), kept.scale
     sums.add_window({A: StackSums(720, 7200, 90)}, 1000, 10)
     sums.add_eighth({B: StackSums(8, 80, 1)})
