@@ -39,7 +39,7 @@ struct target {
     struct callback callback;
     u64 begin_ns; /* waits/recorded_time.h */
     u64 end_ns;
-    u64 every_until_ns;
+    u64 every_until_ns; /* end_ns at most */
 };
 
 /* One probe. Its index is the attach cookie of the probe's perf event. */

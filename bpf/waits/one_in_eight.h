@@ -480,7 +480,11 @@ static __always_inline void tracked_release(struct pt_regs *ctx, const struct si
     total->delay_ns = PERIOD * charge_ns;
     bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
                             &walker->start);
-    count_release(walker, found, target, target_index);
+    u64 stack = releaser_key(walker, found, target, target_index);
+    struct total more = *total;
+    give_walker(walker);
+    if (stack)
+        add_to(stack, &more, target_index);
 }
 
 /* At the call of readyWithTime in semrelease1, as on_release. */

@@ -13,23 +13,26 @@
 
 #include "probes/target.h"
 
-/* The time now, but at least begin_ns; 0 after the end. */
-static __always_inline u64 recorded_time(const struct target *target) {
+/* The time now, but at least begin_ns; 0 if it is later than until_ns. */
+static __always_inline u64 time_until(const struct target *target, u64 until_ns) {
     u64 now_ns = bpf_ktime_get_ns();
-    if (now_ns > target->end_ns)
+    if (now_ns > until_ns)
         return 0;
-    return now_ns < target->begin_ns ? target->begin_ns : now_ns;
+    return WITH_EARLIER && now_ns < target->begin_ns ? target->begin_ns : now_ns;
+}
+
+static __always_inline u64 recorded_time(const struct target *target) {
+    return time_until(target, target->end_ns);
 }
 
 /* The same for events that are recorded while every wait is. */
 static __always_inline u64 every_wait_time(const struct target *target) {
-    u64 time_ns = recorded_time(target);
-    return time_ns > target->every_until_ns ? 0 : time_ns;
+    return time_until(target, target->every_until_ns);
 }
 
 /* Whether events at this time, from recorded_time(), count. */
 static __always_inline bool is_inside(const struct target *target, u64 time_ns) {
-    return time_ns > target->begin_ns;
+    return !WITH_EARLIER || time_ns > target->begin_ns;
 }
 
 #endif

@@ -212,30 +212,28 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/*
- * Adds a release to the mutex profile: the total that its walker keeps. That has the start of the
- * releaser's stack if it is `found`.
- */
-static __always_inline void count_release(struct walker *walker, bool found,
-                                          const struct target *target, u32 target_index) {
-    u64 key = 0;
-    if (found) {
-        walk_stack(walker, target);
-        key = stack_key(walker);
-    } else {
+/* The key of the releaser's stack, whose walker has its start if that is `found`; 0 if it is lost. */
+static __always_inline u64 releaser_key(struct walker *walker, bool found,
+                                        const struct target *target, u32 target_index) {
+    if (!found) {
         count_loss(LOSS_releaser_unreadable, target_index);
+        return 0;
     }
-    struct total total = *(struct total *)walker->kept;
+    walk_stack(walker, target);
+    return stack_key(walker);
+}
+
+/* Counts a release in the mutex profile. */
+static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
+                                          const struct target *target, u32 target_index) {
+    u64 key = releaser_key(walker, found, target, target_index);
+    struct total total = {
+        .count = MUTEX_FRACTION * COUNT_ONE,
+        .delay_ns = MUTEX_FRACTION * charge_ns,
+    };
     give_walker(walker);
     if (key)
         add_to(key, &total, target_index);
-}
-
-/* Has the walker keep what a release adds that made others wait for so long. */
-static __always_inline void keep_release(struct walker *walker, u64 charge_ns) {
-    struct total *total = (struct total *)walker->kept;
-    total->count = MUTEX_FRACTION * COUNT_ONE;
-    total->delay_ns = MUTEX_FRACTION * charge_ns;
 }
 
 /* Takes a walker for the stack that releases. */
@@ -319,8 +317,7 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
     struct walker *walker = walker_of_releaser(waker, sema, target, site->target);
     if (walker) {
         bool found = start_switched(waker, target, &walker->start);
-        keep_release(walker, charge_ns);
-        count_release(walker, found, target, site->target);
+        count_release(charge_ns, walker, found, target, site->target);
     }
 #endif
 }
@@ -352,8 +349,7 @@ static __always_inline void release(struct pt_regs *ctx, const struct site *site
     if (walker) {
         bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
                                 &walker->start);
-        keep_release(walker, charge_ns);
-        count_release(walker, found, target, site->target);
+        count_release(charge_ns, walker, found, target, site->target);
     }
 }
 

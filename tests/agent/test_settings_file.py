@@ -26,7 +26,7 @@ from ebpfprof.settings.values import (
     WordValue,
 )
 
-KINDS = "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
+KINDS = "block, mutex, wakers, runqueue, cpu, wall, goroutine, heap, allocs, threads, threadcreate"
 RULE_HEAD = '[[rules]]\naction = "drop"\nsource = "__meta_process_name"\n'
 SINK_HEAD = '[[sinks]]\ntype = "folder"\n'
 REMOTE_HEAD = '[[sinks]]\ntype = "otlp"\nurl = "http://localhost:4318/"\n'

@@ -70,8 +70,8 @@ def test_help_shows_the_kind_and_its_option(tmp_path: Path) -> None:
     for verb in ("attach", "run", "top", "serve"):
         text = " ".join(output_of(verb, "--help-all", folder=tmp_path).split())
         known = (
-            "block, mutex, wakers, cpu, wall, goroutine, heap, allocs, threads, threadcreate, "
-            "widgets"
+            "block, mutex, wakers, runqueue, cpu, wall, goroutine, heap, allocs, threads, "
+            "threadcreate, widgets"
         )
         assert known in text, verb
         assert "--widget-size SIZE How large widgets are." in text, verb

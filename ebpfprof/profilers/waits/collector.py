@@ -372,7 +372,7 @@ class WaitsCollector(BoundedProbes):
         target = self._attached[index]
         target.begun_ns = begin_ns if end_ns else None
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
-        window["every_until_ns"] = target.every_until_ns
+        window["every_until_ns"] = min(target.every_until_ns, end_ns)
         self._program.maps["targets"].set_struct(index, {**target.fields, **window})
 
 

@@ -34,6 +34,8 @@ MACROS = {
     "BY_LOCK": 0,
     "WITH_LABELS": 0,
     "WITH_ALARM": 0,
+    "WITH_EARLIER": 0,
+    "WITH_ONE_IN_EIGHT": 0,
     "MUTEX_FRACTION": 1,
     "MAX_TARGETS": 1,
     "MAX_SITES": 1,
