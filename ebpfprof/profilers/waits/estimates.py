@@ -49,6 +49,7 @@ StackTest = Callable[[tuple[int, ...]], bool]
 _PART_WITHIN: Final = 0.5
 _SHORT_NS: Final = 20_000
 _LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a busy machine
+_LATE_NS: Final = 1_000_000  # samples of a busy machine are that late, or a fifth of it
 _DOUBT: Final = 0.5
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
@@ -139,11 +140,12 @@ def _block(
         turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
         estimate = _with_alternation(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
+        mean_ns = estimate.sampled.delay_ns / max(1.0, estimate.sampled.count)
         estimate = estimate._replace(
             sampled=replace(estimate.sampled, count=correction * estimate.sampled.count),
             count_variance=variance,
         )
-        row = _block_row(sums, stack, estimate, seen, hit_ns)
+        row = _block_row(sums, stack, estimate, seen, mean_ns, hit_ns)
         found.append(BlockEstimate(row, estimate.every, sums.seen(stack), correction))
     for (sema, return_pcs, labels), seen in left.items():
         if seen.long or seen.hits >= _ENOUGH_HITS:
@@ -187,7 +189,8 @@ def _correction(
     Goroutines run for other reasons, too: the network, preemption. With probes a server may have
     fewer of these runs for a wait. So what windows have is too much by as much as most of the runs
     are not after waits. Samples know the time of all waits, and probes that of one, if it is not
-    short. What has the smaller error is taken.
+    short. If that has the smaller error, it is taken; for waits that are not much longer than a
+    sample is late on a busy machine, the middle of both, with half of their difference as an error.
     """
     short, by_runs = estimate.sampled, estimate.count_variance
     if not sums.windows or short.count <= 0:
@@ -199,6 +202,9 @@ def _correction(
         of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
         relative = seen.variance / waited_ns**2 + of_mean
         if relative < by_runs / short.count**2:
+            if mean_ns < _LATE_NS:
+                apart = (count - short.count) / 2
+                return (1 + count / short.count) / 2, relative * count**2 + apart**2
             return count / short.count, relative * count**2
     return 1.0, by_runs
 
@@ -208,6 +214,7 @@ def _block_row(
     stack: KnownStack,
     estimate: StackEstimate,
     seen: SampledStack,
+    mean_ns: float,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
@@ -224,6 +231,10 @@ def _block_row(
     if is_cut_off or ((is_short or sums.has_pauses) and seen.hits >= _ENOUGH_HITS):
         row.delay_ns = round(estimate.every.delay_ns + seen.ns)
         row.delay_variance = seen.variance
+        if not is_cut_off and _SHORT_NS < mean_ns < _LATE_NS:  # as in _correction()
+            by_count_ns = count * mean_ns + seen.long_ns
+            row.delay_ns = round(estimate.every.delay_ns + (seen.ns + by_count_ns) / 2)
+            row.delay_variance += ((seen.ns - by_count_ns) / 2) ** 2
     else:
         whole = count / short.count if short.count > 0 else 1.0
         delay_ns = whole * (short.delay_ns - within_ns)
