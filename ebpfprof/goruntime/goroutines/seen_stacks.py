@@ -10,7 +10,6 @@ equal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -31,9 +30,7 @@ _MAX_WORDS: Final = 64  # of a stack, two for each frame
 _FEW: Final = 16  # there is room for as many at first
 _MAX_STACKS: Final = 1 << 13
 _STATE_BITS: Final = np.uint64(0xFFFF)  # of a wait: g.waitreason and g.atomicstatus
-# Not numpy's generator, whose import takes 4 ms.
-_RANDOM: Final = Random(23)
-_FACTORS: Final = np.array([_RANDOM.randrange(1, 1 << 63) for _ in range(_MAX_WORDS)], np.uint64)
+_FACTORS: Final = np.random.default_rng(23).integers(1, 1 << 63, _MAX_WORDS, np.uint64)
 _FACTORS.flags.writeable = False
 
 
