@@ -565,3 +565,17 @@ def test_phases_are_no_turns_where_samples_saw_the_same_time() -> None:
     assert math.sqrt(known.count_variance) == pytest.approx(math.sqrt(56 * 100 + 8**2))
     twice_ns = replace(same_ns, ns=400.0 * MS)
     assert math.sqrt(block_row(sums, {key(A): twice_ns}).count_variance) > 400
+
+
+def test_waits_of_some_100_us_have_the_middle_of_what_probes_and_samples_make_of_them() -> None:
+    """Samples of a server on a busy machine lacked a third of its waiting."""
+    sums = windows(*[{A: tracked(10, 100 * US)}] * 10)
+    by_probes = block_row(sums)
+    half_ns = by_probes.delay_ns / 2
+    seen = SampledStack(ns=half_ns, hits=70, ended=70, variance=(half_ns / 10) ** 2)
+    row = block_row(sums, {key(A): seen})
+    assert half_ns < row.delay_ns < by_probes.delay_ns
+    # The interval of two standard errors reaches to both.
+    error_ns = math.sqrt(row.delay_variance)
+    assert row.delay_ns - 2 * error_ns < half_ns
+    assert row.delay_ns + 2 * error_ns > by_probes.delay_ns
