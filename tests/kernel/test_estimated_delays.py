@@ -31,7 +31,7 @@ CROWD = 1500
 SECONDS = 4.0
 SIGMAS = 6
 SLOW, SLOW_S = 5, 0.7
-# A wait begins and ends between two samples; these come after some 30 ms.
+# A wait begins and ends between two samples; these come after about 30 ms.
 SAMPLE_NS = 100_000_000
 
 

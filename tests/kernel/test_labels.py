@@ -76,7 +76,7 @@ def run_of(
     version: str = NEWEST,
     kinds: tuple[Kind, ...] = BOTH,
 ) -> Run:
-    """The recording with these arguments; a new one in `folder` if it is none of those."""
+    """The recording with these arguments, a new one in `folder` if there is none yet."""
     if (version, kinds) == (NEWEST, BOTH) and arguments in recorded:
         return recorded[arguments]
     return record(folder, *arguments, version=version, kinds=kinds)

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from ebpfprof.errors import AttachFailed
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import WaitsCollector
+from ebpfprof.profilers.waits.probe_sites import SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from tests.go_target import inspect
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
-from tests.kernel.tampered import command
-from tests.recorder import Recorder, only_profile
+from tests.kernel.windowed_runs import pingpong_recorded
+from tests.recorder import only_profile
 from tests.targets_run import Target
 
 BOUNDED = WaitsConfig(block=True, mutex=True, one_in_eight=True)
@@ -27,17 +29,7 @@ TURNS = 200
 @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
 def test_it_ends_while_probes_of_one_wait_in_eight_are_attached(bound: str, tmp_path: Path) -> None:
     options = ("--duration", "600", "--max-overhead", bound, "--profile", "block")
-    with Target.start(program("pingpong"), "-sends=1000000000") as target:
-        tampered = command("ends while probes are attached")
-        recorder = Recorder(("--pid", str(target.pid), *options), tmp_path, command=tampered)
-        try:
-            recorder.wait_until_recording()
-            target.say("go")
-            finished = recorder.finish()
-        finally:
-            recorder.close()
-        assert not has_probes(target.pid)
-        target.kill()
+    _, finished = pingpong_recorded("ends while probes are attached", tmp_path, *options)
     assert finished.code == 0, finished.stderr
     profile = only_profile(tmp_path)
     assert profile.samples
@@ -65,3 +57,26 @@ def test_no_tracked_wait_is_longer_than_its_recording() -> None:
     for each in sums.values():
         assert each.delay_ns / 8 <= length_ns * each.parks
         assert each.squares <= length_ns**2 * each.parks
+
+
+@pytest.mark.parametrize("runs_queue", [False, True], ids=["one in eight", "every wait"])
+def test_if_not_all_probes_can_be_attached_none_stays(
+    runs_queue: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = WaitsConfig(block=True, mutex=False, one_in_eight=True, run_queue=runs_queue)
+    failing = "probes" if runs_queue else "run_probes"  # the last ones of each
+
+    def fail(*_: object) -> None:
+        raise AttachFailed("There is no room for them.")
+
+    with (
+        Target.start(program("pingpong")) as target,
+        Opened(target.pid) as process,
+        WaitsCollector(1, config) as waits,
+    ):
+        waits.load()
+        monkeypatch.setattr(SiteTable, failing, fail)
+        attach = waits.attach if runs_queue else waits.attach_one_in_eight
+        with pytest.raises(AttachFailed, match="no room"):
+            attach(0, inspect(process))
+        assert not has_probes(target.pid)

@@ -26,6 +26,7 @@ from tests.kernel.windowed_runs import (
     Run,
     error_below,
     is_below,
+    pingpong_recorded,
     record_one_in_eight,
     record_thinned,
     record_windows,
@@ -220,20 +221,9 @@ def test_waits_that_may_not_be_sampled_are_recorded_as_long_as_the_bound_allows(
     assert values_below(only_profile(tmp_path), "hand")[0] == 11
     (path,) = tmp_path.glob("*.pb.gz")
     path.unlink()
-    with Target.start(program("pingpong"), "-sends=1000000000") as target:
-        recorder = Recorder(
-            ("--pid", str(target.pid), *options), tmp_path, command=command("finds no places")
-        )
-        try:
-            recorder.wait_until_recording()
-            target.say("go")
-            finished = recorder.finish()
-        finally:
-            recorder.close()
-        assert not has_probes(target.pid)
-        target.kill()
+    pid, finished = pingpong_recorded("finds no places", tmp_path, *options)
     assert finished.code == ExitCode.ATTACH_FAILED, finished.stderr
     said = " ".join(finished.stderr.split())
-    assert f"One wait in eight can't be recorded of process {target.pid}: " in said
+    assert f"One wait in eight can't be recorded of process {pid}: " in said
     assert "Record every wait: --max-overhead 0." in said
     assert only_profile(tmp_path).samples  # until then

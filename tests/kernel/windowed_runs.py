@@ -17,6 +17,8 @@ from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.recording.session import Session
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
+from tests.kernel.tampered import command
+from tests.recorder import Finished, Recorder
 from tests.targets_run import Target
 
 LENGTH_S = 6
@@ -111,3 +113,22 @@ def record_windows(folder: Path, version: str, kinds: tuple[str, ...], **more: A
         if run.coverage.windows > 3:
             return run
     raise AssertionError(f"{run.coverage.windows} windows in the last of {ATTEMPTS} recordings")
+
+
+def pingpong_recorded(tampering: str, folder: Path, *options: str) -> tuple[int, Finished]:
+    """Record a program that waits all the time, by a tampered command, until that ends by itself.
+
+    Returns the pid and how it ended. No probe is left.
+    """
+    with Target.start(program("pingpong"), "-sends=1000000000") as target:
+        arguments = ("--pid", str(target.pid), *options)
+        recorder = Recorder(arguments, folder, command=command(tampering))
+        try:
+            recorder.wait_until_recording()
+            target.say("go")
+            finished = recorder.finish()
+        finally:
+            recorder.close()
+        assert not has_probes(target.pid)
+        target.kill()
+    return target.pid, finished

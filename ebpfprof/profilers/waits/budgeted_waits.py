@@ -267,6 +267,8 @@ class BudgetedWaits:
         """From now on record one wait in eight."""
         self._begin_sampling()
         with self._lock:
+            if self._ending.has_come:  # it may have since the budget was overdrawn
+                return
             begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
             self._add_part(min(begun_ns, self._stopped_ns))
             self._part, self._part_begun_ns = _Part.ONE_IN_EIGHT, begun_ns
@@ -277,13 +279,15 @@ class BudgetedWaits:
     def _record_windows(self) -> None:
         """Record in windows until the budget allows one without an end, or until the end."""
         self.has_paused = True
-        while not self._ending.has_come:
+        while True:
             following = self._spending.budget.next_window(self._least_turn_ns())
             if self._ending.sleep(following.pause_ns * random.uniform(*_PAUSES) / 1e9):
                 return
             self._spending.update()
             run_promptly()
             with self._lock:
+                if self._ending.has_come:  # it may have since the pause
+                    return
                 begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
                 self._sums.add_pause(self._ran_since())
                 self._part_since_ns = self._part_begun_ns = begun_ns
@@ -324,11 +328,10 @@ class BudgetedWaits:
         return was, end_ns
 
     def _add_window(self, end_ns: int, ran: float) -> None:
-        length_ns = end_ns - self._part_begun_ns
+        more, length_ns = self._waits.tables.take(self._index), end_ns - self._part_begun_ns
         if length_ns <= 0:  # the recording ended while the probes were attached
             self._sums.add_pause(ran)
             return
-        more = self._waits.tables.take(self._index)
         self._sums.add_window(more, length_ns, ran)
         self._sums.add_uncharged(self._waits.tables.uncharged(self._index, end_ns))
         self._recorded_ns[_Part.WINDOW] += length_ns

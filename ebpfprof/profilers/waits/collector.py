@@ -5,7 +5,8 @@ Either those of every wait, or those of one wait in eight (bpf/waits/one_in_eigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -156,10 +157,11 @@ class WaitsCollector(BoundedProbes):
         if index in self._attached:
             self.tables.forget_waits(index)
         self._know(index, go).every_until_ns = FOREVER_NS
-        if self._config.run_queue:
-            self._watch_only_runs(index, go)
-        probes = [self._sites.probes(index, go, code) for code in go.probed]
-        self._attach(probes, index, self._groups(index))
+        with self._all_or_none(index):
+            if self._config.run_queue:
+                self._watch_only_runs(index, go)
+            probes = [self._sites.probes(index, go, code) for code in go.probed]
+            self._attach(probes, index, self._groups(index))
 
     def attach_one_in_eight(self, index: int, go: GoTarget, began_ns: int | None = None) -> int:
         """Attach the probes of one wait in eight to a target, and record it.
@@ -184,8 +186,9 @@ class WaitsCollector(BoundedProbes):
             self._sites.tracked_probes(index, go, code, places)
             for code, places in zip(go.probed, target.places, strict=True)
         ]
-        self._attach(probes, index, self._tracked_groups(index))
-        self.watch_runs(index)
+        with self._all_or_none(index):
+            self._attach(probes, index, self._tracked_groups(index))
+            self.watch_runs(index)
         now_ns = target.every_until_ns = kernel_now_ns()
         fields |= {"began_ns": now_ns if began_ns is None else began_ns, "attached_ns": now_ns}
         self._program.maps["trackings"].set_struct(index, fields)
@@ -248,13 +251,18 @@ class WaitsCollector(BoundedProbes):
         self, probes: Sequence[Sequence[Uprobe]], index: int, groups: Sequence[int]
     ) -> None:
         go = self._attached[index].go
+        for group, code, each in zip(groups, go.probed, probes, strict=True):
+            self._program.attach_uprobes(
+                code.elf.fd, go.target.pid, each, anchor=code.anchor, group=group
+            )
+
+    @contextmanager
+    def _all_or_none(self, index: int) -> Iterator[None]:
+        """Detach all probes of a target if something fails, or on Ctrl-C."""
         try:
-            for group, code, each in zip(groups, go.probed, probes, strict=True):
-                self._program.attach_uprobes(
-                    code.elf.fd, go.target.pid, each, anchor=code.anchor, group=group
-                )
-        except BaseException:  # Ctrl-C, too: all or none
-            self._program.detach_uprobes(groups)
+            yield
+        except BaseException:
+            self.detach_target(index)
             raise
 
     def _groups(self, index: int) -> list[int]:

@@ -44,7 +44,8 @@ def attach_with_earlier_waits(waits: WaitsCollector, index: int, go: GoTarget) -
         is_known = _seed(scanner, waits, index)
         left_ns = begin_ns - kernel_now_ns()
         if is_known and left_ns > 0:
-            time.sleep(left_ns / 1e9)  # then the recording begins
+            # The kernel records from begin_ns on; to the caller, this has begun then.
+            time.sleep(left_ns / 1e9)
             return begin_ns
         waits.pause(index)
         waits.tables.take(index)  # drops what was counted without all of them

@@ -133,7 +133,7 @@ def _block(
     hit_ns: float,
 ) -> list[BlockEstimate]:
     stacks = sums.stacks(["block"])
-    left = _told_apart(waits, stacks)
+    left = _by_known_locks(waits, stacks)
     found = []
     for stack, estimate in stacks.items():
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
@@ -202,11 +202,17 @@ def _correction(
         of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
         relative = seen.variance / waited_ns**2 + of_mean
         if relative < by_runs / short.count**2:
+            variance = relative * count**2
             if mean_ns < _LATE_NS:
-                apart = (count - short.count) / 2
-                return (1 + count / short.count) / 2, relative * count**2 + apart**2
-            return count / short.count, relative * count**2
+                count, apart = _middle(count, short.count)
+                variance += apart
+            return count / short.count, variance
     return 1.0, by_runs
+
+
+def _middle(one: float, other: float) -> tuple[float, float]:
+    """The middle of two estimates, and the variance by which they are apart."""
+    return (one + other) / 2, ((one - other) / 2) ** 2
 
 
 def _block_row(
@@ -232,9 +238,9 @@ def _block_row(
         row.delay_ns = round(estimate.every.delay_ns + seen.ns)
         row.delay_variance = seen.variance
         if not is_cut_off and _SHORT_NS < mean_ns < _LATE_NS:  # as in _correction()
-            by_count_ns = count * mean_ns + seen.long_ns
-            row.delay_ns = round(estimate.every.delay_ns + (seen.ns + by_count_ns) / 2)
-            row.delay_variance += ((seen.ns - by_count_ns) / 2) ** 2
+            delay_ns, apart = _middle(seen.ns, count * mean_ns + seen.long_ns)
+            row.delay_ns = round(estimate.every.delay_ns + delay_ns)
+            row.delay_variance += apart
     else:
         whole = count / short.count if short.count > 0 else 1.0
         delay_ns = whole * (short.delay_ns - within_ns)
@@ -293,10 +299,10 @@ def _cut_off(sums: SampledSums, short: StackSums, seen: SampledStack) -> float:
     return min(most, max(0.0, TRACKING_PERIOD * short.unknown - seen.long))
 
 
-def _told_apart(
+def _by_known_locks(
     waits: Mapping[StackKey, SampledStack], stacks: Mapping[KnownStack, StackEstimate]
 ) -> dict[StackKey, SampledStack]:
-    """What samples saw, with the locks that the kernel does not tell apart as OTHER_LOCKS."""
+    """What samples saw, with those locks as OTHER_LOCKS that the kernel adds up."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
     found: dict[StackKey, SampledStack] = {}
     for key, each in waits.items():

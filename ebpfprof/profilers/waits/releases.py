@@ -60,7 +60,7 @@ def releases(
 
 
 def _uncharged(sums: SampledSums, semas: set[int]) -> Mapping[int, float]:
-    """By lock, the waiting whose release no window recorded; of all where none is told apart."""
+    """By lock, the waiting whose release no window recorded; without --by-lock, of all locks."""
     found = defaultdict[int, float](float)
     for sema, ns in sums.uncharged.items():
         others = OTHER_LOCKS if OTHER_LOCKS in semas else 0

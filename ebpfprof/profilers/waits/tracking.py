@@ -39,7 +39,7 @@ def tracking_fields(
         "stamped": bits_of_reasons(layout, _STAMPED) if places.stamps_locks else 0,
         "began_ns": FOREVER_NS,
         "attached_ns": FOREVER_NS,
-        # With more of them, locks are not told apart and repeated parks count as waits.
+        # With more of them, all locks are one, and repeated parks count as waits.
         "semaphore_pcs": parks if len(parks) <= _SEMAPHORE_PARKS else [],
         "only_runs": int(only_runs),
         "checks_status": int(not places.stamps_locks),

@@ -117,7 +117,7 @@ def test_without_waits_there_is_nothing_to_charge() -> None:
     assert found[(30,), 0].delay_variance == 0
 
 
-def test_locks_are_told_apart() -> None:
+def test_each_lock_has_its_own_releases() -> None:
     r, s, t = R._replace(sema=LOCK), S._replace(sema=OTHER_LOCK), S._replace(sema=LOCK)
     sums = eighth({r: StackSums(8, MS), s: StackSums(8, 100 * MS), t: StackSums(8, 3 * MS)})
     found = released(sums, waits(40 * MS, sema=LOCK), waits(7 * MS, sema=OTHER_LOCK))
@@ -175,7 +175,7 @@ def test_each_lock_has_its_own_uncharged_waiting() -> None:
 
 
 @pytest.mark.parametrize("known", [0, OTHER_LOCKS])
-def test_uncharged_waiting_for_locks_that_are_not_told_apart_is_theirs(known: int) -> None:
+def test_uncharged_waiting_for_locks_that_have_one_row_is_theirs(known: int) -> None:
     r, s = R._replace(sema=LOCK), S._replace(sema=known)
     sums = windows({r: StackSums(8, 10 * MS), s: StackSums(8, 10 * MS)})
     # Half of this is of locks without rows.

@@ -145,28 +145,13 @@ def test_libraries_and_race_detectors_have_the_places(minor: str, tmp_path: Path
     library = tmp_path / "library.so"
     tools = toolchain(minor)
     modules = ("-buildvcs=false", "-modfile", module(minor, tmp_path), "-o", library)
-    tools.go(
-        *("build", "-buildmode=c-shared", *modules, "."),
-        cwd=TARGETS / "golibrary",
-        env={"CGO_ENABLED": "1"},
-    )
-    sites = tracked_wait_sites(GoBinary.open(ElfFile.open(library)))
-    count = 3 if minor == "1.19" else len(KINDS)
-    assert len(every_place(sites)) == count
-    assert sites.begins
-    assert sites.ends
-    assert sites.runs
-    tools.go(
-        *("build", "-race", *modules, "."),
-        cwd=TARGETS / "frames",
-        env={"CGO_ENABLED": "1"},
-    )
-    sites = tracked_wait_sites(GoBinary.open(ElfFile.open(library)))
-    count = 3 if minor == "1.19" else len(KINDS)
-    assert len(every_place(sites)) == count
-    assert sites.begins
-    assert sites.ends
-    assert sites.runs
+    for mode, program in (("-buildmode=c-shared", "golibrary"), ("-race", "frames")):
+        tools.go(*("build", mode, *modules, "."), cwd=TARGETS / program, env={"CGO_ENABLED": "1"})
+        sites = tracked_wait_sites(GoBinary.open(ElfFile.open(library)))
+        assert len(every_place(sites)) == (3 if minor == "1.19" else len(KINDS))
+        assert sites.begins
+        assert sites.ends
+        assert sites.runs
 
 
 def module(minor: str, folder: Path) -> Path:
