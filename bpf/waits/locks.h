@@ -53,8 +53,8 @@ static __always_inline u64 one_waiter(u64 time_ns) {
 }
 
 /*
- * Reads the semaphore that a goroutine waits for in semacquire1, with the frame pointer bp, if it is
- * a lock's (sync's functions for locks call it from addresses of their own); else leaves *sema.
+ * Reads the semaphore that a goroutine waits for in semacquire1, with the frame pointer bp, if it
+ * is a lock's (sync's functions for locks call it from addresses of their own); else leaves *sema.
  * The address is the first argument of semacquire1, at a known distance from the frame pointer
  * (symbolizer/codeanalysis/semaphores.py). Returns false if the frame can't be read.
  */

@@ -31,7 +31,7 @@
 
 #define PERIOD 8 /* runtime.gTrackingPeriod */
 #define G_WAITING 4
-#define TRACKED_QUEUE 1 /* added to the address of a semaphore, which is a multiple of 4 */
+#define TRACKED_QUEUE 1   /* added to the address of a semaphore, which is a multiple of 4 */
 #define SEMAPHORE_PARKS 4 /* the program and its plugins have one each */
 #define DELAY_SHIFT 8
 #define LONG_SHIFT 16 /* for delays whose squares would soon overflow 64 bits */
@@ -39,10 +39,10 @@
 
 /* More of a target's layout. Offsets of runtime.g where nothing else is said. */
 struct tracking {
-    u64 reasons;       /* a bit for each runtime.waitReason of a recorded wait */
-    u64 stamped;       /* those whose begin is in the stamp */
-    u64 began_ns;      /* waits that began before are not recorded */
-    u64 attached_ns;   /* before, not every begin of a wait was seen, and no end counts */
+    u64 reasons;     /* a bit for each runtime.waitReason of a recorded wait */
+    u64 stamped;     /* those whose begin is in the stamp */
+    u64 began_ns;    /* waits that began before are not recorded */
+    u64 attached_ns; /* before, not every begin of a wait was seen, and no end counts */
     u64 semaphore_pcs[SEMAPHORE_PARKS]; /* the return addresses of semacquire1's parks */
     u32 only_runs;     /* every wait is recorded otherwise: only the time in the run queue is not */
     u32 checks_status; /* not only goroutines that begin to wait pass on_tracked_begin */
@@ -67,8 +67,8 @@ BPF_ARRAY(goroutines, struct source, MAX_SITES);
 struct tracked {
     u64 since_ns; /* 0: it does not wait, or nothing is known */
     u64 woken_ns;
-    u64 stack; /* key in totals and stacks; 0: it is not runnable after a recorded wait */
-    u64 sema;  /* address of the semaphore of the lock it waits for; 0: no lock */
+    u64 stack;     /* key in totals and stacks; 0: it is not runnable after a recorded wait */
+    u64 sema;      /* address of the semaphore of the lock it waits for; 0: no lock */
     u64 queued_ns; /* when it joined the queue of that lock; 0: it is not there */
     u64 is_semaphore;
     u64 last_stack; /* of its last recorded wait */
@@ -457,12 +457,12 @@ static __always_inline void tracked_release(struct pt_regs *ctx, const struct si
     u64 key = goroutine_key(g, target_index);
     u64 sema = lock_of_parked(g, tracking, target, target_index);
     if (!sema)
-        return; /* not of a lock */
+        return;                               /* not of a lock */
     bool is_tracked = sequence % PERIOD == 1; /* it was incremented when the wait began */
     struct tracked *row = is_tracked ? tracked.lookup(&key) : NULL;
     bool leaves = row && row->queued_ns >= tracking->attached_ns && row->sema == sema;
-    u64 charge_ns = release_queue(target_index, target, sema + TRACKED_QUEUE, now_ns, leaves, g,
-                                  ctx->r14);
+    u64 charge_ns =
+        release_queue(target_index, target, sema + TRACKED_QUEUE, now_ns, leaves, g, ctx->r14);
     if (leaves)
         row->queued_ns = 0;
     else if (is_tracked)

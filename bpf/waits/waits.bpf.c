@@ -212,7 +212,8 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     wait->counted_ns = delay_ns;
 }
 
-/* The key of the releaser's stack, whose walker has its start if that is `found`; 0 if it is lost. */
+/* The key of the releaser's stack, whose walker has its start if that is `found`; 0 if it is lost.
+ */
 static __always_inline u64 releaser_key(struct walker *walker, bool found,
                                         const struct target *target, u32 target_index) {
     if (!found) {
