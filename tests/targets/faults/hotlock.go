@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
 	"net/http"
 	"sync"
@@ -10,37 +11,43 @@ import (
 	"ebpfprof.test/harness/traffic"
 )
 
-// A quoteTable computes a quote while it holds its only lock.
+// A quoteTable computes a quote while it holds its only lock: a quarter of the requests do.
 type quoteTable struct {
 	mu     sync.Mutex
-	quotes map[string][sha256.Size]byte
+	quotes map[int][sha256.Size]byte
+	orders *sql.DB
 }
 
 //go:noinline
-func (t *quoteTable) refresh(symbol string) [sha256.Size]byte {
+func (t *quoteTable) quote(symbol int) [sha256.Size]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	quote := t.compute(symbol)
-	t.quotes[symbol] = quote
-	return quote
+	if symbol%4 == 0 {
+		t.quotes[symbol] = t.compute(symbol)
+	}
+	return t.quotes[symbol]
 }
 
 //go:noinline
-func (t *quoteTable) compute(symbol string) [sha256.Size]byte {
-	quote := sha256.Sum256([]byte(symbol))
-	for i := 0; i < 2000; i++ {
-		quote = sha256.Sum256(quote[:])
+func (t *quoteTable) compute(symbol int) [sha256.Size]byte {
+	sum := sha256.Sum256([]byte{byte(symbol)})
+	for i := 0; i < 60_000; i++ { // about 6 ms
+		sum = sha256.Sum256(sum[:])
 	}
-	return quote
+	return sum
 }
 
-func init() { register("hotlock", hotlock) }
-
-func hotlock() {
-	table := &quoteTable{quotes: map[string][sha256.Size]byte{}}
-	service := traffic.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(2 * time.Millisecond) // what the service asks others
-		fmt.Fprintf(w, "%x", table.refresh(r.URL.Path))
-	}))
-	traffic.Start(service, 6, 100)
+//go:noinline
+func (t *quoteTable) serveQuote(w http.ResponseWriter, r *http.Request) {
+	row, err := query(r.Context(), t.orders, "8ms SELECT price FROM trades")
+	reply(w, fmt.Sprintf("%s: %x", row, t.quote(keyOf(r))), err)
 }
+
+func serveQuotes() {
+	table := &quoteTable{quotes: map[int][sha256.Size]byte{}, orders: openDatabase(50)}
+	service := traffic.Serve(http.HandlerFunc(table.serveQuote))
+	burst, every := 5*time.Millisecond, 100*time.Millisecond
+	traffic.Send(service, traffic.Load{PerSecond: 200, Burst: burst, Every: every})
+}
+
+func init() { register("hotlock", serveQuotes) }

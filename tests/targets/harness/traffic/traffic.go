@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand"
 	"net"
 	"net/http"
 	"os"
@@ -23,11 +24,13 @@ const role = "traffic"
 type Load struct {
 	Path string
 	Keys int // 1000 if it is 0
-	// Clients send their next request when they have the answer. With PerSecond, requests are sent
-	// that often instead, whether answers come or not.
-	Clients, PerSecond int
-	// A Burst is how long the requests of a second take to send. If it is 0, they are spread evenly.
-	Burst time.Duration
+	// Clients send their next request when they have the answer.
+	Clients int
+	// PerSecond requests are sent at random times, whether answers come or not.
+	PerSecond int
+	// With Burst, all requests of a period are sent at once, within that time. The period is Every,
+	// or a second if that is 0.
+	Burst, Every time.Duration
 	// A client gives up after Timeout, unless it is 0.
 	Timeout time.Duration
 }
@@ -107,13 +110,18 @@ func (l Load) send(url string) {
 
 // pace sends requests at their times, also if earlier ones were late.
 func (l Load) pace(get func(key int)) {
-	length := l.Burst
-	if length == 0 {
-		length = time.Second
+	random := rand.New(rand.NewSource(1))
+	start, due := time.Now(), time.Duration(0)
+	if l.Every == 0 {
+		l.Every = time.Second
 	}
-	for start, key := time.Now(), 0; ; key++ {
-		second, number := key/l.PerSecond, key%l.PerSecond
-		due := time.Duration(second)*time.Second + length*time.Duration(number)/time.Duration(l.PerSecond)
+	inBurst := l.PerSecond * int(l.Every) / int(time.Second)
+	for key := 0; ; key++ {
+		if l.Burst == 0 {
+			due += time.Duration(random.ExpFloat64() * float64(time.Second) / float64(l.PerSecond))
+		} else {
+			due = l.Every*time.Duration(key/inBurst) + l.Burst*time.Duration(key%inBurst)/time.Duration(inBurst)
+		}
 		time.Sleep(due - time.Since(start))
 		go get(key)
 	}
