@@ -30,7 +30,6 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"ebpfprof.test/harness"
 	"ebpfprof.test/harness/traffic"
@@ -57,7 +56,6 @@ func (v *videoRelay) sum() uint32 {
 }
 
 func (v *videoRelay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	time.Sleep(2 * time.Millisecond) // what the service asks others
 	fmt.Fprint(w, v.sum())
 	w.Write(v.frame)
 	v.relayed.Add(1)

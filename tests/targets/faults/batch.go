@@ -63,9 +63,9 @@ func (b *nightlyBatch) work() {
 	}
 }
 
-func init() { register("batch", batch) }
+func init() { register("batch", packReports) }
 
-func batch() {
+func packReports() {
 	job := &nightlyBatch{reports: make(chan int, 64)}
 	for i := 0; i < runtime.GOMAXPROCS(0); i++ {
 		go job.work()
@@ -75,5 +75,5 @@ func batch() {
 			job.reports <- number
 		}
 	}()
-	harness.Poll(func() bool { return job.packed.Load() > 20 })
+	awaitCount(&job.packed, 20)
 }

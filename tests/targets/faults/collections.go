@@ -47,9 +47,7 @@ func (c *catalogue) offer(number int) *catalogueArticle {
 }
 
 func (c *catalogue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var number int
-	fmt.Sscanf(r.URL.Path, "/%d", &number)
-	fmt.Fprintln(w, len(c.offer(number).variants))
+	fmt.Fprintln(w, len(c.offer(keyOf(r)).variants))
 }
 
 func newCatalogue(size int) *catalogue {
@@ -60,6 +58,6 @@ func newCatalogue(size int) *catalogue {
 	return stock
 }
 
-func init() { register("collections", collections) }
+func init() { register("collections", serveOffers) }
 
-func collections() { underLoad(newCatalogue(100_000), traffic.Load{Clients: 4}) }
+func serveOffers() { underLoad(newCatalogue(100_000), traffic.Load{Clients: 4}) }

@@ -63,6 +63,6 @@ func newSearchIndex() *searchIndex {
 	return index
 }
 
-func init() { register("fewprocessors", fewprocessors) }
+func init() { register("fewprocessors", serveArticles) }
 
-func fewprocessors() { underLoad(newSearchIndex(), traffic.Load{Clients: 16}) }
+func serveArticles() { underLoad(newSearchIndex(), traffic.Load{Clients: 16}) }

@@ -24,9 +24,9 @@ func newAlbum() string {
 	return folder
 }
 
-func init() { register("fileserver", fileserver) }
+func init() { register("fileserver", serveAlbum) }
 
-// fileserver serves files that are read from the disk's cache.
-func fileserver() {
+// serveAlbum serves files that are read from the disk's cache.
+func serveAlbum() {
 	underLoad(http.FileServer(http.Dir(newAlbum())), traffic.Load{PerSecond: 300, Keys: albumFiles})
 }

@@ -30,6 +30,6 @@ func (d *bookingDesk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, len(booking))
 }
 
-func init() { register("fsync", fsync) }
+func init() { register("fsync", serveBookingDesk) }
 
-func fsync() { underLoad(&bookingDesk{}, traffic.Load{Clients: 6}) }
+func serveBookingDesk() { underLoad(&bookingDesk{}, traffic.Load{Clients: 6}) }

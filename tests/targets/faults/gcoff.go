@@ -25,6 +25,6 @@ func (c *csvExport) table(name string) []byte {
 
 func (c *csvExport) ServeHTTP(w http.ResponseWriter, r *http.Request) { w.Write(c.table(r.URL.Path)) }
 
-func init() { register("gcoff", gcoff) }
+func init() { register("gcoff", serveExports) }
 
-func gcoff() { underLoad(&csvExport{rows: 800}, traffic.Load{PerSecond: 150}) }
+func serveExports() { underLoad(&csvExport{rows: 800}, traffic.Load{PerSecond: 150}) }

@@ -39,9 +39,7 @@ func (p *routePlanner) describe(route []*routeStop) string {
 }
 
 func (p *routePlanner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var from int
-	fmt.Sscanf(r.URL.Path, "/%d", &from)
-	text := p.describe(p.plan(from * 997))
+	text := p.describe(p.plan(keyOf(r) * 997))
 	fmt.Fprint(w, bytes.Count([]byte(text), []byte("\n")))
 }
 
@@ -58,6 +56,6 @@ func newRoutePlanner(stops int) *routePlanner {
 	return planner
 }
 
-func init() { register("heaplimit", heaplimit) }
+func init() { register("heaplimit", serveRoutes) }
 
-func heaplimit() { underLoad(newRoutePlanner(800_000), traffic.Load{Clients: 4}) }
+func serveRoutes() { underLoad(newRoutePlanner(800_000), traffic.Load{Clients: 4}) }

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"sort"
 	"strings"
 	"sync"
-	"time"
 
 	"ebpfprof.test/harness/traffic"
 )
@@ -14,8 +14,9 @@ import (
 // An inventory counts what is in stock. It has no fault of its own: it is run as a race build, and
 // with settings for debugging.
 type inventory struct {
-	mu    sync.RWMutex
-	stock map[string]int
+	mu       sync.RWMutex
+	stock    map[string]int
+	database *sql.DB
 }
 
 //go:noinline
@@ -42,12 +43,13 @@ func (i *inventory) report() string {
 }
 
 func (i *inventory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	time.Sleep(2 * time.Millisecond) // what the service asks others
-	fmt.Fprintf(w, "%d\n%s", i.take(r.URL.Path), i.report())
+	row, err := query(r.Context(), i.database, "2ms SELECT * FROM orders")
+	reply(w, fmt.Sprintf("%d %s\n%s", i.take(r.URL.Path), row, i.report()), err)
 }
 
-func init() { register("inventory", inventoryService) }
+func init() { register("inventory", serveInventory) }
 
-func inventoryService() {
-	underLoad(&inventory{stock: map[string]int{}}, traffic.Load{PerSecond: 200, Keys: 200})
+func serveInventory() {
+	store := &inventory{stock: map[string]int{}, database: openDatabase(50)}
+	underLoad(store, traffic.Load{PerSecond: 200, Keys: 200})
 }

@@ -26,9 +26,9 @@ func (g *orderGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(g.forward(r.URL.Path))
 }
 
-func init() { register("jsonheavy", jsonheavy) }
+func init() { register("jsonheavy", serveGateway) }
 
-func jsonheavy() {
+func serveGateway() {
 	var lines []map[string]interface{}
 	for i := 0; i < 200; i++ {
 		lines = append(lines, map[string]interface{}{

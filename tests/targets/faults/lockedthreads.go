@@ -41,9 +41,9 @@ func (s *sceneRenderer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, s.draw(200))
 }
 
-func init() { register("lockedthreads", lockedthreads) }
+func init() { register("lockedthreads", serveScenes) }
 
-func lockedthreads() {
+func serveScenes() {
 	renderer := &sceneRenderer{shapes: make(chan sceneShape)}
 	go renderer.drawAll()
 	underLoad(renderer, traffic.Load{Clients: 4})

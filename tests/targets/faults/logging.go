@@ -60,9 +60,9 @@ func (s *paymentService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, s.pay(p))
 }
 
-func init() { register("logging", logging) }
+func init() { register("logging", servePayments) }
 
-func logging() {
+func servePayments() {
 	file, err := os.CreateTemp("", "payments-*.log")
 	harness.Check(err)
 	harness.Check(os.Remove(file.Name()))

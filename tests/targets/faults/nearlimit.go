@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -44,14 +43,12 @@ func (c *tileCache) tile(number int) []byte {
 }
 
 func (c *tileCache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var number int
-	fmt.Sscanf(r.URL.Path, "/%d", &number)
-	w.Write(c.tile(number))
+	w.Write(c.tile(keyOf(r)))
 }
 
-func init() { register("nearlimit", nearlimit) }
+func init() { register("nearlimit", serveTiles) }
 
-func nearlimit() {
+func serveTiles() {
 	debug.SetGCPercent(4)
 	cache := &tileCache{}
 	for i := 0; i < 3456; i++ {

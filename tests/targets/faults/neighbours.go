@@ -43,9 +43,9 @@ func newPacker() interface{} {
 	return writer
 }
 
-func init() { register("neighbours", neighbours) }
+func init() { register("neighbours", serveBackups) }
 
-func neighbours() {
+func serveBackups() {
 	store := &backupStore{packers: sync.Pool{New: newPacker}}
 	for i := 0; i < 48_000; i++ {
 		store.block = append(store.block, fmt.Sprint("file ", i*i, " ")...)

@@ -61,9 +61,9 @@ func (p *telemetryPipe) store() {
 	}
 }
 
-func init() { register("pipeline", pipeline) }
+func init() { register("pipeline", runTelemetry) }
 
-func pipeline() {
+func runTelemetry() {
 	pipe := &telemetryPipe{
 		received: make(chan []byte, 16),
 		decoded:  make(chan telemetryReading, 16),
@@ -75,5 +75,5 @@ func pipeline() {
 	}
 	go pipe.store()
 	go pipe.receive()
-	harness.Poll(func() bool { return pipe.stored.Load() > 10_000 })
+	awaitCount(&pipe.stored, 10_000)
 }

@@ -1,41 +1,48 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"html/template"
 	"net/http"
-	"time"
 
 	"ebpfprof.test/harness"
 	"ebpfprof.test/harness/traffic"
 )
 
-// A weatherPage uses a fifth of the CPU time that its container may use.
-type weatherPage struct{ page *template.Template }
+// A pollenPage uses a fifth of the CPU time that its container may use.
+type pollenPage struct {
+	page     *template.Template
+	stations *sql.DB
+}
 
-type weatherDay struct {
-	Name        string
-	Temperature int
+type pollenDay struct {
+	Name   string
+	Grains int
 }
 
 //go:noinline
-func (p *weatherPage) forecast(city string) []weatherDay {
-	time.Sleep(3 * time.Millisecond) // what the service asks others
-	var days []weatherDay
+func (p *pollenPage) forecast(station string) []pollenDay {
+	var days []pollenDay
 	for i := 0; i < 14; i++ {
-		days = append(days, weatherDay{fmt.Sprint(city, " in ", i, " days"), 12 + i%5})
+		days = append(days, pollenDay{fmt.Sprint(station, " in ", i, " days"), 12 + i%5})
 	}
 	return days
 }
 
-func (p *weatherPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	harness.Check(p.page.Execute(w, p.forecast(r.URL.Path[1:])))
+func (p *pollenPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	station, err := query(r.Context(), p.stations, "3ms SELECT name FROM stations")
+	if err != nil {
+		reply(w, "", err)
+		return
+	}
+	harness.Check(p.page.Execute(w, p.forecast(station)))
 }
 
-func init() { register("quota", quota) }
+func init() { register("quota", servePollen) }
 
-func quota() {
-	text := "<ul>{{range .}}<li>{{.Name}}: {{.Temperature}} degrees</li>{{end}}</ul>"
-	page := template.Must(template.New("weather").Parse(text))
-	underLoad(&weatherPage{page}, traffic.Load{PerSecond: 150})
+func servePollen() {
+	text := "<ul>{{range .}}<li>{{.Name}}: {{.Grains}} grains</li>{{end}}</ul>"
+	page := template.Must(template.New("pollen").Parse(text))
+	underLoad(&pollenPage{page, openDatabase(50)}, traffic.Load{PerSecond: 150})
 }

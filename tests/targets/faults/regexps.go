@@ -24,9 +24,9 @@ func (f *addressForm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func init() { register("regexps", regexps) }
+func init() { register("regexps", serveAddresses) }
 
-func regexps() {
+func serveAddresses() {
 	underLoad(&addressForm{[]addressField{
 		{`^\pL[\pL .'-]{0,40}\pL$`, "Jane O'Neill"},
 		{`^[a-zA-Z0-9._%+-]{1,64}@(?:[a-zA-Z0-9-]{1,63}\.){1,8}[a-zA-Z]{2,63}$`, "jane@mail.example.org"},

@@ -46,9 +46,9 @@ func (e *templateEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, e.render(e.parse()))
 }
 
-func init() { register("smallobjects", smallobjects) }
+func init() { register("smallobjects", serveTemplates) }
 
-func smallobjects() {
+func serveTemplates() {
 	engine := &templateEngine{page: strings.Repeat("title of the page and a value of it ", 2000)}
 	underLoad(engine, traffic.Load{Clients: 4})
 }

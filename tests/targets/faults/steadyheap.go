@@ -32,9 +32,9 @@ func (d *dictionary) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, d.print(d.lookup("word"+r.URL.Path[1:])))
 }
 
-func init() { register("steadyheap", steadyheap) }
+func init() { register("steadyheap", serveWords) }
 
-func steadyheap() {
+func serveWords() {
 	book := &dictionary{entries: map[string]*dictionaryEntry{}}
 	for i := 0; i < 500_000; i++ {
 		word := fmt.Sprint("word", i)

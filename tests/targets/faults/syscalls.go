@@ -70,11 +70,11 @@ func stadium() string {
 }
 
 func init() {
-	register("syscalls", syscalls)
+	register("syscalls", serveTurnstiles)
 	registerPeer("stadium", stadium)
 }
 
-func syscalls() {
+func serveTurnstiles() {
 	folder := startPeer("stadium")
 	hub := &turnstileHub{turnstiles: openTurnstiles(strings.TrimSpace(folder))}
 	harness.Check(os.RemoveAll(folder))

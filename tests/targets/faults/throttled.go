@@ -1,7 +1,7 @@
 package main
 
 import (
-	"image"
+	raster "image"
 	"image/color"
 	"image/jpeg"
 	"net/http"
@@ -12,11 +12,11 @@ import (
 
 // A thumbnailer makes small pictures of a large one. Its work is on the CPU: with half a CPU, the
 // kernel stops it in each period.
-type thumbnailer struct{ original *image.Gray }
+type thumbnailer struct{ original *raster.Gray }
 
 //go:noinline
-func (t *thumbnailer) scale(width, height int) *image.Gray {
-	small := image.NewGray(image.Rect(0, 0, width, height))
+func (t *thumbnailer) scale(width, height int) *raster.Gray {
+	small := raster.NewGray(raster.Rect(0, 0, width, height))
 	size := t.original.Bounds().Size()
 	stepX, stepY := size.X/width, size.Y/height
 	for y := 0; y < height; y++ {
@@ -34,7 +34,7 @@ func (t *thumbnailer) scale(width, height int) *image.Gray {
 }
 
 //go:noinline
-func (t *thumbnailer) sharpen(picture *image.Gray) {
+func (t *thumbnailer) sharpen(picture *raster.Gray) {
 	for i := 1; i+1 < len(picture.Pix); i++ {
 		value := 2*int(picture.Pix[i]) - (int(picture.Pix[i-1])+int(picture.Pix[i+1]))/2
 		if value >= 0 && value < 256 {
@@ -50,13 +50,13 @@ func (t *thumbnailer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func newThumbnailer() *thumbnailer {
-	original := image.NewGray(image.Rect(0, 0, 1280, 960))
+	original := raster.NewGray(raster.Rect(0, 0, 1280, 960))
 	for i := range original.Pix {
 		original.SetGray(i%1280, i/1280, color.Gray{Y: uint8(i * i >> 7)})
 	}
 	return &thumbnailer{original}
 }
 
-func init() { register("throttled", throttled) }
+func init() { register("throttled", serveThumbnails) }
 
-func throttled() { underLoad(newThumbnailer(), traffic.Load{Clients: 8}) }
+func serveThumbnails() { underLoad(newThumbnailer(), traffic.Load{Clients: 8}) }

@@ -41,15 +41,13 @@ func (s *chatServer) watch(user *chatUser) {
 }
 
 func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var number int
-	fmt.Sscanf(r.URL.Path, "/%d", &number)
-	s.users[number%chatUsers].messages <- "hello"
+	s.users[keyOf(r)%chatUsers].messages <- "hello"
 	fmt.Fprint(w, s.seen.Load())
 }
 
-func init() { register("timers", timers) }
+func init() { register("timers", serveChats) }
 
-func timers() {
+func serveChats() {
 	server := &chatServer{}
 	for i := 0; i < chatUsers; i++ {
 		user := &chatUser{messages: make(chan string, 1)}

@@ -58,9 +58,9 @@ func (p *newsPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func init() { register("untrimmed", untrimmed) }
+func init() { register("untrimmed", serveNews) }
 
-func untrimmed() {
+func serveNews() {
 	page := &newsPage{limiter: rateLimiter{visitors: map[string]*visitorWindow{}}}
 	underLoad(page, traffic.Load{PerSecond: 300})
 }

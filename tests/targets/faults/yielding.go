@@ -1,20 +1,20 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"runtime"
 	"sync"
-	"time"
 
 	"ebpfprof.test/harness/traffic"
 )
 
 // A mailQueue has a sender that yields when there is no mail, instead of waiting for one.
 type mailQueue struct {
-	mu    sync.Mutex
-	mails []string
-	sent  int
+	mu        sync.Mutex
+	mails     []string
+	addresses *sql.DB
 }
 
 //go:noinline
@@ -26,7 +26,6 @@ func (q *mailQueue) take() (string, bool) {
 	}
 	mail := q.mails[0]
 	q.mails = q.mails[1:]
-	q.sent++
 	return mail, true
 }
 
@@ -39,18 +38,23 @@ func (q *mailQueue) send() {
 	}
 }
 
-func (q *mailQueue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	time.Sleep(2 * time.Millisecond) // what the service asks others
+//go:noinline
+func (q *mailQueue) add(mail string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mails = append(q.mails, r.URL.Path)
-	fmt.Fprint(w, q.sent)
+	q.mails = append(q.mails, mail)
+	return len(q.mails)
 }
 
-func init() { register("yielding", yielding) }
+func (q *mailQueue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	address, err := query(r.Context(), q.addresses, "2ms SELECT address FROM users")
+	reply(w, fmt.Sprint(q.add(address), " waiting"), err)
+}
 
-func yielding() {
-	queue := &mailQueue{}
+func init() { register("yielding", serveMailQueue) }
+
+func serveMailQueue() {
+	queue := &mailQueue{addresses: openDatabase(50)}
 	go queue.send()
 	underLoad(queue, traffic.Load{PerSecond: 200})
 }
