@@ -20,6 +20,7 @@ from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.runtime import HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
@@ -51,6 +52,7 @@ class Observation:
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
+        self._heap: list[HeapMoment] = []
         self.due_s = 0.0
         """When the next dump is due, by time.monotonic()."""
 
@@ -90,6 +92,7 @@ class Observation:
             dumps=tuple(self._dumps),
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
+            heap=tuple(self._heap),
             runtime=BeforeAndAfter(self._runtime_before, runtime),
             host=BeforeAndAfter(self._host_before, host),
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
@@ -104,4 +107,6 @@ class Observation:
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
         self._dumps.append(dump)
+        heap = self._runtime.heap()
+        self._heap += [heap] if heap else []
         self._suspects = self._leaks.add(dump)
