@@ -68,9 +68,7 @@ def ask_numbers(data: bytes) -> None:
 
 
 def group_seeds() -> Sequence[bytes]:
-    return tuple(MOUNTINFO + b"\0" + text for text in CGROUPS) + (
-        MOUNTINFO + b"\0" + b"0::/../a/b\n",
-    )
+    return [MOUNTINFO + b"\0" + text for text in (*CGROUPS, b"0::/../a/b\n")]
 
 
 def ask_groups(data: bytes) -> None:
