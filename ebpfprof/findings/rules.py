@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.findings import leaks, locks, stuck
+from ebpfprof.findings import (
+    build,
+    calls,
+    leaks,
+    locked_threads,
+    locks,
+    memory_limit,
+    neighbours,
+    processors,
+    stuck,
+)
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
@@ -27,6 +37,12 @@ RULES: Final = (
     FindingRule(stuck.find, stuck.fine),
     FindingRule(leaks.find, leaks.fine),
     FindingRule(locks.find, locks.fine),
+    FindingRule(calls.find, calls.fine),
+    FindingRule(locked_threads.find, locked_threads.fine),
+    FindingRule(processors.find, processors.fine),
+    FindingRule(neighbours.find, neighbours.fine),
+    FindingRule(memory_limit.find, memory_limit.fine),
+    FindingRule(build.find, build.fine),
 )
 """In the order of the line of what was checked."""
 
@@ -34,6 +50,9 @@ _CAUSES: Final[dict[str, frozenset[str]]] = {
     "deadlock": frozenset({"hang", "hot_lock", "goroutine_leak"}),
     "lost_wake": frozenset({"hang", "goroutine_leak"}),
     "hang": frozenset({"hot_lock", "goroutine_leak"}),
+    "throttling": frozenset({"few_processors", "neighbours"}),
+    "gomaxprocs": frozenset({"few_processors", "neighbours"}),
+    "neighbours": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 
