@@ -168,7 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.keep.mkdir(parents=True, exist_ok=True)
     if not chosen:
         parser.error("no program is chosen")
-    _ = chosen[0].path  # built once, before programs run side by side
+    for program in chosen:
+        _ = program.path  # built before programs run side by side
     with ThreadPoolExecutor(options.at_once) as pool:
         pending = [
             pool.submit(run, program, number, options.seconds, options.keep)
