@@ -41,6 +41,7 @@ class ExitCode(IntEnum):
     CORRUPT_BINARY = 12, "The executable is truncated or corrupt."
     ATTACH_FAILED = 13, "The kernel refused a probe."
     DEADLOCK_FOUND = 14, "doctor: a deadlock was found."
+    FAULT_FOUND = 15, "explain: something is wrong with a process."
     COMMAND_NOT_RUNNABLE = 126, "run: the program cannot be executed."
     COMMAND_NOT_FOUND = 127, "run: there is no such program."
     ABORTED = 130, "Aborted: a second Ctrl-C, or one before anything was recorded."
@@ -183,6 +184,12 @@ class DeadlockFound(EbpfprofError):
     """doctor found a deadlock, a lost wakeup, or a program in which no goroutine can run."""
 
     exit_code = ExitCode.DEADLOCK_FOUND
+
+
+class FaultFound(EbpfprofError):
+    """`explain` found something wrong. It is never raised: only its exit code is used."""
+
+    exit_code = ExitCode.FAULT_FOUND
 
 
 class CommandNotRunnable(EbpfprofError):

@@ -66,6 +66,7 @@ def cli() -> None:
     \b
     Examples:
       sudo ebpfprof list                            # running Go programs
+      sudo ebpfprof explain 1234                    # what is wrong, in ten seconds
       sudo ebpfprof attach 1234                     # record for 30 s, write pprof files
       sudo ebpfprof top --name shop                 # where goroutines wait now
       sudo ebpfprof run -- ./shop --port 8080       # from the first instruction on

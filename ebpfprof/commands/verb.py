@@ -23,7 +23,7 @@ from ebpfprof.settings.toml_file import TomlFile
 from ebpfprof.settings.values import SwitchValue, refused, sentence
 
 VERBS = (
-    *("attach", "run", "trace", "list", "dump", "memory", "top", "serve"),
+    *("explain", "attach", "run", "trace", "list", "dump", "memory", "top", "serve"),
     *("agent", "history", "report", "diff", "doctor", "completion"),
 )
 """In the order of the help. The code of each is `command` in ebpfprof.commands.VERB."""

@@ -33,6 +33,12 @@ def memory_profile_rate(binary: GoBinary, target: Target) -> int | None:
     return _number(_MEMORY_RATE, binary, target)
 
 
+def debug_settings(target: Target) -> tuple[tuple[str, str], ...]:
+    """The settings of GODEBUG in the environment at the program's start: names and values."""
+    pairs = (each.partition("=") for text in _of_environment(target) for each in text.split(","))
+    return tuple((name, value) for name, _, value in pairs if name)
+
+
 def _number(wanted: str, binary: GoBinary, target: Target) -> int | None:
     value = None
     of_build = binary.build_info.settings.get(_OF_BUILD, "") if binary.build_info else ""

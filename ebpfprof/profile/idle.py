@@ -90,6 +90,14 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
     return rule if rule and profile_kind in rule.kinds else None
 
 
+def is_of_request(sample: Sample) -> bool:
+    """Whether its goroutines serve a request: one of their functions is a request handler.
+
+    Of goroutines that run the stack is not known, only the function that they were started with.
+    """
+    return _rules().is_request(_names(sample.locations)) or _rules().serves(sample.frames)
+
+
 def _names(locations: Iterable[Location]) -> list[str]:
     """The plain names of all logical frames except wrappers, leaf first."""
     return [
@@ -132,6 +140,7 @@ class _Rules:
         self._parts = frozenset(data["parts_of_operations"]["functions"])
         self._runners = frozenset(data["runners"]["functions"])
         self._requests = frozenset(data["requests"]["functions"])
+        self._serving = frozenset(data["requests"]["goroutines"])
         words = data["words"]
         self._starting = frozenset(words["starting"])
         self._starting_functions = frozenset(words["starting_functions"])
@@ -281,6 +290,12 @@ class _Rules:
     def is_request(self, stack: Sequence[str]) -> bool:
         """Whether a client waits for what stands above its handler."""
         return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
+
+    def serves(self, frames: Sequence[Frame]) -> bool:
+        """Whether a goroutine without a stack was started to serve requests."""
+        if len(frames) < 2 or not frames[0].function.startswith("["):
+            return False
+        return _plain(frames[-1].function) in self._serving
 
     def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
         """The frames without runners: functions like pprof.Do that only call another one."""

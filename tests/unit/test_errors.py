@@ -25,6 +25,7 @@ CODES = {
     "CorruptBinary": 12,
     "AttachFailed": 13,
     "DeadlockFound": 14,
+    "FaultFound": 15,
     "CommandNotRunnable": 126,
     "CommandNotFound": 127,
     "Aborted": 130,

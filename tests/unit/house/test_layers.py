@@ -15,9 +15,10 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 # From the top down: what a room may import, besides itself. All may import `errors`.
 ROOMS = {
     "__main__": "commands console system",
-    "commands": "agent server top continuous tracing recording ring profilers.heap profilers "
-    "goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery process kernel "
-    "export profilers.registry overhead privileges timeline profile settings console system",
+    "commands": "agent server top continuous tracing observing recording ring profilers.heap "
+    "profilers findings goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery "
+    "process kernel export profilers.registry overhead privileges timeline profile settings "
+    "console system",
     "agent": "server continuous ring discovery kernel export profilers.registry profile settings "
     "console system",
     "server": "continuous profilers.goroutines profilers.heap goruntime.waits "
@@ -27,6 +28,8 @@ ROOMS = {
     "continuous": "profilers discovery process profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
     "goruntime overhead process kernel timeline profile console system",
+    "observing": "recording profilers goruntime.waits goruntime.goroutines goruntime.heap "
+    "goruntime process kernel findings profile system",
     "recording": "profilers.waits profilers.goroutines profilers.heap profilers.cpu profilers "
     "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead process kernel "
     "privileges profile console system",
@@ -52,9 +55,10 @@ ROOMS = {
     "process": "kernel privileges profile console system",
     "discovery": "privileges console system",
     "kernel": "privileges system",
-    "export": "profilers.registry timeline profile console",
+    "export": "profilers.registry findings timeline profile console",
     "profilers.registry": "profile settings",
     "privileges": "",
+    "findings": "profile console",
     "timeline": "profile",
     "profile": "settings",
     "settings": "console",

@@ -1,0 +1,79 @@
+"""What was observed of a process: plain data, from which the rules make findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ebpfprof.findings.work import WorkTime, work_of
+
+if TYPE_CHECKING:
+    from ebpfprof.findings.host import HostMoment
+    from ebpfprof.findings.runtime import HeapMoment, RuntimeMoment
+    from ebpfprof.profile.diagnosis import Diagnosis
+    from ebpfprof.profile.goroutines import GoroutineDump
+    from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.model import Profile
+
+_Moment = TypeVar("_Moment")
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAndAfter(Generic[_Moment]):
+    """Counters at the beginning and at the end of the observation."""
+
+    before: _Moment
+    after: _Moment
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """The program that runs: its name, pid and version of Go, and settings of its build.
+
+    `module` is the path of its main module, "" if unknown. `debug` are the settings of GODEBUG in
+    its environment at its start. `is_race`: built with -race.
+    """
+
+    pid: int
+    name: str
+    version: str
+    module: str = ""
+    debug: tuple[tuple[str, str], ...] = ()
+    is_race: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that was observed of a process in `length_ns` nanoseconds.
+
+    `wall` has the time of all goroutines, by goroutine samples, `cpu` the CPU time, None without
+    it. `dumps` are all goroutines at random moments, with what each waits for. `diagnosis` is made
+    of samples of the last seconds. `leaks` are groups of goroutines of which there were more in
+    each dump. `heap` is the heap at the moments of the dumps. `overhead` is the part of its CPU
+    time that the observation took, 0 to 1.
+    """
+
+    program: ProgramFacts
+    length_ns: int
+    wall: Profile
+    cpu: Profile | None
+    dumps: tuple[GoroutineDump, ...]
+    diagnosis: Diagnosis
+    leaks: tuple[Suspects, ...] = ()
+    runtime: BeforeAndAfter[RuntimeMoment] | None = None
+    heap: tuple[HeapMoment, ...] = ()
+    host: BeforeAndAfter[HostMoment] | None = None
+    overhead: float | None = None
+    failures: tuple[str, ...] = field(default=())
+    """What could not be observed, in sentences."""
+
+    @cached_property
+    def work(self) -> WorkTime:
+        """What goroutines did, by place."""
+        return work_of(self.wall)
+
+    @property
+    def seconds(self) -> float:
+        """How long the process was observed."""
+        return self.length_ns / 1e9

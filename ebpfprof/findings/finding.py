@@ -1,0 +1,46 @@
+"""A finding: one thing that is wrong with a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.model import Frame
+
+
+class Level(IntEnum):
+    """How bad a finding is; findings of one level are ordered by their share."""
+
+    NOTE = 0
+    """It works, but not as it should in production."""
+    RISK = 1
+    """It will become a failure if it continues: growth, leaks, a limit that is near."""
+    SLOW = 2
+    """Requests, or the work of the program, take longer than they need to."""
+    STUCK = 3
+    """Goroutines can never continue, or have not for long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong.
+
+    `kind` is its name for programs, such as "hot_lock". `title` is a sentence with the share in it,
+    `lines` are sentences with the evidence. `share` is the part (0 to 1) of the time of requests,
+    or of the CPU time, that it takes, `error` its standard error; None where no share is known.
+    `next` is what to type next, without `sudo ebpfprof`. `place` is the line of code.
+
+    Texts may have text of the target in them: they are not fit for a terminal before printable().
+    """
+
+    kind: str
+    level: Level
+    title: str
+    lines: tuple[str, ...] = ()
+    share: float | None = None
+    error: float = 0.0
+    next: str = ""
+    is_certain: bool = False
+    place: Frame | None = None

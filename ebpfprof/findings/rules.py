@@ -1,0 +1,66 @@
+"""The registry of rules: each looks for one kind of cause, or a few that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.findings import leaks, locks, stuck
+
+if TYPE_CHECKING:
+    from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.findings.finding import Finding
+
+
+class FindingRule(NamedTuple):
+    """A rule: what it finds in the evidence, and what it says where it finds nothing.
+
+    `fine` returns a few words for the line of what was checked ("garbage collection 2 %"), or ""
+    if it could check nothing.
+    """
+
+    find: Callable[[Evidence], Iterator[Finding]]
+    fine: Callable[[Evidence], str]
+
+
+RULES: Final = (
+    FindingRule(stuck.find, stuck.fine),
+    FindingRule(leaks.find, leaks.fine),
+    FindingRule(locks.find, locks.fine),
+)
+"""In the order of the line of what was checked."""
+
+_CAUSES: Final[dict[str, frozenset[str]]] = {
+    "deadlock": frozenset({"hang", "hot_lock", "goroutine_leak"}),
+    "lost_wake": frozenset({"hang", "goroutine_leak"}),
+    "hang": frozenset({"hot_lock", "goroutine_leak"}),
+}
+"""Kinds of findings, and those that follow from them: these are not reported beside them."""
+
+
+class Explanation(NamedTuple):
+    """What is wrong with a process, the worst first, and what was checked without a finding."""
+
+    findings: tuple[Finding, ...]
+    fine: tuple[str, ...]
+
+
+def explained(evidence: Evidence) -> Explanation:
+    """Apply all rules to what was observed."""
+    found: list[Finding] = []
+    fine: list[str] = []
+    for rule in RULES:
+        of_rule = list(rule.find(evidence))
+        found += of_rule
+        words = "" if of_rule else rule.fine(evidence)
+        fine += [words] if words else []
+    return Explanation(tuple(ranked(found)), tuple(fine))
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, the worst first, without those that follow from others."""
+    all_of_them = list(findings)
+    kinds = {finding.kind for finding in all_of_them}
+    follows = {kind for cause in kinds for kind in _CAUSES.get(cause, ())}
+    kept = [finding for finding in all_of_them if finding.kind not in follows]
+    return sorted(kept, key=lambda finding: (-finding.level, -(finding.share or 0.0)))

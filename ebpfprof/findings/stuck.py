@@ -1,0 +1,113 @@
+"""Goroutines that can never continue, or have not for seconds: deadlocks, lost wakes, hangs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import ages, counted
+from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.words import place
+from ebpfprof.profile.asleep import Asleep
+from ebpfprof.profile.deadlocks import Circle
+from ebpfprof.profile.hanging import hanging
+from ebpfprof.profile.operations import caller, operation
+from ebpfprof.profile.waiting_for import Sureness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.profile.goroutines import DumpedGoroutine
+    from ebpfprof.profile.hanging import Hanging
+    from ebpfprof.profile.stuck import Held, Stuck
+
+_MOST_MEMBERS: Final = 3
+_MOST_HANGS: Final = 3
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Deadlocks, lost wakes and programs that are all asleep; then goroutines that hang."""
+    pid = evidence.program.pid
+    for one in evidence.diagnosis.stuck:
+        yield _stuck(one, pid)
+    known = {member.goid for one in evidence.diagnosis.stuck for member in one.goroutines}
+    held = {held.lock.address: held for held in evidence.diagnosis.held}
+    hanging_places = [
+        group
+        for group in hanging(evidence.diagnosis.dump.goroutines)
+        if not known.issuperset(member.goid for member in group.goroutines)
+    ]
+    for group in hanging_places[:_MOST_HANGS]:
+        yield _hang(group, held, pid)
+
+
+def fine(evidence: Evidence) -> str:
+    """What was checked."""
+    return "no deadlock, no hang"
+
+
+def _stuck(stuck: Stuck, pid: int) -> Finding:
+    members = stuck.goroutines
+    number = counted(len(members), "goroutine")
+    if isinstance(stuck, Circle):
+        kind = "deadlock"
+        title = f"Deadlock: {number} wait for locks of each other and can never continue."
+    elif isinstance(stuck, Asleep):
+        kind = "asleep"
+        title = f"All {number} are asleep and wait for each other."
+    else:
+        kind = "lost_wake"
+        what = stuck.lock.name or f"a {stuck.lock.type}"
+        verb = "waits" if len(members) == 1 else "wait"
+        title = f"Lost wake: {number} {verb} for {what}, which is free."
+    lines = tuple(_member(member) for member in members[:_MOST_MEMBERS])
+    return Finding(
+        kind=kind,
+        level=Level.STUCK,
+        title=title,
+        lines=lines,
+        next=f"doctor --pid {pid}",
+        is_certain=stuck.sureness is Sureness.CERTAIN,
+        place=caller(members[0].frames) if members else None,
+    )
+
+
+def _member(goroutine: DumpedGoroutine) -> str:
+    lock = goroutine.waits_for.lock
+    what = f" for {lock.name}" if lock and lock.name else ""
+    where = place(caller(goroutine.frames))
+    return f"Goroutine {goroutine.goid} waits{what} in {where}: {operation(goroutine.frames)}."
+
+
+def _hang(group: Hanging, held: dict[int, Held], pid: int) -> Finding:
+    members = group.goroutines
+    newest_ns = min(member.waited_ns for member in members)
+    oldest_ns = max(member.waited_ns for member in members)
+    verb = "has" if len(members) == 1 else "have"
+    lock = next((m.waits_for.lock for m in members if m.waits_for.lock), None)
+    what = f" for {lock.name}" if lock and lock.name else ""
+    title = (
+        f"Hang: {counted(len(members), 'goroutine')} {verb} waited{what} "
+        f"{ages(newest_ns, oldest_ns, 2)} or longer: {group.operation} in {place(group.place)}."
+    )
+    holders = held[lock.address].holders[:1] if lock and lock.address in held else ()
+    lines = [f"Held by goroutine {holder.goid}, {doing(holder)}." for holder in holders]
+    return Finding(
+        kind="hang",
+        level=Level.STUCK,
+        title=title,
+        lines=tuple(lines),
+        next=f"dump --pid {pid}",
+        place=group.place,
+    )
+
+
+def doing(goroutine: DumpedGoroutine) -> str:
+    """What a goroutine does, in words: "which waits for 10.0.0.7:5432 in main.fetch (db.go:41)"."""
+    where = f" in {place(caller(goroutine.frames))}" if goroutine.frames else ""
+    wait = goroutine.waits_for.file_wait
+    if wait and wait.file.peer:
+        return f"which waits for {wait.file.peer}{where}"
+    if goroutine.state in ("running", "runnable"):
+        return f"which is {goroutine.state}{where}"
+    return f"which waits ({goroutine.state}){where}"

@@ -1,0 +1,136 @@
+"""What goroutines did while they were observed, by place, and which part of the time that was.
+
+The time of idle goroutines, which wait for work, is left out: it says nothing. What is left is the
+time of requests (of goroutines with a request handler on their stack) and that of others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.profile.idle import is_of_request, rule_of
+from ebpfprof.profile.operations import STATE, operation_of
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.model import Frame, Profile
+
+_SURE: Final = 2.0  # standard errors
+_LEAST_REQUESTS: Final = 0.02
+"""If requests have a smaller part of the time than this, shares are of all goroutines: a program
+that also serves metrics is no server."""
+
+
+class Share(NamedTuple):
+    """A part of the time, 0 to 1, with its standard error."""
+
+    value: float
+    error: float
+
+    @property
+    def least(self) -> float:
+        """What it is at least, within two standard errors."""
+        return max(0.0, self.value - _SURE * self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What goroutines did at one place: `ns` is the time of all of them, `variance` that of `ns`.
+
+    `operation` says it in words ("Mutex.Lock", "IO wait", "running", "runnable"), `place` is the
+    frame of the program that did it, `frames` the whole stack, innermost first. `state` is the word
+    of Go's tracebacks.
+    """
+
+    state: str
+    operation: str
+    place: Frame
+    frames: tuple[Frame, ...]
+    ns: int
+    variance: float
+    is_request: bool
+
+
+@dataclass(frozen=True)
+class WorkTime:
+    """All activities but idle ones, of `length_ns` nanoseconds. `idle_ns` is what was left out."""
+
+    activities: tuple[Activity, ...]
+    length_ns: int
+    idle_ns: int
+
+    @cached_property
+    def total_ns(self) -> int:
+        """The time of all goroutines that were not idle."""
+        return sum(activity.ns for activity in self.activities)
+
+    @cached_property
+    def requests_ns(self) -> int:
+        """The time of requests."""
+        return sum(activity.ns for activity in self.activities if activity.is_request)
+
+    @property
+    def is_server(self) -> bool:
+        """Whether shares are parts of the time of requests."""
+        return self.requests_ns > _LEAST_REQUESTS * self.total_ns
+
+    @property
+    def of(self) -> str:
+        """What shares are parts of, in words."""
+        return "the time of requests" if self.is_server else "the time of goroutines at work"
+
+    def where(self, is_wanted: Callable[[Activity], bool]) -> tuple[Activity, ...]:
+        """The activities that are wanted, the longest first."""
+        chosen = (activity for activity in self.activities if is_wanted(activity))
+        return tuple(sorted(chosen, key=lambda activity: -activity.ns))
+
+    def share(self, activities: Iterable[Activity]) -> Share:
+        """The part of the time that activities take.
+
+        Of a server it is a part of the time of requests, if any of them is of a request; else of
+        the time of all.
+        """
+        chosen = tuple(activities)
+        of_requests = [activity for activity in chosen if activity.is_request]
+        if self.is_server and of_requests:
+            return _part(of_requests, self.requests_ns)
+        return _part(chosen, self.total_ns)
+
+    def mean(self, activities: Iterable[Activity]) -> float:
+        """How many goroutines did this at a time, on average."""
+        return sum(activity.ns for activity in activities) / self.length_ns if self.length_ns else 0
+
+
+def _part(activities: Iterable[Activity], total_ns: int) -> Share:
+    chosen = tuple(activities)
+    if not total_ns:
+        return Share(0.0, 0.0)
+    part = sum(activity.ns for activity in chosen) / total_ns
+    # The variances are those of parts of one total, which is as uncertain as they are.
+    error = math.sqrt(sum(activity.variance for activity in chosen)) / total_ns
+    return Share(part, error * (1 - part))
+
+
+def work_of(wall: Profile) -> WorkTime:
+    """The activities of a wall profile."""
+    activities = []
+    idle_ns = 0
+    for sample in wall.samples:
+        if rule_of(wall.kind, sample) is not None:
+            idle_ns += sample.values[-1]
+            continue
+        state = next((str(label.value) for label in sample.labels if label.key == STATE), "")
+        activities.append(
+            Activity(
+                state,
+                *operation_of(sample),
+                tuple(sample.frames),
+                sample.values[-1],
+                sample.variance,
+                is_of_request(sample),
+            )
+        )
+    return WorkTime(tuple(activities), wall.duration_ns, idle_ns)

@@ -1,0 +1,112 @@
+"""Observes one process: samples and dumps of its goroutines, counters before and after."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
+from ebpfprof.goruntime.process import for_user
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.standing import DUMPED
+from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.observing.host import HostReader
+from ebpfprof.observing.program import program_of
+from ebpfprof.observing.runtime import RuntimeReader
+from ebpfprof.profile.diagnosis import diagnosis
+from ebpfprof.profile.leaks import LeakWatch
+from symbolizer.errors import SymbolizerError
+
+if TYPE_CHECKING:
+    from ebpfprof.findings.runtime import HeapMoment
+    from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.goroutines import GoroutineDump
+    from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.recording.live import LiveSession
+    from ebpfprof.recording.reports import ProcessSums
+    from ebpfprof.recording.target import LiveTarget
+
+_DUMPS: Final = 20  # in the time of the observation
+_OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
+_MOST_DUMPED: Final = 20_000  # goroutines
+
+
+class Observation:
+    """What is observed of one process, which `live` records. For one thread at a time."""
+
+    def __init__(
+        self, live: LiveSession, target: LiveTarget, go: GoTarget, length_s: float
+    ) -> None:
+        """Open its memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
+        self._live, self._target, self._go = live, target, go
+        self._mean_s = length_s / _DUMPS
+        try:
+            self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
+            self._runtime = RuntimeReader(go)
+        except SymbolizerError as error:
+            raise for_user(go.target, error) from error
+        self._host = HostReader(go.target)
+        self._judge = self._dumper.judge()
+        self._leaks = LeakWatch()
+        self._suspects: list[Suspects] = []
+        self._dumps: list[GoroutineDump] = []
+        self._heap: list[HeapMoment] = []
+        self.due_s = 0.0
+        """When the next dump is due, by time.monotonic()."""
+
+    def start(self) -> None:
+        """Begin to observe. Raises AttachFailed or TargetGone."""
+        self._before: ProcessSums = self._live.start(self._target)
+        self._began_ns = kernel_now_ns()
+        self._host_before = self._host.read()
+        self._runtime_before = self._runtime.read()
+        self.due_s = time.monotonic()
+
+    def sample(self) -> None:
+        """Take the dump that is due. Raises TargetGone, UnreadableMemory or CorruptBinary."""
+        began_s = time.thread_time()
+        self._dump()
+        cost_s = time.thread_time() - began_s
+        wait_s = max(self._mean_s, cost_s / _OWN_SHARE)
+        self.due_s = time.monotonic() + random.uniform(0.5, 1.5) * wait_s
+
+    def finish(self) -> Evidence:
+        """End the observation, and return all that was observed. Raises as sample()."""
+        self._dump()
+        ended_ns = kernel_now_ns()
+        host, runtime = self._host.read(), self._runtime.read()
+        sums = self._live.sums(self._target)
+        report = self._live.report(sums, self._before)
+        overhead = report.overhead
+        profiles = {profile.kind: profile for profile in report.profiles}
+        last = replace(
+            self._dumps[-1], apart_ns=ended_ns - self._began_ns, samples=self._judge.samples
+        )
+        return Evidence(
+            program=program_of(self._go),
+            length_ns=ended_ns - self._began_ns,
+            wall=profiles["wall"],
+            cpu=profiles.get("cpu"),
+            dumps=tuple(self._dumps),
+            diagnosis=diagnosis(last),
+            leaks=tuple(self._suspects),
+            heap=tuple(self._heap),
+            runtime=BeforeAndAfter(self._runtime_before, runtime),
+            host=BeforeAndAfter(self._host_before, host),
+            overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
+            failures=tuple(report.hints),
+        )
+
+    def _dump(self) -> None:
+        try:
+            self._dumper.sample(self._judge)
+            since_ns = self._judge.standing(DUMPED).by_wait()
+            dump = self._dumper.dump_once(since_ns, has_waits=True)
+        except SymbolizerError as error:
+            raise for_user(self._go.target, error) from error
+        self._dumps.append(dump)
+        heap = self._runtime.heap()
+        self._heap += [heap] if heap else []
+        self._suspects = self._leaks.add(dump)
