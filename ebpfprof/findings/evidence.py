@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ebpfprof.findings.host import HostChange
 from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ class Evidence:
     def work(self) -> WorkTime:
         """What goroutines did, by place."""
         return work_of(self.wall)
+
+    @property
+    def host_change(self) -> HostChange | None:
+        """How the kernel's counters changed; None if they were not read."""
+        host = self.host
+        return HostChange(host.before, host.after, self.length_ns) if host else None
 
     @property
     def seconds(self) -> float:
