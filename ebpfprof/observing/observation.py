@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
+from ebpfprof.findings.memory_growth import growth
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.goruntime.waits.standing import DUMPED
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.observing.heap_growth import HeapGrowthReader
 from ebpfprof.observing.host import HostReader
 from ebpfprof.observing.program import program_of
 from ebpfprof.observing.runtime import RuntimeReader
@@ -49,6 +51,7 @@ class Observation:
         with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
+        self._heap_growth = HeapGrowthReader(go)
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
@@ -64,6 +67,7 @@ class Observation:
         self._before: ProcessSums = self._live.start(self._target)
         self._began_ns = kernel_now_ns()
         self._host_before = self._host.read()
+        self._heap_growth.start()
         self._runtime_before = self._runtime.read()
         self.due_s = self._dump_due_s = time.monotonic()
 
@@ -103,6 +107,7 @@ class Observation:
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
             heap=tuple(self._heap),
+            growing=self._heap_growth.growing() if growth(self._heap) else (),
             runtime=BeforeAndAfter(self._runtime_before, runtime),
             host=BeforeAndAfter(self._host_before, host),
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
