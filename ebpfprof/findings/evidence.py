@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ebpfprof.findings.moments import Moments, moments_of
 from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
@@ -67,9 +68,14 @@ class Evidence:
     """What could not be observed, in sentences."""
 
     @cached_property
+    def moments(self) -> Moments:
+        """What the goroutines of the dumps did, by place."""
+        return moments_of(self.dumps)
+
+    @cached_property
     def work(self) -> WorkTime:
         """What goroutines did, by place."""
-        return work_of(self.wall)
+        return work_of(self.wall, self.moments)
 
     @property
     def seconds(self) -> float:

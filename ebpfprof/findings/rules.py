@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.findings import leaks, locks, stuck
+from ebpfprof.findings import consumers, leaks, locks, network, pools, stuck
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
@@ -27,13 +27,16 @@ RULES: Final = (
     FindingRule(stuck.find, stuck.fine),
     FindingRule(leaks.find, leaks.fine),
     FindingRule(locks.find, locks.fine),
+    FindingRule(pools.find, pools.fine),
+    FindingRule(consumers.find, consumers.fine),
+    FindingRule(network.find, network.fine),
 )
 """In the order of the line of what was checked."""
 
 _CAUSES: Final[dict[str, frozenset[str]]] = {
-    "deadlock": frozenset({"hang", "hot_lock", "goroutine_leak"}),
+    "deadlock": frozenset({"hang", "hot_lock", "convoy", "goroutine_leak"}),
     "lost_wake": frozenset({"hang", "goroutine_leak"}),
-    "hang": frozenset({"hot_lock", "goroutine_leak"}),
+    "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
+from ebpfprof.findings.moments import LONG_NS, SHORT_NS
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
-from ebpfprof.goruntime.waits.standing import DUMPED
+from ebpfprof.goruntime.waits.standing import DUMPED, Threshold
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.observing.host import HostReader
 from ebpfprof.observing.program import program_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ebpfprof.recording.target import LiveTarget
 
 _DUMPS: Final = 20  # in the time of the observation
+_LEADS_S: Final = (LONG_NS / 1e9, SHORT_NS / 1e9)
+"""Before each dump, for which waits are in progress: their ages show how long waits take."""
 _OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
 
@@ -51,8 +54,13 @@ class Observation:
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
-        self.due_s = 0.0
-        """When the next dump is due, by time.monotonic()."""
+        self._due_s: list[float] = []
+        self._cost_s = 0.0
+
+    @property
+    def due_s(self) -> float:
+        """When the next sample is due, by time.monotonic()."""
+        return self._due_s[0]
 
     def start(self) -> None:
         """Begin to observe. Raises AttachFailed or TargetGone."""
@@ -60,34 +68,47 @@ class Observation:
         self._began_ns = kernel_now_ns()
         self._host_before = self._host.read()
         self._runtime_before = self._runtime.read()
-        self.due_s = time.monotonic()
+        self._plan(time.monotonic() + _LEADS_S[0])
 
     def sample(self) -> None:
-        """Take the dump that is due. Raises TargetGone, UnreadableMemory or CorruptBinary."""
+        """Take the sample that is due: a dump, or one of the table of goroutines before it.
+
+        Raises TargetGone, UnreadableMemory or CorruptBinary.
+        """
         began_s = time.thread_time()
-        self._dump()
-        cost_s = time.thread_time() - began_s
-        wait_s = max(self._mean_s, cost_s / _OWN_SHARE)
-        self.due_s = time.monotonic() + random.uniform(0.5, 1.5) * wait_s
+        is_dump = len(self._due_s) == 1
+        if is_dump:
+            self._dumps.append(self._dump())
+        else:
+            self._see()
+        self._cost_s += time.thread_time() - began_s
+        del self._due_s[0]
+        if is_dump:
+            wait_s = max(self._mean_s, self._cost_s / _OWN_SHARE)
+            self._plan(time.monotonic() + random.uniform(0.5, 1.5) * wait_s)
+            self._cost_s = 0.0
+
+    def _plan(self, due_s: float) -> None:
+        """Take the next dump at that time, and samples before it."""
+        self._due_s = [*(due_s - lead_s for lead_s in _LEADS_S), due_s]
 
     def finish(self) -> Evidence:
         """End the observation, and return all that was observed. Raises as sample()."""
-        self._dump()
+        # No sample comes right before this one, so it does not show how long waits take.
+        last = self._dump()
         ended_ns = kernel_now_ns()
         host, runtime = self._host.read(), self._runtime.read()
         sums = self._live.sums(self._target)
         report = self._live.report(sums, self._before)
         overhead = report.overhead
         profiles = {profile.kind: profile for profile in report.profiles}
-        last = replace(
-            self._dumps[-1], apart_ns=ended_ns - self._began_ns, samples=self._judge.samples
-        )
+        last = replace(last, apart_ns=ended_ns - self._began_ns, samples=self._judge.samples)
         return Evidence(
             program=program_of(self._go),
             length_ns=ended_ns - self._began_ns,
             wall=profiles["wall"],
             cpu=profiles.get("cpu"),
-            dumps=tuple(self._dumps),
+            dumps=tuple(self._dumps or [last]),
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
             runtime=BeforeAndAfter(self._runtime_before, runtime),
@@ -96,12 +117,20 @@ class Observation:
             failures=tuple(report.hints),
         )
 
-    def _dump(self) -> None:
+    def _see(self) -> None:
+        """See which goroutines are in which wait."""
+        try:
+            self._dumper.sample(self._judge)
+        except SymbolizerError as error:
+            raise for_user(self._go.target, error) from error
+
+    def _dump(self) -> GoroutineDump:
         try:
             self._dumper.sample(self._judge)
             since_ns = self._judge.standing(DUMPED).by_wait()
-            dump = self._dumper.dump_once(since_ns, has_waits=True)
+            seen_ns = self._judge.standing(Threshold(1)).by_wait()
+            dump = self._dumper.dump_once(since_ns, seen_ns=seen_ns, has_waits=True)
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
-        self._dumps.append(dump)
         self._suspects = self._leaks.add(dump)
+        return dump
