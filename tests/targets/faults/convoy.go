@@ -1,60 +1,63 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
-
-	"ebpfprof.test/harness/traffic"
 )
 
-// A numberRange gives each line of an order a number, under a lock that is held for nanoseconds. At
-// peak a hundred requests want it: it is handed from one to the next, which takes longer.
-type numberRange struct {
-	mu   sync.Mutex
-	last int
+// A tickPlant sends each price to thousands of subscriptions, which count what they cost under the
+// lock of the list of subscriptions. They all queue up behind a publication. From then on the lock,
+// which is held for less than a microsecond, is handed from one to the next: each waits for all
+// others, and that takes milliseconds.
+type tickPlant struct {
+	mu            sync.Mutex
+	fees          map[string]int
+	subscriptions []chan int
+	journal       *sql.DB
 }
 
 //go:noinline
-func (n *numberRange) next() int {
-	n.mu.Lock()
-	n.last++
-	number := n.last
-	n.mu.Unlock()
-	return number
-}
-
-type orderImport struct {
-	numbers  numberRange
-	database *sql.DB
+func (p *tickPlant) charge(customer string, cents int) {
+	p.mu.Lock()
+	p.fees[customer] += cents
+	p.fees["all"] += cents
+	p.mu.Unlock()
 }
 
 //go:noinline
-func (o *orderImport) serveImport(w http.ResponseWriter, r *http.Request) {
-	row, err := query(r.Context(), o.database, "8ms SELECT lines FROM imports")
-	sum := 0
-	for i := 0; i < 300; i++ {
-		sum += checksum(o.numbers.next())
+func (p *tickPlant) subscribe(customer string, prices <-chan int) {
+	for price := range prices {
+		for field := 0; field < 10; field++ {
+			p.charge(customer, price*field)
+		}
 	}
-	reply(w, fmt.Sprint(row, sum), err)
 }
 
 //go:noinline
-func checksum(number int) int {
-	sum := number
-	for i := 0; i < 100; i++ {
-		sum = sum*31 + i
+func (p *tickPlant) publish(price int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, prices := range p.subscriptions {
+		prices <- price
 	}
-	return sum
+	query(context.Background(), p.journal, "2ms INSERT INTO ticks")
 }
 
-func serveImports() {
-	service := &orderImport{database: openDatabase(100)}
-	url := traffic.Serve(http.HandlerFunc(service.serveImport))
-	burst, every := 2*time.Millisecond, 200*time.Millisecond
-	traffic.Send(url, traffic.Load{Path: "/import", PerSecond: 500, Burst: burst, Every: every})
+func publishTicks() {
+	plant := &tickPlant{fees: map[string]int{}, journal: openDatabase(2)}
+	for i := 0; i < 4000; i++ {
+		prices := make(chan int, 1)
+		plant.subscriptions = append(plant.subscriptions, prices)
+		go plant.subscribe(fmt.Sprint("customer ", i), prices)
+	}
+	go func() {
+		for tick := range time.Tick(100 * time.Millisecond) {
+			plant.publish(tick.Second())
+		}
+	}()
 }
 
-func init() { register("convoy", serveImports) }
+func init() { register("convoy", publishTicks) }

@@ -22,7 +22,7 @@ type catalog struct {
 func (c *catalog) reload() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.products, _ = query(context.Background(), c.database, "60ms SELECT * FROM products")
+	c.products, _ = query(context.Background(), c.database, "45ms SELECT * FROM products")
 }
 
 //go:noinline

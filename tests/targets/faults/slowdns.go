@@ -59,7 +59,7 @@ type parcelTracker struct {
 
 //go:noinline
 func (t *parcelTracker) serveParcel(w http.ResponseWriter, r *http.Request) {
-	text, err := get(t.carrier, t.url+"/15ms/parcel")
+	text, err := get(t.carrier, t.url+"/35ms/parcel")
 	reply(w, text, err)
 }
 
