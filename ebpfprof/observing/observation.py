@@ -21,6 +21,7 @@ from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.runtime import HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
@@ -54,6 +55,7 @@ class Observation:
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
+        self._heap: list[HeapMoment] = []
         self._due_s: list[float] = []
         self._cost_s = 0.0
 
@@ -111,6 +113,7 @@ class Observation:
             dumps=tuple(self._dumps or [last]),
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
+            heap=tuple(self._heap),
             runtime=BeforeAndAfter(self._runtime_before, runtime),
             host=BeforeAndAfter(self._host_before, host),
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
@@ -132,5 +135,7 @@ class Observation:
             dump = self._dumper.dump_once(since_ns, seen_ns=seen_ns, has_waits=True)
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
+        heap = self._runtime.heap()
+        self._heap += [heap] if heap else []
         self._suspects = self._leaks.add(dump)
         return dump

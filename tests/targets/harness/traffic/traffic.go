@@ -4,6 +4,7 @@
 package traffic
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -81,8 +82,11 @@ func (l Load) send(url string) {
 		l.Keys = 1000
 	}
 	client := &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: l.Clients + l.PerSecond},
-		Timeout:   l.Timeout,
+		Transport: &http.Transport{
+			MaxIdleConnsPerHost: l.Clients + l.PerSecond,
+			TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
+		},
+		Timeout: l.Timeout,
 	}
 	get := func(key int) {
 		answer, err := client.Get(fmt.Sprintf("%s%s/%d", url, l.Path, key%l.Keys))
