@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ebpfprof.findings.runtime import HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
     from ebpfprof.recording.target import LiveTarget
 
 _DUMPS: Final = 20  # in the time of the observation
+_TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
 _LEADS_S: Final = (LONG_NS / 1e9, SHORT_NS / 1e9)
-"""Before each dump, for which waits are in progress: their ages show how long waits take."""
+"""Such samples come before each dump, too: they show which waits are that old."""
 _OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
 
@@ -45,11 +49,9 @@ class Observation:
         """Open its memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._live, self._target, self._go = live, target, go
         self._mean_s = length_s / _DUMPS
-        try:
+        with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
-        except SymbolizerError as error:
-            raise for_user(go.target, error) from error
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
@@ -57,6 +59,7 @@ class Observation:
         self._dumps: list[GoroutineDump] = []
         self._heap: list[HeapMoment] = []
         self._due_s: list[float] = []
+        """Of the samples until the next dump, and of that."""
         self._cost_s = 0.0
 
     @property
@@ -70,34 +73,39 @@ class Observation:
         self._began_ns = kernel_now_ns()
         self._host_before = self._host.read()
         self._runtime_before = self._runtime.read()
-        self._plan(time.monotonic() + _LEADS_S[0])
+        self._plan(0.0, 0.0)
 
     def sample(self) -> None:
-        """Take the sample that is due: a dump, or one of the table of goroutines before it.
+        """Take the sample that is due: a dump, or one of the table of goroutines only.
 
         Raises TargetGone, UnreadableMemory or CorruptBinary.
         """
         began_s = time.thread_time()
+        self._sample_table()
+        table_s = time.thread_time() - began_s
         is_dump = len(self._due_s) == 1
         if is_dump:
             self._dumps.append(self._dump())
-        else:
-            self._see()
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
-            wait_s = max(self._mean_s, self._cost_s / _OWN_SHARE)
-            self._plan(time.monotonic() + random.uniform(0.5, 1.5) * wait_s)
+            self._plan(max(self._mean_s, self._cost_s / _OWN_SHARE), table_s)
             self._cost_s = 0.0
 
-    def _plan(self, due_s: float) -> None:
-        """Take the next dump at that time, and samples before it."""
-        self._due_s = [*(due_s - lead_s for lead_s in _LEADS_S), due_s]
+    def _plan(self, mean_s: float, table_s: float) -> None:
+        """Plan a dump in about `mean_s`, and samples of the table before it, one of which takes
+        `table_s`."""
+        now_s = time.monotonic()
+        dump_s = now_s + max(_LEADS_S[0], random.uniform(0.5, 1.5) * mean_s)
+        apart_s = max(_TABLE_S, table_s / _OWN_SHARE)
+        table = (dump_s - now_s) / apart_s
+        moments = [random.uniform(now_s, dump_s - _LEADS_S[0]) for _ in range(round(table))]
+        self._due_s = sorted([*moments, *(dump_s - lead_s for lead_s in _LEADS_S), dump_s])
 
     def finish(self) -> Evidence:
         """End the observation, and return all that was observed. Raises as sample()."""
-        # No sample comes right before this one, so it does not show how long waits take.
-        last = self._dump()
+        self._sample_table()
+        last = self._dump()  # without samples right before it: how long waits take is not known
         ended_ns = kernel_now_ns()
         host, runtime = self._host.read(), self._runtime.read()
         sums = self._live.sums(self._target)
@@ -120,22 +128,24 @@ class Observation:
             failures=tuple(report.hints),
         )
 
-    def _see(self) -> None:
-        """See which goroutines are in which wait."""
-        try:
+    def _sample_table(self) -> None:
+        with self._for_user():
             self._dumper.sample(self._judge)
-        except SymbolizerError as error:
-            raise for_user(self._go.target, error) from error
 
     def _dump(self) -> GoroutineDump:
-        try:
-            self._dumper.sample(self._judge)
+        with self._for_user():
             since_ns = self._judge.standing(DUMPED).by_wait()
             seen_ns = self._judge.standing(Threshold(1)).by_wait()
             dump = self._dumper.dump_once(since_ns, seen_ns=seen_ns, has_waits=True)
-        except SymbolizerError as error:
-            raise for_user(self._go.target, error) from error
         heap = self._runtime.heap()
         self._heap += [heap] if heap else []
         self._suspects = self._leaks.add(dump)
         return dump
+
+    @contextmanager
+    def _for_user(self) -> Iterator[None]:
+        """Errors of the program's tables are errors of its file."""
+        try:
+            yield
+        except SymbolizerError as error:
+            raise for_user(self._go.target, error) from error
