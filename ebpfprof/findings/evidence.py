@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ebpfprof.findings.cpu import CpuTime, cpu_time_of
 from ebpfprof.findings.host import HostChange
+from ebpfprof.findings.moments import Moments, moments_of
 from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
@@ -73,9 +74,14 @@ class Evidence:
     """What could not be observed, in sentences."""
 
     @cached_property
+    def moments(self) -> Moments:
+        """What the goroutines of the dumps did, by place."""
+        return moments_of(self.dumps)
+
+    @cached_property
     def work(self) -> WorkTime:
         """What goroutines did, by place."""
-        return work_of(self.wall)
+        return work_of(self.wall, self.moments)
 
     @cached_property
     def cpu_time(self) -> CpuTime | None:
