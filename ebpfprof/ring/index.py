@@ -65,7 +65,7 @@ class Unrecorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class IndexedFinding:
     """A finding about the process with this key, from when until when it was found."""
 
     process: tuple[str, int, int]
@@ -263,7 +263,7 @@ class IndexQueries:
         )
         return [Unrecorded(*_typed(_UNRECORDED_TYPES, row)) for row in rows]
 
-    def findings_between(self, begun_ns: int, until_ns: int) -> list[Found]:
+    def findings_between(self, begun_ns: int, until_ns: int) -> list[IndexedFinding]:
         """What was found wrong with processes in a time, by when it was first found."""
         # A reader can't add the table to an index that an earlier release wrote.
         if not self._database.rows("SELECT 1 FROM sqlite_master WHERE name = 'finding'"):
@@ -291,10 +291,12 @@ def _file(row: Sequence[Any]) -> IndexedFile:
     return IndexedFile(path, process, kind, start_ns, end_ns, taken, bool(is_estimate), totals)
 
 
-def _found(row: Sequence[Any]) -> Found:
+def _found(row: Sequence[Any]) -> IndexedFinding:
     *rest, text = row
     boot, pid, start_ns, begun_ns, until_ns = _typed(_FINDING_TYPES, rest)
-    return Found((boot, pid, start_ns), begun_ns, until_ns, _from_json(ServiceFinding, text))
+    return IndexedFinding(
+        (boot, pid, start_ns), begun_ns, until_ns, _from_json(ServiceFinding, text)
+    )
 
 
 def _process(row: Sequence[Any]) -> IndexedProcess:

@@ -15,9 +15,9 @@ from ebpfprof.ring.contents import unpacked
 from ebpfprof.ring.database import IndexDamagedError, RingDatabase
 from ebpfprof.ring.folder import DEFAULT_FOLDER, RingFolder
 from ebpfprof.ring.index import (
-    Found,
     IndexChanges,
     IndexedFile,
+    IndexedFinding,
     IndexedProcess,
     IndexQueries,
     Unrecorded,
@@ -47,7 +47,7 @@ class RecordedTime:
     unrecorded: Sequence[Unrecorded]
     now_ns: int
     inferred: bool = False
-    findings: Sequence[Found] = ()
+    findings: Sequence[IndexedFinding] = ()
 
 
 class RingArchive(Closing):

@@ -13,7 +13,7 @@ import pytest
 from ebpfprof.profile.service import ServiceFinding, ServiceFindings
 from ebpfprof.ring import index
 from ebpfprof.ring.folder import INDEX
-from ebpfprof.ring.index import Found
+from ebpfprof.ring.index import IndexedFinding
 from ebpfprof.ring.reader import RingArchive
 from tests.unit.ring.made_up import NS, SHOP, START_S, WINDOW_S, Clock, boottime_of, ring, window
 
@@ -36,7 +36,7 @@ def findings(time_s: float, *found: ServiceFinding, pid: int = 42) -> ServiceFin
     return ServiceFindings(SHOP, pid, BEGAN, "shop", time_s, found)
 
 
-def noted(folder: Path, span: tuple[int, int] = ALL) -> list[Found]:
+def noted(folder: Path, span: tuple[int, int] = ALL) -> list[IndexedFinding]:
     with RingArchive(folder) as archive:
         return list(archive.between(*span).findings)
 
