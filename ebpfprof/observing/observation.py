@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
@@ -33,7 +34,11 @@ _MOST_DUMPED: Final = 20_000  # goroutines
 
 
 class Observation:
-    """What is observed of one process, which `live` records. For one thread at a time."""
+    """What is observed of one process, which `live` records, once or repeatedly.
+
+    For one thread at a time. How long goroutines have not moved, and which groups of them grow, is
+    known from the first observation on.
+    """
 
     def __init__(
         self, live: LiveSession, target: LiveTarget, go: GoTarget, length_s: float
@@ -51,36 +56,66 @@ class Observation:
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
+        self._first_ns = 0
+        self.is_over = False
+        """Whether the process has ended: finish() then returns what was observed until then."""
         self.due_s = 0.0
         """When the next dump is due, by time.monotonic()."""
 
     def start(self) -> None:
-        """Begin to observe. Raises AttachFailed or TargetGone."""
+        """Begin to observe, for the first time or again. Raises AttachFailed or TargetGone."""
+        self._dumps = []
         self._before: ProcessSums = self._live.start(self._target)
         self._began_ns = kernel_now_ns()
+        self._first_ns = self._first_ns or self._began_ns
         self._host_before = self._host.read()
         self._runtime_before = self._runtime.read()
         self.due_s = time.monotonic()
 
     def sample(self) -> None:
-        """Take the dump that is due. Raises TargetGone, UnreadableMemory or CorruptBinary."""
+        """Take the dump that is due. Raises UnreadableMemory or CorruptBinary.
+
+        TargetGone only if the process ended before the first one.
+        """
         began_s = time.thread_time()
-        self._dump()
+        try:
+            self._dump()
+        except TargetGone:
+            if not self._dumps:
+                raise
+            self.is_over = True
         cost_s = time.thread_time() - began_s
         wait_s = max(self._mean_s, cost_s / _OWN_SHARE)
         self.due_s = time.monotonic() + random.uniform(0.5, 1.5) * wait_s
 
     def finish(self) -> Evidence:
-        """End the observation, and return all that was observed. Raises as sample()."""
-        self._dump()
+        """End the observation, and return all that was observed.
+
+        Of a process that has ended, this is all until then, without counters. Raises as sample();
+        TargetGone only if it ended before the first dump.
+        """
+        host = runtime = None
+        try:
+            self._dump()
+            host = BeforeAndAfter(self._host_before, self._host.read())
+            runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
+        except TargetGone:
+            if not self._dumps:
+                raise
         ended_ns = kernel_now_ns()
-        host, runtime = self._host.read(), self._runtime.read()
+        self._live.notice_endings()
         sums = self._live.sums(self._target)
+        self._live.stop(self._target)
         report = self._live.report(sums, self._before)
+        failures = list(report.hints)
+        if ending := self._target.ending:
+            host = runtime = None
+            ended_ns = self._target.recorded.ended_ns
+            failures.append(f"{ending.text[:1].upper()}{ending.text[1:]}: this is until then.")
         overhead = report.overhead
         profiles = {profile.kind: profile for profile in report.profiles}
         last = replace(
-            self._dumps[-1], apart_ns=ended_ns - self._began_ns, samples=self._judge.samples
+            self._dumps[-1], apart_ns=ended_ns - self._first_ns, samples=self._judge.samples
         )
         return Evidence(
             program=program_of(self._go),
@@ -90,10 +125,10 @@ class Observation:
             dumps=tuple(self._dumps),
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
-            runtime=BeforeAndAfter(self._runtime_before, runtime),
-            host=BeforeAndAfter(self._host_before, host),
+            runtime=runtime,
+            host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
-            failures=tuple(report.hints),
+            failures=tuple(failures),
         )
 
     def _dump(self) -> None:
