@@ -10,7 +10,7 @@ from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
     from ebpfprof.findings.host import HostMoment
-    from ebpfprof.findings.runtime import RuntimeMoment
+    from ebpfprof.findings.runtime import HeapMoment, RuntimeMoment
     from ebpfprof.profile.diagnosis import Diagnosis
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
@@ -50,7 +50,8 @@ class Evidence:
     `wall` has the time of all goroutines, by goroutine samples, `cpu` the CPU time, None without
     it. `dumps` are all goroutines at random moments, with what each waits for. `diagnosis` is made
     of samples of the last seconds. `leaks` are groups of goroutines of which there were more in
-    each dump. `overhead` is the part of its CPU time that the observation took, 0 to 1.
+    each dump. `heap` is the heap at the moments of the dumps. `overhead` is the part of its CPU
+    time that the observation took, 0 to 1.
     """
 
     program: ProgramFacts
@@ -61,6 +62,7 @@ class Evidence:
     diagnosis: Diagnosis
     leaks: tuple[Suspects, ...] = ()
     runtime: BeforeAndAfter[RuntimeMoment] | None = None
+    heap: tuple[HeapMoment, ...] = ()
     host: BeforeAndAfter[HostMoment] | None = None
     overhead: float | None = None
     failures: tuple[str, ...] = field(default=())

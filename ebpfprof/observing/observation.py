@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,9 @@ from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ebpfprof.findings.runtime import HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from ebpfprof.recording.target import LiveTarget
 
 _DUMPS: Final = 20  # in the time of the observation
+_TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
 _OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
 
@@ -46,56 +51,60 @@ class Observation:
         """Open its memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._live, self._target, self._go = live, target, go
         self._mean_s = length_s / _DUMPS
-        try:
+        with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
-        except SymbolizerError as error:
-            raise for_user(go.target, error) from error
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
+        self._heap: list[HeapMoment] = []
         self._first_ns = 0
         self.is_over = False
         """Whether the process has ended: finish() then returns what was observed until then."""
         self.due_s = 0.0
-        """When the next dump is due, by time.monotonic()."""
+        """When the next sample is due, by time.monotonic()."""
+        self._dump_due_s = 0.0
 
     def start(self) -> None:
         """Begin to observe, for the first time or again. Raises AttachFailed or TargetGone."""
-        self._dumps = []
+        self._dumps, self._heap = [], []
         self._before: ProcessSums = self._live.start(self._target)
         self._began_ns = kernel_now_ns()
         self._first_ns = self._first_ns or self._began_ns
         self._host_before = self._host.read()
         self._runtime_before = self._runtime.read()
-        self.due_s = time.monotonic()
+        self.due_s = self._dump_due_s = time.monotonic()
 
     def sample(self) -> None:
-        """Take the dump that is due. Raises UnreadableMemory or CorruptBinary.
+        """Take the sample that is due: a dump, or one of the table of goroutines only.
 
-        TargetGone only if the process ended before the first one.
+        Raises UnreadableMemory or CorruptBinary; TargetGone only before the first dump.
         """
         began_s = time.thread_time()
         try:
-            self._dump()
+            self._sample_table()
+            table_s = time.thread_time() - began_s
+            if time.monotonic() >= self._dump_due_s:
+                self._dump()
+                cost_s = time.thread_time() - began_s
+                self._dump_due_s = _later(max(self._mean_s, cost_s / _OWN_SHARE))
         except TargetGone:
             if not self._dumps:
                 raise
             self.is_over = True
-        cost_s = time.thread_time() - began_s
-        wait_s = max(self._mean_s, cost_s / _OWN_SHARE)
-        self.due_s = time.monotonic() + random.uniform(0.5, 1.5) * wait_s
+            return
+        self.due_s = min(self._dump_due_s, _later(max(_TABLE_S, table_s / _OWN_SHARE)))
 
     def finish(self) -> Evidence:
         """End the observation, and return all that was observed.
 
-        Of a process that has ended, this is all until then, without counters. Raises as sample();
-        TargetGone only if it ended before the first dump.
+        Of a process that has ended, this is all until then, without counters. Raises as sample().
         """
         host = runtime = None
         try:
+            self._sample_table()
             self._dump()
             host = BeforeAndAfter(self._host_before, self._host.read())
             runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
@@ -125,18 +134,35 @@ class Observation:
             dumps=tuple(self._dumps),
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
+            heap=tuple(self._heap),
             runtime=runtime,
             host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
             failures=tuple(failures),
         )
 
-    def _dump(self) -> None:
-        try:
+    def _sample_table(self) -> None:
+        with self._for_user():
             self._dumper.sample(self._judge)
+
+    def _dump(self) -> None:
+        with self._for_user():
             since_ns = self._judge.standing(DUMPED).by_wait()
             dump = self._dumper.dump_once(since_ns, has_waits=True)
+        self._dumps.append(dump)
+        heap = self._runtime.heap()
+        self._heap += [heap] if heap else []
+        self._suspects = self._leaks.add(dump)
+
+    @contextmanager
+    def _for_user(self) -> Iterator[None]:
+        """Errors of the program's tables are errors of its file."""
+        try:
+            yield
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
-        self._dumps.append(dump)
-        self._suspects = self._leaks.add(dump)
+
+
+def _later(mean_s: float) -> float:
+    """A random moment, in about that time from now on."""
+    return time.monotonic() + random.uniform(0.5, 1.5) * mean_s

@@ -17,6 +17,8 @@ _FIND_OBJECT: Final = "runtime.findObject"
 _CHECK_DEAD: Final = "runtime.checkdead"
 _SET_STATUS: Final = "runtime.casgstatus"
 _RECORD_TIME: Final = "runtime.(*timeHistogram).record"
+_END_OF_MARKING: Final = "runtime.gcMarkTermination"
+_ACCUMULATE: Final = "runtime.(*cpuStats).accumulate"
 _MAX_CODE_BYTES = 4096
 _WORD_BYTES = 8
 _SLICE_BYTES = 3 * _WORD_BYTES
@@ -100,6 +102,40 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
             latencies = [start for start in latencies if start + size - _WORD_BYTES in latencies]
         if len(latencies) == 1 and is_variable(binary.elf, latencies[0], size):
             return latencies[0]
+    return None
+
+
+@once
+def scheduler_address(binary: GoBinary) -> int | None:
+    """Return the linked address of runtime.sched, which has timeToRun. None if the code differs."""
+    latencies = scheduling_latencies(binary)
+    if latencies is None:
+        return None
+    address = latencies - binary.layout.offset("schedt", "timeToRun")
+    return address if is_variable(binary.elf, address, binary.layout.size("schedt")) else None
+
+
+@once
+def cpu_statistics_address(binary: GoBinary) -> int | None:
+    """Return the linked address of runtime.work.cpuStats, a runtime.cpuStats.
+
+    runtime.gcMarkTermination passes it to its method accumulate (runtime/mgc.go, Go 1.20 to 1.27).
+    None before Go 1.20, which has no such statistics, and if the code differs.
+    """
+    if "cpuStats" not in binary.layout.structs:
+        return None
+    methods = {each.entry for each in binary.functions_named(_ACCUMULATE)}
+    for function in binary.functions_named(_END_OF_MARKING):
+        length = min(function.end - function.entry, _MAX_CODE_BYTES)
+        address: int | None = None
+        for instruction in decode(binary.elf.read(function.entry, length), function.entry):
+            if instruction.is_call and instruction.target in methods:
+                break
+            address = instruction.refers_to or address
+        else:
+            address = None
+        if address and is_variable(binary.elf, address, binary.layout.size("cpuStats")):
+            return address
     return None
 
 

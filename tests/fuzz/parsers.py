@@ -15,6 +15,7 @@ from tests.fuzz.ways.memory_parts import MEMORY_PARTS
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.ring import RING
+from tests.fuzz.ways.runtime_counters import RUNTIME_COUNTERS
 from tests.fuzz.ways.text import TEXT
 from tests.fuzz.ways.threads import THREADS
 from tests.fuzz.ways.tracebacks import TRACEBACKS
@@ -32,6 +33,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *WAITING,
     *THREADS,
     *MEMORY_PARTS,
+    *RUNTIME_COUNTERS,
     *TRACEBACKS,
     *TEXT,
     *IDENTITY,

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A tickPlant sends each price to thousands of subscriptions, which count what they cost under the
+// lock of the list of subscriptions. They all queue up behind a publication. From then on the lock,
+// which is held for less than a microsecond, is handed from one to the next: each waits for all
+// others, and that takes milliseconds.
+type tickPlant struct {
+	mu            sync.Mutex
+	fees          map[string]int
+	subscriptions []chan int
+	journal       *sql.DB
+}
+
+//go:noinline
+func (p *tickPlant) charge(customer string, cents int) {
+	p.mu.Lock()
+	p.fees[customer] += cents
+	p.fees["all"] += cents
+	p.mu.Unlock()
+}
+
+//go:noinline
+func (p *tickPlant) subscribe(customer string, prices <-chan int) {
+	for price := range prices {
+		for field := 0; field < 10; field++ {
+			p.charge(customer, price*field)
+		}
+	}
+}
+
+//go:noinline
+func (p *tickPlant) publish(price int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, prices := range p.subscriptions {
+		prices <- price
+	}
+	query(context.Background(), p.journal, "2ms INSERT INTO ticks")
+}
+
+func publishTicks() {
+	plant := &tickPlant{fees: map[string]int{}, journal: openDatabase(2)}
+	for i := 0; i < 4000; i++ {
+		prices := make(chan int, 1)
+		plant.subscriptions = append(plant.subscriptions, prices)
+		go plant.subscribe(fmt.Sprint("customer ", i), prices)
+	}
+	go func() {
+		for tick := range time.Tick(100 * time.Millisecond) {
+			plant.publish(tick.Second())
+		}
+	}()
+}
+
+func init() { register("convoy", publishTicks) }
