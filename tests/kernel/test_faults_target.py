@@ -79,6 +79,7 @@ def test_processes_that_the_target_starts_are_right(tmp_path: Path) -> None:
     assert len(whole_profiles(tmp_path)) == 4
 
 
+@pytest.mark.full
 def test_a_stopped_and_continued_target_is_still_recorded(tmp_path: Path) -> None:
     with checker() as target, recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
         stop(target.pid)
