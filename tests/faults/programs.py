@@ -72,6 +72,7 @@ class FaultProgram:
 
 PROGRAMS: Final = (
     FaultProgram("deadlock", "deadlock"),
+    FaultProgram("channeldeadlock", "deadlock", also=("hang",)),
     FaultProgram("lostsignal", "lost_wake", also=("hang",)),
     FaultProgram("neverdone", "lost_wake", also=("hang",)),
     FaultProgram("hang", "hang"),
@@ -91,7 +92,7 @@ PROGRAMS: Final = (
     FaultProgram("slowconsumer", "slow_consumer"),
     # Both say that its only decoder is too slow: for those before it, or for those behind it.
     FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
-    FaultProgram("convoy", "convoy", also=("hot_lock",)),
+    FaultProgram("crowdedlock", "hot_lock", also=("convoy",)),
     FaultProgram("throttled", "throttling", environment=Environment(cpus=0.5)),
     FaultProgram(
         "overcommitted",
