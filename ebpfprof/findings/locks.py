@@ -156,6 +156,7 @@ def _where_it_runs(evidence: Evidence, lock: _Contended) -> Frame | None:
         if at is None or any(one.function.startswith("sync.") for one in frames[:at]):
             continue
         inner = [one for one in frames[: at + 1] if not is_in_library(one.function)]
+        inner = inner or frames[at : at + 1]  # a lock of Go's own library
         # The callee of the function that locks: lines below it differ from sample to sample.
         ns[inner[-2] if len(inner) > 1 else inner[-1]] += sample.values[-1]
     by_function = Counter[str]()
