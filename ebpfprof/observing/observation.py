@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ebpfprof.findings.runtime import HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from ebpfprof.recording.target import LiveTarget
 
 _DUMPS: Final = 20  # in the time of the observation
+_TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
 _OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
 
@@ -44,11 +48,9 @@ class Observation:
         """Open its memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._live, self._target, self._go = live, target, go
         self._mean_s = length_s / _DUMPS
-        try:
+        with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
-        except SymbolizerError as error:
-            raise for_user(go.target, error) from error
         self._heap_growth = HeapGrowthReader(go)
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
@@ -57,7 +59,8 @@ class Observation:
         self._dumps: list[GoroutineDump] = []
         self._heap: list[HeapMoment] = []
         self.due_s = 0.0
-        """When the next dump is due, by time.monotonic()."""
+        """When the next sample is due, by time.monotonic()."""
+        self._dump_due_s = 0.0
 
     def start(self) -> None:
         """Begin to observe. Raises AttachFailed or TargetGone."""
@@ -66,18 +69,25 @@ class Observation:
         self._host_before = self._host.read()
         self._heap_growth.start()
         self._runtime_before = self._runtime.read()
-        self.due_s = time.monotonic()
+        self.due_s = self._dump_due_s = time.monotonic()
 
     def sample(self) -> None:
-        """Take the dump that is due. Raises TargetGone, UnreadableMemory or CorruptBinary."""
+        """Take the sample that is due: a dump, or one of the table of goroutines only.
+
+        Raises TargetGone, UnreadableMemory or CorruptBinary.
+        """
         began_s = time.thread_time()
-        self._dump()
-        cost_s = time.thread_time() - began_s
-        wait_s = max(self._mean_s, cost_s / _OWN_SHARE)
-        self.due_s = time.monotonic() + random.uniform(0.5, 1.5) * wait_s
+        self._sample_table()
+        table_s = time.thread_time() - began_s
+        if time.monotonic() >= self._dump_due_s:
+            self._dump()
+            cost_s = time.thread_time() - began_s
+            self._dump_due_s = _later(max(self._mean_s, cost_s / _OWN_SHARE))
+        self.due_s = min(self._dump_due_s, _later(max(_TABLE_S, table_s / _OWN_SHARE)))
 
     def finish(self) -> Evidence:
         """End the observation, and return all that was observed. Raises as sample()."""
+        self._sample_table()
         self._dump()
         ended_ns = kernel_now_ns()
         host, runtime = self._host.read(), self._runtime.read()
@@ -88,6 +98,7 @@ class Observation:
         last = replace(
             self._dumps[-1], apart_ns=ended_ns - self._began_ns, samples=self._judge.samples
         )
+        is_growing = growth(self._heap) is not None
         return Evidence(
             program=program_of(self._go),
             length_ns=ended_ns - self._began_ns,
@@ -97,21 +108,36 @@ class Observation:
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
             heap=tuple(self._heap),
-            growing=self._heap_growth.growing() if growth(self._heap) else (),
+            growing=(growing := self._heap_growth.growing() if is_growing else ()),
+            largest_types=self._heap_growth.types() if is_growing and not growing else (),
             runtime=BeforeAndAfter(self._runtime_before, runtime),
             host=BeforeAndAfter(self._host_before, host),
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
             failures=tuple(report.hints),
         )
 
-    def _dump(self) -> None:
-        try:
+    def _sample_table(self) -> None:
+        with self._for_user():
             self._dumper.sample(self._judge)
+
+    def _dump(self) -> None:
+        with self._for_user():
             since_ns = self._judge.standing(DUMPED).by_wait()
             dump = self._dumper.dump_once(since_ns, has_waits=True)
-        except SymbolizerError as error:
-            raise for_user(self._go.target, error) from error
         self._dumps.append(dump)
         heap = self._runtime.heap()
         self._heap += [heap] if heap else []
         self._suspects = self._leaks.add(dump)
+
+    @contextmanager
+    def _for_user(self) -> Iterator[None]:
+        """Errors of the program's tables are errors of its file."""
+        try:
+            yield
+        except SymbolizerError as error:
+            raise for_user(self._go.target, error) from error
+
+
+def _later(mean_s: float) -> float:
+    """A random moment, in about that time from now on."""
+    return time.monotonic() + random.uniform(0.5, 1.5) * mean_s

@@ -8,6 +8,7 @@ import pytest
 
 from ebpfprof.findings import memory_growth
 from ebpfprof.findings.runtime import GrowingStack, HeapMoment
+from ebpfprof.profile.memory import TypeBytes
 from tests.unit.findings.evidence import evidence, stack
 from tests.unit.findings.runtime_evidence import MIB, collections, heap
 
@@ -26,6 +27,15 @@ def test_growth_over_collections_is_reported_with_the_stacks_that_allocated_it()
     )
     assert finding.place == KEEP[0]
     assert "leak" not in finding.title.lower()
+
+
+def test_without_a_memory_profile_the_largest_types_are_named() -> None:
+    types = (TypeBytes("main.session", 1000, 90 * MIB), TypeBytes("main.user", 10, 9 * MIB))
+    (finding,) = memory_growth.find(evidence(heap=GROWS, largest_types=types))
+    assert finding.lines[1] == "Most of the heap: main.session (90 MiB)."
+    assert finding.place is None
+    (finding,) = memory_growth.find(evidence(heap=GROWS, largest_types=types[1:]))
+    assert finding.lines[1] == "Most of the heap: data without pointers, such as []byte and string."
 
 
 @pytest.mark.parametrize(
