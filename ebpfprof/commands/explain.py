@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from typing import Any, Final
 
 import click
@@ -46,6 +47,7 @@ def command(pids: list[int], duration_s: float, as_json: bool, allow_unknown_go:
     from ebpfprof.observing.observer import Observer, observation_options
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
+    from ebpfprof.recording.live import LiveSession
     from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, interruptible
 
@@ -53,14 +55,15 @@ def command(pids: list[int], duration_s: float, as_json: bool, allow_unknown_go:
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many()
     give_up_before_recording(options, writes=False, pids=pids)
-    with Signals() as signals:
+    with Signals() as signals, ExitStack() as held:
         with working("Reading the program ...", is_shown=not as_json):
-            observer = interruptible(lambda: Observer(pids, duration_s, options))
-        with observer:
-            give_up_probing(options)
-            signals.end_recording_only()
-            with progress(duration_s, is_shown=not as_json) as draw:
-                observed = observer.observe(lambda gone_s: bool(draw(gone_s)) or signals.came)
+            opened = interruptible(lambda: LiveSession(options, capacity=len(pids)))
+            live = held.enter_context(opened)
+            observer = interruptible(lambda: Observer(live, pids, duration_s))
+        give_up_probing(options)
+        signals.end_recording_only()
+        with progress(duration_s, is_shown=not as_json) as draw:
+            observed = observer.observe(lambda gone_s: bool(draw(gone_s)) or signals.came)
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
     code: int = ExitCode.OK

@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ebpfprof.findings.cpu import CpuTime, cpu_time_of
+from ebpfprof.findings.host import HostChange
+from ebpfprof.findings.moments import Moments, moments_of
 from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
@@ -74,14 +76,25 @@ class Evidence:
     """What could not be observed, in sentences."""
 
     @cached_property
+    def moments(self) -> Moments:
+        """What the goroutines of the dumps did, by place."""
+        return moments_of(self.dumps)
+
+    @cached_property
     def work(self) -> WorkTime:
         """What goroutines did, by place."""
-        return work_of(self.wall)
+        return work_of(self.wall, self.moments)
 
     @cached_property
     def cpu_time(self) -> CpuTime | None:
         """What the CPU time was used for; None if that was not recorded."""
         return cpu_time_of(self.cpu) if self.cpu else None
+
+    @property
+    def host_change(self) -> HostChange | None:
+        """How the kernel's counters changed; None if they were not read."""
+        host = self.host
+        return HostChange(host.before, host.after, self.length_ns) if host else None
 
     @property
     def seconds(self) -> float:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.findings import (
     collections,
+    consumers,
     hot_function,
     leaks,
     locks,
     memory_growth,
+    network,
+    pools,
     processors,
     spinning,
     stuck,
@@ -37,6 +40,9 @@ RULES: Final = (
     FindingRule(stuck.find, stuck.fine),
     FindingRule(leaks.find, leaks.fine),
     FindingRule(locks.find, locks.fine),
+    FindingRule(pools.find, pools.fine),
+    FindingRule(consumers.find, consumers.fine),
+    FindingRule(network.find, network.fine),
     FindingRule(processors.find, processors.fine),
     FindingRule(collections.find, collections.fine),
     FindingRule(memory_growth.find, memory_growth.fine),
@@ -47,14 +53,14 @@ RULES: Final = (
 """In the order of the line of what was checked."""
 
 _CAUSES: Final[dict[str, frozenset[str]]] = {
-    "deadlock": frozenset({"hang", "hot_lock", "goroutine_leak"}),
+    "deadlock": frozenset({"hang", "hot_lock", "convoy", "goroutine_leak"}),
     "lost_wake": frozenset({"hang", "goroutine_leak"}),
-    "hang": frozenset({"hot_lock", "goroutine_leak"}),
+    "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak"}),
     "spinning": frozenset({"few_processors"}),
     "timers": frozenset({"few_processors"}),
     "collections": frozenset({"few_processors"}),
-    "forced_collections": frozenset({"few_processors"}),
-    "heap_limit": frozenset({"few_processors", "memory_growth"}),
+    "throttling": frozenset({"few_processors"}),
+    "neighbours": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.errors import EbpfprofError, NotGoProgram
 from ebpfprof.observing.observation import Observation
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.live import LiveSession
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.recording.live import LiveSession
+    from ebpfprof.recording.target import LiveTarget
 
 KINDS: Final = ("cpu", "wall")
 """What is recorded meanwhile: neither places a probe in the process."""
@@ -27,20 +28,24 @@ def observation_options(*, allow_unknown_go: bool) -> Options:
 
 
 class Observer(Closing):
-    """Processes that are observed together. A context manager: leaving it ends all."""
+    """Processes that are observed together. A context manager: leaving it closes them."""
 
-    def __init__(self, pids: Sequence[int], length_s: float, options: Options) -> None:
-        """Open the processes. Raises any of ebpfprof.errors."""
-        self._length_s = length_s
-        self._live = LiveSession(options, capacity=len(pids))
+    def __init__(self, live: LiveSession, pids: Sequence[int], length_s: float) -> None:
+        """Open the processes in `live`, which has observation_options() and room for them.
+
+        Raises any of ebpfprof.errors.
+        """
+        self._live, self._length_s = live, length_s
+        self._targets: list[LiveTarget] = []
         try:
             self._observations = [self._opened(pid) for pid in pids]
         except BaseException:
-            self._live.close()
+            self.close()
             raise
 
     def _opened(self, pid: int) -> Observation:
         target = self._live.add(pid)
+        self._targets.append(target)
         go = target.recorded.go
         if go is None:
             raise NotGoProgram(f"Process {pid} ({target.name}) is not a Go program.")
@@ -72,8 +77,10 @@ class Observer(Closing):
         return found
 
     def close(self) -> None:
-        """Stop the recording and close the processes."""
-        self._live.close()
+        """Stop the recording and close the processes; `live` stays open."""
+        for target in self._targets:
+            self._live.remove(target)
+        self._targets.clear()
 
 
 def _each(
