@@ -160,6 +160,7 @@ def _where_it_runs(evidence: Evidence, lock: _Contended) -> tuple[Frame | None, 
             continue
         # What that function calls is more than the function itself.
         inner = [one for one in frames[: at + 1] if not is_in_library(one.function)]
+        inner = inner or frames[at : at + 1]  # a lock of Go's own library
         lines[inner[-2] if len(inner) > 1 else inner[-1]] += sample.values[-1]
     by_function = Counter[str]()
     for frame, ns in lines.items():

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
+from ebpfprof.findings.memory_growth import growth
 from ebpfprof.findings.moments import LONG_NS, SHORT_NS
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.goruntime.waits.standing import DUMPED, Threshold
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.observing.heap_growth import HeapGrowthReader
 from ebpfprof.observing.host import HostReader
 from ebpfprof.observing.program import program_of
 from ebpfprof.observing.runtime import RuntimeReader
@@ -24,7 +27,7 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ebpfprof.findings.runtime import HeapMoment
+    from ebpfprof.findings.runtime import GrowingStack, HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
@@ -41,7 +44,11 @@ _MOST_DUMPED: Final = 20_000  # goroutines
 
 
 class Observation:
-    """What is observed of one process, which `live` records. For one thread at a time."""
+    """What is observed of one process, which `live` records, once or repeatedly.
+
+    For one thread at a time. How long goroutines have not moved, and which groups of them grow, is
+    known from the first observation on.
+    """
 
     def __init__(
         self, live: LiveSession, target: LiveTarget, go: GoTarget, length_s: float
@@ -52,6 +59,7 @@ class Observation:
         with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
+        self._heap_growth = HeapGrowthReader(go)
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
@@ -61,6 +69,9 @@ class Observation:
         self._due_s: list[float] = []
         """Of the samples until the next dump, and of that."""
         self._cost_s = 0.0
+        self._first_ns = 0
+        self.is_over = False
+        """Whether the process has ended: finish() then returns what was observed until then."""
 
     @property
     def due_s(self) -> float:
@@ -68,24 +79,33 @@ class Observation:
         return self._due_s[0]
 
     def start(self) -> None:
-        """Begin to observe. Raises AttachFailed or TargetGone."""
+        """Begin to observe, for the first time or again. Raises AttachFailed or TargetGone."""
+        self._dumps, self._heap = [], []
         self._before: ProcessSums = self._live.start(self._target)
         self._began_ns = kernel_now_ns()
+        self._first_ns = self._first_ns or self._began_ns
         self._host_before = self._host.read()
+        self._heap_growth.start()
         self._runtime_before = self._runtime.read()
         self._plan(0.0, 0.0)
 
     def sample(self) -> None:
         """Take the sample that is due: a dump, or one of the table of goroutines only.
 
-        Raises TargetGone, UnreadableMemory or CorruptBinary.
+        Raises UnreadableMemory or CorruptBinary; TargetGone only before the first dump.
         """
         began_s = time.thread_time()
-        self._sample_table()
-        table_s = time.thread_time() - began_s
-        is_dump = len(self._due_s) == 1
-        if is_dump:
-            self._dumps.append(self._dump())
+        try:
+            self._sample_table()
+            table_s = time.thread_time() - began_s
+            is_dump = len(self._due_s) == 1
+            if is_dump:
+                self._dumps.append(self._dump())
+        except TargetGone:
+            if not self._dumps:
+                raise
+            self.is_over = True
+            return
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
@@ -103,16 +123,35 @@ class Observation:
         self._due_s = sorted([*moments, *(dump_s - lead_s for lead_s in _LEADS_S), dump_s])
 
     def finish(self) -> Evidence:
-        """End the observation, and return all that was observed. Raises as sample()."""
-        self._sample_table()
-        last = self._dump()  # without samples right before it: how long waits take is not known
+        """End the observation, and return all that was observed.
+
+        Of a process that has ended, this is all until then, without counters. Raises as sample().
+        """
+        host = runtime = None
+        growing: tuple[GrowingStack, ...] = ()
+        try:
+            self._sample_table()
+            last = self._dump()  # without samples right before it: how long waits take is unknown
+            host = BeforeAndAfter(self._host_before, self._host.read())
+            runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
+            growing = self._heap_growth.growing() if growth(self._heap) else ()
+        except TargetGone:
+            if not self._dumps:
+                raise
+            last = self._dumps[-1]
         ended_ns = kernel_now_ns()
-        host, runtime = self._host.read(), self._runtime.read()
+        self._live.notice_endings()
         sums = self._live.sums(self._target)
+        self._live.stop(self._target)
         report = self._live.report(sums, self._before)
+        failures = list(report.hints)
+        if ending := self._target.ending:
+            host = runtime = None
+            ended_ns = self._target.recorded.ended_ns
+            failures.append(f"{ending.text[:1].upper()}{ending.text[1:]}: this is until then.")
         overhead = report.overhead
         profiles = {profile.kind: profile for profile in report.profiles}
-        last = replace(last, apart_ns=ended_ns - self._began_ns, samples=self._judge.samples)
+        last = replace(last, apart_ns=ended_ns - self._first_ns, samples=self._judge.samples)
         return Evidence(
             program=program_of(self._go),
             length_ns=ended_ns - self._began_ns,
@@ -122,10 +161,11 @@ class Observation:
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
             heap=tuple(self._heap),
-            runtime=BeforeAndAfter(self._runtime_before, runtime),
-            host=BeforeAndAfter(self._host_before, host),
+            growing=growing,
+            runtime=runtime,
+            host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
-            failures=tuple(report.hints),
+            failures=tuple(failures),
         )
 
     def _sample_table(self) -> None:

@@ -70,6 +70,9 @@ _NO_OPERATION = frozenset(
     {"running", "runnable", "preempted", "copystack", "locked", "in C", "idle", "scheduling"}
 )
 _SYSCALLS = ("syscall.", "internal/runtime/syscall.", "runtime/internal/syscall.")
+# What cgo makes for a function of C: Go calls that.
+_C_LEAF = "runtime.cgocall"
+_C_FUNCTION = re.compile(r"\._C2?(?:func)?_(?P<name>\w+)")
 # Operations that Go's own library calls for the program, a few frames below it.
 _IO = ("IO wait", "syscall")
 
@@ -90,6 +93,8 @@ def operation_in(state: str, frames: Sequence[Frame]) -> tuple[str, Frame]:
         return state, caller(named or frames)
     if name := _system_call(frames):
         return name, caller_outside_library(frames)
+    if frames and frames[0].function == _C_LEAF:
+        return _c_call(frames)
     name = operation(frames)
     return name, caller_outside_library(frames) if name in _IO else caller(frames)
 
@@ -143,6 +148,13 @@ def _system_call(frames: Sequence[Frame]) -> str:
         return ""
     name = calls[-1].rpartition(".")[2]
     return f"syscall {name.lower()}" if len(calls) > 1 else "syscall"
+
+
+def _c_call(frames: Sequence[Frame]) -> tuple[str, Frame]:
+    """ "C getaddrinfo", and the frame that called it: the goroutine is in C."""
+    names = [match["name"] for frame in frames if (match := _C_FUNCTION.search(frame.function))]
+    callers = [frame for frame in frames if not _C_FUNCTION.search(frame.function)]
+    return f"C {names[0]}" if names else "C", caller_outside_library(callers)
 
 
 def _count_syscalls(frames: Sequence[Frame]) -> int:
