@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import (
@@ -22,6 +23,7 @@ from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.goruntime.open_processes import OpenProcesses
 
 _KINDS: Final = ("cpu", "wall")  # neither places a probe in the process
 _KINDS_WITHOUT_BPF: Final = ("wall",)
@@ -39,9 +41,16 @@ def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Opti
 class Observer(Closing):
     """Processes that are observed together, once or repeatedly. A context manager."""
 
-    def __init__(self, pids: Sequence[int], length_s: float, options: Options) -> None:
-        """Open the processes. Raises any of ebpfprof.errors."""
+    def __init__(
+        self,
+        pids: Sequence[int],
+        length_s: float,
+        options: Options,
+        processes: OpenProcesses | None = None,
+    ) -> None:
+        """Open the processes, by `processes` if it is given. Raises any of ebpfprof.errors."""
         self._length_s = length_s
+        self._processes = processes
         self.refusal: EbpfprofError | None = None
         """Why the CPU time can't be sampled, if the options have it."""
         self._live = self._session(options, len(pids))
@@ -55,10 +64,11 @@ class Observer(Closing):
         if options.needs_bpf:
             try:
                 sampling_event()  # that the kernel refuses it would show only at the start
-                return LiveSession(options, capacity=capacity)
+                return LiveSession(options, capacity=capacity, processes=self._processes)
             except _REFUSALS as error:
                 self.refusal = error
-        return LiveSession(options.replace(kinds=_KINDS_WITHOUT_BPF), capacity=capacity)
+        without = options.replace(kinds=_KINDS_WITHOUT_BPF)
+        return LiveSession(without, capacity=capacity, processes=self._processes)
 
     def _opened(self, pid: int) -> Observation:
         target = self._live.add(pid)
@@ -108,3 +118,12 @@ def _each(
             work(one)
         except EbpfprofError as error:
             failures[one] = error
+
+
+def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
+    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
+    if refusal is None:
+        return evidence
+    first, *_ = str(refusal).splitlines()[0].split(". ")
+    sentence = f"Without CPU samples: {first.rstrip('.')}."
+    return replace(evidence, failures=(sentence, *evidence.failures))

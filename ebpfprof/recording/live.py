@@ -45,10 +45,18 @@ class LiveSession(Closing):
     notice_endings().
     """
 
-    def __init__(self, options: Options, *, capacity: int = 64, is_no_thread: bool = False) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        capacity: int = 64,
+        is_no_thread: bool = False,
+        processes: OpenProcesses | None = None,
+    ) -> None:
         """Compile for up to `capacity` processes, and load the programs.
 
-        With `is_no_thread`, the caller calls load(). Raises any of ebpfprof.errors.
+        With `is_no_thread`, the caller calls load(). `processes` opens them, by default its own.
+        Raises any of ebpfprof.errors.
         """
         give_back_large_blocks()
         self._options = options
@@ -62,13 +70,14 @@ class LiveSession(Closing):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
-            self._files = held.enter_context(WorkerFileOpener())
-            self.processes = OpenProcesses(
-                self._files,
+            self._files = ExitStack()
+            self.processes = processes or OpenProcesses(
+                self._files.enter_context(WorkerFileOpener()),
                 allow_unknown_go=options.allow_unknown_go,
                 runtime_locks=bool(options["runtime_locks"]),
             )
             """Those that are recorded are open in it until they are removed; others may use it."""
+            held.enter_context(self._files)
             self.profilers = LoadedProfilers(capacity, options)
             held.callback(self.profilers.close)
             if not is_no_thread:
