@@ -107,7 +107,7 @@ def _neighbours(delay: _Delay, evidence: Evidence) -> Finding:
         ),
         share=delay.of_time.value,
         error=delay.of_time.error,
-        next="list",
+        next=f"attach --pid {evidence.program.pid} --profile wall,cpu",
     )
 
 

@@ -46,13 +46,19 @@ _CALLS = {
     "golang.org/x/sync/semaphore.(*Weighted).Acquire": "semaphore Acquire",
     "golang.org/x/sync/singleflight.(*Group).Do": "singleflight Do",
     "golang.org/x/time/rate.(*Limiter).wait": "rate limit",
+    "golang.org/x/net/http2.(*ClientConn).awaitOpenSlotForStreamLocked": "HTTP stream",
+    "google.golang.org/grpc.(*pickerWrapper).pick": "gRPC connection",
+    "google.golang.org/grpc/internal/transport.(*http2Client).NewStream": "gRPC stream",
+    "google.golang.org/grpc/internal/transport.(*recvBufferReader).readClient": "gRPC answer",
     "io.(*pipe).read": "pipe read",
     "io.(*pipe).write": "pipe write",
     "net.(*Resolver).lookupIPAddr": "DNS lookup",
     "net/http.(*Transport).getConn": "HTTP connection",
+    "net/http.(*http2ClientConn).awaitOpenSlotForStreamLocked": "HTTP stream",
     "net/http.(*persistConn).roundTrip": "HTTP answer",
     "time.Sleep": "sleep",
 }
+_GRPC = "google.golang.org/grpc"
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
 # The lock of a Cond belongs to the program; a rlocker is a RWMutex in the form of a Locker.
 _LOCKS_OF_OTHERS = ("Cond", "rlocker")
@@ -76,11 +82,15 @@ def operation_of(sample: Sample) -> tuple[str, Frame]:
 
     Of a pair (profile.wakers) it is what the one that waited did.
     """
-    frames = waiter_of(sample).frames
     state = next((label.value for label in sample.labels if label.key == STATE), "")
+    return operation_in(str(state), waiter_of(sample).frames)
+
+
+def operation_in(state: str, frames: Sequence[Frame]) -> tuple[str, Frame]:
+    """The same of a goroutine in a state, the word of Go's tracebacks, with a stack."""
     if state in _NO_OPERATION:
         named = [frame for frame in frames if not frame.function.startswith("[")]
-        return str(state), caller(named or frames)
+        return state, caller(named or frames)
     if call := thread_call(frames):
         return call
     name = operation(frames)
@@ -126,9 +136,7 @@ def waiting_part(sample: Sample) -> tuple[Location, ...]:
 
 
 def _is_way_to_park(frames: Sequence[Frame]) -> bool:
-    return bool(frames) and all(
-        frame.function in _PARKS or _SHIM.fullmatch(frame.function) for frame in frames
-    )
+    return bool(frames) and all(_is_park(frame.function) for frame in frames)
 
 
 def _system_call(frames: Sequence[Frame]) -> str:
@@ -171,7 +179,11 @@ def caller_outside_library(frames: Sequence[Frame]) -> Frame:
 def _count_parks(frames: Sequence[Frame]) -> int:
     """How many frames above the leaf of a wait are the runtime's way to the park."""
     last = max(len(frames) - 1, 0)
-    return next((at for at in range(last) if frames[at].function not in _PARKS), last)
+    return next((at for at in range(last) if not _is_park(frames[at].function)), last)
+
+
+def _is_park(function: str) -> bool:
+    return function in _PARKS or _SHIM.fullmatch(function) is not None
 
 
 def caller(frames: Sequence[Frame]) -> Frame:
@@ -184,8 +196,10 @@ def caller(frames: Sequence[Frame]) -> Frame:
         return frames[-1] if frames else Frame(UNKNOWN, "", 0)
     found = frames[at]
     if found.function in _CALLS:
-        package = f"{_package(found.function)}."
-        outside = (frame for frame in frames[at:] if not frame.function.startswith(package))
+        package = _package(found.function)
+        # The packages of gRPC call each other: the program is outside of all of them.
+        inside = (f"{_GRPC}.", f"{_GRPC}/") if package.startswith(_GRPC) else f"{package}."
+        outside = (frame for frame in frames[at:] if not frame.function.startswith(inside))
         return next(outside, found)
     return found
 

@@ -11,6 +11,7 @@ from ebpfprof.findings.host import HostChange, HostMoment
 from ebpfprof.observing.host import HostReader
 from ebpfprof.process.process import Target
 from tests.faults.environment import Environment, running
+from tests.kernel import programs
 
 _CPUS: Final = 0.5
 _MEMORY_MIB: Final = 256
@@ -40,7 +41,11 @@ def moment(pid: int) -> HostMoment:
 
 def test_a_program_in_a_group_with_limits() -> None:
     environment = Environment(cpus=_CPUS, memory_mib=_MEMORY_MIB)
-    with running("faults", "throttled", environment) as target, Target(target.pid) as opened:
+    program = programs.program("faults")
+    with (
+        running(program, "throttled", environment=environment) as target,
+        Target(target.pid) as opened,
+    ):
         reader = HostReader(opened)
         before = reader.read()
         # Until it has used up the quota of several periods.

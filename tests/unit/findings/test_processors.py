@@ -1,106 +1,99 @@
-"""Throttling by a quota, and GOMAXPROCS beside what the container may use."""
+"""Too few processors: goroutines wait for one while all are busy."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ebpfprof.findings import processors as rule
-from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
-from ebpfprof.findings.finding import Finding
-from ebpfprof.findings.host import CpuGroup, HostMoment, Throttling
-from tests.unit.findings.evidence import HANDLER, evidence, waits
-from tests.unit.findings.host_evidence import host, moment, processors
+from ebpfprof.findings import processors
+from ebpfprof.findings.evidence import Evidence
+from ebpfprof.findings.runtime import RuntimeMoment
+from ebpfprof.profile.model import Sample
+from tests.unit.findings.evidence import HANDLER, burns, evidence, waits
+from tests.unit.findings.runtime_evidence import counted, histogram, moments, used
 
-REQUESTS = waits("running", "main.f", *HANDLER, mean=1)
-
-
-def found(of: Evidence) -> list[Finding]:
-    return list(rule.find(of))
+SEARCH = "main.(*index).search:40"
+ACCEPT = ("runtime.gopark", "internal/poll.runtime_pollWait", "net/http.(*conn).serve")
+MS = 1_000_000
 
 
-def test_a_throttled_container() -> None:
-    # It runs for 20 ms on two processors, then both are stopped for 80 ms.
-    counters = host(cpus=0.4, quota=0.4, throttled=100, stopped_s=16.0)
-    (finding,) = found(evidence(REQUESTS, host=counters, runtime=processors(4)))
-    assert finding.kind == "throttling"
-    assert finding.title == (
-        "CPU quota: the container was throttled for 80 % of the time (0.4 CPUs)."
+def server(waiting: float, *, error: float = 0.0) -> tuple[Sample, ...]:
+    """A server of which one request runs, and others wait for a processor."""
+    return (
+        waits("running", SEARCH, *HANDLER, mean=1),
+        waits("runnable", *ACCEPT, mean=waiting, error=error),
     )
+
+
+def waiting_for_one(**counters: object) -> Evidence:
+    runtime = counted(waits={18 * MS: 100}, **({"busy": 0.99} | counters))  # type: ignore[arg-type]
+    return evidence(*server(3), cpu=[burns(SEARCH, *HANDLER, cores=1)], runtime=runtime)
+
+
+def test_requests_that_wait_for_a_processor_are_reported_with_how_long_and_the_cause() -> None:
+    (finding,) = processors.find(waiting_for_one())
+    assert (finding.kind, finding.share) == ("few_processors", 0.75)
+    assert "75 %" in finding.title
     assert finding.lines == (
-        "Stopped in 100 of 100 periods of 100 ms, for 80 ms on average.",
-        "GOMAXPROCS is 4.",
+        "3.0 goroutines wait for 19 ms (p99). GOMAXPROCS=4: 99 % busy.",
+        "Most CPU time: main.(*index).search (index.go:40), 100 %.",
     )
-    assert finding.share == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 64])
-def test_the_time_of_a_stop_does_not_depend_on_the_number_of_processors(threads: int) -> None:
-    ran_ms = 50 / threads
-    stopped_ns = round(threads * (100 - ran_ms) * 1e6)
-    group = CpuGroup(name="/", quota_cpus=0.5, period_us=100_000)
-    one = Throttling(group, 1, 1, stopped_ns, None)
-    assert one.stop_ns == pytest.approx((100 - ran_ms) * 1e6)
+def test_idle_processors_are_not_too_few() -> None:
+    assert not [*processors.find(waiting_for_one(busy=0.7))]
 
 
-def test_some_stops_are_no_fault() -> None:
-    few = host(cpus=0.4, quota=2.0, throttled=4, stopped_s=0.3)
-    short = host(cpus=0.4, quota=2.0, throttled=30, stopped_s=0.4)
-    for counters in (few, short):
-        of = evidence(REQUESTS, host=counters, runtime=processors(4))
-        assert found(of) == []
-        assert rule.fine(of).startswith("CPU quota: throttled ")
-
-
-def test_gomaxprocs_above_the_quota() -> None:
-    # 32 threads use up the quota within 6 ms of a period, and stand still for 94 ms.
-    counters = host(cpus=1.2, quota=2.0, throttled=50, stopped_s=32 * 50 * 0.094)
-    (finding,) = found(evidence(REQUESTS, host=counters, runtime=processors(32)))
-    assert finding.kind == "gomaxprocs"
-    assert finding.title == (
-        "GOMAXPROCS is 32, above the CPU quota (2 CPUs): throttled for 47 % of the time."
+def test_a_batch_program_may_use_all_processors() -> None:
+    batch = (
+        waits("running", "main.pack", mean=4),
+        waits("runnable", "main.pack", mean=30),
     )
-    assert finding.lines[1] == "It used 1.2 CPUs on average. Set GOMAXPROCS=2."
+    runtime = counted(waits={18 * MS: 100}, busy=1.0)
+    assert not [*processors.find(evidence(*batch, runtime=runtime))]
 
 
-def test_a_quota_that_is_used_up_is_the_cause() -> None:
-    counters = host(cpus=1.9, quota=2.0, throttled=90, stopped_s=8 * 90 * 0.07)
-    (finding,) = found(evidence(REQUESTS, host=counters, runtime=processors(8)))
-    assert finding.kind == "throttling"
+@pytest.mark.parametrize(
+    ("samples", "waited_ns"),
+    [
+        (server(0.4), 18 * MS),  # a third of the time at most, but only now and then
+        (server(1, error=0.9), 18 * MS),  # by a few samples
+        (server(3), 100_000),  # for a tenth of a millisecond
+    ],
+)
+def test_short_or_uncertain_waits_are_not_reported(
+    samples: tuple[Sample, ...], waited_ns: int
+) -> None:
+    runtime = counted(waits={waited_ns: 100}, busy=0.99)
+    assert not [*processors.find(evidence(*samples, runtime=runtime))]
 
 
-def queue(mean: float) -> Evidence:
-    runnable = waits("runnable", "main.f", *HANDLER, mean=mean)
-    return evidence(REQUESTS, runnable, host=host(cpus=0.95), runtime=processors(1))
+def test_yields_to_nobody_do_not_hide_waits() -> None:
+    """The collector's sweeper yields millions of times for 100 ns."""
+    runtime = counted(waits={100: 1_000_000, 18 * MS: 100}, busy=0.99)
+    (finding,) = processors.find(evidence(*server(3), runtime=runtime))
+    assert "19 ms (p99)" in finding.lines[0]
 
 
-def test_gomaxprocs_below_the_processors() -> None:
-    (finding,) = found(queue(3))
-    assert finding.kind == "gomaxprocs"
-    assert finding.title == (
-        "GOMAXPROCS is 1, but 4 CPUs could be used: goroutines wait for a processor for 75 % of "
-        "the time of requests."
-    )
-    assert found(queue(0.1)) == []
+def test_without_collections_the_cpu_time_says_how_busy_processors_are() -> None:
+    none = RuntimeMoment(waits_to_run=histogram({}), processors=4)
+    runtime = moments(none, replace(none, waits_to_run=histogram({18 * MS: 100})))
+    busy = evidence(*server(3), runtime=runtime, host=used(3.9))
+    idle = evidence(*server(3), runtime=runtime, host=used(1.0))
+    assert [finding.kind for finding in processors.find(busy)] == ["few_processors"]
+    assert not [*processors.find(idle)]
 
 
-def test_a_small_gomaxprocs_that_is_enough() -> None:
-    runnable = waits("runnable", "main.f", *HANDLER, mean=3)
-    idle = evidence(REQUESTS, runnable, host=host(cpus=0.4), runtime=processors(1))
-    pinned = evidence(REQUESTS, runnable, host=host(cpus=1, affinity=1), runtime=processors(1))
-    limited = evidence(REQUESTS, runnable, host=host(cpus=1, quota=1.5), runtime=processors(1))
-    for of in (idle, pinned, limited):
-        assert found(of) == []
+def test_threads_that_others_keep_from_cpus_are_no_matter_of_gomaxprocs() -> None:
+    runtime = counted(waits={18 * MS: 100}, busy=1.0)
+    assert not [*processors.find(evidence(*server(3), runtime=runtime, host=used(1.0)))]
+    (finding,) = processors.find(evidence(*server(3), runtime=runtime, host=used(3.0)))
+    assert finding.kind == "few_processors"
 
 
-def test_the_tightest_quota_counts() -> None:
-    groups = [CpuGroup(name=name, quota_cpus=q) for name, q in (("/a/b", None), ("/a", 1.5))]
-    assert moment(cpu_groups=(*groups, CpuGroup(name="/", quota_cpus=8))).quota_cpus == 1.5
-    assert moment(cpu_groups=tuple(groups)).processors == 1.5
-    assert moment(cpu_groups=()).processors == 4
-
-
-def test_what_is_unknown_is_no_fault() -> None:
-    nothing = BeforeAndAfter(HostMoment(cpu_ns=0), HostMoment(cpu_ns=0))
-    for of in (evidence(REQUESTS), evidence(REQUESTS, host=nothing, runtime=processors(1))):
-        assert found(of) == []
-        assert rule.fine(of) == ""
+def test_what_is_not_known_is_not_reported() -> None:
+    nothing = evidence(*server(3))
+    assert not [*processors.find(nothing)]
+    assert processors.fine(nothing) == ""
+    assert processors.fine(waiting_for_one()) == "run queue 19 ms (p99)"

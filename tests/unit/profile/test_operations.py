@@ -8,6 +8,7 @@ from ebpfprof.profile import operations
 from ebpfprof.profile.model import Frame, Label, Location, Sample
 
 X = "golang.org/x"
+GRPC = "google.golang.org/grpc"
 
 
 def frames(functions: Sequence[str]) -> list[Frame]:
@@ -52,6 +53,22 @@ def frames(functions: Sequence[str]) -> list[Frame]:
         (["sync.(*RWMutex).RLock", "main.f"], "RWMutex.RLock"),
         (["sync.(*WaitGroup).Wait", "main.f"], "WaitGroup.Wait"),
         (["sync.(*Cond).Wait", "main.f"], "Cond.Wait"),
+        (
+            [
+                *("runtime.gopark", "runtime.goparkunlock", "sync.runtime_notifyListWait"),
+                *("sync.(*Cond).Wait", "main.f"),
+            ],
+            "Cond.Wait",
+        ),
+        (
+            [
+                *("runtime.gopark", "runtime.selectgo"),
+                f"{GRPC}/internal/transport.(*recvBufferReader).readClient",
+                *(f"{GRPC}/internal/transport.(*Stream).Read", f"{GRPC}.(*parser).recvMsg"),
+                *(f"{GRPC}.(*ClientConn).Invoke", "main.f"),
+            ],
+            "gRPC answer",
+        ),
         (
             ["sync.(*Mutex).Lock", "sync.(*Once).doSlow", "sync.(*Once).Do", "main.f"],
             "Once.Do",
