@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.host import Stalls, difference
 from ebpfprof.findings.words import part, place
 from ebpfprof.findings.work import Share
-from ebpfprof.profile.operations import thread_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.findings.moments import Moments, Place
     from ebpfprof.findings.work import Activity
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.model import Frame
@@ -47,11 +47,6 @@ _OF_DISKS: Final = frozenset(
 )
 """System calls that wait for nothing but a file system."""
 _NO_DISKS: Final = ("/proc/", "/sys/", "/dev/", "anon_inode:", "/memfd:")
-
-
-class _Place(NamedTuple):
-    operation: str
-    frame: Frame
 
 
 @dataclass(slots=True)
@@ -106,32 +101,29 @@ def fine(evidence: Evidence) -> str:
 
 
 def _places(evidence: Evidence) -> list[_Calls]:
-    places: dict[_Place, _Calls] = {}
-    work = evidence.work
+    places: dict[Place, _Calls] = {}
+    work, moments = evidence.work, evidence.moments
     for activity in work.where(lambda one: one.state == _SYSCALL):
         # Of a server, only requests count: what works in the background may wait.
         if activity.is_request or not work.is_server:
-            key = _Place(activity.operation, activity.place)
-            places.setdefault(key, _Calls(*key)).activities.append(activity)
-    waits = [{goroutine.goid: goroutine.wait for goroutine in d.goroutines} for d in evidence.dumps]
-    for dump in evidence.dumps:
-        for goroutine in dump.goroutines:
-            call = thread_call(goroutine.frames) if goroutine.state == _SYSCALL else None
-            calls = places.get(_Place(*call)) if call else None
-            if calls is not None:
-                _add(calls, goroutine, waits)
+            places.setdefault(activity.at, _Calls(*activity.at)).activities.append(activity)
+    for at, calls in places.items():
+        for doing in moments.at([at]):
+            if doing.goroutine.state == _SYSCALL:
+                _add(calls, doing.goroutine, moments)
     return list(places.values())
 
 
-def _add(calls: _Calls, goroutine: DumpedGoroutine, waits: list[dict[int, int | None]]) -> None:
+def _add(calls: _Calls, goroutine: DumpedGoroutine, moments: Moments) -> None:
     thread = goroutine.waits_for.thread
     if thread is None:
         return
     calls.known += 1
     if thread.call is not None:
         calls.blocked.append(thread.call)
-        ends = {waits[0].get(goroutine.goid), waits[-1].get(goroutine.goid)}
-        calls.standing += len(waits) > 1 and ends == {goroutine.wait}
+        ends = [moment.by_id.get(goroutine.goid) for moment in (moments.all[0], moments.all[-1])]
+        waits = {one.goroutine.wait if one else None for one in ends}
+        calls.standing += len(moments.all) > 1 and waits == {goroutine.wait}
 
 
 def _waits_for_disk(call: SystemCall) -> bool:

@@ -91,8 +91,10 @@ def operation_in(state: str, frames: Sequence[Frame]) -> tuple[str, Frame]:
     if state in _NO_OPERATION:
         named = [frame for frame in frames if not frame.function.startswith("[")]
         return state, caller(named or frames)
-    if call := thread_call(frames):
-        return call
+    if name := _system_call(frames):
+        return name, caller_outside_library(frames)
+    if frames and frames[0].function == _C_LEAF:
+        return _c_call(frames)
     name = operation(frames)
     return name, caller_outside_library(frames) if name in _IO else caller(frames)
 
@@ -148,17 +150,8 @@ def _system_call(frames: Sequence[Frame]) -> str:
     return f"syscall {name.lower()}" if len(calls) > 1 else "syscall"
 
 
-def thread_call(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
-    """What keeps the thread of a goroutine, "syscall read" or "C getaddrinfo", and who called that.
-
-    None if it is in neither.
-    """
-    if name := _system_call(frames):
-        return name, caller_outside_library(frames)
-    return _c_call(frames) if frames and frames[0].function == _C_LEAF else None
-
-
 def _c_call(frames: Sequence[Frame]) -> tuple[str, Frame]:
+    """ "C getaddrinfo", and the frame that called it: the goroutine is in C."""
     names = [match["name"] for frame in frames if (match := _C_FUNCTION.search(frame.function))]
     callers = [frame for frame in frames if not _C_FUNCTION.search(frame.function)]
     return f"C {names[0]}" if names else "C", caller_outside_library(callers)
