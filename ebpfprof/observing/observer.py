@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.errors import EbpfprofError, NotGoProgram
+from ebpfprof.errors import (
+    AttachFailed,
+    BccMissing,
+    EbpfprofError,
+    KernelUnsupported,
+    NotGoProgram,
+    PermissionDenied,
+)
+from ebpfprof.kernel.features import sampling_event
 from ebpfprof.observing.observation import Observation
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
@@ -14,33 +23,61 @@ from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.goruntime.open_processes import OpenProcesses
+    from ebpfprof.recording.target import LiveTarget
 
-KINDS: Final = ("cpu", "wall")
-"""What is recorded meanwhile: neither places a probe in the process."""
+_KINDS: Final = ("cpu", "wall")  # neither places a probe in the process
+_KINDS_WITHOUT_BPF: Final = ("wall",)
+_REFUSALS: Final = (KernelUnsupported, PermissionDenied, BccMissing, AttachFailed)
 _TICK_S: Final = 0.05
 _LABELS: Final = ()
 
 
-def observation_options(*, allow_unknown_go: bool) -> Options:
-    """The options of the recording that takes place meanwhile."""
-    return Options(KINDS, labels=_LABELS, allow_unknown_go=allow_unknown_go)
+def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Options:
+    """The options of the recording that takes place meanwhile; without BPF, not of CPU time."""
+    kinds = _KINDS if has_bpf else _KINDS_WITHOUT_BPF
+    return Options(kinds, labels=_LABELS, allow_unknown_go=allow_unknown_go)
+
+
+def open_live(
+    options: Options, capacity: int, processes: OpenProcesses | None = None
+) -> tuple[LiveSession, EbpfprofError | None]:
+    """A session with observation_options(), for that many processes at a time.
+
+    It opens them by `processes` if that is given. If the CPU time can't be sampled, it does
+    without, and the second value says why. Raises any of ebpfprof.errors.
+    """
+    refusal: EbpfprofError | None = None
+    if options.needs_bpf:
+        try:
+            sampling_event()  # that the kernel refuses it would show only at the start
+            return LiveSession(options, capacity=capacity, processes=processes), None
+        except _REFUSALS as error:
+            refusal = error
+    without = options.replace(kinds=_KINDS_WITHOUT_BPF)
+    return LiveSession(without, capacity=capacity, processes=processes), refusal
 
 
 class Observer(Closing):
-    """Processes that are observed together. A context manager: leaving it ends all."""
+    """Processes that are observed together, once or repeatedly. A context manager: leaving it
+    closes them."""
 
-    def __init__(self, pids: Sequence[int], length_s: float, options: Options) -> None:
-        """Open the processes. Raises any of ebpfprof.errors."""
-        self._length_s = length_s
-        self._live = LiveSession(options, capacity=len(pids))
+    def __init__(self, live: LiveSession, pids: Sequence[int], length_s: float) -> None:
+        """Open the processes in `live`, which open_live() returned and has room for them.
+
+        Raises any of ebpfprof.errors.
+        """
+        self._live, self._length_s = live, length_s
+        self._targets: list[LiveTarget] = []
         try:
             self._observations = [self._opened(pid) for pid in pids]
         except BaseException:
-            self._live.close()
+            self.close()
             raise
 
     def _opened(self, pid: int) -> Observation:
         target = self._live.add(pid)
+        self._targets.append(target)
         go = target.recorded.go
         if go is None:
             raise NotGoProgram(f"Process {pid} ({target.name}) is not a Go program.")
@@ -49,13 +86,14 @@ class Observer(Closing):
     def observe(self, should_stop: Callable[[float], bool]) -> list[Evidence | EbpfprofError]:
         """Observe all until the time is over or should_stop(), which gets the seconds so far.
 
-        Returns what was observed of each process, or why that failed, in order.
+        Returns what was observed of each process, or why that failed, in order. It may be called
+        again.
         """
         failures: dict[Observation, EbpfprofError] = {}
         _each(self._observations, Observation.start, failures)
         began_s = time.monotonic()
         while (gone_s := time.monotonic() - began_s) < self._length_s:
-            running = [one for one in self._observations if one not in failures]
+            running = [one for one in self._observations if one not in failures and not one.is_over]
             if not running or should_stop(gone_s):
                 break
             now_s = time.monotonic()
@@ -72,8 +110,10 @@ class Observer(Closing):
         return found
 
     def close(self) -> None:
-        """Stop the recording and close the processes."""
-        self._live.close()
+        """Stop the recording and close the processes; `live` stays open."""
+        for target in self._targets:
+            self._live.remove(target)
+        self._targets.clear()
 
 
 def _each(
@@ -86,3 +126,12 @@ def _each(
             work(one)
         except EbpfprofError as error:
             failures[one] = error
+
+
+def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
+    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
+    if refusal is None:
+        return evidence
+    first, *_ = str(refusal).splitlines()[0].split(". ")
+    sentence = f"Without CPU samples: {first.rstrip('.')}."
+    return replace(evidence, failures=(sentence, *evidence.failures))

@@ -45,10 +45,19 @@ class LiveSession(Closing):
     notice_endings().
     """
 
-    def __init__(self, options: Options, *, capacity: int = 64, is_no_thread: bool = False) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        capacity: int = 64,
+        is_no_thread: bool = False,
+        processes: OpenProcesses | None = None,
+    ) -> None:
         """Compile for up to `capacity` processes, and load the programs.
 
-        With `is_no_thread`, the caller calls load(). Raises any of ebpfprof.errors.
+        With `is_no_thread`, the caller calls load(). With `processes` of another session, which
+        must be closed later, a process that both record is open once. Raises any of
+        ebpfprof.errors.
         """
         give_back_large_blocks()
         self._options = options
@@ -62,8 +71,10 @@ class LiveSession(Closing):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
-            self._files = held.enter_context(WorkerFileOpener())
-            self.processes = OpenProcesses(
+            self._files = WorkerFileOpener() if processes is None else None
+            if self._files:
+                held.enter_context(self._files)
+            self.processes = processes or OpenProcesses(
                 self._files,
                 allow_unknown_go=options.allow_unknown_go,
                 runtime_locks=bool(options["runtime_locks"]),
@@ -229,7 +240,8 @@ class LiveSession(Closing):
             for target in self._targets.values():
                 target.held.close()
             self._targets.clear()
-            self._files.close()
+            if self._files:
+                self._files.close()
 
     def _attach(self, target: LiveTarget) -> None:
         began_ns = target.recordings.start()

@@ -28,8 +28,8 @@ ROOMS = {
     "continuous": "profilers discovery process profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
     "goruntime overhead process kernel timeline profile console system",
-    "observing": "recording profilers goruntime.waits goruntime.goroutines goruntime.heap "
-    "goruntime process kernel findings profile system",
+    "observing": "recording profilers.heap profilers goruntime.waits goruntime.goroutines "
+    "goruntime.heap goruntime process kernel findings profile system",
     "recording": "profilers.waits profilers.goroutines profilers.heap profilers.cpu profilers "
     "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead process kernel "
     "privileges profile console system",
