@@ -123,16 +123,8 @@ def command(
             duration_s,
             as_json=as_json,
             is_long=is_long,
-            no_cpu=_no_cpu(refusal or no_cpu),
+            refusal=refusal or no_cpu,
         )
         if kept is not None:
             return explaining.wait_for_trouble(kept)
         return explaining.watch() if watch else explaining.once()
-
-
-def _no_cpu(refusal: Exception | None) -> str:
-    """A sentence about CPU time that is not sampled; "" without a refusal."""
-    if refusal is None:
-        return ""
-    first, *_ = str(refusal).splitlines()[0].split(". ")
-    return f"Without CPU samples: {first.rstrip('.')}."

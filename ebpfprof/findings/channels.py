@@ -144,7 +144,7 @@ def consumers(evidence: Evidence, channel: Shared) -> tuple[Doing, ...]:
     for moment in channel.dumps:
         for doing in moment.all:
             frames = doing.goroutine.frames
-            if frames and not doing.is_request:
+            if frames and not doing.is_request and doing.place not in channel.places:
                 function = frames[-1].function
                 if _owner(function) in owners:
                     of_type[function].append(doing)

@@ -55,12 +55,13 @@ RULES: Final = (
 _CAUSES: Final[dict[str, frozenset[str]]] = {
     "deadlock": frozenset({"hang", "hot_lock", "convoy", "goroutine_leak"}),
     "lost_wake": frozenset({"hang", "goroutine_leak"}),
-    "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak"}),
+    "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak", "memory_growth"}),
+    "goroutine_leak": frozenset({"memory_growth"}),
     "spinning": frozenset({"few_processors"}),
     "timers": frozenset({"few_processors"}),
     "collections": frozenset({"few_processors"}),
-    "forced_collections": frozenset({"few_processors"}),
-    "heap_limit": frozenset({"few_processors", "memory_growth"}),
+    "throttling": frozenset({"few_processors"}),
+    "neighbours": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 

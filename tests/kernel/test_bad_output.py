@@ -215,7 +215,7 @@ def test_a_full_stdout_is_reported(target: Target, tmp_path: Path) -> None:
     assert only_profile(tmp_path).samples
 
 
-@pytest.mark.parametrize("to", ["> /dev/full", ">&-"])
+@pytest.mark.parametrize("to", ["> /dev/full", *in_full(">&-")])
 def test_a_profile_that_stdout_rejects_is_saved(to: str, target: Target, tmp_path: Path) -> None:
     finished = shell(f"$RUN -o - {to}", target, tmp_path)
     assert finished.code == ExitCode.OUTPUT_ERROR

@@ -12,6 +12,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.remapped_text import is_remapped
 from ebpfprof.process.process import Target as Process
+from tests.builds import in_full
 from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -35,7 +36,7 @@ def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("kinds", ["block", "block,mutex,wakers"])
+@pytest.mark.parametrize("kinds", [*in_full("block"), "block,mutex,wakers"])
 def test_profiles_that_need_probes_are_refused(target: Target, kinds: str, tmp_path: Path) -> None:
     options = ("--profile", kinds, "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
