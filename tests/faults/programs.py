@@ -89,6 +89,7 @@ PROGRAMS: Final = (
     FaultProgram("slowpeer", "slow_peer"),
     FaultProgram("slowdns", "slow_dns"),
     FaultProgram("slowconnect", "slow_connect"),
+    FaultProgram("slowtls", "slow_connect"),
     FaultProgram("slowconsumer", "slow_consumer"),
     # Both say that its only decoder is too slow: for those before it, or for those behind it.
     FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
