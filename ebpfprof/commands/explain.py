@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +79,7 @@ def command(
     from ebpfprof.commands.trouble import KeptEvidence, evidence_options
     from ebpfprof.console.terminal import working
     from ebpfprof.errors import PermissionDenied
-    from ebpfprof.observing.observer import Observer, observation_options
+    from ebpfprof.observing.observer import Observer, observation_options, open_session
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.system.open_files import allow_many
@@ -103,25 +104,26 @@ def command(
         give_up_before_recording(kept_options, writes=True, pids=pids)
     else:
         give_up_before_recording(options, pids=pids)
-    with Signals() as signals:
+    with Signals() as signals, ExitStack() as held:
         with working("Reading the program ...", is_shown=not as_json):
             try:
-                observer = interruptible(lambda: Observer(pids, duration_s, options))
+                live, refused = interruptible(lambda: open_session(options, len(pids)))
+                held.enter_context(live)
+                observer = interruptible(lambda: Observer(live, pids, duration_s))
             except PermissionDenied as error:
                 raise refusal or error from error
-        with observer:
-            if kept is None:
-                give_up_probing(options)
-            signals.end_recording_only()
-            explaining = Explaining(
-                pids,
-                observer,
-                signals,
-                duration_s,
-                as_json=as_json,
-                is_long=is_long,
-                refusal=refusal or observer.refusal,
-            )
-            if kept is not None:
-                return explaining.wait_for_trouble(kept)
-            return explaining.watch() if watch else explaining.once()
+        if kept is None:
+            give_up_probing(options)
+        signals.end_recording_only()
+        explaining = Explaining(
+            pids,
+            observer,
+            signals,
+            duration_s,
+            as_json=as_json,
+            is_long=is_long,
+            refusal=refusal or refused,
+        )
+        if kept is not None:
+            return explaining.wait_for_trouble(kept)
+        return explaining.watch() if watch else explaining.once()

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.findings import leaks, locks, stuck
+from ebpfprof.findings import (
+    collections,
+    consumers,
+    hot_function,
+    leaks,
+    locks,
+    memory_growth,
+    network,
+    pools,
+    processors,
+    spinning,
+    stuck,
+    timers,
+)
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
@@ -27,13 +40,27 @@ RULES: Final = (
     FindingRule(stuck.find, stuck.fine),
     FindingRule(leaks.find, leaks.fine),
     FindingRule(locks.find, locks.fine),
+    FindingRule(pools.find, pools.fine),
+    FindingRule(consumers.find, consumers.fine),
+    FindingRule(network.find, network.fine),
+    FindingRule(processors.find, processors.fine),
+    FindingRule(collections.find, collections.fine),
+    FindingRule(memory_growth.find, memory_growth.fine),
+    FindingRule(spinning.find, spinning.fine),
+    FindingRule(timers.find, timers.fine),
+    FindingRule(hot_function.find, hot_function.fine),
 )
 """In the order of the line of what was checked."""
 
 _CAUSES: Final[dict[str, frozenset[str]]] = {
-    "deadlock": frozenset({"hang", "hot_lock", "goroutine_leak"}),
+    "deadlock": frozenset({"hang", "hot_lock", "convoy", "goroutine_leak"}),
     "lost_wake": frozenset({"hang", "goroutine_leak"}),
-    "hang": frozenset({"hot_lock", "goroutine_leak"}),
+    "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak"}),
+    "spinning": frozenset({"few_processors"}),
+    "timers": frozenset({"few_processors"}),
+    "collections": frozenset({"few_processors"}),
+    "forced_collections": frozenset({"few_processors"}),
+    "heap_limit": frozenset({"few_processors", "memory_growth"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ebpfprof.profile.memory import CollectorCpu, MemoryStatistics
+    from ebpfprof.profile.model import Frame
     from ebpfprof.profile.time_histogram import TimeHistogram
 
 
@@ -42,3 +43,12 @@ class HeapMoment:
     cycles: int
     marked: int
     live: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingStack:
+    """A stack of the program's own memory profile, innermost frame first, and how many bytes more
+    of what it allocated are in use than before: an estimate."""
+
+    frames: tuple[Frame, ...]
+    bytes: int

@@ -1,14 +1,16 @@
 """What goroutines did while they were observed, by place, and which part of the time that was.
 
 The time of idle goroutines, which wait for work, is left out: it says nothing. What is left is the
-time of requests (of goroutines with a request handler on their stack) and that of others.
+time of requests and that of others. A request is a goroutine with a request handler on its stack;
+of servers without a known handler, one that an accept loop has started for a connection. The time
+in which such a goroutine waits for its client to send something is idle.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +18,7 @@ from ebpfprof.profile.idle import is_of_request, rule_of
 from ebpfprof.profile.operations import STATE, operation_of
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.moments import Moments, Place
     from ebpfprof.profile.model import Frame, Profile
 
 _SURE: Final = 2.0  # standard errors
@@ -52,6 +55,11 @@ class Activity:
     ns: int
     variance: float
     is_request: bool
+
+    @property
+    def at(self) -> Place:
+        """Where it is, as in dumps."""
+        return self.operation, self.place
 
 
 @dataclass(frozen=True)
@@ -114,12 +122,13 @@ def _part(activities: Iterable[Activity], total_ns: int) -> Share:
     return Share(part, error * (1 - part))
 
 
-def work_of(wall: Profile) -> WorkTime:
-    """The activities of a wall profile."""
+def work_of(wall: Profile, moments: Moments) -> WorkTime:
+    """The activities of a wall profile; dumps show who waits for clients."""
     activities = []
     idle_ns = 0
     for sample in wall.samples:
-        if rule_of(wall.kind, sample) is not None:
+        frames = tuple(sample.frames)
+        if rule_of(wall.kind, sample) is not None or frames in moments.client_waits:
             idle_ns += sample.values[-1]
             continue
         state = next((str(label.value) for label in sample.labels if label.key == STATE), "")
@@ -127,10 +136,21 @@ def work_of(wall: Profile) -> WorkTime:
             Activity(
                 state,
                 *operation_of(sample),
-                tuple(sample.frames),
+                frames,
                 sample.values[-1],
                 sample.variance,
                 is_of_request(sample),
             )
         )
-    return WorkTime(tuple(activities), wall.duration_ns, idle_ns)
+    work = WorkTime(tuple(activities), wall.duration_ns, idle_ns)
+    return work if work.is_server else _of_connections(work, moments.serving)
+
+
+def _of_connections(work: WorkTime, serving: frozenset[str]) -> WorkTime:
+    """The same, where goroutines that were started to serve a connection are requests."""
+    activities = (
+        replace(one, is_request=bool(one.frames) and one.frames[-1].function in serving)
+        for one in work.activities
+    )
+    by_connection = replace(work, activities=tuple(activities))
+    return by_connection if by_connection.is_server else work

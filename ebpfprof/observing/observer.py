@@ -24,6 +24,7 @@ from ebpfprof.system.closing import Closing
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.goruntime.open_processes import OpenProcesses
+    from ebpfprof.recording.target import LiveTarget
 
 _KINDS: Final = ("cpu", "wall")  # neither places a probe in the process
 _KINDS_WITHOUT_BPF: Final = ("wall",)
@@ -38,40 +39,55 @@ def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Opti
     return Options(kinds, labels=_LABELS, allow_unknown_go=allow_unknown_go)
 
 
-class Observer(Closing):
-    """Processes that are observed together, once or repeatedly. A context manager."""
+def open_session(
+    options: Options, capacity: int, processes: OpenProcesses | None = None
+) -> tuple[LiveSession, EbpfprofError | None]:
+    """A session for observers, and why it can't sample the CPU time, if the kernel refuses that.
 
-    def __init__(
-        self,
-        pids: Sequence[int],
-        length_s: float,
-        options: Options,
-        processes: OpenProcesses | None = None,
-    ) -> None:
-        """Open the processes, by `processes` if it is given. Raises any of ebpfprof.errors."""
-        self._length_s = length_s
-        self._processes = processes
-        self.refusal: EbpfprofError | None = None
-        """Why the CPU time can't be sampled, if the options have it."""
-        self._live = self._session(options, len(pids))
+    For `processes` see LiveSession. Raises any of ebpfprof.errors.
+    """
+    refusal: EbpfprofError | None = None
+    if options.needs_bpf:
+        try:
+            sampling_event()  # that the kernel refuses it would show only at the start
+            return LiveSession(options, capacity=capacity, processes=processes), None
+        except _REFUSALS as error:
+            refusal = error
+    without = options.replace(kinds=_KINDS_WITHOUT_BPF)
+    return LiveSession(without, capacity=capacity, processes=processes), refusal
+
+
+def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
+    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
+    if refusal is None:
+        return evidence
+    first, *_ = str(refusal).splitlines()[0].split(". ")
+    sentence = f"Without CPU samples: {first.rstrip('.')}."
+    return replace(evidence, failures=(sentence, *evidence.failures))
+
+
+class Observer(Closing):
+    """Processes that are observed together, once or repeatedly.
+
+    A context manager: leaving it closes them.
+    """
+
+    def __init__(self, live: LiveSession, pids: Sequence[int], length_s: float) -> None:
+        """Open the processes in `live`, which has observation_options() and room for them.
+
+        Raises any of ebpfprof.errors.
+        """
+        self._live, self._length_s = live, length_s
+        self._targets: list[LiveTarget] = []
         try:
             self._observations = [self._opened(pid) for pid in pids]
         except BaseException:
-            self._live.close()
+            self.close()
             raise
-
-    def _session(self, options: Options, capacity: int) -> LiveSession:
-        if options.needs_bpf:
-            try:
-                sampling_event()  # that the kernel refuses it would show only at the start
-                return LiveSession(options, capacity=capacity, processes=self._processes)
-            except _REFUSALS as error:
-                self.refusal = error
-        without = options.replace(kinds=_KINDS_WITHOUT_BPF)
-        return LiveSession(without, capacity=capacity, processes=self._processes)
 
     def _opened(self, pid: int) -> Observation:
         target = self._live.add(pid)
+        self._targets.append(target)
         go = target.recorded.go
         if go is None:
             raise NotGoProgram(f"Process {pid} ({target.name}) is not a Go program.")
@@ -104,8 +120,10 @@ class Observer(Closing):
         return found
 
     def close(self) -> None:
-        """Stop the recording and close the processes."""
-        self._live.close()
+        """Stop the recording and close the processes; `live` stays open."""
+        for target in self._targets:
+            self._live.remove(target)
+        self._targets.clear()
 
 
 def _each(
@@ -118,12 +136,3 @@ def _each(
             work(one)
         except EbpfprofError as error:
             failures[one] = error
-
-
-def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
-    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
-    if refusal is None:
-        return evidence
-    first, *_ = str(refusal).splitlines()[0].split(". ")
-    sentence = f"Without CPU samples: {first.rstrip('.')}."
-    return replace(evidence, failures=(sentence, *evidence.failures))

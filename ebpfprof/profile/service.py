@@ -69,3 +69,45 @@ class ProcessEnd:
     pid: int
     process_start_ns: int
     end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFinding:
+    """Something that is wrong with a process, as ebpfprof.findings found it, for texts and files.
+
+    `kind` is a word, such as "hot_lock", `level` "stuck", "slow", "risk" or "note", `title` a
+    sentence, `lines` sentences with the evidence, `place` the line of code, "" if there is none.
+    `share` is a part of the time of requests or of CPU time, 0 to 1, `error` its standard error.
+    `subject` is the same as long as it is about the same thing; since `since_s` (Unix time) it was
+    found each time.
+    """
+
+    kind: str
+    level: str
+    title: str
+    subject: str
+    since_s: float
+    lines: tuple[str, ...] = ()
+    share: float | None = None
+    error: float = 0.0
+    place: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What distinguishes it from the others of its process."""
+        return self.kind, self.subject
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFindings:
+    """What was found wrong with a process by `time_s` (Unix time), the worst first; maybe nothing.
+
+    `process_start_ns` is as in ServiceWindow.
+    """
+
+    identity: ServiceIdentity
+    pid: int
+    process_start_ns: int
+    command: str
+    time_s: float
+    findings: tuple[ServiceFinding, ...]

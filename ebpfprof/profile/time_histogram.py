@@ -49,6 +49,14 @@ class TimeHistogram:
         """The longest duration: the middle of its bucket, 0 if there is none."""
         return self.quantile_ns(1.0)
 
+    def from_ns(self, least_ns: int) -> TimeHistogram:
+        """Only the durations in buckets that begin at `least_ns` or above."""
+        counts = tuple(
+            number if self.lower_ns(bucket) >= least_ns else 0
+            for bucket, number in enumerate(self.counts)
+        )
+        return TimeHistogram(counts, self.least_bits, self.part_bits, self.above)
+
     def __sub__(self, earlier: TimeHistogram) -> TimeHistogram:
         """What was added since then. A counter that went back counts as unchanged."""
         counts = tuple(

@@ -55,8 +55,9 @@ class LiveSession(Closing):
     ) -> None:
         """Compile for up to `capacity` processes, and load the programs.
 
-        With `is_no_thread`, the caller calls load(). `processes` opens them, by default its own.
-        Raises any of ebpfprof.errors.
+        With `is_no_thread`, the caller calls load(). With `processes` of another session, which
+        must be closed later, a process that both record is open once. Raises any of
+        ebpfprof.errors.
         """
         give_back_large_blocks()
         self._options = options
@@ -70,14 +71,15 @@ class LiveSession(Closing):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
-            self._files = ExitStack()
+            self._files = WorkerFileOpener() if processes is None else None
+            if self._files:
+                held.enter_context(self._files)
             self.processes = processes or OpenProcesses(
-                self._files.enter_context(WorkerFileOpener()),
+                self._files,
                 allow_unknown_go=options.allow_unknown_go,
                 runtime_locks=bool(options["runtime_locks"]),
             )
             """Those that are recorded are open in it until they are removed; others may use it."""
-            held.enter_context(self._files)
             self.profilers = LoadedProfilers(capacity, options)
             held.callback(self.profilers.close)
             if not is_no_thread:
@@ -238,7 +240,8 @@ class LiveSession(Closing):
             for target in self._targets.values():
                 target.held.close()
             self._targets.clear()
-            self._files.close()
+            if self._files:
+                self._files.close()
 
     def _attach(self, target: LiveTarget) -> None:
         began_ns = target.recordings.start()

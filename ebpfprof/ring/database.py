@@ -17,6 +17,14 @@ _MARK: Final = 0x65427066  # "eBpf": the file is ours
 _BUSY_S: Final = 10.0
 _MAY_PASS: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED")
 _LOG_PAGES: Final = 64  # of 4 KiB: so long may the write-ahead log get, about
+_FINDINGS: Final = """
+CREATE TABLE IF NOT EXISTS finding (
+    id INTEGER PRIMARY KEY, boot TEXT NOT NULL, pid INTEGER NOT NULL, start_ns INTEGER NOT NULL,
+    kind TEXT NOT NULL, subject TEXT NOT NULL, begun_ns INTEGER NOT NULL,
+    until_ns INTEGER NOT NULL, finding TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS finding_by_time ON finding (until_ns);
+"""
+"""Indexes of the same version may lack this table: earlier releases did not have it."""
 _SCHEMA: Final = f"""
 PRAGMA application_id = {_MARK};
 CREATE TABLE process (
@@ -33,6 +41,7 @@ CREATE TABLE run (id INTEGER PRIMARY KEY, begun_ns INTEGER NOT NULL, until_ns IN
 CREATE TABLE unrecorded (
     id INTEGER PRIMARY KEY, process INTEGER NOT NULL, begun_ns INTEGER NOT NULL,
     until_ns INTEGER NOT NULL, reason TEXT NOT NULL);
+{_FINDINGS}
 PRAGMA user_version = {VERSION};
 """
 
@@ -68,6 +77,8 @@ class RingDatabase:
             if version == 0:
                 with _typed_errors():
                     index._database.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
+            with _typed_errors():
+                index._database.executescript(_FINDINGS)
         except BaseException:
             index.close()
             raise

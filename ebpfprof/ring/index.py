@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.profile.service import ServiceIdentity
+from ebpfprof.profile.service import ServiceFinding, ServiceIdentity
 from ebpfprof.ring.contents import RingFacts, RingProcess
 from ebpfprof.ring.database import IndexDamagedError, RingDatabase
 from ebpfprof.ring.typed import from_plain, to_plain
@@ -24,7 +24,9 @@ _FILE: Final = "path, process, kind, start_ns, end_ns, bytes, is_estimate, total
 _FILE_TYPES: Final = tuple[str, int, str, int, int, int, int]
 _PROCESS_TYPES: Final = tuple[int, str, int, int, int, int | None, str, str, str]
 _UNRECORDED_TYPES: Final = tuple[int, int, int, str]
+_FINDING_TYPES: Final = tuple[str, int, int, int, int]
 _MAX_UNRECORDED: Final = 100_000
+_MAX_FINDINGS: Final = 10_000
 _SPANS: Final = "SELECT start_ns, end_ns FROM file"
 _RUN_TYPES: Final = tuple[int, int]
 
@@ -60,6 +62,16 @@ class Unrecorded:
     begun_ns: int
     until_ns: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFinding:
+    """A finding about the process with this key, from when until when it was found."""
+
+    process: tuple[str, int, int]
+    begun_ns: int
+    until_ns: int
+    finding: ServiceFinding
 
 
 class IndexChanges:
@@ -126,6 +138,27 @@ class IndexChanges:
                 (_MAX_UNRECORDED,),
             )
 
+    def note_finding(
+        self, key: tuple[str, int, int], begun_ns: int, until_ns: int, finding: ServiceFinding
+    ) -> None:
+        """Note a finding about the process with this key; one that continues grows."""
+        text = json.dumps(to_plain(finding))
+        grown = self._database.run(
+            "UPDATE finding SET until_ns = max(until_ns, ?), finding = ? WHERE "
+            "(boot, pid, start_ns, kind, subject, begun_ns) = (?, ?, ?, ?, ?, ?)",
+            (until_ns, text, *key, *finding.key, begun_ns),
+        )
+        if not grown:
+            self._database.run(
+                "INSERT INTO finding (boot, pid, start_ns, kind, subject, begun_ns, until_ns, "
+                "finding) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*key, *finding.key, begun_ns, until_ns, text),
+            )
+            self._database.run(
+                "DELETE FROM finding WHERE id <= (SELECT max(id) FROM finding) - ?",
+                (_MAX_FINDINGS,),
+            )
+
     def begin_run(self, now_ns: int) -> int:
         """Note that the agent begins to run; the number of this run."""
         self._database.run("INSERT INTO run (begun_ns, until_ns) VALUES (?, ?)", (now_ns, now_ns))
@@ -150,12 +183,13 @@ class IndexChanges:
             self._database.run("DELETE FROM file WHERE path = ?", (path,))
 
     def forget(self, before_ns: int) -> None:
-        """Forget runs and unrecorded times before a time, and processes without any file.
+        """Forget runs, unrecorded times and findings before a time, and processes without a file.
 
         One that continues is added again with its next file.
         """
         self._database.run("DELETE FROM run WHERE until_ns < ?", (before_ns,))
         self._database.run("DELETE FROM unrecorded WHERE until_ns < ?", (before_ns,))
+        self._database.run("DELETE FROM finding WHERE until_ns < ?", (before_ns,))
         self._database.run(
             "DELETE FROM process WHERE NOT EXISTS (SELECT 1 FROM file WHERE process = process.id) "
             "AND NOT EXISTS (SELECT 1 FROM unrecorded WHERE process = process.id)"
@@ -229,6 +263,18 @@ class IndexQueries:
         )
         return [Unrecorded(*_typed(_UNRECORDED_TYPES, row)) for row in rows]
 
+    def findings_between(self, begun_ns: int, until_ns: int) -> list[IndexedFinding]:
+        """What was found wrong with processes in a time, by when it was first found."""
+        # A reader can't add the table to an index that an earlier release wrote.
+        if not self._database.rows("SELECT 1 FROM sqlite_master WHERE name = 'finding'"):
+            return []
+        rows = self._database.rows(
+            "SELECT boot, pid, start_ns, begun_ns, until_ns, finding FROM finding "
+            "WHERE until_ns >= ? AND begun_ns <= ? ORDER BY begun_ns, id",
+            (begun_ns, until_ns),
+        )
+        return list(map(_found, rows))
+
 
 def _typed(kind: Any, row: Sequence[Any]) -> Any:  # noqa: ANN401 - a row of the type `kind`
     """The row, whose values may have any type in SQLite. Raises IndexDamagedError."""
@@ -243,6 +289,14 @@ def _file(row: Sequence[Any]) -> IndexedFile:
     path, process, kind, start_ns, end_ns, taken, is_estimate = _typed(_FILE_TYPES, rest)
     totals = _from_json(tuple[int, ...], text)
     return IndexedFile(path, process, kind, start_ns, end_ns, taken, bool(is_estimate), totals)
+
+
+def _found(row: Sequence[Any]) -> IndexedFinding:
+    *rest, text = row
+    boot, pid, start_ns, begun_ns, until_ns = _typed(_FINDING_TYPES, rest)
+    return IndexedFinding(
+        (boot, pid, start_ns), begun_ns, until_ns, _from_json(ServiceFinding, text)
+    )
 
 
 def _process(row: Sequence[Any]) -> IndexedProcess:

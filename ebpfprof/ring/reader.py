@@ -14,7 +14,14 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.ring.contents import unpacked
 from ebpfprof.ring.database import IndexDamagedError, RingDatabase
 from ebpfprof.ring.folder import DEFAULT_FOLDER, RingFolder
-from ebpfprof.ring.index import IndexChanges, IndexedFile, IndexedProcess, IndexQueries, Unrecorded
+from ebpfprof.ring.index import (
+    IndexChanges,
+    IndexedFile,
+    IndexedFinding,
+    IndexedProcess,
+    IndexQueries,
+    Unrecorded,
+)
 from ebpfprof.ring.intervals import Interval
 from ebpfprof.ring.reconcile import add_files, runs_of
 from ebpfprof.system.closing import Closing
@@ -28,7 +35,8 @@ class RecordedTime:
 
     `processes` are all that the index knows, by number. `files` lie in the time, wholly or in part,
     oldest first. `runs` are when the agent ran, also beyond the time; if they are `inferred`, from
-    the files only. `now_ns` is when the ring was asked.
+    the files only. `now_ns` is when the ring was asked. `findings` are what was found wrong with
+    processes.
     """
 
     begun_ns: int
@@ -39,6 +47,7 @@ class RecordedTime:
     unrecorded: Sequence[Unrecorded]
     now_ns: int
     inferred: bool = False
+    findings: Sequence[IndexedFinding] = ()
 
 
 class RingArchive(Closing):
@@ -77,6 +86,7 @@ class RingArchive(Closing):
                     queries.unrecorded_between(begun_ns, until_ns),
                     time.time_ns(),
                     self._inferred,
+                    queries.findings_between(begun_ns, until_ns),
                 )
         except (IndexDamagedError, sqlite3.Error) as error:
             raise RingError(f"The index of {printable(str(self.path))} is damaged: {error}.") from (

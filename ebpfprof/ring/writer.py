@@ -14,13 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from ebpfprof.console.text import printable, well_formed
 from ebpfprof.errors import InvalidProfile, OutputError, RingError
-from ebpfprof.profile.service import ServiceIdentity, ServiceWindow
+from ebpfprof.profile.service import ServiceFinding, ServiceFindings, ServiceIdentity, ServiceWindow
 from ebpfprof.ring.bounds import Bounds
 from ebpfprof.ring.contents import RingProcess, packed
 from ebpfprof.ring.database import IndexDamagedError
@@ -35,6 +35,8 @@ MAX_AGE_S: Final = 7 * 86400.0
 KEEP_FREE_BYTES: Final = 1 << 30
 """What it leaves free in the file system, if nothing else is said."""
 
+_MAX_TEXT: Final = 500
+_MAX_LINES: Final = 4
 _NS: Final = 1_000_000_000
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _OF_INDEX: Final = (OSError, sqlite3.Error, IndexDamagedError)
@@ -160,6 +162,15 @@ class Ring(Closing):
         with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
             changes.note_unrecorded(process, begun_ns, end_ns, well_formed(reason))
 
+    def note_findings(self, findings: ServiceFindings) -> None:
+        """Note what was found wrong with a process."""
+        key = self._boot, findings.pid, findings.process_start_ns
+        until_ns = _ns(findings.time_s)
+        with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
+            for finding in findings.findings:
+                begun_ns = min(_ns(finding.since_s), until_ns)
+                changes.note_finding(key, begun_ns, until_ns, _short(finding))
+
     def note_ended(self, pid: int, process_start_ns: int, end_s: float) -> None:
         """Note when a process ended (Unix time)."""
         with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
@@ -249,6 +260,17 @@ def _well_formed(identity: ServiceIdentity) -> ServiceIdentity:
         pod=well_formed(identity.pod),
         container=well_formed(identity.container),
         labels={well_formed(key): well_formed(each) for key, each in identity.labels.items()},
+    )
+
+
+def _short(finding: ServiceFinding) -> ServiceFinding:
+    """The finding with texts that the index can hold, of a bounded length."""
+    return replace(
+        finding,
+        title=well_formed(finding.title[:_MAX_TEXT]),
+        subject=well_formed(finding.subject[:_MAX_TEXT]),
+        lines=tuple(well_formed(line[:_MAX_TEXT]) for line in finding.lines[:_MAX_LINES]),
+        place=well_formed(finding.place[:_MAX_TEXT]),
     )
 
 

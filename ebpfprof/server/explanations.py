@@ -78,15 +78,21 @@ class Explanations:
 
     def _observe(self, pid: int, seconds: int) -> dict[str, Any]:
         from ebpfprof.findings.rules import explained
-        from ebpfprof.observing.observer import Observer, observation_options, without_cpu
+        from ebpfprof.observing.observer import (
+            Observer,
+            observation_options,
+            open_session,
+            without_cpu,
+        )
 
         options = observation_options(allow_unknown_go=False)
         stopping = self._manager.stopping
-        with Observer([pid], float(seconds), options, self._processes) as observer:
+        live, refusal = open_session(options, 1, self._processes)
+        with live, Observer(live, [pid], float(seconds)) as observer:
             (evidence,) = observer.observe(lambda _: stopping.is_set())
             if isinstance(evidence, EbpfprofError):
                 raise evidence
-            evidence = without_cpu(evidence, observer.refusal)
+            evidence = without_cpu(evidence, refusal)
             return table.as_json(evidence, explained(evidence))
 
 

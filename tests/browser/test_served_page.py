@@ -145,6 +145,7 @@ def test_what_woke_those_that_waited_for_a_lock(
         assert "runtime.chansend1" not in woke
 
 
+@pytest.mark.full
 def test_a_browser_without_the_token_gets_a_form(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:

@@ -10,19 +10,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.targets_run import DEADLINE_S, Target
-from tests.toolchains import toolchain
+from tests.targets_run import Target
 
-TARGETS: Final = Path(__file__).parent.parent / "targets"
 CGROUPS: Final = Path("/sys/fs/cgroup")
-GO: Final = "1.27"
-
 _PERIOD_US: Final = 100_000
 
 _ENTER: Final = """
@@ -60,7 +56,8 @@ class Environment:
 
     mode: str = "plain"
     """A build mode of tests/toolchains.py."""
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
+    """Settings in its environment: "GOGC=10"."""
     cpus: float | None = None
     """How much CPU time its control group may use a second (the quota of CFS)."""
     memory_mib: int | None = None
@@ -96,24 +93,20 @@ class _Limit:
 
 
 @contextmanager
-def running(
-    program: str, name: str, environment: Environment, deadline_s: float = DEADLINE_S
-) -> Iterator[Target]:
-    """Build one of tests/targets and run it with `name` as its argument, until the block ends.
+def running(program: Path, *arguments: str, environment: Environment) -> Iterator[Target]:
+    """Run a program until the block ends; it gets ready first.
 
-    Needs root if control groups are wanted. Raises TargetError, ToolchainError, OSError.
+    Needs root if there are limits. Raises TargetError or OSError.
     """
-    file = toolchain(GO).build(TARGETS / program, environment.mode)
     with ExitStack() as held:
         scratch = Path(tempfile.mkdtemp(prefix="ebpfprof-faults-"))
         groups = held.enter_context(_groups(_limits(environment, scratch), scratch))
         for _ in range(environment.neighbours):
             held.enter_context(_neighbour())
-        variables = {"TMPDIR": str(scratch), **environment.variables}
-        command = ("-c", _ENTER, "sh", *map(str, groups), "--", str(file), name)
-        target = Target.start(Path("/bin/sh"), *command, env=variables, deadline_s=deadline_s)
-        held.callback(target.kill)
-        yield target
+        variables = dict(setting.split("=", 1) for setting in environment.variables)
+        command = ("-c", _ENTER, "sh", *map(str, groups), "--", str(program), *arguments)
+        target = Target.start(Path("/bin/sh"), *command, env={"TMPDIR": str(scratch), **variables})
+        yield held.enter_context(target)
 
 
 def _limits(environment: Environment, scratch: Path) -> tuple[_Limit, ...]:

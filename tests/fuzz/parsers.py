@@ -9,6 +9,7 @@ from tests.fuzz.ways.go import GO
 from tests.fuzz.ways.heap import HEAP
 from tests.fuzz.ways.heap_buckets import HEAP_BUCKETS
 from tests.fuzz.ways.identity import IDENTITY
+from tests.fuzz.ways.kernel_files import KERNEL_FILES
 from tests.fuzz.ways.locks import LOCKS
 from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.memory_parts import MEMORY_PARTS
@@ -31,6 +32,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *HEAP_BUCKETS,
     *WAIT_CAUSES,
     *WAITING,
+    *KERNEL_FILES,
     *THREADS,
     *MEMORY_PARTS,
     *RUNTIME_COUNTERS,

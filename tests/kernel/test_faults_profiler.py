@@ -30,7 +30,7 @@ from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
 from tests.recorder import COMMAND, Recorder, end, only_profile, recording, run
 from tests.targets_run import Target
 
-KILLS = 3
+KILLS = 2
 SEED = 6
 
 

@@ -206,7 +206,9 @@ def test_a_signal_before_recording_aborts_each_verb(
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         *in_full(("top", "ebpfprof.top.poller:Poller.look")),
         *in_full(("top on a screen", "ebpfprof.top.app:TopApp.on_mount")),
-        ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
+        *in_full(
+            ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode")
+        ),
         *in_full(("serve", "ebpfprof.commands.serve:_say_ready")),
     ],
 )

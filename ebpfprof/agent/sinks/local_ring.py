@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebpfprof.agent.sinks.sink import Delivery, Item, Refused
-from ebpfprof.profile.service import ProcessEnd, ServiceWindow
+from ebpfprof.profile.service import ProcessEnd, ServiceFindings, ServiceWindow
 from ebpfprof.ring.writer import Ring, RingState
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class RingDelivery:
                 raise Refused(self._ring.state().last_error, "not_written")
         elif isinstance(item, ProcessEnd):
             self._ring.note_ended(item.pid, item.process_start_ns, item.end_s)
+        elif isinstance(item, ServiceFindings):
+            self._ring.note_findings(item)
         else:
             self._ring.note_unrecorded(
                 item.identity,

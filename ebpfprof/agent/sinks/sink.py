@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ebpfprof.profile.service import ProcessEnd, ServiceWindow, Unwatched
+from ebpfprof.profile.service import ProcessEnd, ServiceFindings, ServiceWindow, Unwatched
 
-Item = ServiceWindow | Unwatched | ProcessEnd
+Item = ServiceWindow | Unwatched | ProcessEnd | ServiceFindings
 
 
 class Sink(Protocol):
@@ -25,7 +25,7 @@ class Sink(Protocol):
         """Its name in metrics and messages."""
 
     def take(self, item: Item) -> None:
-        """Take a window, a time without recording, or the end of a process. Returns at once.
+        """Take a window, a time without recording, findings or the end of a process, at once.
 
         Any thread may call it.
         """

@@ -26,9 +26,11 @@ _SLEEP: Final = "sleep"
 
 
 class Moving(NamedTuple):
-    """What is soon out of date, by the address of the runtime.g."""
+    """What is soon out of date, by the address of the runtime.g where nothing else is said."""
 
     locks: dict[int, LockWait]
+    states: dict[int, LockState]
+    """Of these locks, by address, without names."""
     files: dict[int, FileWait]
     threads: dict[int, ThreadWait]
     ends: dict[int, int]
@@ -53,6 +55,7 @@ class WaitReader:
         """
         layout = self._go.binary.layout
         locks = lock_waits(self._go, self._memory, self._frames, goroutines.goroutines)
+        states = self._states.read(self._memory, locks)
         polling = [
             goroutine.address for goroutine in goroutines.goroutines if goroutine.state == _IO_WAIT
         ]
@@ -63,7 +66,8 @@ class WaitReader:
         sleeping = {
             each.address: each.words for each in goroutines.goroutines if each.state == _SLEEP
         }
-        return Moving(locks, files, threads, ends_of_sleeps(self._memory, layout, sleeping))
+        ends = ends_of_sleeps(self._memory, layout, sleeping)
+        return Moving(locks, states, files, threads, ends)
 
     def read(self, goroutines: AllGoroutines, moving: Moving) -> dict[int, WaitsFor]:
         """What each goroutine waits for, by its id; those of which nothing is known are missing.
@@ -71,7 +75,7 @@ class WaitReader:
         Raises TargetGone or GoTableError.
         """
         waits = moving.locks
-        locks = self._states.read(self._memory, waits)
+        locks = self._states.named(moving.states, waits)
         holders = self._holders.find(self._memory, goroutines.goroutines, waits, locks)
         writers = self._writers(goroutines, waits)
         now_ns = goroutines.read_ns + (goroutines.ahead_ns or 0)  # by the target's clock

@@ -32,12 +32,17 @@ func (i *inventory) take(item string) int {
 
 //go:noinline
 func (i *inventory) report() string {
+	var items []string
+	var numbers []int
 	i.mu.RLock()
-	lines := make([]string, 0, len(i.stock))
 	for item, number := range i.stock {
-		lines = append(lines, fmt.Sprintf("%s: %d", item, number))
+		items, numbers = append(items, item), append(numbers, number)
 	}
 	i.mu.RUnlock()
+	var lines []string
+	for place, item := range items {
+		lines = append(lines, fmt.Sprintf("%s: %d", item, numbers[place]))
+	}
 	sort.Strings(lines)
 	return strings.Join(lines, "\n")
 }

@@ -48,7 +48,7 @@ func serveSearches() {
 	service := &searcher{index: openDatabase(40)}
 	url := traffic.Serve(http.HandlerFunc(service.serveSearch))
 	traffic.Send(url, traffic.Load{Path: "/search", PerSecond: 60})
-	harness.Poll(func() bool { return runtime.NumGoroutine() > 150 })
+	harness.Poll(func() bool { return runtime.NumGoroutine() > 60 })
 }
 
 func init() { register("leak", serveSearches) }

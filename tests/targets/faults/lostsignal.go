@@ -73,7 +73,7 @@ func serveMail() {
 		traffic.Load{Path: "/message", PerSecond: 30, Timeout: 3 * time.Second},
 		traffic.Load{Path: "/status", PerSecond: 60},
 	)
-	awaitCount(&service.sent, 40)
+	awaitCount(&service.sent, 10)
 }
 
 func init() { register("lostsignal", serveMail) }

@@ -51,7 +51,7 @@ func init() { register("nearlimit", serveTiles) }
 func serveTiles() {
 	debug.SetGCPercent(4)
 	cache := &tileCache{}
-	for i := 0; i < 3456; i++ {
+	for i := 0; i < 3648; i++ {
 		cache.tiles = append(cache.tiles, drawTile(i))
 	}
 	underLoad(cache, traffic.Load{PerSecond: 100})

@@ -54,7 +54,7 @@ func serveReports() {
 	service := &reporter{database: openDatabase(20)}
 	url := traffic.Serve(http.HandlerFunc(service.serveReport))
 	traffic.Send(url, traffic.Load{Path: "/report", PerSecond: 40, Timeout: 3 * time.Second})
-	awaitCount(&service.reports, 60)
+	awaitCount(&service.reports, 30)
 }
 
 func init() { register("neverdone", serveReports) }

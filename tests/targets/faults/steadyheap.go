@@ -1,14 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 
 	"ebpfprof.test/harness/traffic"
 )
 
-// A dictionary is large, is not changed, and costs few collections.
+// A dictionary is large and is not changed. A collection takes long, but is seldom needed.
 type dictionary struct{ entries map[string]*dictionaryEntry }
+
+const (
+	dictionaryWords = 500_000
+	pageWords       = 40
+)
 
 type dictionaryEntry struct {
 	word     string
@@ -20,26 +27,29 @@ type dictionaryEntry struct {
 func (d *dictionary) lookup(word string) *dictionaryEntry { return d.entries[word] }
 
 //go:noinline
-func (d *dictionary) print(entry *dictionaryEntry) string {
-	text := entry.word
+func (d *dictionary) print(w io.Writer, entry *dictionaryEntry) {
+	fmt.Fprintln(w, entry.word)
 	for i, meaning := range entry.meanings {
-		text += fmt.Sprintf("\n%d. %s", i+1, meaning)
+		fmt.Fprintf(w, "%d. %s\n", i+1, meaning)
 	}
-	return text
 }
 
 func (d *dictionary) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fmt.Fprint(w, d.print(d.lookup("word"+r.URL.Path[1:])))
+	var page bytes.Buffer
+	for i := 0; i < pageWords; i++ {
+		d.print(&page, d.lookup(fmt.Sprint("word", keyOf(r)*pageWords+i)))
+	}
+	w.Write(page.Bytes())
 }
 
 func init() { register("steadyheap", serveWords) }
 
 func serveWords() {
 	book := &dictionary{entries: map[string]*dictionaryEntry{}}
-	for i := 0; i < 500_000; i++ {
+	for i := 0; i < dictionaryWords; i++ {
 		word := fmt.Sprint("word", i)
 		meanings := []string{"first meaning of " + word, "second meaning of " + word}
 		book.entries[word] = &dictionaryEntry{word: word, meanings: meanings}
 	}
-	underLoad(book, traffic.Load{PerSecond: 200})
+	underLoad(book, traffic.Load{PerSecond: 400})
 }

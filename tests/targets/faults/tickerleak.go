@@ -54,7 +54,7 @@ func serveDashboards() {
 	service := &dashboardServer{database: openDatabase(20)}
 	url := traffic.Serve(http.HandlerFunc(service.serveDashboard))
 	traffic.Send(url, traffic.Load{Path: "/dashboard", PerSecond: 40})
-	harness.Poll(func() bool { return runtime.NumGoroutine() > 150 })
+	harness.Poll(func() bool { return runtime.NumGoroutine() > 60 })
 }
 
 func init() { register("tickerleak", serveDashboards) }
