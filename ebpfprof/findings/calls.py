@@ -19,9 +19,9 @@ from ebpfprof.findings.work import Share
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Moments, Place
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.moments import Moments
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.model import Frame
     from ebpfprof.profile.waiting_for import SystemCall

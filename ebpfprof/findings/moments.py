@@ -12,7 +12,7 @@ from ebpfprof.profile.idle import is_in_request
 from ebpfprof.profile.operations import caller_outside_library, operation_in
 
 if TYPE_CHECKING:
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
     from ebpfprof.profile.model import Frame
     from ebpfprof.profile.waiting_for import FileWait
@@ -25,9 +25,6 @@ _LEAST_AGES: Final = 5  # waits seen in progress: of fewer nothing is said
 HTTP_ANSWER: Final = "HTTP answer"
 READ_LOOP: Final = "net/http.(*persistConn).readLoop"
 _WRITE_LOOP: Final = "net/http.(*persistConn).writeLoop"
-
-Place = tuple[str, "Frame"]
-"""An operation in words, and the frame of the program that does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Doing:
 
 
 @dataclass(frozen=True)
-class Moment:
+class GoroutineMoment:
     """The goroutines of one dump."""
 
     all: tuple[Doing, ...]
@@ -57,7 +54,7 @@ class Moment:
     @cached_property
     def by_place(self) -> dict[Place, list[Doing]]:
         """The same by what they did."""
-        places = defaultdict[Place, list[Doing]](list)
+        places = defaultdict["Place", list[Doing]](list)
         for doing in self.all:
             places[doing.place].append(doing)
         return places
@@ -77,7 +74,7 @@ class Moments:
     """All dumps, in order. `accepting` are the functions in which goroutines accept connections,
     `ports` those of their listeners."""
 
-    all: tuple[Moment, ...]
+    all: tuple[GoroutineMoment, ...]
     accepting: frozenset[str]
     ports: frozenset[str]
 
@@ -160,7 +157,7 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
             if wait is not None and wait.file.is_listener:
                 accepting.add(caller_outside_library(frames).function)
                 ports.add(_port(wait))
-        moments.append(Moment(tuple(all_of_it)))
+        moments.append(GoroutineMoment(tuple(all_of_it)))
     return Moments(tuple(moments), frozenset(accepting), frozenset(ports - {""}))
 
 

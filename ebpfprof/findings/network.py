@@ -14,9 +14,9 @@ from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import part, place
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Place
-    from ebpfprof.findings.work import Activity, Share
+    from ebpfprof.findings.work import Share
     from ebpfprof.profile.model import Frame
 
 _LEAST_SHARE: Final = 0.2

@@ -15,7 +15,7 @@ from ebpfprof.findings.words import doing, mostly, part, place
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Moment
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
 
 _LEAST_SHARE: Final = 0.2
 """Of the time of requests: pools are there to limit, so short waits for them are on purpose."""
@@ -85,7 +85,9 @@ def _named(evidence: Evidence, operation: str) -> Waits:
     return waits
 
 
-def _users(evidence: Evidence, operation: str, waits: Waits, moment: Moment) -> list[Doing]:
+def _users(
+    evidence: Evidence, operation: str, waits: Waits, moment: GoroutineMoment
+) -> list[Doing]:
     """The goroutines that use what others wait for."""
     if operation == HTTP_CONNECTION:
         return [one for one in moment.all if one.operation == HTTP_ANSWER]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ebpfprof.findings.work import Share
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Place
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.moments import Doing
     from ebpfprof.profile.model import Frame
 
 

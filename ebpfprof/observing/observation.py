@@ -95,18 +95,20 @@ class Observation:
 
         Raises UnreadableMemory or CorruptBinary; TargetGone only before the first dump.
         """
-        began_s = time.thread_time()
         try:
-            self._sample_table()
-            table_s = time.thread_time() - began_s
-            is_dump = len(self._due_s) == 1
-            if is_dump:
-                self._dumps.append(self._dump())
+            self._sample()
         except TargetGone:
             if not self._dumps:
                 raise
             self.is_over = True
-            return
+
+    def _sample(self) -> None:
+        began_s = time.thread_time()
+        self._sample_table()
+        table_s = time.thread_time() - began_s
+        is_dump = len(self._due_s) == 1
+        if is_dump:
+            self._dumps.append(self._dump())
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:

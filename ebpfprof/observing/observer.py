@@ -39,13 +39,12 @@ def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Opti
     return Options(kinds, labels=_LABELS, allow_unknown_go=allow_unknown_go)
 
 
-def open_live(
+def open_session(
     options: Options, capacity: int, processes: OpenProcesses | None = None
 ) -> tuple[LiveSession, EbpfprofError | None]:
-    """A session with observation_options(), for that many processes at a time.
+    """A session for observers, and why it can't sample the CPU time, if the kernel refuses that.
 
-    It opens them by `processes` if that is given. If the CPU time can't be sampled, it does
-    without, and the second value says why. Raises any of ebpfprof.errors.
+    For `processes` see LiveSession. Raises any of ebpfprof.errors.
     """
     refusal: EbpfprofError | None = None
     if options.needs_bpf:
@@ -58,12 +57,23 @@ def open_live(
     return LiveSession(without, capacity=capacity, processes=processes), refusal
 
 
+def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
+    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
+    if refusal is None:
+        return evidence
+    first, *_ = str(refusal).splitlines()[0].split(". ")
+    sentence = f"Without CPU samples: {first.rstrip('.')}."
+    return replace(evidence, failures=(sentence, *evidence.failures))
+
+
 class Observer(Closing):
-    """Processes that are observed together, once or repeatedly. A context manager: leaving it
-    closes them."""
+    """Processes that are observed together, once or repeatedly.
+
+    A context manager: leaving it closes them.
+    """
 
     def __init__(self, live: LiveSession, pids: Sequence[int], length_s: float) -> None:
-        """Open the processes in `live`, which open_live() returned and has room for them.
+        """Open the processes in `live`, which has observation_options() and room for them.
 
         Raises any of ebpfprof.errors.
         """
@@ -126,12 +136,3 @@ def _each(
             work(one)
         except EbpfprofError as error:
             failures[one] = error
-
-
-def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
-    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
-    if refusal is None:
-        return evidence
-    first, *_ = str(refusal).splitlines()[0].split(". ")
-    sentence = f"Without CPU samples: {first.rstrip('.')}."
-    return replace(evidence, failures=(sentence, *evidence.failures))

@@ -81,18 +81,18 @@ class Explanations:
         from ebpfprof.observing.observer import (
             Observer,
             observation_options,
-            open_live,
+            open_session,
             without_cpu,
         )
 
         options = observation_options(allow_unknown_go=False)
         stopping = self._manager.stopping
-        live, no_cpu = open_live(options, 1, self._processes)
+        live, refusal = open_session(options, 1, self._processes)
         with live, Observer(live, [pid], float(seconds)) as observer:
             (evidence,) = observer.observe(lambda _: stopping.is_set())
             if isinstance(evidence, EbpfprofError):
                 raise evidence
-            evidence = without_cpu(evidence, no_cpu)
+            evidence = without_cpu(evidence, refusal)
             return table.as_json(evidence, explained(evidence))
 
 

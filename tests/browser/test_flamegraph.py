@@ -125,6 +125,7 @@ def test_a_search_marks_matches_and_shows_their_share(page: FlamePage) -> None:
     assert (page.colour("main.(*Cache).Get"), page.colour("main.answer")) == before
 
 
+@pytest.mark.full
 def test_a_search_counts_each_shown_frame_once(show: Show) -> None:
     page = show(of_stacks(("main.a;main.a;main.b;main.a", 3), ("main.c", 1)))
     page.search("main.a")

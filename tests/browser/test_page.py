@@ -274,6 +274,7 @@ def test_a_link_restores_the_view(page: FakedPage) -> None:
     assert page.one("#live").is_displayed()
 
 
+@pytest.mark.full
 def test_a_link_restores_the_zoom(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")

@@ -20,7 +20,7 @@ from tests.toolchains import cache_dir, locked, toolchain
 
 PLAIN: Final = Environment()
 CGO: Final = Environment(mode="cgo")
-DEBUGGED: Final = Environment(variables=("GODEBUG=gctrace=1,schedtrace=100,scheddetail=1",))
+DEBUGGED: Final = Environment(variables=("GODEBUG=gctrace=1,schedtrace=1000",))
 
 MODULES: Final = Path(__file__).parent / "modules"
 
@@ -89,6 +89,7 @@ PROGRAMS: Final = (
     FaultProgram("slowpeer", "slow_peer"),
     FaultProgram("slowdns", "slow_dns"),
     FaultProgram("slowconnect", "slow_connect"),
+    FaultProgram("slowtls", "slow_connect"),
     FaultProgram("slowconsumer", "slow_consumer"),
     # Both say that its only decoder is too slow: for those before it, or for those behind it.
     FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
@@ -112,14 +113,12 @@ PROGRAMS: Final = (
     FaultProgram("collections", "collections", environment=Environment(variables=("GOGC=10",))),
     FaultProgram(
         "heaplimit",
-        "collections",
-        also=("memory_limit",),
+        "heap_limit",
         environment=Environment(variables=("GOMEMLIMIT=92MiB",)),
     ),
     FaultProgram(
         "gcoff",
-        "collections",
-        also=("memory_growth",),
+        "never_collected",
         environment=Environment(variables=("GOGC=off",)),
     ),
     # The function that allocates them is what has to be changed.

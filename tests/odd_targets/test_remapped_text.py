@@ -52,6 +52,7 @@ def test_a_trace_is_refused(target: Target, tmp_path: Path) -> None:
     assert SENTENCE in in_one_line(output.stderr)
 
 
+@pytest.mark.full
 def test_other_profiles_are_recorded(target: Target, tmp_path: Path) -> None:
     """The CPU profile has the names of the functions in the copy."""
     options = ("--profile", "block,cpu", "--duration", "0.5")
