@@ -26,11 +26,18 @@ thread = threading.Thread(target=work)
 bytes(1 << 26)
 thread.start()
 thread.join()
-use = resource.getrusage(resource.RUSAGE_SELF)
-print(use.ru_nvcsw, use.ru_minflt, use.ru_majflt, flush=True)
 thread = threading.Thread(target=sys.stdin.read)
 thread.start()
+use = resource.getrusage(resource.RUSAGE_SELF)
+print(use.ru_nvcsw, use.ru_minflt, use.ru_majflt, flush=True)
 thread.join()
+"""
+_READER: Final = """
+import sys
+from ebpfprof.observing.host import HostReader
+from ebpfprof.process.process import Target
+with Target(int(sys.argv[1])) as target:
+    print(*[group.limit_bytes for group in HostReader(target).read().memory_groups])
 """
 
 
@@ -89,3 +96,12 @@ def test_counters_are_those_of_all_threads() -> None:
     assert now.machine
     assert now.machine.busy_ns > now.cpu_ns
     assert now.quota_cpus is None
+
+
+def test_groups_are_found_from_another_cgroup_namespace() -> None:
+    """Paths then begin with one "/.." for each group around our own."""
+    limited = Environment(memory_mib=_MEMORY_MIB)
+    with running(programs.program("faults"), "idleserver", environment=limited) as target:
+        command = ("unshare", "--cgroup", sys.executable, "-c", _READER, str(target.pid))
+        read = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert read.stdout.split()[0] == str(_MEMORY_MIB << 20)
