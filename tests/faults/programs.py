@@ -117,13 +117,12 @@ PROGRAMS: Final = (
     FaultProgram("neighbours", "neighbours", environment=Environment(neighbours=4)),
     FaultProgram("collections", "collections", environment=Environment(variables=("GOGC=10",))),
     FaultProgram(
-        "heaplimit",
-        "heap_limit",
-        environment=Environment(variables=("GOMEMLIMIT=92MiB",)),
+        "heaplimit", "collections", environment=Environment(variables=("GOMEMLIMIT=92MiB",))
     ),
     FaultProgram(
         "gcoff",
-        "never_collected",
+        "memory_growth",
+        also=("collections",),
         environment=Environment(variables=("GOGC=off",)),
     ),
     # The function that allocates them is what has to be changed.
