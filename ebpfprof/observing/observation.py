@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
 from ebpfprof.findings.memory_growth import growth
 from ebpfprof.findings.moments import LONG_NS, SHORT_NS
@@ -26,10 +27,11 @@ from symbolizer.errors import SymbolizerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ebpfprof.findings.runtime import HeapMoment
+    from ebpfprof.findings.runtime import GrowingStack, HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.memory import TypeBytes
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.recording.reports import ProcessSums
     from ebpfprof.recording.target import LiveTarget
@@ -43,7 +45,11 @@ _MOST_DUMPED: Final = 20_000  # goroutines
 
 
 class Observation:
-    """What is observed of one process, which `live` records. For one thread at a time."""
+    """What is observed of one process, which `live` records, once or repeatedly.
+
+    For one thread at a time. How long goroutines have not moved, and which groups of them grow, is
+    known from the first observation on.
+    """
 
     def __init__(
         self, live: LiveSession, target: LiveTarget, go: GoTarget, length_s: float
@@ -64,6 +70,9 @@ class Observation:
         self._due_s: list[float] = []
         """Of the samples until the next dump, and of that."""
         self._cost_s = 0.0
+        self._first_ns = 0
+        self.is_over = False
+        """Whether the process has ended: finish() then returns what was observed until then."""
 
     @property
     def due_s(self) -> float:
@@ -71,9 +80,11 @@ class Observation:
         return self._due_s[0]
 
     def start(self) -> None:
-        """Begin to observe. Raises AttachFailed or TargetGone."""
+        """Begin to observe, for the first time or again. Raises AttachFailed or TargetGone."""
+        self._dumps, self._heap = [], []
         self._before: ProcessSums = self._live.start(self._target)
         self._began_ns = kernel_now_ns()
+        self._first_ns = self._first_ns or self._began_ns
         self._host_before = self._host.read()
         self._heap_growth.start()
         self._runtime_before = self._runtime.read()
@@ -82,8 +93,16 @@ class Observation:
     def sample(self) -> None:
         """Take the sample that is due: a dump, or one of the table of goroutines only.
 
-        Raises TargetGone, UnreadableMemory or CorruptBinary.
+        Raises UnreadableMemory or CorruptBinary; TargetGone only before the first dump.
         """
+        try:
+            self._sample()
+        except TargetGone:
+            if not self._dumps:
+                raise
+            self.is_over = True
+
+    def _sample(self) -> None:
         began_s = time.thread_time()
         self._sample_table()
         table_s = time.thread_time() - began_s
@@ -107,17 +126,38 @@ class Observation:
         self._due_s = sorted([*moments, *(dump_s - lead_s for lead_s in _LEADS_S), dump_s])
 
     def finish(self) -> Evidence:
-        """End the observation, and return all that was observed. Raises as sample()."""
-        self._sample_table()
-        last = self._dump()  # without samples right before it: how long waits take is not known
+        """End the observation, and return all that was observed.
+
+        Of a process that has ended, this is all until then, without counters. Raises as sample().
+        """
+        host = runtime = None
+        growing: tuple[GrowingStack, ...] = ()
+        types: tuple[TypeBytes, ...] = ()
+        try:
+            self._sample_table()
+            last = self._dump()  # without samples right before it: how long waits take is unknown
+            host = BeforeAndAfter(self._host_before, self._host.read())
+            runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
+            if growth(self._heap):
+                growing = self._heap_growth.growing()
+                types = () if growing else self._heap_growth.types()
+        except TargetGone:
+            if not self._dumps:
+                raise
+            last = self._dumps[-1]
         ended_ns = kernel_now_ns()
-        host, runtime = self._host.read(), self._runtime.read()
+        self._live.notice_endings()
         sums = self._live.sums(self._target)
+        self._live.stop(self._target)
         report = self._live.report(sums, self._before)
+        failures = list(report.hints)
+        if ending := self._target.ending:
+            host = runtime = None
+            ended_ns = self._target.recorded.ended_ns
+            failures.append(f"{ending.text[:1].upper()}{ending.text[1:]}: this is until then.")
         overhead = report.overhead
         profiles = {profile.kind: profile for profile in report.profiles}
-        last = replace(last, apart_ns=ended_ns - self._began_ns, samples=self._judge.samples)
-        is_growing = growth(self._heap) is not None
+        last = replace(last, apart_ns=ended_ns - self._first_ns, samples=self._judge.samples)
         return Evidence(
             program=program_of(self._go),
             length_ns=ended_ns - self._began_ns,
@@ -127,12 +167,12 @@ class Observation:
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
             heap=tuple(self._heap),
-            growing=(growing := self._heap_growth.growing() if is_growing else ()),
-            largest_types=self._heap_growth.types() if is_growing and not growing else (),
-            runtime=BeforeAndAfter(self._runtime_before, runtime),
-            host=BeforeAndAfter(self._host_before, host),
+            growing=growing,
+            largest_types=types,
+            runtime=runtime,
+            host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
-            failures=tuple(report.hints),
+            failures=tuple(failures),
         )
 
     def _sample_table(self) -> None:
