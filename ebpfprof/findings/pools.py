@@ -81,7 +81,7 @@ def _named(evidence: Evidence, operation: str) -> Waits:
     for one in evidence.work.activities:
         if one.operation == operation and (one.is_request or not evidence.work.is_server):
             waits.parts.append((one, free, 0.0))
-            waits.seen += evidence.moments.of(one)
+            waits.seen += evidence.moments.with_stack(one.frames, one.at)
     return waits
 
 

@@ -61,6 +61,6 @@ def waits_at(
     is_server = evidence.work.is_server
     for activity in evidence.work.activities:
         if activity.at in wanted and (activity.is_request or not is_server):
-            seen = evidence.moments.of(activity)
+            seen = evidence.moments.with_stack(activity.frames, activity.at)
             waits.add(activity, filter(is_meant, seen), len(seen))
     return waits
