@@ -79,7 +79,7 @@ def command(
     from ebpfprof.commands.trouble import KeptEvidence, evidence_options
     from ebpfprof.console.terminal import working
     from ebpfprof.errors import PermissionDenied
-    from ebpfprof.observing.observer import Observer, observation_options, open_live
+    from ebpfprof.observing.observer import Observer, observation_options, open_session
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.system.open_files import allow_many
@@ -107,10 +107,9 @@ def command(
     with Signals() as signals, ExitStack() as held:
         with working("Reading the program ...", is_shown=not as_json):
             try:
-                live, no_cpu = interruptible(lambda: open_live(options, len(pids)))
+                live, refused = interruptible(lambda: open_session(options, len(pids)))
                 held.enter_context(live)
-                opened = interruptible(lambda: Observer(live, pids, duration_s))
-                observer = held.enter_context(opened)
+                observer = interruptible(lambda: Observer(live, pids, duration_s))
             except PermissionDenied as error:
                 raise refusal or error from error
         if kept is None:
@@ -123,16 +122,8 @@ def command(
             duration_s,
             as_json=as_json,
             is_long=is_long,
-            no_cpu=_no_cpu(refusal or no_cpu),
+            refusal=refusal or refused,
         )
         if kept is not None:
             return explaining.wait_for_trouble(kept)
         return explaining.watch() if watch else explaining.once()
-
-
-def _no_cpu(refusal: Exception | None) -> str:
-    """A sentence about CPU time that is not sampled; "" without a refusal."""
-    if refusal is None:
-        return ""
-    first, *_ = str(refusal).splitlines()[0].split(". ")
-    return f"Without CPU samples: {first.rstrip('.')}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.terminal import has_color, progress, say, width
@@ -14,6 +14,7 @@ from ebpfprof.errors import EbpfprofError, ExitCode, FaultFound, TargetGone
 from ebpfprof.export.tables import explanation as table
 from ebpfprof.findings.finding import Level
 from ebpfprof.findings.rules import explained
+from ebpfprof.observing.observer import without_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +50,8 @@ class Explaining:
     length_s: float
     as_json: bool
     is_long: bool
-    no_cpu: str = ""
-    """Why the CPU time is not sampled, in a sentence; "" if it is."""
+    refusal: EbpfprofError | None = None
+    """Why the CPU time is not sampled; None if it is."""
     _code: int = ExitCode.OK
     _failed: dict[int, EbpfprofError] = field(default_factory=dict)
     _least: Level = Level.NOTE
@@ -132,8 +133,7 @@ class Explaining:
             if isinstance(evidence, EbpfprofError):
                 self._fail(pid, evidence)
                 continue
-            if self.no_cpu:
-                evidence = replace(evidence, failures=(self.no_cpu, *evidence.failures))
+            evidence = without_cpu(evidence, self.refusal)
             found[pid] = Explained(evidence, explained(evidence))
             self._observed.add(pid)
             is_wrong = found[pid].explanation.findings and found[pid].level >= self._least

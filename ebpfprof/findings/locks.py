@@ -20,9 +20,9 @@ from ebpfprof.profile.operations import is_in_library
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Moment, Place
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.waiting_for import LockState
 
@@ -172,7 +172,7 @@ def _where_it_runs(evidence: Evidence, lock: _Contended) -> tuple[Frame | None, 
     return max(of_function, key=lambda one: lines[one]), by_function.total()
 
 
-def _hold(moment: Moment, lock: _Contended) -> _Hold | None:
+def _hold(moment: GoroutineMoment, lock: _Contended) -> _Hold | None:
     """What the holder did at a moment; None if nobody waited then, or that is not known."""
     waiting = [one for one in moment.at(lock.places) if _is_for(one, lock.address)]
     if not waiting:
@@ -216,7 +216,7 @@ def _by(holder: DumpedGoroutine, lock: _Contended) -> Frame | None:
     return of_type
 
 
-def _locks_by_place(moments: Iterable[Moment]) -> dict[Place, tuple[int, str | None]]:
+def _locks_by_place(moments: Iterable[GoroutineMoment]) -> dict[Place, tuple[int, str | None]]:
     """The lock for which most goroutines waited at each place: its address and its name."""
     seen: defaultdict[Place, Counter[tuple[int, str | None]]] = defaultdict(Counter)
     for moment in moments:

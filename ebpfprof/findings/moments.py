@@ -12,6 +12,7 @@ from ebpfprof.profile.idle import is_in_request
 from ebpfprof.profile.operations import caller_outside_library, operation_in
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
     from ebpfprof.profile.model import Frame
     from ebpfprof.profile.waiting_for import FileWait
@@ -26,9 +27,6 @@ GRPC_ANSWER: Final = "gRPC answer"
 _GRPC_READER: Final = "google.golang.org/grpc/internal/transport.(*http2Client).reader"
 READ_LOOP: Final = "net/http.(*persistConn).readLoop"
 _WRITE_LOOP: Final = "net/http.(*persistConn).writeLoop"
-
-Place = tuple[str, "Frame"]
-"""An operation in words, and the frame of the program that does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Doing:
 
 
 @dataclass(frozen=True)
-class Moment:
+class GoroutineMoment:
     """The goroutines of one dump."""
 
     all: tuple[Doing, ...]
@@ -58,7 +56,7 @@ class Moment:
     @cached_property
     def by_place(self) -> dict[Place, list[Doing]]:
         """The same by what they did."""
-        places = defaultdict[Place, list[Doing]](list)
+        places = defaultdict["Place", list[Doing]](list)
         for doing in self.all:
             places[doing.place].append(doing)
         return places
@@ -78,7 +76,7 @@ class Moments:
     """All dumps, in order. `accepting` are the functions in which goroutines accept connections,
     `ports` those of their listeners."""
 
-    all: tuple[Moment, ...]
+    all: tuple[GoroutineMoment, ...]
     accepting: frozenset[str]
     ports: frozenset[str]
 
@@ -98,9 +96,10 @@ class Moments:
             by_stack[members[0].goroutine.frames] += members
         return by_stack
 
-    def with_stack(self, frames: tuple[Frame, ...], place: Place) -> list[Doing]:
-        """The goroutines of all dumps that did that with this stack."""
-        return [doing for doing in self._by_stack.get(frames, ()) if doing.place == place]
+    def of(self, activity: Activity) -> list[Doing]:
+        """The goroutines of all dumps that did the same with the same stack."""
+        seen = self._by_stack.get(activity.frames, ())
+        return [doing for doing in seen if doing.place == activity.at]
 
     def where(self, is_wanted: Callable[[Doing], bool]) -> list[Doing]:
         """The goroutines that are wanted, of all dumps."""
@@ -162,7 +161,7 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
             if wait is not None and wait.file.is_listener:
                 accepting.add(caller_outside_library(frames).function)
                 ports.add(_port(wait))
-        moments.append(Moment(tuple(all_of_it)))
+        moments.append(GoroutineMoment(tuple(all_of_it)))
     return Moments(tuple(moments), frozenset(accepting), frozenset(ports - {""}))
 
 

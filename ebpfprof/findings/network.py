@@ -14,9 +14,9 @@ from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import part, place
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Place
-    from ebpfprof.findings.work import Activity, Share
+    from ebpfprof.findings.work import Share
     from ebpfprof.profile.model import Frame
 
 _LEAST_SHARE: Final = 0.2
@@ -103,7 +103,7 @@ def _by_peer(evidence: Evidence) -> dict[str, Waits]:
     for activity in evidence.work.activities:
         if not activity.is_request or not _is_answer(activity):
             continue
-        seen = moments.with_stack(activity.frames, activity.at)
+        seen = moments.of(activity)
         by_peer = defaultdict[str, list[Doing]](list)
         for doing in seen:
             by_peer[doing.peer].append(doing)

@@ -15,7 +15,7 @@ from ebpfprof.findings.words import doing, mostly, part, place
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Moment
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
 
 _LEAST_SHARE: Final = 0.2
 """Of the time of requests: pools are there to limit, so short waits for them are on purpose."""
@@ -81,11 +81,13 @@ def _named(evidence: Evidence, operation: str) -> Waits:
     for one in evidence.work.activities:
         if one.operation == operation and (one.is_request or not evidence.work.is_server):
             waits.parts.append((one, free, 0.0))
-            waits.seen += evidence.moments.with_stack(one.frames, one.at)
+            waits.seen += evidence.moments.of(one)
     return waits
 
 
-def _users(evidence: Evidence, operation: str, waits: Waits, moment: Moment) -> list[Doing]:
+def _users(
+    evidence: Evidence, operation: str, waits: Waits, moment: GoroutineMoment
+) -> list[Doing]:
     """The goroutines that use what others wait for."""
     if operation == HTTP_CONNECTION:
         return [one for one in moment.all if one.operation == HTTP_ANSWER]

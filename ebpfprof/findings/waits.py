@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ebpfprof.findings.work import Share
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Place
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.moments import Doing
     from ebpfprof.profile.model import Frame
 
 
@@ -61,6 +61,6 @@ def waits_at(
     is_server = evidence.work.is_server
     for activity in evidence.work.activities:
         if activity.at in wanted and (activity.is_request or not is_server):
-            seen = evidence.moments.with_stack(activity.frames, activity.at)
+            seen = evidence.moments.of(activity)
             waits.add(activity, filter(is_meant, seen), len(seen))
     return waits

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ebpfprof.findings.activity import Activity
 from ebpfprof.profile.idle import is_of_request, rule_of
 from ebpfprof.profile.operations import STATE, caller, operation_of
 
 if TYPE_CHECKING:
-    from ebpfprof.findings.moments import Moments, Place
+    from ebpfprof.findings.moments import Moments
     from ebpfprof.profile.model import Frame, Profile, Sample
 
 _SURE: Final = 2.0  # standard errors
@@ -40,29 +41,6 @@ class Share(NamedTuple):
     def least(self) -> float:
         """What it is at least, within two standard errors."""
         return max(0.0, self.value - _SURE * self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What goroutines did at one place: `ns` is the time of all of them, `variance` that of `ns`.
-
-    `operation` says it in words ("Mutex.Lock", "IO wait", "running", "runnable"), `place` is the
-    frame of the program that did it, `frames` the whole stack, innermost first. `state` is the word
-    of Go's tracebacks.
-    """
-
-    state: str
-    operation: str
-    place: Frame
-    frames: tuple[Frame, ...]
-    ns: int
-    variance: float
-    is_request: bool
-
-    @property
-    def at(self) -> Place:
-        """Where it is, as in dumps."""
-        return self.operation, self.place
 
 
 @dataclass(frozen=True)

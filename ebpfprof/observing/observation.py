@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.memory import TypeBytes
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.recording.reports import ProcessSums
     from ebpfprof.recording.target import LiveTarget
@@ -94,18 +95,20 @@ class Observation:
 
         Raises UnreadableMemory or CorruptBinary; TargetGone only before the first dump.
         """
-        began_s = time.thread_time()
         try:
-            self._sample_table()
-            table_s = time.thread_time() - began_s
-            is_dump = len(self._due_s) == 1
-            if is_dump:
-                self._dumps.append(self._dump())
+            self._sample()
         except TargetGone:
             if not self._dumps:
                 raise
             self.is_over = True
-            return
+
+    def _sample(self) -> None:
+        began_s = time.thread_time()
+        self._sample_table()
+        table_s = time.thread_time() - began_s
+        is_dump = len(self._due_s) == 1
+        if is_dump:
+            self._dumps.append(self._dump())
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
@@ -129,12 +132,15 @@ class Observation:
         """
         host = runtime = None
         growing: tuple[GrowingStack, ...] = ()
+        types: tuple[TypeBytes, ...] = ()
         try:
             self._sample_table()
             last = self._dump()  # without samples right before it: how long waits take is unknown
             host = BeforeAndAfter(self._host_before, self._host.read())
             runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
-            growing = self._heap_growth.growing() if growth(self._heap) else ()
+            if growth(self._heap):
+                growing = self._heap_growth.growing()
+                types = () if growing else self._heap_growth.types()
         except TargetGone:
             if not self._dumps:
                 raise
@@ -162,6 +168,7 @@ class Observation:
             leaks=tuple(self._suspects),
             heap=tuple(self._heap),
             growing=growing,
+            largest_types=types,
             runtime=runtime,
             host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,

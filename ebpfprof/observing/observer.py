@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import (
@@ -22,6 +23,7 @@ from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.recording.target import LiveTarget
 
 _KINDS: Final = ("cpu", "wall")  # neither places a probe in the process
@@ -37,28 +39,41 @@ def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Opti
     return Options(kinds, labels=_LABELS, allow_unknown_go=allow_unknown_go)
 
 
-def open_live(options: Options, capacity: int) -> tuple[LiveSession, EbpfprofError | None]:
-    """A session with observation_options(), for that many processes at a time.
+def open_session(
+    options: Options, capacity: int, processes: OpenProcesses | None = None
+) -> tuple[LiveSession, EbpfprofError | None]:
+    """A session for observers, and why it can't sample the CPU time, if the kernel refuses that.
 
-    If the CPU time can't be sampled, it does without, and the second value says why. Raises any of
-    ebpfprof.errors.
+    For `processes` see LiveSession. Raises any of ebpfprof.errors.
     """
     refusal: EbpfprofError | None = None
     if options.needs_bpf:
         try:
             sampling_event()  # that the kernel refuses it would show only at the start
-            return LiveSession(options, capacity=capacity), None
+            return LiveSession(options, capacity=capacity, processes=processes), None
         except _REFUSALS as error:
             refusal = error
-    return LiveSession(options.replace(kinds=_KINDS_WITHOUT_BPF), capacity=capacity), refusal
+    without = options.replace(kinds=_KINDS_WITHOUT_BPF)
+    return LiveSession(without, capacity=capacity, processes=processes), refusal
+
+
+def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
+    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
+    if refusal is None:
+        return evidence
+    first, *_ = str(refusal).splitlines()[0].split(". ")
+    sentence = f"Without CPU samples: {first.rstrip('.')}."
+    return replace(evidence, failures=(sentence, *evidence.failures))
 
 
 class Observer(Closing):
-    """Processes that are observed together, once or repeatedly. A context manager: leaving it
-    closes them."""
+    """Processes that are observed together, once or repeatedly.
+
+    A context manager: leaving it closes them.
+    """
 
     def __init__(self, live: LiveSession, pids: Sequence[int], length_s: float) -> None:
-        """Open the processes in `live`, which open_live() returned and has room for them.
+        """Open the processes in `live`, which has observation_options() and room for them.
 
         Raises any of ebpfprof.errors.
         """

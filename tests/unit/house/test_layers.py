@@ -19,11 +19,11 @@ ROOMS = {
     "profilers findings goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery "
     "process kernel export profilers.registry overhead privileges timeline profile settings "
     "console system",
-    "agent": "server continuous ring discovery kernel export profilers.registry profile settings "
-    "console system",
-    "server": "continuous profilers.goroutines profilers.heap goruntime.waits "
+    "agent": "server continuous observing ring discovery kernel findings export "
+    "profilers.registry profile settings console system",
+    "server": "observing continuous profilers.goroutines profilers.heap goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime discovery process kernel export "
-    "profilers.registry overhead privileges profile settings console system",
+    "profilers.registry overhead privileges findings profile settings console system",
     "top": "tracing recording profilers export profilers.registry profile console system",
     "continuous": "profilers discovery process profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
