@@ -19,6 +19,8 @@ FIRST: Final = 0.002
 """The assumed cost of a process before anything was measured, in processors."""
 OPENING_S: Final = 0.05
 """The CPU time to open and close a process, in seconds."""
+EXPLAINING_S: Final = 0.7
+"""The CPU time to explain a process: half of it for goroutine samples, the rest for dumps."""
 _NEW_WEIGHT: Final = 0.5
 _LEAST: Final = 1e-5
 
@@ -31,16 +33,16 @@ class Costs:
     """The agent's own CPU time per recorded process."""
     _of_targets: dict[Key, float] = field(default_factory=dict)
 
-    def note(self, of_targets: Mapping[Key, float], own: float, opening: float = 0.0) -> float:
+    def note(self, of_targets: Mapping[Key, float], own: float, apart: float = 0.0) -> float:
         """Add the costs of a round for the recorded processes and for the agent; return the sum.
 
-        `opening` is the part of the agent's cost that was spent to open processes.
+        `apart` is the part of the agent's cost that was spent to open and explain processes.
         """
         for key, cost in of_targets.items():
             before = self._of_targets.get(key, cost)
             self._of_targets[key] = before + _NEW_WEIGHT * (cost - before)
         if of_targets:
-            per_process = max(0.0, own - opening) / len(of_targets)
+            per_process = max(0.0, own - apart) / len(of_targets)
             self.own_each += _NEW_WEIGHT * (per_process - self.own_each)
         return own + sum(of_targets.values())
 

@@ -23,6 +23,7 @@ class Figures:
 
     rounds: int = 0
     windows: int = 0
+    explanations: int = 0
     events: Counter[str] = field(default_factory=Counter)
     """By kind, the first value of all samples."""
     amounts: Counter[str] = field(default_factory=Counter)
@@ -53,6 +54,11 @@ class Figures:
                     if kind_named(kind).metric:
                         times[kind] = sums[1]
             self.services.note(identity, (window.start_s, window.end_s), times)
+
+    def name_of(self, identity: ServiceIdentity) -> ServiceKey | None:
+        """The name of a service in metrics; None if metrics name no service."""
+        with self.lock:
+            return self.services.named(identity)
 
     def of_services(self) -> dict[ServiceKey, ServiceSum]:
         """A copy of the sums of services, as they are now."""

@@ -62,6 +62,7 @@ class _Figures(Collector):
         yield from self._processes()
         yield from self._recordings()
         yield from self._services()
+        yield self._findings()
         yield from self._costs()
         yield from self._pod_sources()
         yield from self._sinks()
@@ -103,6 +104,9 @@ class _Figures(Collector):
         yield CounterMetricFamily("ebpfprof_agent_rounds", "Rounds that ended.", figures.rounds)
         yield CounterMetricFamily(
             "ebpfprof_agent_windows", "Profiles that were passed to sinks.", figures.windows
+        )
+        yield CounterMetricFamily(
+            "ebpfprof_agent_explanations", "Explanations of processes.", figures.explanations
         )
         events = CounterMetricFamily(
             "ebpfprof_agent_events", "Events recorded, by kind of profile.", labels=("kind",)
@@ -151,6 +155,24 @@ class _Figures(Collector):
                 labels = (*service, kind) if declared[kind].is_shared else service
                 times[declared[kind].name].add_metric(labels, amount_ns / 1e9)
         yield from (family for family in (*times.values(), recorded) if family.samples)
+
+    def _findings(self) -> Metric:
+        """What is wrong with services, for as many services as the settings allow."""
+        family = GaugeMetricFamily(
+            "ebpfprof_service_finding",
+            "What was found wrong with a process of a service by its last explanation: 1.",
+            labels=(*_OF_SERVICE, "kind"),
+        )
+        names = self._agent.rounds.figures.name_of
+        found = {
+            (*name, finding.kind)
+            for latest in self._agent.explaining.findings
+            if (name := names(latest.identity))
+            for finding in latest.findings
+        }
+        for labels in sorted(found):
+            family.add_metric(labels, 1)
+        return family
 
     def _costs(self) -> Iterable[Metric]:
         rounds = self._agent.rounds

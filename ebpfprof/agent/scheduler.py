@@ -120,6 +120,10 @@ class TurnScheduler:
             },
         )
 
+    def spend(self, cost: float) -> None:
+        """Take from this round what something else than recording costs, in processors."""
+        self.left -= cost
+
     def admit(self, newcomer: Candidate) -> str:
         """Add a process to this round: "" if there is room for it, else the reason why not."""
         standing = self._standings.setdefault(newcomer.key, _Standing())

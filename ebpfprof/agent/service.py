@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.agent.explaining import Explainer
 from ebpfprof.agent.identity.pods import pods_of_node
 from ebpfprof.agent.identity.service import Identifier
 from ebpfprof.agent.roster import Roster
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from ebpfprof.agent.explaining import Find
     from ebpfprof.agent.log import Log
     from ebpfprof.continuous.process import Live
     from ebpfprof.discovery.processes import ProcessTable
@@ -41,14 +43,22 @@ class Agent:
     """Records the Go processes of this machine. Belongs to one event loop."""
 
     def __init__(
-        self, settings: Settings, live: Live, table: ProcessTable, log: Log, notifier: Notifier
+        self,
+        settings: Settings,
+        live: Live,
+        find: Find,
+        table: ProcessTable,
+        log: Log,
+        notifier: Notifier,
     ) -> None:
+        """For `find` see Explainer."""
         self.settings, self.log = settings, log
         self._notifier = notifier
         self.sinks = Sinks(log.say)
         self.pods = pods_of_node(settings, log.say)
         self.roster = Roster(table, Identifier(settings, self.pods), settings, log)
         self.rounds = Rounds(live, self.roster, settings, log, self.sinks.give)
+        self.explaining = Explainer(self.rounds, find, log, self.sinks.give)
         self._worked_s = time.monotonic()
         self.is_ready = False
         self.is_config_right = True
@@ -72,6 +82,7 @@ class Agent:
         working = asyncio.ensure_future(self.rounds.manager.run())
         serving = asyncio.ensure_future(self._serve(app, listener))
         feeding = asyncio.ensure_future(self._feed_watchdog())
+        explaining = asyncio.ensure_future(self.explaining.run())
         try:
             await asyncio.to_thread(self.sinks.use, self.settings)
             await asyncio.to_thread(self.roster.survey)
@@ -81,15 +92,18 @@ class Agent:
             self._notifier.ready(self._status())
             await self._until_end(self._work(reloads, load), working, should_end)
             self.is_ready = False
+            self.explaining.stop()
             self._notifier.stopping()
             await self._unless_aborted(self._end())
         except KeyboardInterrupt:  # asyncio would complain about a task that ends with it
             raise Aborted("Aborted.") from None
         finally:
             self.rounds.manager.stopping.set()
-            for task in (working, serving, feeding):
+            self.explaining.stop()
+            tasks = (working, serving, feeding, explaining)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(working, serving, feeding, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _until_end(
         self, work: Awaitable[None], beside: asyncio.Future[None], should_end: Callable[[], bool]

@@ -58,6 +58,13 @@ class ServiceSums:
         sums.recorded_s += max(0.0, ended_s - begun_s)
         sums.latest_s = max(sums.latest_s, ended_s)
 
+    def named(self, identity: ServiceIdentity) -> ServiceKey | None:
+        """The name under which a service is shown, perhaps OTHERS; None if none is shown."""
+        if not self._limit:
+            return None
+        key = identity.service, identity.namespace
+        return key if key in self._sums else OTHERS
+
     def all(self) -> dict[ServiceKey, ServiceSum]:
         """A copy of the sums by service, ordered by name."""
         return {

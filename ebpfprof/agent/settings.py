@@ -177,6 +177,13 @@ class Settings:
         10.0,
         "How long a process must have run before it is recorded.",
     )
+    explain: float = setting(
+        TimeValue(0.0, _DAY_S, may_be_0=True),
+        10 * _MINUTE_S,
+        "How often to explain each process, as `ebpfprof explain` does: what is wrong with it is "
+        "in the log, in /metrics, in `history` and at sinks. One process at a time, within a "
+        "quarter of max_node_overhead; 0 for never.",
+    )
     goroutine_labels: tuple[str, ...] = setting(
         ListValue(TextValue(), "keys"),
         (),

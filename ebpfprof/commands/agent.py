@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +16,7 @@ from ebpfprof.commands.verb import Verb
 if TYPE_CHECKING:
     from ebpfprof.agent.service import Agent
     from ebpfprof.agent.settings import Settings
+    from ebpfprof.findings.finding import Finding
     from ebpfprof.profilers.options import Options
 
 
@@ -68,6 +69,9 @@ def _run(settings: Settings, path: str | None) -> None:
     from ebpfprof.agent.single_instance import only_agent
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
+    from ebpfprof.findings.rules import explained
+    from ebpfprof.observing.observer import observation_options
+    from ebpfprof.observing.repeated import RepeatedObserver
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.recording.live import LiveSession
@@ -93,7 +97,18 @@ def _run(settings: Settings, path: str | None) -> None:
             capacity = settings.max_processes + SPARE_PLACES
             make = functools.partial(LiveSession, options, capacity=capacity)
             live = held.enter_context(interruptible(make))
-            agent = Agent(settings, live, table, log, Notifier())
+            observed = observation_options(allow_unknown_go=settings.allow_unknown_go)
+            open_live = functools.partial(
+                LiveSession, observed, capacity=1, processes=live.processes
+            )
+            observer = held.enter_context(RepeatedObserver(open_live))
+
+            def find(
+                pid: int, length_s: float, should_stop: Callable[[float], bool]
+            ) -> Sequence[Finding]:
+                return explained(observer.observe(pid, length_s, should_stop)).findings
+
+            agent = Agent(settings, live, find, table, log, Notifier())
 
             def on_ready() -> None:
                 signals.end_recording_only()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ebpfprof.commands.history_text import findings_of
 from ebpfprof.commands.times import iso
 from ebpfprof.console.text import well_formed
 from ebpfprof.profilers.registry import find_kind
@@ -13,7 +14,7 @@ from ebpfprof.ring.coverage import Gap, agent_gaps, coverage, coverage_of_one
 from ebpfprof.ring.typed import to_plain
 
 if TYPE_CHECKING:
-    from ebpfprof.ring.index import IndexedFile, IndexedProcess
+    from ebpfprof.ring.index import IndexedFile, IndexedFinding, IndexedProcess
     from ebpfprof.ring.reader import RecordedTime
 
 
@@ -53,6 +54,7 @@ def _process(time: RecordedTime, indexed: IndexedProcess, names: Sequence[str]) 
         "ended": None if indexed.ended_ns is None else iso(indexed.ended_ns),
         "watched_seconds": watched.watched_ns / 1e9,
         "not_watched": [_gap(gap) for gap in watched.gaps],
+        "findings": [_finding(one) for _, one in findings_of(time, [indexed])],
         "profiles": {
             kind: _profile(kind, of_kind)
             for kind in names
@@ -77,6 +79,21 @@ def _profile(kind: str, files: Sequence[IndexedFile]) -> dict[str, Any]:
             for index, value_type in enumerate(types)
         ],
         "files": [file.path for file in files],
+    }
+
+
+def _finding(found: IndexedFinding) -> dict[str, Any]:
+    finding = found.finding
+    return {
+        "from": iso(found.begun_ns),
+        "to": iso(found.until_ns),
+        "kind": finding.kind,
+        "level": finding.level,
+        "title": finding.title,
+        "lines": list(finding.lines),
+        "share": finding.share,
+        "error": finding.error,
+        "place": finding.place or None,
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import ebpfprof
 from ebpfprof.commands.history_selection import Selection, in_time, named
-from ebpfprof.commands.history_text import coverage_lines, kinds_in, why_nothing
+from ebpfprof.commands.history_text import coverage_lines, finding_lines, kinds_in, why_nothing
 from ebpfprof.commands.profile_files import write
 from ebpfprof.commands.times import Span, iso, of_day, span_shown
 from ebpfprof.console.output_file import named_for
@@ -108,7 +108,11 @@ def show(reader: RingArchive, chosen: ChosenTime, showing: Showing) -> None:
             write(data, showing.format, _path(showing, chosen, kind), force=showing.force)
         return
     span = chosen.time.begun_ns, chosen.time.until_ns
-    lines = [f"{chosen.who}, {span_shown(span)}", *coverage_lines(*_of(chosen))]
+    lines = [
+        f"{chosen.who}, {span_shown(span)}",
+        *coverage_lines(*_of(chosen)),
+        *finding_lines(*_of(chosen), is_named=False),
+    ]
     say("\n".join(lines), wraps=True)
     out = sys.stdout
     for kind in chosen.kinds:

@@ -20,12 +20,13 @@ from ebpfprof.ring.coverage import (
 from ebpfprof.ring.intervals import length_ns
 
 if TYPE_CHECKING:
-    from ebpfprof.ring.index import IndexedFile, IndexedProcess
+    from ebpfprof.ring.index import IndexedFile, IndexedFinding, IndexedProcess
     from ebpfprof.ring.intervals import Interval
     from ebpfprof.ring.reader import RecordedTime
 
 _MOST_GAPS: Final = 6
 _MOST_PROCESSES: Final = 6
+_MOST_FINDINGS: Final = 12
 _LEAST_NAME: Final = 24  # as in tables
 
 
@@ -68,6 +69,8 @@ def list_text(
         notes.append("~ estimated; --name NAME shows the errors.")
     if left := names[len(shown) :]:
         notes.append(f"Also recorded: {', '.join(left)}: choose with --profile.")
+    if found := finding_lines(time, processes, is_named=True):
+        notes += ["", *found]
     return "\n".join([*lines, "", table + "".join(f"{note}\n" for note in notes)])
 
 
@@ -104,6 +107,36 @@ def gap_lines(
     if rest := gaps[_MOST_GAPS:]:
         length = duration(length_ns((begun_ns, until_ns) for begun_ns, until_ns, _ in rest))
         lines.append(f"{what}: {counted(len(rest), 'more time')}, {length} in total.")
+    return lines
+
+
+def findings_of(
+    time: RecordedTime, processes: Sequence[IndexedProcess]
+) -> list[tuple[IndexedProcess, IndexedFinding]]:
+    """What was found wrong with these processes in a time, by when it was first found."""
+    by_key = {process.process.key: process for process in processes}
+    return [(by_key[one.process], one) for one in time.findings if one.process in by_key]
+
+
+def finding_lines(
+    time: RecordedTime, processes: Sequence[IndexedProcess], *, is_named: bool
+) -> list[str]:
+    """A line for each finding, under a heading; none without findings.
+
+    With `is_named`, the lines name the service.
+    """
+    span = time.begun_ns, time.until_ns
+    found = findings_of(time, processes)
+    lines = ["Findings:"] if found else []
+    for process, one in found[-_MOST_FINDINGS:]:
+        begin = of_day(max(one.begun_ns, span[0]), span)
+        end = of_day(min(one.until_ns, span[1]), span)
+        when = begin if begin == end else f"{begin} to {end}"
+        name = f"{name_of(process)} " if is_named else ""
+        who = printable(f"{name}({process.process.pid})")
+        lines.append(f"  {when}  {who}: {printable(one.finding.title)}")
+    if (rest := len(found) - _MOST_FINDINGS) > 0:
+        lines.append(f"  {counted(rest, 'earlier finding')}.")
     return lines
 
 

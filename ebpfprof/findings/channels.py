@@ -11,8 +11,9 @@ from ebpfprof.findings.moments import Doing
 from ebpfprof.findings.waits import Waits, waits_at
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Moment, Place
+    from ebpfprof.findings.moments import GoroutineMoment
     from ebpfprof.profile.goroutines import Channel
     from ebpfprof.profile.model import Frame
 
@@ -34,7 +35,7 @@ class Shared:
     capacity: int
     is_send: bool
     waiting: tuple[Doing, ...]
-    dumps: tuple[Moment, ...]
+    dumps: tuple[GoroutineMoment, ...]
 
     @property
     def places(self) -> set[Place]:
@@ -56,7 +57,7 @@ def shared_channels(evidence: Evidence) -> list[Shared]:
     In a program without requests, any goroutines but those that wait in the function that they
     began with: those wait for work.
     """
-    waiting: dict[int, list[tuple[Moment, Doing, Channel]]] = defaultdict(list)
+    waiting: dict[int, list[tuple[GoroutineMoment, Doing, Channel]]] = defaultdict(list)
     is_server = evidence.work.is_server
     for moment in evidence.moments.all:
         for doing in moment.all:
@@ -74,7 +75,7 @@ def _is_called(doing: Doing) -> bool:
     return bool(frames) and doing.place[1].function != frames[-1].function
 
 
-def _shared(address: int, seen: Sequence[tuple[Moment, Doing, Channel]]) -> Shared | None:
+def _shared(address: int, seen: Sequence[tuple[GoroutineMoment, Doing, Channel]]) -> Shared | None:
     number = Counter(id(moment) for moment, _, _ in seen)
     if len(number) < _LEAST_DUMPS or max(number.values()) < _LEAST_WAITING:
         return None
@@ -95,7 +96,7 @@ def _shared(address: int, seen: Sequence[tuple[Moment, Doing, Channel]]) -> Shar
     return Shared(address, capacity, is_send, waiting, tuple(moments.values()))
 
 
-def users(waiting: Iterable[Doing], moment: Moment) -> list[Doing]:
+def users(waiting: Iterable[Doing], moment: GoroutineMoment) -> list[Doing]:
     """The goroutines of a dump that have passed the place where others wait, and are still behind.
 
     Their stacks are the same up to a function in which they are at a later line.
@@ -144,7 +145,7 @@ def consumers(evidence: Evidence, channel: Shared) -> tuple[Doing, ...]:
     for moment in channel.dumps:
         for doing in moment.all:
             frames = doing.goroutine.frames
-            if frames and not doing.is_request:
+            if frames and not doing.is_request and doing.place not in channel.places:
                 function = frames[-1].function
                 if _owner(function) in owners:
                     of_type[function].append(doing)
@@ -167,7 +168,7 @@ def _is_at_work(doing: Doing) -> bool:
     return doing.operation not in ("chan receive", "select", "sleep")
 
 
-def _of(goids: set[int], dumps: Iterable[Moment]) -> tuple[Doing, ...]:
+def _of(goids: set[int], dumps: Iterable[GoroutineMoment]) -> tuple[Doing, ...]:
     return tuple(doing for moment in dumps for goid, doing in moment.by_id.items() if goid in goids)
 
 

@@ -117,11 +117,11 @@ def _of_cpu(evidence: Evidence, passed: _Passed, share: Share) -> Finding:
     pid = evidence.program.pid
     collector = passed.after.collector
     next_ = f"attach --pid {pid} --profile allocs"
-    kind, title = "collections", f"Garbage collection takes {part(share)} of the CPU time"
+    title = f"Garbage collection takes {part(share)} of the CPU time"
     if passed.forced > _MOSTLY_FORCED * passed.cycles:
-        kind, why = "forced_collections", "the program calls runtime.GC again and again"
+        why = "the program calls runtime.GC again and again"
     elif collector.limit is not None and _is_limited(passed):
-        kind, why = "heap_limit", f"GOMEMLIMIT ({quantity(collector.limit, 'bytes')}) is too low"
+        why = f"GOMEMLIMIT ({quantity(collector.limit, 'bytes')}) is too low"
         next_ = f"memory --pid {pid}"
     elif 0 < collector.percent < _LOW_PERCENT:
         why = f"GOGC={collector.percent} is low"
@@ -136,7 +136,7 @@ def _of_cpu(evidence: Evidence, passed: _Passed, share: Share) -> Finding:
     )
     allocating = _allocating(evidence)
     return Finding(
-        kind=kind,
+        kind="collections",
         level=Level.SLOW,
         title=f"{title}: {why}.",
         lines=lines,
@@ -193,9 +193,9 @@ def _stops(evidence: Evidence) -> Iterator[Finding]:
     runtime = evidence.runtime
     if runtime is None:
         return
-    for name, kind, why in (
-        ("stops_to_collect", "stops", "to collect garbage"),
-        ("other_stops", "stops", "for another reason than garbage, such as runtime.ReadMemStats"),
+    for name, why in (
+        ("stops_to_collect", "to collect garbage"),
+        ("other_stops", "for another reason than garbage, such as runtime.ReadMemStats"),
     ):
         stops = _added(runtime.before, runtime.after, name)
         if stops is None or not stops.total:
@@ -206,7 +206,7 @@ def _stops(evidence: Evidence) -> Iterator[Finding]:
         if share < _STOPPED_SHARE:
             continue
         yield Finding(
-            kind=kind,
+            kind="stops",
             level=Level.SLOW,
             title=f"All goroutines stand still {percent(share)} of the time, {why}.",
             lines=(

@@ -69,7 +69,7 @@ def _finding(
         where = receiving[0].goroutine.frames[-1] if receiving[0].goroutine.frames else where
         name = place(where)
         number = len({one.goroutine.goid for one in receiving})
-        does = mostly(doing(one.goroutine, has_place=not one.peer) for one in receiving)
+        does = mostly(doing(one.goroutine, one.peer, has_place=not one.peer) for one in receiving)
         verb = "receives" if number == 1 else "receive"
         lines.append(f"{counted(number, 'goroutine')} {verb}, and {does}." if does else "")
         title = f"Slow consumer {name}: {of} waits for it."

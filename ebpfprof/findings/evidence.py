@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.diagnosis import Diagnosis
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.memory import TypeBytes
     from ebpfprof.profile.model import Profile
 
 _Moment = TypeVar("_Moment")
@@ -68,6 +69,7 @@ class Evidence:
     runtime: BeforeAndAfter[RuntimeMoment] | None = None
     heap: tuple[HeapMoment, ...] = ()
     growing: tuple[GrowingStack, ...] = ()
+    largest_types: tuple[TypeBytes, ...] = ()
     host: BeforeAndAfter[HostMoment] | None = None
     overhead: float | None = None
     failures: tuple[str, ...] = field(default=())

@@ -121,7 +121,7 @@ class HostMoment:
 class Throttling:
     """How a group with a quota was throttled: in `throttled` of its `periods`, for `stopped_ns`.
 
-    `stopped_ns` is of all processors on which its threads were stopped. `used_cpus` is how many
+    `stopped_ns` adds up the processors on which its threads were stopped. `used_cpus` is how many
     processors it used on average, None if unknown.
     """
 
@@ -130,6 +130,18 @@ class Throttling:
     throttled: int
     stopped_ns: int
     used_cpus: float | None
+
+    @property
+    def stop_ns(self) -> float:
+        """For how long it was stopped in each of the throttled periods, on average.
+
+        It ran on k processors until the quota was used up, so k * (period - stop) is the quota
+        of a period, and then each of these was stopped: k * stop is the sum of the kernel.
+        """
+        period_ns, quota = 1000 * (self.group.period_us or 0), self.group.quota_cpus or 0.0
+        of_all = self.stopped_ns / self.throttled if self.throttled else 0.0
+        total = quota * period_ns + of_all
+        return of_all * period_ns / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)

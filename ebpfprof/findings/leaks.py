@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted
 from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.moments import READ_LOOP
 from ebpfprof.findings.words import place, rounded
-from ebpfprof.profile.idle import rule_of
+from ebpfprof.profile.idle import is_in_request, rule_of
 from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE, caller, operation
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _LEAST: Final = 10
 """Goroutines: fewer that only grow within seconds are as likely a little more load."""
 _MOST: Final = 2
-_READ_LOOP: Final = "net/http.(*persistConn).readLoop"
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -32,7 +32,12 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     suspects = [
         one
         for one in evidence.leaks
-        if one.is_certain or (one.came >= _LEAST and not _is_load(one.group.first, clients))
+        if one.is_certain
+        or (
+            one.came >= _LEAST
+            and not _is_load(one.group.first, clients)
+            and not _is_long_poll(one.group.first)
+        )
     ]
     for one in _one_each(suspects)[:_MOST]:
         yield _finding(one, evidence.program.pid)
@@ -58,6 +63,11 @@ def _one_each(suspects: Iterable[Suspects]) -> list[Suspects]:
     return kept
 
 
+def _is_long_poll(goroutine: DumpedGoroutine) -> bool:
+    """Whether it may be a request that waits for an event, or until its client goes away."""
+    return goroutine.state == "select" and is_in_request(goroutine.frames)
+
+
 def _is_load(goroutine: DumpedGoroutine, clients: AbstractSet[tuple[Frame, ...]]) -> bool:
     """Whether there are more of a goroutine where there are more clients or connections.
 
@@ -70,7 +80,7 @@ def _is_load(goroutine: DumpedGoroutine, clients: AbstractSet[tuple[Frame, ...]]
     rule = rule_of("wall", Sample(stack, (1, 1), (Label(STATE, goroutine.state),)))
     if rule is None or rule.shape:
         return False
-    return goroutine.state != "select" or goroutine.frames[-1].function != _READ_LOOP
+    return goroutine.state != "select" or goroutine.frames[-1].function != READ_LOOP
 
 
 def _finding(suspects: Suspects, pid: int) -> Finding:

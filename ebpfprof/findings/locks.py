@@ -20,9 +20,9 @@ from ebpfprof.profile.operations import is_in_library
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Moment, Place
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.waiting_for import LockState
 
@@ -37,6 +37,9 @@ _CONVOY: Final = 0.5
 longer than the hold."""
 _LEAST_MOMENTS: Final = 5
 _QUEUE: Final = 3  # goroutines that wait for a lock which is free: fewer are about to get it
+_RUNS: Final = 0.5
+"""Of the time for which goroutines wait: with more CPU time below it, its holder mostly runs."""
+_SYNC: Final = ("sync.", "internal/sync.")
 _MUTEX: Final = "sync.Mutex"
 _LOCKS: Final = (_MUTEX, "sync.RWMutex")
 
@@ -91,19 +94,19 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     work, pid = evidence.work, evidence.program.pid
     share = work.share(lock.activities)
     first = lock.activities[0]
-    name = lock.name or f"a lock in {place(first.place)}"
+    name = f"lock {lock.name}" if lock.name else f"a lock in {place(first.place)}"
     holds = [hold for moment in evidence.moments.all if (hold := _hold(moment, lock))]
     free = sum(hold.is_free for hold in holds)
     is_convoy = len(holds) >= _LEAST_MOMENTS and free > _CONVOY * len(holds)
     lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, lock)}"]
     if is_convoy:
-        title = f"Convoy at lock {name}: {part(share)} of {work.of}."
+        title = f"Convoy at {name}: {part(share)} of {work.of}."
         lines.append(
             f"It is free at {free} of {len(holds)} moments: to hand it over takes longer than "
             "to hold it."
         )
     else:
-        title = f"Lock {name}: {part(share)} of {work.of}."
+        title = f"{name[0].upper()}{name[1:]}: {part(share)} of {work.of}."
         lines += _held(evidence, lock, [hold for hold in holds if not hold.is_free])
     return Finding(
         kind="convoy" if is_convoy else "hot_lock",
@@ -132,43 +135,44 @@ def _is_for(one: Doing, address: int) -> bool:
 
 def _held(evidence: Evidence, lock: _Contended, holds: list[_Hold]) -> list[str]:
     """What those that hold the lock do while others wait for it, in a sentence."""
-    known = [hold for hold in holds if hold.does]
-    running = len(holds) - len(known)
-    if running >= len(known):
-        where = _where_it_runs(evidence, lock)
-        if where is None:
-            return ["Its holder runs."] if holds else []
+    where, cpu_ns = _where_it_runs(evidence, lock)
+    moments = len(evidence.moments.all)
+    if where and holds and cpu_ns >= _RUNS * evidence.length_ns * len(holds) / moments:
         return [f"Its holder runs, mostly in {place(where)}."]
+    known = [hold for hold in holds if hold.does]
+    if not known:
+        return []
     by = Counter(hold.by for hold in known if hold.by).most_common(1)
     held_by = place(by[0][0]) if by else "a goroutine"
     does, number = Counter(hold.does for hold in known).most_common(1)[0]
-    of_it = "" if number == len(holds) else f" ({number} of {len(holds)} samples)"
+    of_it = "" if number == len(known) else f" ({number} of {len(known)} samples)"
     return [f"Held by {held_by}, which {does}{of_it}."]
 
 
-def _where_it_runs(evidence: Evidence, lock: _Contended) -> Frame | None:
-    """Where goroutines take most CPU time below the functions that lock it."""
+def _where_it_runs(evidence: Evidence, lock: _Contended) -> tuple[Frame | None, int]:
+    """Where goroutines take most CPU time below the functions that lock it, and that time."""
     functions = {activity.place.function for activity in lock.activities}
-    ns = Counter[Frame]()
+    lines = Counter[Frame]()
     for sample in evidence.cpu.samples if evidence.cpu else ():
         frames = sample.frames
         at = next((at for at, one in enumerate(frames) if one.function in functions), None)
-        if at is None or any(one.function.startswith("sync.") for one in frames[:at]):
+        if at is None or any(one.function.startswith(_SYNC) for one in frames[:at]):
             continue
+        # What that function calls is more than the function itself.
         inner = [one for one in frames[: at + 1] if not is_in_library(one.function)]
         inner = inner or frames[at : at + 1]  # a lock of Go's own library
-        # The callee of the function that locks: lines below it differ from sample to sample.
-        ns[inner[-2] if len(inner) > 1 else inner[-1]] += sample.values[-1]
+        lines[inner[-2] if len(inner) > 1 else inner[-1]] += sample.values[-1]
     by_function = Counter[str]()
-    for frame, value in ns.items():
-        by_function[frame.function] += value
+    for frame, ns in lines.items():
+        by_function[frame.function] += ns
     if not by_function:
-        return None
+        return None, 0
     function = by_function.most_common(1)[0][0]
-    return max((one for one in ns if one.function == function), key=lambda one: ns[one])
+    of_function = (one for one in lines if one.function == function)
+    return max(of_function, key=lambda one: lines[one]), by_function.total()
 
 
-def _hold(moment: Moment, lock: _Contended) -> _Hold | None:
+def _hold(moment: GoroutineMoment, lock: _Contended) -> _Hold | None:
     """What the holder did at a moment; None if nobody waited then, or that is not known."""
     waiting = [one for one in moment.at(lock.places) if _is_for(one, lock.address)]
     if not waiting:
@@ -187,7 +191,8 @@ def _hold(moment: Moment, lock: _Contended) -> _Hold | None:
     holder = holders[0].goroutine
     if holder.state == "runnable":
         return _Hold("waits for a processor", _by(holder, lock))
-    return _Hold(doing(holder, has_place=not holders[0].peer), _by(holder, lock))
+    peer = holders[0].peer
+    return _Hold(doing(holder, peer, has_place=not peer), _by(holder, lock))
 
 
 def _is_free(state: LockState) -> bool:
@@ -211,7 +216,7 @@ def _by(holder: DumpedGoroutine, lock: _Contended) -> Frame | None:
     return of_type
 
 
-def _locks_by_place(moments: Iterable[Moment]) -> dict[Place, tuple[int, str | None]]:
+def _locks_by_place(moments: Iterable[GoroutineMoment]) -> dict[Place, tuple[int, str | None]]:
     """The lock for which most goroutines waited at each place: its address and its name."""
     seen: defaultdict[Place, Counter[tuple[int, str | None]]] = defaultdict(Counter)
     for moment in moments:

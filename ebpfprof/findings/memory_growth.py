@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.runtime import GrowingStack, HeapMoment
+    from ebpfprof.findings.runtime import HeapMoment
 
 _LEAST_BYTES: Final = 5_000_000
 """Less within seconds is what requests in progress hold."""
@@ -29,6 +29,8 @@ _LEAST_KEPT: Final = 0.3
 _FEWEST_RISES: Final = 2
 _SURE: Final = 4.0  # standard errors of the slope
 _MOST_PLACES: Final = 2
+_LEAST_OF_HEAP: Final = 0.2
+"""Of the heap: a type that takes less is not what fills it."""
 _MINUTE_S: Final = 60
 _NS: Final = 1e9
 
@@ -53,10 +55,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if grown.collections and not _is_kept(evidence, grown):
         return
     speed = f"{quantity(grown.per_second * _MINUTE_S, 'bytes', 2)} a minute"
-    lines = [_evidence_line(evidence, grown), *_places(evidence.growing)]
+    lines = [_evidence_line(evidence, grown), *_places(evidence)]
     pid = evidence.program.pid
     yield Finding(
-        kind="memory_growth" if grown.collections else "never_collected",
+        kind="memory_growth",
         level=Level.RISK,
         title=f"Memory: the heap grows by {speed}, to {quantity(last.live, 'bytes')} now.",
         lines=tuple(lines),
@@ -146,9 +148,22 @@ def _evidence_line(evidence: Evidence, grown: Grown) -> str:
     )
 
 
-def _places(growing: Sequence[GrowingStack]) -> list[str]:
-    most = [
-        f"{place(caller_outside_library(one.frames))}: {quantity(one.bytes, 'bytes', 2)} more"
-        for one in growing[:_MOST_PLACES]
+def _places(evidence: Evidence) -> list[str]:
+    """The stacks that allocated what was added; without a memory profile, the largest types."""
+    if evidence.growing:
+        most = [
+            f"{place(caller_outside_library(one.frames))}: {quantity(one.bytes, 'bytes', 2)} more"
+            for one in evidence.growing[:_MOST_PLACES]
+        ]
+        return [f"Allocated by {', '.join(most)}."]
+    if not evidence.largest_types:
+        return []
+    least = _LEAST_OF_HEAP * evidence.heap[-1].live
+    types = [
+        f"{one.name} ({quantity(one.used, 'bytes', 2)})"
+        for one in evidence.largest_types[:_MOST_PLACES]
+        if one.used >= least
     ]
-    return [f"Allocated by {', '.join(most)}."] if most else []
+    # The heap has the types of objects with pointers only.
+    what = ", ".join(types) or "data without pointers, such as []byte and string"
+    return [f"Most of the heap: {what}."]

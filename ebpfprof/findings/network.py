@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.moments import SHORT_NS, Doing, Moment, lasting, typical_ns
+from ebpfprof.findings.moments import HTTP_ANSWER, SHORT_NS, Doing, lasting, typical_ns
 from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import part, place
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Place
-    from ebpfprof.findings.work import Activity, Share
+    from ebpfprof.findings.work import Share
     from ebpfprof.profile.model import Frame
 
 _LEAST_SHARE: Final = 0.2
@@ -27,7 +27,6 @@ _SLOW_NS: Final = 50_000_000
 """A peer in the same data center answers in a few milliseconds; 50 ms are felt by a person as part
 of a page. Below, a peer may be as fast as what it does allows."""
 _MOST: Final = 2
-HTTP_ANSWER: Final = "HTTP answer"
 _ANSWERS: Final = (HTTP_ANSWER, "gRPC answer")
 _READS: Final = ("IO wait", "syscall read", "syscall write")
 HTTP_CONNECTION: Final = "HTTP connection"
@@ -37,8 +36,6 @@ _DIALING: Final = (
     "net/http.(*Transport).dialConnFor",
     "net/http.(*Transport).startDialConnForLocked.func1",
 )
-_READ_LOOP: Final = "net/http.(*persistConn).readLoop"
-_WRITE_LOOP: Final = "net/http.(*persistConn).writeLoop"
 _CONNECT: Final = ("net.(*netFD).connect", "net.(*netFD).dial")
 _HANDSHAKE: Final = (
     "crypto/tls.(*Conn).HandshakeContext",
@@ -49,10 +46,16 @@ _NAME_SERVER: Final = "net.(*Resolver)."
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Name lookups and connects that take long; peers that answer late, the worst first."""
-    yield from _connecting(evidence)
+    """Name lookups and connects that take long; other peers that answer late, the worst first."""
+    connecting = tuple(_connecting(evidence))
+    yield from connecting
+    titles = " ".join(finding.title for finding in connecting)
     peers = sorted(
-        ((waits.share(evidence), peer, waits) for peer, waits in _by_peer(evidence).items()),
+        (
+            (waits.share(evidence), peer, waits)
+            for peer, waits in _by_peer(evidence).items()
+            if not peer or f"{peer}:" not in titles
+        ),
         key=lambda one: -one[0].value,
     )
     for share, peer, waits in peers[:_MOST]:
@@ -62,7 +65,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 def fine(evidence: Evidence) -> str:
     """What was checked."""
-    return "no slow peer" if any(map(_is_answer, evidence.work.activities)) else ""
+    of_requests = any(one.is_request and _is_answer(one) for one in evidence.work.activities)
+    return "no slow peer" if of_requests else ""
 
 
 def _is_much(evidence: Evidence, waits: Waits, share: Share) -> bool:
@@ -96,15 +100,13 @@ def _by_peer(evidence: Evidence) -> dict[str, Waits]:
     """The waits of requests for answers, by the address of the peer; "" if it is not known."""
     moments = evidence.moments
     peers: dict[str, Waits] = defaultdict(Waits)
-    all_of_them = peers_of_http(moments.all)
     for activity in evidence.work.activities:
         if not activity.is_request or not _is_answer(activity):
             continue
-        seen = moments.at([activity.at])
+        seen = moments.of(activity)
         by_peer = defaultdict[str, list[Doing]](list)
         for doing in seen:
-            peer = doing.peer or all_of_them.get((doing.goroutine.goid, doing.goroutine.wait), "")
-            by_peer[peer].append(doing)
+            by_peer[doing.peer].append(doing)
         for peer, of_peer in by_peer.items():
             peers[peer].add(activity, of_peer, len(seen))
         if not seen:
@@ -116,38 +118,6 @@ def _is_answer(activity: Activity) -> bool:
     if activity.operation in _ANSWERS:
         return True
     return activity.operation in _READS and not is_connecting(activity.frames)
-
-
-def peers_of_http(moments: Iterable[Moment]) -> dict[tuple[int, int | None], str]:
-    """The peers of goroutines that wait for an answer to HTTP, by their ids and waits.
-
-    persistConn.roundTrip and the writeLoop of the connection both wait for the channel closech;
-    the readLoop, which has the connection, was started by the same goroutine (net/http,
-    transport.go, Go 1.19 to 1.27).
-    """
-    peers: dict[tuple[int, int | None], str] = {}
-    for moment in moments:
-        writers: dict[int, int] = {}  # the goroutine that made the connection, by its channels
-        readers: dict[int, str] = {}
-        waiting = []
-        for doing in moment.all:
-            goroutine = doing.goroutine
-            if doing.operation in _ANSWERS:
-                waiting.append(goroutine)
-            outermost = goroutine.frames[-1].function if goroutine.frames else ""
-            if outermost == _WRITE_LOOP:
-                writers |= {one.address: goroutine.parent for one in goroutine.channels}
-            elif outermost == _READ_LOOP and doing.peer:
-                readers[goroutine.parent] = doing.peer
-        only = set(readers.values())
-        for goroutine in waiting:
-            parents = [writers[one.address] for one in goroutine.channels if one.address in writers]
-            peer = next((readers[one] for one in parents if one in readers), "")
-            if not peer and len(only) == 1:
-                (peer,) = only
-            if peer:
-                peers[goroutine.goid, goroutine.wait] = peer
-    return peers
 
 
 def is_connecting(frames: Iterable[Frame]) -> str:

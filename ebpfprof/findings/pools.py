@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted, percent
 from ebpfprof.findings.channels import Shared, shared_channels, users
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.network import HTTP_ANSWER, HTTP_CONNECTION, dialing_part, peers_of_http
+from ebpfprof.findings.moments import HTTP_ANSWER
+from ebpfprof.findings.network import HTTP_CONNECTION, dialing_part
 from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import doing, mostly, part, place
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Moment
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
 
 _LEAST_SHARE: Final = 0.2
 """Of the time of requests: pools are there to limit, so short waits for them are on purpose."""
@@ -43,7 +44,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         waits = _named(evidence, operation)
         if _is_starved(evidence, waits):
             passed = [_users(evidence, operation, waits, one) for one in evidence.moments.all]
-            yield _finding(evidence, what, waits, passed, _text_of(evidence, operation))
+            yield _finding(evidence, what, waits, passed)
     for channel in shared_channels(evidence):
         waits = channel.waits(evidence)
         if is_pool(channel) and _is_starved(evidence, waits):
@@ -51,7 +52,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             what = f"{verb} a channel of {channel.capacity}"
             passed = [users(channel.waiting, moment) for moment in channel.dumps]
             passed = [one[: channel.capacity] for one in passed]  # some had moved on
-            yield _finding(evidence, what, waits, passed, _text)
+            yield _finding(evidence, what, waits, passed)
 
 
 def fine(evidence: Evidence) -> str:
@@ -80,11 +81,13 @@ def _named(evidence: Evidence, operation: str) -> Waits:
     for one in evidence.work.activities:
         if one.operation == operation and (one.is_request or not evidence.work.is_server):
             waits.parts.append((one, free, 0.0))
-            waits.seen += evidence.moments.at([one.at])
+            waits.seen += evidence.moments.of(one)
     return waits
 
 
-def _users(evidence: Evidence, operation: str, waits: Waits, moment: Moment) -> list[Doing]:
+def _users(
+    evidence: Evidence, operation: str, waits: Waits, moment: GoroutineMoment
+) -> list[Doing]:
     """The goroutines that use what others wait for."""
     if operation == HTTP_CONNECTION:
         return [one for one in moment.all if one.operation == HTTP_ANSWER]
@@ -98,20 +101,8 @@ def _users(evidence: Evidence, operation: str, waits: Waits, moment: Moment) -> 
     return users(waits.seen, moment)
 
 
-def _text_of(evidence: Evidence, operation: str) -> Callable[[Doing], str]:
-    if operation != HTTP_CONNECTION:
-        return _text
-    peers = peers_of_http(evidence.moments.all)
-
-    def text(one: Doing) -> str:
-        peer = peers.get((one.goroutine.goid, one.goroutine.wait), "")
-        return f"waits for {peer}" if peer else "waits for an answer"
-
-    return text
-
-
 def _text(one: Doing) -> str:
-    return doing(one.goroutine, has_place=not one.peer)
+    return doing(one.goroutine, one.peer, has_place=not one.peer)
 
 
 def _finding(
@@ -119,13 +110,12 @@ def _finding(
     what: str,
     waits: Waits,
     passed: Sequence[Sequence[Doing]],
-    text: Callable[[Doing], str],
 ) -> Finding:
     share = waits.share(evidence)
     lines = [f"{waits.mean(evidence):.1f} goroutines wait for it on average."]
     most = max(map(len, passed), default=0)
     if most:
-        does = mostly(text(one) for of_moment in passed for one in of_moment)
+        does = mostly(_text(one) for of_moment in passed for one in of_moment)
         verb = "uses" if most == 1 else "use"
         number = f"{counted(most, 'goroutine')} {verb} it at most"
         lines = [f"{lines[0][:-1]}; {number}."]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import ages, counted
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.words import doing, place
+from ebpfprof.findings.words import doing, place, rounded
 from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.deadlocks import Circle
 from ebpfprof.profile.hanging import hanging
+from ebpfprof.profile.idle import is_in_request
 from ebpfprof.profile.operations import caller, operation
 from ebpfprof.profile.standing import LARGE
 from ebpfprof.profile.waiting_for import Sureness
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.hanging import Hanging
+    from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.stuck import Held, Stuck
 
 _MOST_MEMBERS: Final = 3
 _MOST_HANGS: Final = 3
+_LEAST_REQUESTS: Final = 5
+"""That never continued, while more and more came: a few may be slow ones."""
+_JOINS: Final = ("WaitGroup.Wait", "Cond.Wait")
+"""What others must do for a request. Requests that wait for a channel may be long polls."""
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -47,6 +53,36 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     ]
     for group in hanging_places[:_MOST_HANGS]:
         yield _hang(group, held, pid)
+    places = {group.place for group in hanging_places}
+    for suspects in requests_that_hang(evidence.leaks)[:_MOST_HANGS]:
+        if caller(suspects.group.first.frames) not in places:
+            yield _requests(suspects, pid)
+
+
+def requests_that_hang(suspects: Iterable[Suspects]) -> list[Suspects]:
+    """Requests that wait for other goroutines: there are more and more, and none continues."""
+    return [
+        one
+        for one in suspects
+        if one.came >= _LEAST_REQUESTS
+        and not one.is_alive
+        and is_in_request(one.group.first.frames)
+        and operation(one.group.first.frames) in _JOINS
+    ]
+
+
+def _requests(suspects: Suspects, pid: int) -> Finding:
+    frames = suspects.group.first.frames
+    where = caller(frames)
+    number = counted(len(suspects.group.goroutines), "request")
+    return Finding(
+        kind="hang",
+        level=Level.STUCK,
+        title=f"Hang: {number} never continued: {operation(frames)} in {place(where)}.",
+        lines=(f"There are about {rounded(suspects.per_minute)} more each minute.",),
+        next=f"dump --pid {pid} --watch",
+        place=where,
+    )
 
 
 def fine(evidence: Evidence) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ebpfprof.findings.work import Share
 
 if TYPE_CHECKING:
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.moments import Doing, Place
-    from ebpfprof.findings.work import Activity
+    from ebpfprof.findings.moments import Doing
     from ebpfprof.profile.model import Frame
 
 
@@ -55,11 +55,12 @@ class Waits:
 def waits_at(
     evidence: Evidence, places: Iterable[Place], is_meant: Callable[[Doing], bool]
 ) -> Waits:
-    """The waits at some places, of the goroutines that are meant."""
+    """The waits at some places, of the goroutines that are meant; of a server, of requests."""
     waits = Waits()
     wanted = frozenset(places)
+    is_server = evidence.work.is_server
     for activity in evidence.work.activities:
-        if activity.at in wanted:
-            seen = evidence.moments.at([activity.at])
+        if activity.at in wanted and (activity.is_request or not is_server):
+            seen = evidence.moments.of(activity)
             waits.add(activity, filter(is_meant, seen), len(seen))
     return waits

@@ -46,13 +46,13 @@ def rounded(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.0f}"
 
 
-def doing(goroutine: DumpedGoroutine, *, has_place: bool = True) -> str:
+def doing(goroutine: DumpedGoroutine, peer: str = "", *, has_place: bool = True) -> str:
     """What a goroutine does: "waits for 10.0.0.7:5432 in main.fetch (db.go:41)"."""
     frames = goroutine.frames
     at = f" in {place(caller_outside_library(frames))}" if frames and has_place else ""
     wait, lock = goroutine.waits_for.file_wait, goroutine.waits_for.lock
-    if wait and wait.file.peer:
-        return f"waits for {wait.file.peer}{at}"
+    if peer := peer or (wait.file.peer if wait else ""):
+        return f"waits for {peer}{at}"
     if lock and lock.name:
         return f"waits for {lock.name}{at}"
     if goroutine.state == "running":

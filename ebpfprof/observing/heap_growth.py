@@ -1,4 +1,4 @@
-"""Finds the stacks whose allocations fill the heap, in the program's own memory profile."""
+"""Finds what fills the heap: stacks, in the program's own memory profile; else types."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.findings.runtime import GrowingStack
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
+from ebpfprof.goruntime.heap.memory_reader import read_memory
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap.buckets import scaled
 from ebpfprof.profilers.heap.heap_stacks import HeapStacks
@@ -16,6 +17,7 @@ from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.memory import TypeBytes
 
 _MOST: Final = 3
 _LEAST_SHARE: Final = 0.05  # of all that was added
@@ -61,6 +63,17 @@ class HeapGrowthReader:
                     )
                 )
             )
+        return ()
+
+    def types(self) -> tuple[TypeBytes, ...]:
+        """The types of which most bytes are in use, by Go 1.22 and later; () if unknown.
+
+        This reads the beginning of each object, or a sample of a very large heap.
+        """
+        go = self._go
+        with suppress(*_ENDS):
+            found = read_memory(go.target, go.binary)
+            return (found.types or ())[:_MOST]
         return ()
 
 

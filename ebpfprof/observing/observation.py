@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.memory import TypeBytes
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.recording.reports import ProcessSums
     from ebpfprof.recording.target import LiveTarget
@@ -129,14 +130,17 @@ class Observation:
 
         Of a process that has ended, this is all until then, without counters. Raises as sample().
         """
-        growing: tuple[GrowingStack, ...] = ()
         host = runtime = None
+        growing: tuple[GrowingStack, ...] = ()
+        types: tuple[TypeBytes, ...] = ()
         try:
             self._sample_table()
             last = self._dump()  # without samples right before it: how long waits take is unknown
-            growing = self._heap_growth.growing() if growth(self._heap) else ()
             host = BeforeAndAfter(self._host_before, self._host.read())
             runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
+            if growth(self._heap):
+                growing = self._heap_growth.growing()
+                types = () if growing else self._heap_growth.types()
         except TargetGone:
             if not self._dumps:
                 raise
@@ -164,6 +168,7 @@ class Observation:
             leaks=tuple(self._suspects),
             heap=tuple(self._heap),
             growing=growing,
+            largest_types=types,
             runtime=runtime,
             host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,

@@ -3,6 +3,7 @@
 Stripped programs have no symbol table, but pclntab still names every function.
 """
 
+import re
 from typing import Final
 
 from symbolizer.codeanalysis.operands import is_variable, operands
@@ -10,7 +11,7 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.errors import GoTableError
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.go.once import once
-from symbolizer.x86.disasm import decode
+from symbolizer.x86.disasm import bare_instructions, decode
 
 _FOR_EACH_G: Final = "runtime.forEachG"
 _FIND_OBJECT: Final = "runtime.findObject"
@@ -19,6 +20,7 @@ _SET_STATUS: Final = "runtime.casgstatus"
 _RECORD_TIME: Final = "runtime.(*timeHistogram).record"
 _END_OF_MARKING: Final = "runtime.gcMarkTermination"
 _ACCUMULATE: Final = "runtime.(*cpuStats).accumulate"
+_RELATIVE: Final = re.compile(r"\[rip ([+-] 0x[0-9a-f]+)\]")
 _MAX_CODE_BYTES = 4096
 _WORD_BYTES = 8
 _SLICE_BYTES = 3 * _WORD_BYTES
@@ -124,16 +126,19 @@ def cpu_statistics_address(binary: GoBinary) -> int | None:
     """
     if "cpuStats" not in binary.layout.structs:
         return None
-    methods = {each.entry for each in binary.functions_named(_ACCUMULATE)}
+    methods = {f"{each.entry:#x}" for each in binary.functions_named(_ACCUMULATE)}
     for function in binary.functions_named(_END_OF_MARKING):
         length = min(function.end - function.entry, _MAX_CODE_BYTES)
-        address: int | None = None
-        for instruction in decode(binary.elf.read(function.entry, length), function.entry):
-            if instruction.is_call and instruction.target in methods:
+        address, displacement = 0, None
+        for each in bare_instructions(binary.elf.read(function.entry, length), function.entry):
+            if displacement is not None:  # counts from the end of the instruction
+                address = each.address + displacement
+            if each.mnemonic == "call" and each.operands in methods:
                 break
-            address = instruction.refers_to or address
+            match = _RELATIVE.search(each.operands) if each.mnemonic == "lea" else None
+            displacement = int(match[1].replace(" ", ""), 16) if match else None
         else:
-            address = None
+            address = 0
         if address and is_variable(binary.elf, address, binary.layout.size("cpuStats")):
             return address
     return None

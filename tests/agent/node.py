@@ -20,7 +20,7 @@ from ebpfprof.overhead.cost import Overhead, Runs
 from ebpfprof.profile.service import ServiceWindow, Unwatched
 from tests.continuous.fakes import ALL_KINDS, FakeLive, FakeTarget
 
-RICH = Settings(kinds=ALL_KINDS, max_node_overhead=100, window=3600, node="n1")
+RICH = Settings(kinds=ALL_KINDS, max_node_overhead=100, window=3600, node="n1", explain=0.0)
 """Settings of a node on which all may be recorded; a round lasts until the test ends it."""
 DROP_DASH = '[[rules]]\naction = "drop"\nsource = "service"\nregex = "dash"'
 

@@ -25,7 +25,7 @@ COMMAND = (sys.executable, "-m", "ebpfprof", "agent")
 def settings(folder: Path, *rules: str, **more: object) -> str:
     """A file for targets with AGENT_TEST=FOLDER in their environment; `rules` are lines of TOML.
 
-    Windows of a second go into a folder; the node has no bound.
+    Windows of a second go into a folder; the node has no bound. No process is explained.
     """
     values = {
         "window": "1s",
@@ -34,6 +34,7 @@ def settings(folder: Path, *rules: str, **more: object) -> str:
         "max_overhead": 0,
         "listen": "127.0.0.1:0",
         "environment": ["AGENT_TEST"],
+        "explain": 0,
         **more,
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
@@ -56,7 +57,7 @@ def settings(folder: Path, *rules: str, **more: object) -> str:
 
 @dataclass(frozen=True)
 class Written:
-    """A line of the sink's index: a window, or a time that was not watched."""
+    """A line of the sink's index: a window, a time that was not watched, or findings."""
 
     line: dict[str, Any]
 
@@ -122,8 +123,12 @@ class RunningAgent:
 
     def windows(self, service: str = "") -> list[Written]:
         """The windows so far, of all services or of one."""
-        found = [each for each in self.written() if not each.reason]
+        found = [each for each in self.written() if "profiles" in each.line]
         return [each for each in found if not service or each.service == service]
+
+    def findings(self) -> list[Written]:
+        """What was found wrong with processes so far."""
+        return [each for each in self.written() if "findings" in each.line]
 
     def await_windows(self, count: int, service: str = "") -> list[Written]:
         """Wait for that many windows."""

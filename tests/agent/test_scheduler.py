@@ -180,7 +180,7 @@ def test_costs_are_learned(own: float) -> None:
     assert costs.of((1, 1)) == pytest.approx(0.01 + own / 2)
     assert costs.of((3, 1)) == pytest.approx(0.02 + own / 2)
     assert costs.of((1, 1), 10) == pytest.approx(costs.of((1, 1)) + OPENING_S / 10)
-    costs.note({(1, 1): 0.01, (2, 1): 0.03}, own + 0.1, opening=0.1)  # what opening cost is no rule
+    costs.note({(1, 1): 0.01, (2, 1): 0.03}, own + 0.1, apart=0.1)  # what opening cost is no rule
     assert costs.of((1, 1)) == pytest.approx(0.01 + own / 2)
     costs.note({(1, 1): 0.03, (2, 1): 0.03}, own)
     assert costs.of((1, 1)) == pytest.approx(0.02 + own / 2)  # what was before counts, too

@@ -20,7 +20,7 @@ from tests.toolchains import cache_dir, locked, toolchain
 
 PLAIN: Final = Environment()
 CGO: Final = Environment(mode="cgo")
-DEBUGGED: Final = Environment(variables=("GODEBUG=gctrace=1,schedtrace=100,scheddetail=1",))
+DEBUGGED: Final = Environment(variables=("GODEBUG=gctrace=1,schedtrace=1000",))
 
 MODULES: Final = Path(__file__).parent / "modules"
 
@@ -72,6 +72,7 @@ class FaultProgram:
 
 PROGRAMS: Final = (
     FaultProgram("deadlock", "deadlock"),
+    FaultProgram("channeldeadlock", "deadlock", also=("hang",)),
     FaultProgram("lostsignal", "lost_wake", also=("hang",)),
     FaultProgram("neverdone", "lost_wake", also=("hang",)),
     FaultProgram("hang", "hang"),
@@ -88,10 +89,11 @@ PROGRAMS: Final = (
     FaultProgram("slowpeer", "slow_peer"),
     FaultProgram("slowdns", "slow_dns"),
     FaultProgram("slowconnect", "slow_connect"),
+    FaultProgram("slowtls", "slow_connect"),
     FaultProgram("slowconsumer", "slow_consumer"),
     # Both say that its only decoder is too slow: for those before it, or for those behind it.
     FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
-    FaultProgram("convoy", "convoy", also=("hot_lock",)),
+    FaultProgram("crowdedlock", "hot_lock", also=("convoy",)),
     FaultProgram("throttled", "throttling", environment=Environment(cpus=0.5)),
     FaultProgram(
         "overcommitted",
@@ -111,14 +113,12 @@ PROGRAMS: Final = (
     FaultProgram("collections", "collections", environment=Environment(variables=("GOGC=10",))),
     FaultProgram(
         "heaplimit",
-        "collections",
-        also=("memory_limit",),
+        "heap_limit",
         environment=Environment(variables=("GOMEMLIMIT=92MiB",)),
     ),
     FaultProgram(
         "gcoff",
-        "collections",
-        also=("memory_growth",),
+        "never_collected",
         environment=Environment(variables=("GOGC=off",)),
     ),
     # The function that allocates them is what has to be changed.

@@ -110,6 +110,7 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copy(program("nopprof"), tmp_path / "bin" / "nopprof"))
 
 
+@pytest.mark.full
 def test_a_deleted_program_is_recorded(copy: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -102,6 +102,7 @@ def test_the_option_needs_the_kind(target: Target, tmp_path: Path) -> None:
     assert "--widget-size needs the widgets profile, which is not recorded" in refused.stderr
 
 
+@pytest.mark.full
 def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--duration", "0.1")
     output_of("attach", *how, folder=tmp_path)

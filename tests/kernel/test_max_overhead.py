@@ -40,6 +40,7 @@ def probes_but_the_anchor(pid: int) -> list[int]:
         return [at for at in probed(pid) if at != never_passed.entry]
 
 
+@pytest.mark.full
 @pytest.mark.alone
 def test_windows_spend_the_overhead_bound(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)

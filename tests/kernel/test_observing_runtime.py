@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from ebpfprof.findings.runtime import RuntimeMoment
+from ebpfprof.observing.heap_growth import HeapGrowthReader
 from ebpfprof.observing.runtime import RuntimeReader
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.time_histogram import TimeHistogram
 from tests.builds import NEWEST, versions
+from tests.differential.test_heap import EVERY_ALLOCATION, order, running
 from tests.go_target import inspect
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -132,3 +134,33 @@ def test_the_heap_is_that_of_the_last_collection() -> None:
     collector = moment.memory.collector
     assert (heap.cycles, heap.marked) == (collector.cycles, collector.marked)
     assert heap.live == collector.live
+
+
+@pytest.mark.parametrize("minor", versions())
+def test_the_stack_whose_allocations_stay_is_found(minor: str) -> None:
+    with (
+        running(minor, rate=EVERY_ALLOCATION, GOGC="off") as target,
+        Process(target.pid) as process,
+    ):
+        for command in ("turn", "gc"):
+            order(target, command)
+        reader = HeapGrowthReader(inspect(process))
+        reader.start()
+        for _ in range(4):  # Go publishes what it found with a delay of two collections
+            for command in ("leak 10", "turn", "make 3", "drop", "gc"):
+                order(target, command)
+        first, *_ = reader.growing()
+    assert first.frames[0].function == "main.leak"
+    assert first.bytes >= 2 * 10 * 4096
+
+
+def test_without_a_memory_profile_the_largest_types_are_found() -> None:
+    with (
+        Target.start(toolchain(NEWEST).build(COUNTERS)) as target,
+        Process(target.pid) as process,
+    ):
+        reader = HeapGrowthReader(inspect(process))
+        reader.start()
+        target.ask("work", "done")
+        assert reader.growing() == ()
+        assert "[]uint8" in {one.name for one in reader.types()}

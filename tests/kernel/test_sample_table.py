@@ -129,6 +129,7 @@ def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPat
     assert len(seen) > SETS
 
 
+@pytest.mark.full
 def test_labels_that_are_not_selected_use_no_map_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", 4)
     with ExitStack() as held:

@@ -52,10 +52,11 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
         assert "waiting for locks is for one, main.priceCache.mu, held for" in exact
         assert "waiting: Mutex.Lock in main.(*priceCache).get (main.go:" in exact
         assert "main.(*priceCache).get" in report(folder, "mutex")
+        # Most: how much depends on how many prices were too old meanwhile.
         estimate = first("attach", "-d", "2")
-        named = r"(9\d|100) % of waiting: Mutex.Lock in main.\(\*priceCache\).get"
+        named = r"([5-9]\d|100) % of waiting: Mutex.Lock in main.\(\*priceCache\).get"
         assert re.match(named, estimate)
-        assert re.match(r"(9\d|100) % of waiting: Mutex.Lock in main", report(folder, "block"))
+        assert re.match(r"([5-9]\d|100) % of waiting: Mutex.Lock in main", report(folder, "block"))
         assert "Deadlock" not in first("dump")  # nobody may wait at that moment
         assert "can be profiled" in first("doctor", "--apart", "0.5s")
 

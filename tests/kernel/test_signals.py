@@ -170,7 +170,7 @@ ABORTS = [
     ("attach", "import=capstone.ccapstone"),  # capstone catches everything there
     ("attach", "ebpfprof.kernel.compiler:Compilation.result"),
     ("attach", "ebpfprof.recording.session:Session.start"),
-    ("run", "os.fork"),
+    *in_full(("run", "os.fork")),
     ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
     *in_full(("top", "ebpfprof.recording.live:LiveSession.start")),
     *in_full(("serve", "import=capstone.ccapstone")),

@@ -305,6 +305,7 @@ def test_top_continues_when_a_target_ends(terminal: Screen, shop: Target) -> Non
         end(terminal, shop)
 
 
+@pytest.mark.full
 def test_a_signal_while_top_attaches_leaves_no_probe(tmp_path: Path, shop: Target) -> None:
     beginning = subprocess.Popen(
         [*command("stops while attaching", "top"), "--pid", str(shop.pid)],

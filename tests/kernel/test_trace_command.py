@@ -71,14 +71,12 @@ def test_it_writes_a_trace_for_go_s_tool_and_says_what_is_in_it(tmp_path: Path) 
 
 
 def test_a_file_s_name_shows_the_format(tmp_path: Path) -> None:
-    page, proto = tmp_path / "a.html", tmp_path / "a.perfetto-trace"
+    page = tmp_path / "a.html"  # test_a_bound_makes_slices_and_says_so has another format
     with working("locks", tmp_path) as target:
-        for path in (page, proto):
-            output = trace(str(target.pid), "-d", "0.3", "-q", "-o", str(path))
-            assert output.code == ExitCode.OK, output.stderr
-            assert output.stdout == f"Written: {path}\n"
+        output = trace(str(target.pid), "-d", "0.3", "-q", "-o", str(page))
+        assert output.code == ExitCode.OK, output.stderr
+        assert output.stdout == f"Written: {page}\n"
     assert "main.locks" in page.read_text()
-    assert len(perfetto(proto).packet) > 100
 
 
 @pytest.mark.full

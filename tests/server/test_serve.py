@@ -147,7 +147,10 @@ def test_serve_continuous_leaves_no_probe_however_it_ends(
 
 
 def test_when_a_process_ends_the_other_is_still_served(target: Target) -> None:
-    with httppprof("1.19") as (other, _), Server("--pid", f"{target.pid},{other.pid}") as server:
+    with (
+        httppprof("1.19") as (other, _),
+        Server("--pid", f"{target.pid},{other.pid}", "--profile", "block,mutex") as server,
+    ):
         with ThreadPoolExecutor(1) as pool:
             block = f"/proc/{target.pid}/debug/pprof/block?seconds=600"
             asked = pool.submit(server.get, block)

@@ -31,6 +31,8 @@ class Moving(NamedTuple):
     locks: dict[int, LockWait]
     states: dict[int, LockState]
     """Of these locks, by address, without names."""
+    holders: dict[int, dict[int, bool]]
+    """Of these locks, by address: see HolderFinder.find."""
     files: dict[int, FileWait]
     threads: dict[int, ThreadWait]
     ends: dict[int, int]
@@ -56,6 +58,7 @@ class WaitReader:
         layout = self._go.binary.layout
         locks = lock_waits(self._go, self._memory, self._frames, goroutines.goroutines)
         states = self._states.read(self._memory, locks)
+        holders = self._holders.find(self._memory, goroutines.goroutines, locks, states)
         polling = [
             goroutine.address for goroutine in goroutines.goroutines if goroutine.state == _IO_WAIT
         ]
@@ -67,7 +70,7 @@ class WaitReader:
             each.address: each.words for each in goroutines.goroutines if each.state == _SLEEP
         }
         ends = ends_of_sleeps(self._memory, layout, sleeping)
-        return Moving(locks, states, files, threads, ends)
+        return Moving(locks, states, holders, files, threads, ends)
 
     def read(self, goroutines: AllGoroutines, moving: Moving) -> dict[int, WaitsFor]:
         """What each goroutine waits for, by its id; those of which nothing is known are missing.
@@ -76,7 +79,6 @@ class WaitReader:
         """
         waits = moving.locks
         locks = self._states.named(moving.states, waits)
-        holders = self._holders.find(self._memory, goroutines.goroutines, waits, locks)
         writers = self._writers(goroutines, waits)
         now_ns = goroutines.read_ns + (goroutines.ahead_ns or 0)  # by the target's clock
         known = {}
@@ -84,7 +86,7 @@ class WaitReader:
             end_ns = moving.ends.get(goroutine.address) if goroutines.ahead_ns is not None else None
             wait = waits.get(goroutine.address)
             lock = locks.get(wait.address) if wait else None
-            may_hold = holders.get(lock.address, {}) if lock else {}
+            may_hold = moving.holders.get(lock.address, {}) if lock else {}
             about = WaitsFor(
                 lock=lock,
                 may_hold=tuple(may_hold),

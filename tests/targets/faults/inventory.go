@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"sort"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"ebpfprof.test/harness/traffic"
 )
@@ -14,34 +14,24 @@ import (
 // An inventory counts what is in stock. It has no fault of its own: it is run as a race build, and
 // with settings for debugging.
 type inventory struct {
-	mu       sync.RWMutex
-	stock    map[string]int
+	stock    map[string]*atomic.Int64
 	database *sql.DB
 }
 
 //go:noinline
-func (i *inventory) take(item string) int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.stock[item]--
-	if i.stock[item] <= 0 {
-		i.stock[item] = 100
+func (i *inventory) take(item string) int64 {
+	left := i.stock[item].Add(-1)
+	if left == 0 {
+		i.stock[item].Add(100)
 	}
-	return i.stock[item]
+	return left
 }
 
 //go:noinline
 func (i *inventory) report() string {
-	var items []string
-	var numbers []int
-	i.mu.RLock()
-	for item, number := range i.stock {
-		items, numbers = append(items, item), append(numbers, number)
-	}
-	i.mu.RUnlock()
 	var lines []string
-	for place, item := range items {
-		lines = append(lines, fmt.Sprintf("%s: %d", item, numbers[place]))
+	for item, number := range i.stock {
+		lines = append(lines, fmt.Sprintf("%s: %d", item, number.Load()))
 	}
 	sort.Strings(lines)
 	return strings.Join(lines, "\n")
@@ -55,6 +45,12 @@ func (i *inventory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func init() { register("inventory", serveInventory) }
 
 func serveInventory() {
-	store := &inventory{stock: map[string]int{}, database: openDatabase(50)}
-	underLoad(store, traffic.Load{PerSecond: 200, Keys: 200})
+	store := &inventory{stock: map[string]*atomic.Int64{}, database: openDatabase(50)}
+	load := traffic.Load{PerSecond: 100, Keys: 200}
+	for i := 0; i < load.Keys; i++ {
+		item := fmt.Sprint("/", i)
+		store.stock[item] = &atomic.Int64{}
+		store.stock[item].Add(100)
+	}
+	underLoad(store, load)
 }

@@ -8,9 +8,12 @@ import (
 	"ebpfprof.test/harness/traffic"
 )
 
-// A sceneRenderer draws by a library that wants all calls from one thread, as OpenGL does. The
-// thread of a request has its own context, too: each shape is two switches of threads.
+// A sceneRenderer draws by a library that wants all its calls from one thread, as OpenGL does. The
+// thread of a request has a context of its own, too: each shape is two switches of threads.
 type sceneRenderer struct{ shapes chan sceneShape }
+
+// A sceneStudio has a renderer for each request.
+type sceneStudio struct{ free chan *sceneRenderer }
 
 type sceneShape struct {
 	corners int
@@ -37,14 +40,20 @@ func (s *sceneRenderer) draw(shapes int) (pixels int) {
 	return pixels
 }
 
-func (s *sceneRenderer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fmt.Fprint(w, s.draw(200))
+func (s *sceneStudio) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	renderer := <-s.free
+	fmt.Fprint(w, renderer.draw(200))
+	s.free <- renderer
 }
 
 func init() { register("lockedthreads", serveScenes) }
 
 func serveScenes() {
-	renderer := &sceneRenderer{shapes: make(chan sceneShape)}
-	go renderer.drawAll()
-	underLoad(renderer, traffic.Load{Clients: 4})
+	studio := &sceneStudio{free: make(chan *sceneRenderer, 8)}
+	for i := 0; i < cap(studio.free); i++ {
+		renderer := &sceneRenderer{shapes: make(chan sceneShape)}
+		go renderer.drawAll()
+		studio.free <- renderer
+	}
+	underLoad(studio, traffic.Load{Clients: 4})
 }

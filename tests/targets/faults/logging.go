@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -37,6 +38,8 @@ func (f *rotatedFile) Write(line []byte) (int, error) {
 	if f.size += int64(len(line)); f.size > rotatedBytes {
 		f.size = 0
 		harness.Check(f.Truncate(0))
+		_, err := f.Seek(0, io.SeekStart)
+		harness.Check(err)
 	}
 	return f.File.Write(line)
 }

@@ -12,8 +12,8 @@ import (
 	"ebpfprof.test/harness/traffic"
 )
 
-// A backupStore packs blocks and names them by their hashes. It would have CPU time enough, but
-// its threads wait for CPUs that other processes use.
+// A backupStore packs blocks and names them by their hashes. It has a goroutine for each CPU at
+// most, but its threads wait for CPUs that other processes use.
 type backupStore struct {
 	block   []byte
 	packers sync.Pool
@@ -50,5 +50,5 @@ func serveBackups() {
 	for i := 0; i < 48_000; i++ {
 		store.block = append(store.block, fmt.Sprint("file ", i*i, " ")...)
 	}
-	underLoad(store, traffic.Load{PerSecond: 40})
+	underLoad(store, traffic.Load{Clients: 2})
 }

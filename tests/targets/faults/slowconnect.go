@@ -1,9 +1,10 @@
 package main
 
 import (
+	"database/sql"
+	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -30,37 +31,40 @@ func acceptSlowly() string {
 		for range time.Tick(50 * time.Millisecond) {
 			accepted, _, err := syscall.Accept(socket)
 			harness.Check(err)
-			connection := os.NewFile(uintptr(accepted), "connection")
-			connection.WriteString("ok\n")
-			connection.Close()
+			harness.Check(syscall.Close(accepted))
 		}
 	}()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
 }
 
-// A meterReader connects to a collector for each request.
-type meterReader struct{ collector string }
+// A meterReader connects to a collector for each reading that it pushes.
+type meterReader struct {
+	database  *sql.DB
+	collector string
+}
 
 //go:noinline
-func (m *meterReader) read() (string, error) {
+func (m *meterReader) push(reading string) error {
 	connection, err := net.DialTimeout("tcp", m.collector, 5*time.Second)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer connection.Close()
-	answer := make([]byte, 16)
-	size, err := connection.Read(answer)
-	return string(answer[:size]), err
+	_, err = fmt.Fprintln(connection, reading)
+	return err
 }
 
 //go:noinline
 func (m *meterReader) serveReading(w http.ResponseWriter, r *http.Request) {
-	text, err := m.read()
-	reply(w, text, err)
+	row, err := query(r.Context(), m.database, "10ms SELECT * FROM meters")
+	if err == nil {
+		err = m.push(row)
+	}
+	reply(w, row, err)
 }
 
 func serveMetering() {
-	meters := &meterReader{collector: startPeer("overloaded")}
+	meters := &meterReader{database: openDatabase(50), collector: startPeer("overloaded")}
 	url := traffic.Serve(http.HandlerFunc(meters.serveReading))
 	traffic.Send(url, traffic.Load{Path: "/reading", PerSecond: 22})
 }

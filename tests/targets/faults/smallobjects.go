@@ -4,12 +4,21 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	"ebpfprof.test/harness/traffic"
 )
 
-// A templateEngine parses its page in each request, into thousands of small objects.
-type templateEngine struct{ page string }
+// A templateEngine parses its page in each request, into thousands of small objects. It keeps the
+// last ones.
+type templateEngine struct {
+	page   string
+	mu     sync.Mutex
+	recent [recentPages]*templateToken
+	parsed int
+}
+
+const recentPages = 32
 
 type templateToken struct {
 	text     *string
@@ -29,6 +38,14 @@ func (e *templateEngine) parse() *templateToken {
 }
 
 //go:noinline
+func (e *templateEngine) keep(page *templateToken) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.recent[e.parsed%recentPages] = page
+	e.parsed++
+}
+
+//go:noinline
 func newTemplateToken(word string, position int) *templateToken {
 	text, at := "<"+word+">", position
 	return &templateToken{text: &text, position: &at}
@@ -43,7 +60,9 @@ func (e *templateEngine) render(token *templateToken) (size int) {
 }
 
 func (e *templateEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fmt.Fprint(w, e.render(e.parse()))
+	page := e.parse()
+	e.keep(page)
+	fmt.Fprint(w, e.render(page))
 }
 
 func init() { register("smallobjects", serveTemplates) }

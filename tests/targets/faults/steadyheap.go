@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"ebpfprof.test/harness/traffic"
 )
@@ -13,14 +14,12 @@ import (
 type dictionary struct{ entries map[string]*dictionaryEntry }
 
 const (
-	dictionaryWords = 500_000
+	dictionaryWords = 400_000
 	pageWords       = 40
 )
 
 type dictionaryEntry struct {
-	word     string
-	meanings []string
-	examples [8]string
+	word, meaning string
 }
 
 //go:noinline
@@ -28,10 +27,7 @@ func (d *dictionary) lookup(word string) *dictionaryEntry { return d.entries[wor
 
 //go:noinline
 func (d *dictionary) print(w io.Writer, entry *dictionaryEntry) {
-	fmt.Fprintln(w, entry.word)
-	for i, meaning := range entry.meanings {
-		fmt.Fprintf(w, "%d. %s\n", i+1, meaning)
-	}
+	fmt.Fprintf(w, "%s: %s\n", entry.word, entry.meaning)
 }
 
 func (d *dictionary) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -48,8 +44,8 @@ func serveWords() {
 	book := &dictionary{entries: map[string]*dictionaryEntry{}}
 	for i := 0; i < dictionaryWords; i++ {
 		word := fmt.Sprint("word", i)
-		meanings := []string{"first meaning of " + word, "second meaning of " + word}
-		book.entries[word] = &dictionaryEntry{word: word, meanings: meanings}
+		meaning := strings.Repeat("What it means. ", 20)
+		book.entries[word] = &dictionaryEntry{word, meaning}
 	}
 	underLoad(book, traffic.Load{PerSecond: 400})
 }

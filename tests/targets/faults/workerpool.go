@@ -8,7 +8,7 @@ import (
 	"ebpfprof.test/harness/traffic"
 )
 
-// A labelPrinter has ten workers, of which about half are busy.
+// A labelPrinter has ten workers, of which nearly nine are busy: few requests wait for one.
 type labelPrinter struct {
 	jobs     chan *labelJob
 	database *sql.DB
@@ -21,7 +21,7 @@ type labelJob struct {
 //go:noinline
 func (p *labelPrinter) work() {
 	for job := range p.jobs {
-		row, _ := query(context.Background(), p.database, "10ms SELECT * FROM labels")
+		row, _ := query(context.Background(), p.database, "20ms SELECT * FROM labels")
 		job.text <- row
 	}
 }
@@ -39,7 +39,10 @@ func serveLabels() {
 		go printer.work()
 	}
 	url := traffic.Serve(http.HandlerFunc(printer.serveLabel))
-	traffic.Send(url, traffic.Load{Path: "/label", PerSecond: 500})
+	traffic.Send(url,
+		traffic.Load{Path: "/label", Clients: 8},
+		traffic.Load{Path: "/label", PerSecond: 30},
+	)
 }
 
 func init() { register("workerpool", serveLabels) }

@@ -8,6 +8,7 @@ import pytest
 
 from ebpfprof.findings import memory_growth
 from ebpfprof.findings.runtime import GrowingStack, HeapMoment
+from ebpfprof.profile.memory import TypeBytes
 from tests.unit.findings.evidence import evidence, stack
 from tests.unit.findings.runtime_evidence import MIB, collections, heap
 
@@ -26,6 +27,15 @@ def test_growth_over_collections_is_reported_with_the_stacks_that_allocated_it()
     )
     assert finding.place == KEEP[0]
     assert "leak" not in finding.title.lower()
+
+
+def test_without_a_memory_profile_the_largest_types_are_named() -> None:
+    types = (TypeBytes("main.session", 1000, 90 * MIB), TypeBytes("main.user", 10, 9 * MIB))
+    (finding,) = memory_growth.find(evidence(heap=GROWS, largest_types=types))
+    assert finding.lines[1] == "Most of the heap: main.session (90 MiB)."
+    assert finding.place is None
+    (finding,) = memory_growth.find(evidence(heap=GROWS, largest_types=types[1:]))
+    assert finding.lines[1] == "Most of the heap: data without pointers, such as []byte and string."
 
 
 @pytest.mark.parametrize(
@@ -65,7 +75,7 @@ def test_a_heap_that_is_never_collected_is_reported() -> None:
     live = tuple(HeapMoment(s * 10**9, 0, 0, (20 + 10 * s) * MIB) for s in range(11))
     off = evidence(heap=live, runtime=collections(0, percent=-1))
     (finding,) = memory_growth.find(off)
-    assert finding.kind == "never_collected"
+    assert finding.kind == "memory_growth"
     assert finding.title == "Memory: the heap grows by 600 MiB a minute, to 120 MiB now."
     limited = collections(0, percent=-1, limit=500 * MIB)
     assert not [*memory_growth.find(evidence(heap=live, runtime=limited))]
