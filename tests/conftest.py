@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ NOT_FAST = ("machine", "full")
 
 
 _MACHINE_MODULE = "\npytestmark = pytest.mark.machine\n"
+_ALONE = "pytest.mark.alone"
 
 
 def _folder(path: Path) -> str:
@@ -56,13 +58,33 @@ def _folder(path: Path) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out other folders and modules where only fast tests run: to import them may need Go."""
-    if config.getoption("markexpr") != "fast":
-        return None
-    if _folder(collection_path) not in ("", *FAST):
-        return True
+    """Leave out other modules where only fast tests run, or only those marked `alone`.
+
+    To import the others may need Go; or takes seconds, for a few dozen modules.
+    """
+    chosen = config.getoption("markexpr")
     is_module = collection_path.suffix == ".py"
-    return True if is_module and _MACHINE_MODULE in collection_path.read_text() else None
+    if chosen == "fast":
+        if _folder(collection_path) not in ("", *FAST):
+            return True
+        return True if is_module and _MACHINE_MODULE in collection_path.read_text() else None
+    if chosen in ("alone", "not full and alone") and is_module:
+        return None if _ALONE in collection_path.read_text() else True
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, which would visit thousands of tests again and again.
+
+    Afterwards they are no longer its concern: they live as long as the run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -42,15 +42,18 @@ MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
     "pie": (("-buildmode=pie",), False),
     "cgo": (("-tags=withcgo", "-ldflags=-linkmode=external"), True),
     "cgopie": (("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), True),
+    "race": (("-race",), True),
     "pgo": ((), False),
     "pgopark": ((), False),
 }
 
 # What the tests build: every version plain; every mode on the oldest, the newest and one between.
+# Race builds are only for tests/faults.
 BUILDS: Final = tuple(
     (minor, mode)
     for minor in MINORS
     for mode in MODES
+    if mode != "race"
     if mode == "plain"
     or (minor == "1.19" and not mode.startswith("pgo"))
     or minor in ("1.22", "1.27")

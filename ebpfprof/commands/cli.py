@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from typing import Final
 
 import click
 
@@ -11,6 +13,8 @@ from ebpfprof.commands.verb import INTERNAL_VERBS, VERBS
 from ebpfprof.console.quantities import similar
 from ebpfprof.console.text import printable
 from ebpfprof.errors import ExitCode
+
+_PIDS: Final = re.compile(r"[0-9]+(,[0-9]+)*")
 
 
 class _Verbs(click.Group):
@@ -29,7 +33,12 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does. Raises click.UsageError, with a suggestion for a mistyped verb."""
+        """As click does, but a process alone is for explain.
+
+        Raises click.UsageError, with a suggestion for a mistyped verb.
+        """
+        if _PIDS.fullmatch(args[0]):
+            args = ["explain", *args]
         known = (*VERBS, *INTERNAL_VERBS)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             name = printable(args[0])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from contextlib import ExitStack
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,71 +16,114 @@ from ebpfprof.commands.shared_options import (
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 
-_SECONDS: Final = 10.0
+_SECONDS: Final = 10
 
 
 @click.command("explain", cls=Verb)
 @target_options()
-@duration_option(default=_SECONDS, help="How long to observe; Ctrl-C ends it earlier.")
-@json_option()
+@duration_option(
+    default=_SECONDS,
+    help="How long to observe, each time; Ctrl-C ends it earlier, and explains what was seen.",
+)
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Observe again and again until Ctrl-C, and print what changes: new findings, those that "
+    "are still there, and those that are gone.",
+)
+@click.option(
+    "--wait-for-trouble",
+    is_flag=True,
+    help="Observe again and again, and print nothing until requests are slow or goroutines are "
+    "stuck. Then record for 15 s, keep a dump, profiles and a trace in a folder, and end.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="With --wait-for-trouble: the folder to make.  [default: COMMAND-PID-DATE-TIME]",
+)
+@json_option(help="Print JSON; with --watch, a line for each change.")
+@click.option("--long", "is_long", is_flag=True, help="Show all evidence, not only 15 lines.")
 @ALLOW_UNKNOWN_GO_OPTION
-def command(pids: list[int], duration_s: float, as_json: bool, allow_unknown_go: bool) -> int:
+def command(
+    pids: list[int],
+    duration_s: float,
+    watch: bool,
+    wait_for_trouble: bool,
+    folder: Path | None,
+    as_json: bool,
+    is_long: bool,
+    allow_unknown_go: bool,
+) -> int:
     """Say what is wrong with a process: the worst first, with evidence and what to type next.
 
     It places no probe in the process. It samples goroutines, the CPU, and the counters of Go's
     runtime and of the kernel. Shares are of the time of requests, or of all goroutines that are not
     idle; what is not well above its threshold, within its error, is not reported.
 
-    The exit code is 0 if nothing was found, 15 if anything was.
+    The exit code is 0 if nothing was found, 15 if anything was. `ebpfprof 1234` is the same as
+    `ebpfprof explain 1234`.
 
     \b
     Examples:
       sudo ebpfprof explain 1234
       sudo ebpfprof explain --name shop --duration 30
+      sudo ebpfprof explain 1234 --watch
+      sudo ebpfprof explain 1234 --wait-for-trouble -o /var/tmp/trouble
       sudo ebpfprof explain 1234 --json | jq -r '.processes[].findings[].title'
     """
-    from ebpfprof.console.terminal import has_color, progress, say, width, working
-    from ebpfprof.errors import EbpfprofError, ExitCode, FaultFound
-    from ebpfprof.export.tables import explanation as table
-    from ebpfprof.findings.rules import explained
-    from ebpfprof.observing.observer import Observer, observation_options
+    from ebpfprof.commands.explaining import Explaining
+    from ebpfprof.commands.trouble import KeptEvidence, evidence_options
+    from ebpfprof.console.terminal import working
+    from ebpfprof.errors import PermissionDenied
+    from ebpfprof.observing.observer import Observer, observation_options, open_session
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
-    from ebpfprof.recording.live import LiveSession
     from ebpfprof.system.open_files import allow_many
     from ebpfprof.system.signals import Signals, interruptible
 
-    options = observation_options(allow_unknown_go=allow_unknown_go)
-    require_capabilities(needs_bpf=options.needs_bpf)
+    if watch and wait_for_trouble:
+        raise click.UsageError("Choose --watch or --wait-for-trouble.")
+    if folder and not wait_for_trouble:
+        raise click.UsageError("-o needs --wait-for-trouble.")
+    refusal: PermissionDenied | None = None
+    try:
+        require_capabilities()
+    except PermissionDenied as error:  # goroutines can be sampled without
+        require_capabilities(needs_bpf=False)
+        refusal = error
+    options = observation_options(allow_unknown_go=allow_unknown_go, has_bpf=refusal is None)
     allow_many()
-    give_up_before_recording(options, writes=False, pids=pids)
+    kept = None
+    if wait_for_trouble:
+        kept_options = evidence_options(allow_unknown_go=allow_unknown_go)
+        kept = KeptEvidence(folder, kept_options)
+        give_up_before_recording(kept_options, writes=True, pids=pids)
+    else:
+        give_up_before_recording(options, pids=pids)
     with Signals() as signals, ExitStack() as held:
         with working("Reading the program ...", is_shown=not as_json):
-            opened = interruptible(lambda: LiveSession(options, capacity=len(pids)))
-            live = held.enter_context(opened)
-            observer = interruptible(lambda: Observer(live, pids, duration_s))
-        give_up_probing(options)
+            try:
+                live, refused = interruptible(lambda: open_session(options, len(pids)))
+                held.enter_context(live)
+                observer = interruptible(lambda: Observer(live, pids, duration_s))
+            except PermissionDenied as error:
+                raise refusal or error from error
+        if kept is None:
+            give_up_probing(options)
         signals.end_recording_only()
-        with progress(duration_s, is_shown=not as_json) as draw:
-            observed = observer.observe(lambda gone_s: bool(draw(gone_s)) or signals.came)
-    rows: list[dict[str, Any]] = []
-    texts: list[str] = []
-    code: int = ExitCode.OK
-    for pid, evidence in zip(pids, observed, strict=True):
-        if isinstance(evidence, EbpfprofError):
-            say(f"ebpfprof: {evidence}", err=True)
-            rows.append({"pid": pid, "error": str(evidence), "exit_code": int(evidence.exit_code)})
-            code = evidence.exit_code
-            continue
-        explanation = explained(evidence)
-        if explanation.findings and code == ExitCode.OK:
-            code = FaultFound.exit_code
-        rows.append(table.as_json(evidence, explanation))
-        texts.append(
-            table.render(evidence, explanation, width(sys.stdout), color=has_color(sys.stdout))
+        explaining = Explaining(
+            pids,
+            observer,
+            signals,
+            duration_s,
+            as_json=as_json,
+            is_long=is_long,
+            refusal=refusal or refused,
         )
-    if as_json:
-        say(json.dumps({"exit_code": code, "processes": rows}, indent=1))
-    else:
-        say("\n".join(texts), end="")
-    return code
+        if kept is not None:
+            return explaining.wait_for_trouble(kept)
+        return explaining.watch() if watch else explaining.once()

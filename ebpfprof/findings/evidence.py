@@ -6,14 +6,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ebpfprof.findings.cpu import CpuTime, cpu_time_of
+from ebpfprof.findings.host import HostChange
+from ebpfprof.findings.moments import Moments, moments_of
 from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
     from ebpfprof.findings.host import HostMoment
-    from ebpfprof.findings.runtime import RuntimeMoment
+    from ebpfprof.findings.runtime import GrowingStack, HeapMoment, RuntimeMoment
     from ebpfprof.profile.diagnosis import Diagnosis
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.memory import TypeBytes
     from ebpfprof.profile.model import Profile
 
 _Moment = TypeVar("_Moment")
@@ -50,7 +54,9 @@ class Evidence:
     `wall` has the time of all goroutines, by goroutine samples, `cpu` the CPU time, None without
     it. `dumps` are all goroutines at random moments, with what each waits for. `diagnosis` is made
     of samples of the last seconds. `leaks` are groups of goroutines of which there were more in
-    each dump. `overhead` is the part of its CPU time that the observation took, 0 to 1.
+    each dump. `heap` is the heap at the moments of the dumps, `growing`
+    the stacks of which more is in use at the end. `overhead` is the part of its CPU
+    time that the observation took, 0 to 1.
     """
 
     program: ProgramFacts
@@ -61,15 +67,34 @@ class Evidence:
     diagnosis: Diagnosis
     leaks: tuple[Suspects, ...] = ()
     runtime: BeforeAndAfter[RuntimeMoment] | None = None
+    heap: tuple[HeapMoment, ...] = ()
+    growing: tuple[GrowingStack, ...] = ()
+    largest_types: tuple[TypeBytes, ...] = ()
     host: BeforeAndAfter[HostMoment] | None = None
     overhead: float | None = None
     failures: tuple[str, ...] = field(default=())
     """What could not be observed, in sentences."""
 
     @cached_property
+    def moments(self) -> Moments:
+        """What the goroutines of the dumps did, by place."""
+        return moments_of(self.dumps)
+
+    @cached_property
     def work(self) -> WorkTime:
         """What goroutines did, by place."""
-        return work_of(self.wall)
+        return work_of(self.wall, self.moments)
+
+    @cached_property
+    def cpu_time(self) -> CpuTime | None:
+        """What the CPU time was used for; None if that was not recorded."""
+        return cpu_time_of(self.cpu) if self.cpu else None
+
+    @property
+    def host_change(self) -> HostChange | None:
+        """How the kernel's counters changed; None if they were not read."""
+        host = self.host
+        return HostChange(host.before, host.after, self.length_ns) if host else None
 
     @property
     def seconds(self) -> float:

@@ -1,23 +1,30 @@
-"""Locks for which goroutines wait for a large part of their time, and what the holders do."""
+"""Locks for which goroutines wait for a large part of their time, and what the holders do.
+
+A lock is hot because it is held for long, or it is a convoy: it is free, or was handed over to a
+goroutine that has not run yet, at most moments at which others wait.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.words import part, place
-from ebpfprof.profile.operations import caller, caller_outside_library, operation
+from ebpfprof.findings.words import doing, part, place
+from ebpfprof.profile.model import Frame
+from ebpfprof.profile.operations import is_in_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ebpfprof.findings.activity import Activity, Place
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.findings.work import Activity
-    from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
-    from ebpfprof.profile.model import Frame
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
+    from ebpfprof.profile.goroutines import DumpedGoroutine
+    from ebpfprof.profile.waiting_for import LockState
 
 _OPERATIONS: Final = frozenset({"Mutex.Lock", "RWMutex.Lock", "RWMutex.RLock"})
 _LEAST_SHARE: Final = 0.15
@@ -25,32 +32,55 @@ _LEAST_SHARE: Final = 0.15
 _LEAST_WAITING: Final = 0.25
 """Goroutines that wait for it at a time: fewer are a lock that a few share for moments."""
 _MOST: Final = 2
+_CONVOY: Final = 0.5
+"""Of the moments at which goroutines wait: it is free in more of them, so the hand-over takes
+longer than the hold."""
+_LEAST_MOMENTS: Final = 5
+_QUEUE: Final = 3  # goroutines that wait for a lock which is free: fewer are about to get it
+_RUNS: Final = 0.5
+"""Of the time for which goroutines wait: with more CPU time below it, its holder mostly runs."""
+_SYNC: Final = ("sync.", "internal/sync.")
+_MUTEX: Final = "sync.Mutex"
+_LOCKS: Final = (_MUTEX, "sync.RWMutex")
 
 
 @dataclass(slots=True)
 class _Contended:
-    """A lock, by the places where goroutines wait for it."""
+    """A lock, by the places where goroutines wait for it. `address` is 0 if it is not known."""
 
+    address: int
     name: str | None
     activities: list[Activity] = field(default_factory=list)
+
+    @property
+    def places(self) -> set[Place]:
+        """Where they wait."""
+        return {activity.at for activity in self.activities}
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """What the holder of a lock did at a moment. `by` is where it holds it; None if unknown."""
+
+    does: str
+    by: Frame | None = None
+    is_free: bool = False
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Each lock that takes a large part of the time, the worst first."""
     work = evidence.work
-    names = _locks_by_place(evidence.dumps)
+    known = _locks_by_place(evidence.moments.all)
     contended: dict[object, _Contended] = {}
     for activity in work.where(lambda one: one.operation in _OPERATIONS):
-        known = names.get(activity.place)
-        key: object = known or activity.place
-        one = contended.setdefault(key, _Contended(known[1] if known else None))
+        address, name = known.get(activity.at, (0, None))
+        one = contended.setdefault(address or activity.place, _Contended(address, name))
         one.activities.append(activity)
-    ordered = sorted(contended.items(), key=lambda item: -work.share(item[1].activities).value)
-    for key, lock in ordered[:_MOST]:
+    ordered = sorted(contended.values(), key=lambda one: -work.share(one.activities).value)
+    for lock in ordered[:_MOST]:
         share = work.share(lock.activities)
         if share.least >= _LEAST_SHARE and work.mean(lock.activities) >= _LEAST_WAITING:
-            address = key[0] if isinstance(key, tuple) else 0
-            yield _finding(evidence, lock, address)
+            yield _finding(evidence, lock)
 
 
 def fine(evidence: Evidence) -> str:
@@ -60,17 +90,28 @@ def fine(evidence: Evidence) -> str:
     return f"locks {percent(share.value)}"
 
 
-def _finding(evidence: Evidence, lock: _Contended, address: int) -> Finding:
+def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     work, pid = evidence.work, evidence.program.pid
     share = work.share(lock.activities)
     first = lock.activities[0]
-    name = lock.name or f"a lock in {place(first.place)}"
-    lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, address, lock)}"]
-    lines += _holders(evidence.dumps, address)
+    name = f"lock {lock.name}" if lock.name else f"a lock in {place(first.place)}"
+    holds = [hold for moment in evidence.moments.all if (hold := _hold(moment, lock))]
+    free = sum(hold.is_free for hold in holds)
+    is_convoy = len(holds) >= _LEAST_MOMENTS and free > _CONVOY * len(holds)
+    lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, lock)}"]
+    if is_convoy:
+        title = f"Convoy at {name}: {part(share)} of {work.of}."
+        lines.append(
+            f"It is free at {free} of {len(holds)} moments: to hand it over takes longer than "
+            "to hold it."
+        )
+    else:
+        title = f"{name[0].upper()}{name[1:]}: {part(share)} of {work.of}."
+        lines += _held(evidence, lock, [hold for hold in holds if not hold.is_free])
     return Finding(
-        kind="hot_lock",
+        kind="convoy" if is_convoy else "hot_lock",
         level=Level.SLOW,
-        title=f"Lock {name}: {part(share)} of {work.of}.",
+        title=title,
         lines=tuple(lines),
         share=share.value,
         error=share.error,
@@ -79,64 +120,108 @@ def _finding(evidence: Evidence, lock: _Contended, address: int) -> Finding:
     )
 
 
-def _waiting(evidence: Evidence, address: int, lock: _Contended) -> str:
+def _waiting(evidence: Evidence, lock: _Contended) -> str:
     mean = evidence.work.mean(lock.activities)
-    longest_ns = max(
-        (
-            goroutine.waited_ns
-            for dump in evidence.dumps
-            for goroutine in dump.goroutines
-            if goroutine.waits_for.lock and goroutine.waits_for.lock.address == address
-        ),
-        default=0,
-    )
-    seen = f", one for {duration(longest_ns, 2)}" if longest_ns else ""
-    return f"{mean:.1f} goroutines wait on average{seen}."
+    seen = [one for one in evidence.moments.at(lock.places) if _is_for(one, lock.address)]
+    longest_ns = max((one.goroutine.waited_ns for one in seen), default=0)
+    longest = f", one for {duration(longest_ns, 2)} or longer" if longest_ns else ""
+    return f"{mean:.1f} goroutines wait on average{longest}."
 
 
-def _holders(dumps: tuple[GoroutineDump, ...], address: int) -> list[str]:
-    """What goroutines that hold the lock did while others waited for it."""
-    did = Counter(words for dump in dumps if (words := _holder(dump, address)))
-    if not did:
+def _is_for(one: Doing, address: int) -> bool:
+    lock = one.goroutine.waits_for.lock
+    return lock is not None and lock.address == address
+
+
+def _held(evidence: Evidence, lock: _Contended, holds: list[_Hold]) -> list[str]:
+    """What those that hold the lock do while others wait for it, in a sentence."""
+    where, cpu_ns = _where_it_runs(evidence, lock)
+    moments = len(evidence.moments.all)
+    if where and holds and cpu_ns >= _RUNS * evidence.length_ns * len(holds) / moments:
+        return [f"Its holder runs, mostly in {place(where)}."]
+    known = [hold for hold in holds if hold.does]
+    if not known:
         return []
-    words, number = did.most_common(1)[0]
-    return [f"Its holder: {words} ({number} of {did.total()} samples)."]
+    by = Counter(hold.by for hold in known if hold.by).most_common(1)
+    held_by = place(by[0][0]) if by else "a goroutine"
+    does, number = Counter(hold.does for hold in known).most_common(1)[0]
+    of_it = "" if number == len(known) else f" ({number} of {len(known)} samples)"
+    return [f"Held by {held_by}, which {does}{of_it}."]
 
 
-def _holder(dump: GoroutineDump, address: int) -> str:
-    """What the holder of a lock did at a moment, in words; "" if nobody waited for it then."""
-    for goroutine in dump.goroutines:
-        waits, lock = goroutine.waits_for, goroutine.waits_for.lock
-        if lock is None or lock.address != address:
+def _where_it_runs(evidence: Evidence, lock: _Contended) -> tuple[Frame | None, int]:
+    """Where goroutines take most CPU time below the functions that lock it, and that time."""
+    functions = {activity.place.function for activity in lock.activities}
+    lines = Counter[Frame]()
+    for sample in evidence.cpu.samples if evidence.cpu else ():
+        frames = sample.frames
+        at = next((at for at, one in enumerate(frames) if one.function in functions), None)
+        if at is None or any(one.function.startswith(_SYNC) for one in frames[:at]):
             continue
-        by_id = {one.goid: one for one in dump.goroutines}
-        ids = waits.surely_hold or waits.may_hold
-        holders = [by_id[goid] for goid in ids if goid in by_id]
-        if not lock.is_locked and not lock.readers:
-            return "none, it was free, and the next owner had not run yet"
-        if not holders:
-            return "a goroutine that runs"
-        return _does(holders[0]) if len(holders) == 1 else "several goroutines"
-    return ""
+        # What that function calls is more than the function itself.
+        inner = [one for one in frames[: at + 1] if not is_in_library(one.function)]
+        inner = inner or frames[at : at + 1]  # a lock of Go's own library
+        lines[inner[-2] if len(inner) > 1 else inner[-1]] += sample.values[-1]
+    by_function = Counter[str]()
+    for frame, ns in lines.items():
+        by_function[frame.function] += ns
+    if not by_function:
+        return None, 0
+    function = by_function.most_common(1)[0][0]
+    of_function = (one for one in lines if one.function == function)
+    return max(of_function, key=lambda one: lines[one]), by_function.total()
 
 
-def _does(goroutine: DumpedGoroutine) -> str:
-    wait = goroutine.waits_for.file_wait
-    where = f" in {place(caller_outside_library(goroutine.frames))}" if goroutine.frames else ""
-    if wait and wait.file.peer:
-        return f"waits for {wait.file.peer}{where}"
-    if goroutine.state in ("running", "runnable"):
-        return f"{'runs' if goroutine.state == 'running' else 'waits for a processor'}{where}"
-    name = operation(goroutine.frames) if goroutine.frames else goroutine.state
-    return f"waits ({name}){where}"
+def _hold(moment: GoroutineMoment, lock: _Contended) -> _Hold | None:
+    """What the holder did at a moment; None if nobody waited then, or that is not known."""
+    waiting = [one for one in moment.at(lock.places) if _is_for(one, lock.address)]
+    if not waiting:
+        return None
+    waits = waiting[0].goroutine.waits_for
+    state = waits.lock
+    assert state is not None
+    if state.type == _MUTEX and 2 * state.waiters < len(waiting):
+        return None  # it was read when they had got it
+    if _is_free(state):
+        return _Hold("", is_free=True) if state.waiters >= _QUEUE else None
+    ids = waits.surely_hold or waits.may_hold
+    holders = [one for goid in ids if (one := moment.by_id.get(goid))]
+    if len(holders) != 1:
+        return _Hold("") if state.is_locked else None
+    holder = holders[0].goroutine
+    if holder.state == "runnable":
+        return _Hold("waits for a processor", _by(holder, lock))
+    peer = holders[0].peer
+    return _Hold(doing(holder, peer, has_place=not peer), _by(holder, lock))
 
 
-def _locks_by_place(dumps: tuple[GoroutineDump, ...]) -> dict[Frame, tuple[int, str | None]]:
+def _is_free(state: LockState) -> bool:
+    return not state.is_locked and not state.readers and not state.writer_waits
+
+
+def _by(holder: DumpedGoroutine, lock: _Contended) -> Frame | None:
+    """The frame in which a goroutine holds a lock, most likely.
+
+    That of a function that locks it elsewhere, or the innermost method of the type that has it.
+    """
+    functions = {activity.place.function for activity in lock.activities}
+    package, _, rest = (lock.name or "").rpartition("/")[2].partition(".")
+    method = f"{package}.(*{rest.partition('.')[0]})."
+    of_type = None
+    for frame in holder.frames:
+        if frame.function in functions:
+            return frame
+        if rest and frame.function.rpartition("/")[2].startswith(method):
+            of_type = of_type or frame
+    return of_type
+
+
+def _locks_by_place(moments: Iterable[GoroutineMoment]) -> dict[Place, tuple[int, str | None]]:
     """The lock for which most goroutines waited at each place: its address and its name."""
-    seen: defaultdict[Frame, Counter[tuple[int, str | None]]] = defaultdict(Counter)
-    for dump in dumps:
-        for goroutine in dump.goroutines:
-            lock = goroutine.waits_for.lock
-            if lock and lock.type in ("sync.Mutex", "sync.RWMutex"):
-                seen[caller(goroutine.frames)][lock.address, lock.name] += 1
-    return {frame: locks.most_common(1)[0][0] for frame, locks in seen.items()}
+    seen: defaultdict[Place, Counter[tuple[int, str | None]]] = defaultdict(Counter)
+    for moment in moments:
+        for one in moment.all:
+            lock = one.goroutine.waits_for.lock
+            if lock and lock.type in _LOCKS:
+                seen[one.place][lock.address, lock.name] += 1
+    return {where: locks.most_common(1)[0][0] for where, locks in seen.items()}

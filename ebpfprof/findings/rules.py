@@ -5,7 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.findings import leaks, locks, stuck
+from ebpfprof.findings import (
+    build,
+    calls,
+    collections,
+    consumers,
+    cpu_quota,
+    hot_function,
+    leaks,
+    locked_threads,
+    locks,
+    memory_growth,
+    memory_limit,
+    neighbours,
+    network,
+    pools,
+    processors,
+    spinning,
+    stuck,
+    timers,
+)
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
@@ -27,13 +46,35 @@ RULES: Final = (
     FindingRule(stuck.find, stuck.fine),
     FindingRule(leaks.find, leaks.fine),
     FindingRule(locks.find, locks.fine),
+    FindingRule(pools.find, pools.fine),
+    FindingRule(consumers.find, consumers.fine),
+    FindingRule(network.find, network.fine),
+    FindingRule(calls.find, calls.fine),
+    FindingRule(locked_threads.find, locked_threads.fine),
+    FindingRule(processors.find, processors.fine),
+    FindingRule(cpu_quota.find, cpu_quota.fine),
+    FindingRule(neighbours.find, neighbours.fine),
+    FindingRule(collections.find, collections.fine),
+    FindingRule(memory_growth.find, memory_growth.fine),
+    FindingRule(memory_limit.find, memory_limit.fine),
+    FindingRule(spinning.find, spinning.fine),
+    FindingRule(timers.find, timers.fine),
+    FindingRule(hot_function.find, hot_function.fine),
+    FindingRule(build.find, build.fine),
 )
 """In the order of the line of what was checked."""
 
 _CAUSES: Final[dict[str, frozenset[str]]] = {
-    "deadlock": frozenset({"hang", "hot_lock", "goroutine_leak"}),
+    "deadlock": frozenset({"hang", "hot_lock", "convoy", "goroutine_leak"}),
     "lost_wake": frozenset({"hang", "goroutine_leak"}),
-    "hang": frozenset({"hot_lock", "goroutine_leak"}),
+    "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak", "memory_growth"}),
+    "goroutine_leak": frozenset({"memory_growth"}),
+    "spinning": frozenset({"few_processors"}),
+    "timers": frozenset({"few_processors"}),
+    "collections": frozenset({"few_processors"}),
+    "throttling": frozenset({"few_processors", "neighbours"}),
+    "gomaxprocs": frozenset({"few_processors", "neighbours"}),
+    "neighbours": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 

@@ -2,43 +2,87 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import ages, counted
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.words import place
+from ebpfprof.findings.words import doing, place, rounded
 from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.deadlocks import Circle
 from ebpfprof.profile.hanging import hanging
+from ebpfprof.profile.idle import is_in_request
 from ebpfprof.profile.operations import caller, operation
+from ebpfprof.profile.standing import LARGE
 from ebpfprof.profile.waiting_for import Sureness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.hanging import Hanging
+    from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.stuck import Held, Stuck
 
 _MOST_MEMBERS: Final = 3
 _MOST_HANGS: Final = 3
+_LEAST_REQUESTS: Final = 5
+"""That never continued, while more and more came: a few may be slow ones."""
+_JOINS: Final = ("WaitGroup.Wait", "Cond.Wait")
+"""What others must do for a request. Requests that wait for a channel may be long polls."""
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Deadlocks, lost wakes and programs that are all asleep; then goroutines that hang."""
     pid = evidence.program.pid
     for one in evidence.diagnosis.stuck:
-        yield _stuck(one, pid)
+        yield _stuck(one, evidence)
     known = {member.goid for one in evidence.diagnosis.stuck for member in one.goroutines}
+    waiting = Counter(
+        channel.address
+        for goroutine in evidence.diagnosis.dump.goroutines
+        for channel in goroutine.channels
+    )
     held = {held.lock.address: held for held in evidence.diagnosis.held}
     hanging_places = [
         group
         for group in hanging(evidence.diagnosis.dump.goroutines)
         if not known.issuperset(member.goid for member in group.goroutines)
+        and not _is_abandoned(group, waiting)
     ]
     for group in hanging_places[:_MOST_HANGS]:
         yield _hang(group, held, pid)
+    places = {group.place for group in hanging_places}
+    for suspects in requests_that_hang(evidence.leaks)[:_MOST_HANGS]:
+        if caller(suspects.group.first.frames) not in places:
+            yield _requests(suspects, pid)
+
+
+def requests_that_hang(suspects: Iterable[Suspects]) -> list[Suspects]:
+    """Requests that wait for other goroutines: there are more and more, and none continues."""
+    return [
+        one
+        for one in suspects
+        if one.came >= _LEAST_REQUESTS
+        and not one.is_alive
+        and is_in_request(one.group.first.frames)
+        and operation(one.group.first.frames) in _JOINS
+    ]
+
+
+def _requests(suspects: Suspects, pid: int) -> Finding:
+    frames = suspects.group.first.frames
+    where = caller(frames)
+    number = counted(len(suspects.group.goroutines), "request")
+    return Finding(
+        kind="hang",
+        level=Level.STUCK,
+        title=f"Hang: {number} never continued: {operation(frames)} in {place(where)}.",
+        lines=(f"There are about {rounded(suspects.per_minute)} more each minute.",),
+        next=f"dump --pid {pid} --watch",
+        place=where,
+    )
 
 
 def fine(evidence: Evidence) -> str:
@@ -46,12 +90,38 @@ def fine(evidence: Evidence) -> str:
     return "no deadlock, no hang"
 
 
-def _stuck(stuck: Stuck, pid: int) -> Finding:
+def _is_abandoned(group: Hanging, waiting: Counter[int]) -> bool:
+    """Whether each waits to send to a channel of its own: then they leak, and nothing hangs."""
+    members = group.goroutines
+    return len(members) >= LARGE and all(
+        len(one.channels) == 1 and waiting[one.channels[0].address] == 1 for one in members
+    )
+
+
+def _behind(members: Iterable[DumpedGoroutine], all_of_them: Iterable[DumpedGoroutine]) -> int:
+    """How many other goroutines wait for locks of these, or for locks of those that do."""
+    held_by: defaultdict[int, list[int]] = defaultdict(list)
+    for goroutine in all_of_them:
+        for goid in goroutine.waits_for.may_hold:
+            held_by[goid].append(goroutine.goid)
+    stuck = {member.goid for member in members}
+    behind, last = set(stuck), list(stuck)
+    while last:
+        last = [goid for holder in last for goid in held_by[holder] if goid not in behind]
+        behind.update(last)
+    return len(behind - stuck)
+
+
+def _stuck(stuck: Stuck, evidence: Evidence) -> Finding:
+    pid = evidence.program.pid
     members = stuck.goroutines
     number = counted(len(members), "goroutine")
     if isinstance(stuck, Circle):
         kind = "deadlock"
         title = f"Deadlock: {number} wait for locks of each other and can never continue."
+        if behind := _behind(members, evidence.diagnosis.dump.goroutines):
+            verb = "waits" if behind == 1 else "wait"
+            title = f"{title[:-1]}; {behind} more {verb} behind them."
     elif isinstance(stuck, Asleep):
         kind = "asleep"
         title = f"All {number} are asleep and wait for each other."
@@ -91,7 +161,7 @@ def _hang(group: Hanging, held: dict[int, Held], pid: int) -> Finding:
         f"{ages(newest_ns, oldest_ns, 2)} or longer: {group.operation} in {place(group.place)}."
     )
     holders = held[lock.address].holders[:1] if lock and lock.address in held else ()
-    lines = [f"Held by goroutine {holder.goid}, {doing(holder)}." for holder in holders]
+    lines = [f"Held by goroutine {holder.goid}, which {doing(holder)}." for holder in holders]
     return Finding(
         kind="hang",
         level=Level.STUCK,
@@ -100,14 +170,3 @@ def _hang(group: Hanging, held: dict[int, Held], pid: int) -> Finding:
         next=f"dump --pid {pid}",
         place=group.place,
     )
-
-
-def doing(goroutine: DumpedGoroutine) -> str:
-    """What a goroutine does, in words: "which waits for 10.0.0.7:5432 in main.fetch (db.go:41)"."""
-    where = f" in {place(caller(goroutine.frames))}" if goroutine.frames else ""
-    wait = goroutine.waits_for.file_wait
-    if wait and wait.file.peer:
-        return f"which waits for {wait.file.peer}{where}"
-    if goroutine.state in ("running", "runnable"):
-        return f"which is {goroutine.state}{where}"
-    return f"which waits ({goroutine.state}){where}"

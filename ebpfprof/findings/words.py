@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
+from ebpfprof.profile.operations import caller_outside_library, operation_in
 
 if TYPE_CHECKING:
     from ebpfprof.findings.work import Share
+    from ebpfprof.profile.goroutines import DumpedGoroutine
     from ebpfprof.profile.model import Frame
 
 _ROUGH: Final = 0.1  # of the share: a smaller error is not worth a word
+_MOST: Final = 0.5  # of the samples: what is rarer is no typical thing
 
 
 def place(frame: Frame) -> str:
@@ -34,3 +39,40 @@ def part(share: Share) -> str:
     if share.error > _ROUGH * share.value:
         return f"{100 * share.value:.0f} ± {max(1, round(100 * share.error))} %"
     return percent(share.value)
+
+
+def rounded(value: float) -> str:
+    """A number with two digits: "2,500"."""
+    return f"{float(f'{value:.2g}'):,.0f}"
+
+
+def doing(goroutine: DumpedGoroutine, peer: str = "", *, has_place: bool = True) -> str:
+    """What a goroutine does: "waits for 10.0.0.7:5432 in main.fetch (db.go:41)"."""
+    frames = goroutine.frames
+    at = f" in {place(caller_outside_library(frames))}" if frames and has_place else ""
+    wait, lock = goroutine.waits_for.file_wait, goroutine.waits_for.lock
+    if peer := peer or (wait.file.peer if wait else ""):
+        return f"waits for {peer}{at}"
+    if lock and lock.name:
+        return f"waits for {lock.name}{at}"
+    if goroutine.state == "running":
+        return f"runs{at}"
+    if goroutine.state == "runnable":
+        return f"waits for a processor{at}"
+    name = operation_in(goroutine.state, frames)[0] if frames else goroutine.state
+    return f"waits ({name}){at}"
+
+
+def mostly(texts: Iterable[str]) -> str:
+    """What most of some texts say, with its part: "waits for 10.0.0.7:5432 (93 % of samples)".
+
+    "" if none says it often.
+    """
+    numbers = Counter(texts)
+    if not numbers:
+        return ""
+    text, number = numbers.most_common(1)[0]
+    share = number / numbers.total()
+    if share < _MOST:
+        return ""
+    return text if number == numbers.total() else f"{text} ({percent(share)} of samples)"

@@ -1,27 +1,34 @@
 """What goroutines did while they were observed, by place, and which part of the time that was.
 
 The time of idle goroutines, which wait for work, is left out: it says nothing. What is left is the
-time of requests (of goroutines with a request handler on their stack) and that of others.
+time of requests and that of others. A request is a goroutine with a request handler on its stack;
+of servers without a known handler, one that an accept loop has started for a connection. The time
+in which such a goroutine waits for its client to send something is idle.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ebpfprof.findings.activity import Activity
 from ebpfprof.profile.idle import is_of_request, rule_of
-from ebpfprof.profile.operations import STATE, operation_of
+from ebpfprof.profile.operations import STATE, caller, operation_of
 
 if TYPE_CHECKING:
-    from ebpfprof.profile.model import Frame, Profile
+    from ebpfprof.findings.moments import Moments
+    from ebpfprof.profile.model import Frame, Profile, Sample
 
 _SURE: Final = 2.0  # standard errors
 _LEAST_REQUESTS: Final = 0.02
 """If requests have a smaller part of the time than this, shares are of all goroutines: a program
 that also serves metrics is no server."""
+
+
+_FOR_WORK: Final = ("chan receive", "select", "Cond.Wait")
 
 
 class Share(NamedTuple):
@@ -34,24 +41,6 @@ class Share(NamedTuple):
     def least(self) -> float:
         """What it is at least, within two standard errors."""
         return max(0.0, self.value - _SURE * self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What goroutines did at one place: `ns` is the time of all of them, `variance` that of `ns`.
-
-    `operation` says it in words ("Mutex.Lock", "IO wait", "running", "runnable"), `place` is the
-    frame of the program that did it, `frames` the whole stack, innermost first. `state` is the word
-    of Go's tracebacks.
-    """
-
-    state: str
-    operation: str
-    place: Frame
-    frames: tuple[Frame, ...]
-    ns: int
-    variance: float
-    is_request: bool
 
 
 @dataclass(frozen=True)
@@ -114,23 +103,55 @@ def _part(activities: Iterable[Activity], total_ns: int) -> Share:
     return Share(part, error * (1 - part))
 
 
-def work_of(wall: Profile) -> WorkTime:
-    """The activities of a wall profile."""
+def work_of(wall: Profile, moments: Moments) -> WorkTime:
+    """The activities of a wall profile; dumps show who waits for clients."""
     activities = []
     idle_ns = 0
     for sample in wall.samples:
-        if rule_of(wall.kind, sample) is not None:
+        frames = tuple(sample.frames)
+        if rule_of(wall.kind, sample) is not None or frames in moments.client_waits:
             idle_ns += sample.values[-1]
             continue
         state = next((str(label.value) for label in sample.labels if label.key == STATE), "")
         activities.append(
             Activity(
                 state,
-                *operation_of(sample),
-                tuple(sample.frames),
+                *_operation(sample, state, frames),
+                frames,
                 sample.values[-1],
                 sample.variance,
                 is_of_request(sample),
             )
         )
-    return WorkTime(tuple(activities), wall.duration_ns, idle_ns)
+    work = WorkTime(tuple(activities), wall.duration_ns, idle_ns)
+    return work if work.is_server else _of_connections(work, moments.serving)
+
+
+def _operation(sample: Sample, state: str, frames: Sequence[Frame]) -> tuple[str, Frame]:
+    """What it is, and where; without a stack by its state and the function that it began with."""
+    named = [frame for frame in frames if not frame.function.startswith("[")]
+    if named and len(named) < len(frames):
+        return state.removeprefix("sync."), caller(named)
+    return operation_of(sample)
+
+
+def _of_connections(work: WorkTime, serving: frozenset[str]) -> WorkTime:
+    """The same, where goroutines that were started to serve a connection are requests.
+
+    In a program without any, those that wait in the function that they began with are idle.
+    """
+    activities = (
+        replace(one, is_request=bool(one.frames) and one.frames[-1].function in serving)
+        for one in work.activities
+    )
+    by_connection = replace(work, activities=tuple(activities))
+    if by_connection.is_server:
+        return by_connection
+    at_work = tuple(one for one in work.activities if not _waits_for_work(one))
+    idle_ns = work.idle_ns + work.total_ns - sum(one.ns for one in at_work)
+    return WorkTime(at_work, work.length_ns, idle_ns)
+
+
+def _waits_for_work(one: Activity) -> bool:
+    is_wait = one.operation in _FOR_WORK
+    return is_wait and bool(one.frames) and one.place.function == one.frames[-1].function

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
+from ebpfprof.findings.memory_growth import growth
+from ebpfprof.findings.moments import LONG_NS, SHORT_NS
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
-from ebpfprof.goruntime.waits.standing import DUMPED
+from ebpfprof.goruntime.waits.standing import DUMPED, Threshold
 from ebpfprof.kernel.clock import kernel_now_ns
+from ebpfprof.observing.heap_growth import HeapGrowthReader
 from ebpfprof.observing.host import HostReader
 from ebpfprof.observing.program import program_of
 from ebpfprof.observing.runtime import RuntimeReader
@@ -20,20 +25,31 @@ from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ebpfprof.findings.runtime import GrowingStack, HeapMoment
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
     from ebpfprof.profile.leaks import Suspects
+    from ebpfprof.profile.memory import TypeBytes
     from ebpfprof.recording.live import LiveSession
     from ebpfprof.recording.reports import ProcessSums
     from ebpfprof.recording.target import LiveTarget
 
 _DUMPS: Final = 20  # in the time of the observation
+_TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
+_LEADS_S: Final = (LONG_NS / 1e9, SHORT_NS / 1e9)
+"""Such samples come before each dump, too: they show which waits are that old."""
 _OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
 
 
 class Observation:
-    """What is observed of one process, which `live` records. For one thread at a time."""
+    """What is observed of one process, which `live` records, once or repeatedly.
+
+    For one thread at a time. How long goroutines have not moved, and which groups of them grow, is
+    known from the first observation on.
+    """
 
     def __init__(
         self, live: LiveSession, target: LiveTarget, go: GoTarget, length_s: float
@@ -41,67 +57,142 @@ class Observation:
         """Open its memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._live, self._target, self._go = live, target, go
         self._mean_s = length_s / _DUMPS
-        try:
+        with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
-        except SymbolizerError as error:
-            raise for_user(go.target, error) from error
+        self._heap_growth = HeapGrowthReader(go)
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
-        self.due_s = 0.0
-        """When the next dump is due, by time.monotonic()."""
+        self._heap: list[HeapMoment] = []
+        self._due_s: list[float] = []
+        """Of the samples until the next dump, and of that."""
+        self._cost_s = 0.0
+        self._first_ns = 0
+        self.is_over = False
+        """Whether the process has ended: finish() then returns what was observed until then."""
+
+    @property
+    def due_s(self) -> float:
+        """When the next sample is due, by time.monotonic()."""
+        return self._due_s[0]
 
     def start(self) -> None:
-        """Begin to observe. Raises AttachFailed or TargetGone."""
+        """Begin to observe, for the first time or again. Raises AttachFailed or TargetGone."""
+        self._dumps, self._heap = [], []
         self._before: ProcessSums = self._live.start(self._target)
         self._began_ns = kernel_now_ns()
+        self._first_ns = self._first_ns or self._began_ns
         self._host_before = self._host.read()
+        self._heap_growth.start()
         self._runtime_before = self._runtime.read()
-        self.due_s = time.monotonic()
+        self._plan(0.0, 0.0)
 
     def sample(self) -> None:
-        """Take the dump that is due. Raises TargetGone, UnreadableMemory or CorruptBinary."""
+        """Take the sample that is due: a dump, or one of the table of goroutines only.
+
+        Raises UnreadableMemory or CorruptBinary; TargetGone only before the first dump.
+        """
+        try:
+            self._sample()
+        except TargetGone:
+            if not self._dumps:
+                raise
+            self.is_over = True
+
+    def _sample(self) -> None:
         began_s = time.thread_time()
-        self._dump()
-        cost_s = time.thread_time() - began_s
-        wait_s = max(self._mean_s, cost_s / _OWN_SHARE)
-        self.due_s = time.monotonic() + random.uniform(0.5, 1.5) * wait_s
+        self._sample_table()
+        table_s = time.thread_time() - began_s
+        is_dump = len(self._due_s) == 1
+        if is_dump:
+            self._dumps.append(self._dump())
+        self._cost_s += time.thread_time() - began_s
+        del self._due_s[0]
+        if is_dump:
+            self._plan(max(self._mean_s, self._cost_s / _OWN_SHARE), table_s)
+            self._cost_s = 0.0
+
+    def _plan(self, mean_s: float, table_s: float) -> None:
+        """Plan a dump in about `mean_s`, and samples of the table before it, one of which takes
+        `table_s`."""
+        now_s = time.monotonic()
+        dump_s = now_s + max(_LEADS_S[0], random.uniform(0.5, 1.5) * mean_s)
+        apart_s = max(_TABLE_S, table_s / _OWN_SHARE)
+        table = (dump_s - now_s) / apart_s
+        moments = [random.uniform(now_s, dump_s - _LEADS_S[0]) for _ in range(round(table))]
+        self._due_s = sorted([*moments, *(dump_s - lead_s for lead_s in _LEADS_S), dump_s])
 
     def finish(self) -> Evidence:
-        """End the observation, and return all that was observed. Raises as sample()."""
-        self._dump()
+        """End the observation, and return all that was observed.
+
+        Of a process that has ended, this is all until then, without counters. Raises as sample().
+        """
+        host = runtime = None
+        growing: tuple[GrowingStack, ...] = ()
+        types: tuple[TypeBytes, ...] = ()
+        try:
+            self._sample_table()
+            last = self._dump()  # without samples right before it: how long waits take is unknown
+            host = BeforeAndAfter(self._host_before, self._host.read())
+            runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
+            if growth(self._heap):
+                growing = self._heap_growth.growing()
+                types = () if growing else self._heap_growth.types()
+        except TargetGone:
+            if not self._dumps:
+                raise
+            last = self._dumps[-1]
         ended_ns = kernel_now_ns()
-        host, runtime = self._host.read(), self._runtime.read()
+        self._live.notice_endings()
         sums = self._live.sums(self._target)
+        self._live.stop(self._target)
         report = self._live.report(sums, self._before)
+        failures = list(report.hints)
+        if ending := self._target.ending:
+            host = runtime = None
+            ended_ns = self._target.recorded.ended_ns
+            failures.append(f"{ending.text[:1].upper()}{ending.text[1:]}: this is until then.")
         overhead = report.overhead
         profiles = {profile.kind: profile for profile in report.profiles}
-        last = replace(
-            self._dumps[-1], apart_ns=ended_ns - self._began_ns, samples=self._judge.samples
-        )
+        last = replace(last, apart_ns=ended_ns - self._first_ns, samples=self._judge.samples)
         return Evidence(
             program=program_of(self._go),
             length_ns=ended_ns - self._began_ns,
             wall=profiles["wall"],
             cpu=profiles.get("cpu"),
-            dumps=tuple(self._dumps),
+            dumps=tuple(self._dumps or [last]),
             diagnosis=diagnosis(last),
             leaks=tuple(self._suspects),
-            runtime=BeforeAndAfter(self._runtime_before, runtime),
-            host=BeforeAndAfter(self._host_before, host),
+            heap=tuple(self._heap),
+            growing=growing,
+            largest_types=types,
+            runtime=runtime,
+            host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
-            failures=tuple(report.hints),
+            failures=tuple(failures),
         )
 
-    def _dump(self) -> None:
-        try:
+    def _sample_table(self) -> None:
+        with self._for_user():
             self._dumper.sample(self._judge)
+
+    def _dump(self) -> GoroutineDump:
+        with self._for_user():
             since_ns = self._judge.standing(DUMPED).by_wait()
-            dump = self._dumper.dump_once(since_ns, has_waits=True)
+            seen_ns = self._judge.standing(Threshold(1)).by_wait()
+            dump = self._dumper.dump_once(since_ns, seen_ns=seen_ns, has_waits=True)
+        heap = self._runtime.heap()
+        self._heap += [heap] if heap else []
+        self._suspects = self._leaks.add(dump)
+        return dump
+
+    @contextmanager
+    def _for_user(self) -> Iterator[None]:
+        """Errors of the program's tables are errors of its file."""
+        try:
+            yield
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
-        self._dumps.append(dump)
-        self._suspects = self._leaks.add(dump)

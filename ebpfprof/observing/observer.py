@@ -4,31 +4,73 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.errors import EbpfprofError, NotGoProgram
+from ebpfprof.errors import (
+    AttachFailed,
+    BccMissing,
+    EbpfprofError,
+    KernelUnsupported,
+    NotGoProgram,
+    PermissionDenied,
+)
+from ebpfprof.kernel.features import sampling_event
 from ebpfprof.observing.observation import Observation
 from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
 from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.recording.live import LiveSession
+    from ebpfprof.goruntime.open_processes import OpenProcesses
     from ebpfprof.recording.target import LiveTarget
 
-KINDS: Final = ("cpu", "wall")
-"""What is recorded meanwhile: neither places a probe in the process."""
+_KINDS: Final = ("cpu", "wall")  # neither places a probe in the process
+_KINDS_WITHOUT_BPF: Final = ("wall",)
+_REFUSALS: Final = (KernelUnsupported, PermissionDenied, BccMissing, AttachFailed)
 _TICK_S: Final = 0.05
 _LABELS: Final = ()
 
 
-def observation_options(*, allow_unknown_go: bool) -> Options:
-    """The options of the recording that takes place meanwhile."""
-    return Options(KINDS, labels=_LABELS, allow_unknown_go=allow_unknown_go)
+def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Options:
+    """The options of the recording that takes place meanwhile; without BPF, not of CPU time."""
+    kinds = _KINDS if has_bpf else _KINDS_WITHOUT_BPF
+    return Options(kinds, labels=_LABELS, allow_unknown_go=allow_unknown_go)
+
+
+def open_session(
+    options: Options, capacity: int, processes: OpenProcesses | None = None
+) -> tuple[LiveSession, EbpfprofError | None]:
+    """A session for observers, and why it can't sample the CPU time, if the kernel refuses that.
+
+    For `processes` see LiveSession. Raises any of ebpfprof.errors.
+    """
+    refusal: EbpfprofError | None = None
+    if options.needs_bpf:
+        try:
+            sampling_event()  # that the kernel refuses it would show only at the start
+            return LiveSession(options, capacity=capacity, processes=processes), None
+        except _REFUSALS as error:
+            refusal = error
+    without = options.replace(kinds=_KINDS_WITHOUT_BPF)
+    return LiveSession(without, capacity=capacity, processes=processes), refusal
+
+
+def without_cpu(evidence: Evidence, refusal: EbpfprofError | None) -> Evidence:
+    """The evidence, which says in a sentence why it has no CPU time if that was refused."""
+    if refusal is None:
+        return evidence
+    first, *_ = str(refusal).splitlines()[0].split(". ")
+    sentence = f"Without CPU samples: {first.rstrip('.')}."
+    return replace(evidence, failures=(sentence, *evidence.failures))
 
 
 class Observer(Closing):
-    """Processes that are observed together. A context manager: leaving it closes them."""
+    """Processes that are observed together, once or repeatedly.
+
+    A context manager: leaving it closes them.
+    """
 
     def __init__(self, live: LiveSession, pids: Sequence[int], length_s: float) -> None:
         """Open the processes in `live`, which has observation_options() and room for them.
@@ -54,13 +96,14 @@ class Observer(Closing):
     def observe(self, should_stop: Callable[[float], bool]) -> list[Evidence | EbpfprofError]:
         """Observe all until the time is over or should_stop(), which gets the seconds so far.
 
-        Returns what was observed of each process, or why that failed, in order.
+        Returns what was observed of each process, or why that failed, in order. It may be called
+        again.
         """
         failures: dict[Observation, EbpfprofError] = {}
         _each(self._observations, Observation.start, failures)
         began_s = time.monotonic()
         while (gone_s := time.monotonic() - began_s) < self._length_s:
-            running = [one for one in self._observations if one not in failures]
+            running = [one for one in self._observations if one not in failures and not one.is_over]
             if not running or should_stop(gone_s):
                 break
             now_s = time.monotonic()

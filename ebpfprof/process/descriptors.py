@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ _POLLED: Final = re.compile(
 _SOCKET: Final = re.compile(r"socket:\[(\d{1,20})\]")
 _PIPE: Final = re.compile(r"pipe:\[\d{1,20}\]")
 _INTERNET: Final = ("tcp", "tcp6", "udp", "udp6")
+_KINDS: Final = {stat.S_IFIFO: "pipe", stat.S_IFCHR: "device"}
 # include/net/tcp_states.h
 _SYN_SENT: Final = 2
 _LISTEN: Final = 10
@@ -58,7 +60,8 @@ class Descriptors:
             elif _PIPE.fullmatch(link):
                 files[number] = OpenFile(number, "pipe")
             elif link:
-                files[number] = OpenFile(number, "file", path=link)
+                kind = _KINDS.get(self._files.file_type(f"fd/{number}"), "file")
+                files[number] = OpenFile(number, kind, path=link)
         if inodes:
             sockets = self._sockets(set(inodes.values()))
             for number, inode in inodes.items():

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import stat
+import struct
 from typing import Final
 
 _MAX_BYTES: Final = 1 << 26  # of one file
 _MAX_NAMES: Final = 1 << 16  # of one folder
+# include/uapi/linux/fcntl.h and stat.h
+_AT_FDCWD: Final = -100
+_AT_STATX_DONT_SYNC: Final = 0x4000
+_STATX_TYPE: Final = 1
+_STATX_BYTES: Final = 256
+_MODE_AT: Final = 28  # in struct statx
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcFiles:
@@ -40,3 +51,14 @@ class ProcFiles:
             return os.readlink(f"{self._folder}/{name}")
         except OSError:
             return ""
+
+    def file_type(self, name: str) -> int:
+        """The type of what a link leads to, such as stat.S_IFIFO; 0 if it is unknown.
+
+        No file system is asked, which may not answer: only what the kernel already has.
+        """
+        buffer = ctypes.create_string_buffer(_STATX_BYTES)
+        path = f"{self._folder}/{name}".encode()
+        if _libc.statx(_AT_FDCWD, path, _AT_STATX_DONT_SYNC, _STATX_TYPE, buffer):
+            return 0
+        return stat.S_IFMT(struct.unpack_from("<H", buffer, _MODE_AT)[0])

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ebpfprof.profile.waiting_for import FileWait, OpenFile
 
-_KINDS: Final = {"unix": "a unix socket", "socket": "a socket", "pipe": "a pipe", "file": "a file"}
+_KINDS: Final = {
+    "unix": "a unix socket",
+    "socket": "a socket",
+    "pipe": "a pipe",
+    "device": "a device",
+    "file": "a file",
+}
 
 
 def wait(what: FileWait, *, is_one: bool) -> str:

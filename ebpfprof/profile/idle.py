@@ -98,14 +98,20 @@ def is_of_request(sample: Sample) -> bool:
     return _rules().is_request(_names(sample.locations)) or _rules().serves(sample.frames)
 
 
+def is_in_request(frames: Iterable[Frame]) -> bool:
+    """Whether a stack has a request handler."""
+    return _rules().is_request(_plain_names(frames))
+
+
 def _names(locations: Iterable[Location]) -> list[str]:
     """The plain names of all logical frames except wrappers, leaf first."""
-    return [
-        name
-        for location in locations
-        for frame in (location.frames or _NO_FRAMES)
-        if (name := _plain(frame.function)) is not None
-    ]
+    return _plain_names(
+        frame for location in locations for frame in (location.frames or _NO_FRAMES)
+    )
+
+
+def _plain_names(frames: Iterable[Frame]) -> list[str]:
+    return [name for frame in frames if (name := _plain(frame.function)) is not None]
 
 
 def split(profile: Profile) -> tuple[Profile, list[Hidden]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,45 @@ class Collector:
     live: int
     marked: int
     cpu_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorCpu:
+    """The time of processors (GOMAXPROCS of them) since the program began, as /cpu/classes.
+
+    The runtime updates it when a collection ends. `assist_ns` is the time of goroutines that had to
+    help before they could allocate, `dedicated_ns` that of workers, `idle_workers_ns` that of
+    workers on processors that had nothing else to do, `paused_ns` that of all processors while
+    the world was stopped. `idle_ns` is the time of idle processors; `total_ns` that of all.
+    """
+
+    assist_ns: int
+    dedicated_ns: int
+    idle_workers_ns: int
+    paused_ns: int
+    scavenger_ns: int
+    idle_ns: int
+    user_ns: int
+    total_ns: int
+
+    @property
+    def collections_ns(self) -> int:
+        """The time of collections that others could have used."""
+        return self.assist_ns + self.dedicated_ns + self.paused_ns
+
+    @property
+    def busy_ns(self) -> int:
+        """The time of processors that were not idle."""
+        return self.total_ns - self.idle_ns - self.idle_workers_ns
+
+    def __sub__(self, earlier: Self) -> CollectorCpu:
+        """What was added since then."""
+        return CollectorCpu(
+            *(
+                getattr(self, field.name) - getattr(earlier, field.name)
+                for field in fields(CollectorCpu)
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,19 @@ _CALLS = {
     "golang.org/x/sync/semaphore.(*Weighted).Acquire": "semaphore Acquire",
     "golang.org/x/sync/singleflight.(*Group).Do": "singleflight Do",
     "golang.org/x/time/rate.(*Limiter).wait": "rate limit",
+    "golang.org/x/net/http2.(*ClientConn).awaitOpenSlotForStreamLocked": "HTTP stream",
+    "google.golang.org/grpc.(*pickerWrapper).pick": "gRPC connection",
+    "google.golang.org/grpc/internal/transport.(*http2Client).NewStream": "gRPC stream",
+    "google.golang.org/grpc/internal/transport.(*recvBufferReader).readClient": "gRPC answer",
     "io.(*pipe).read": "pipe read",
     "io.(*pipe).write": "pipe write",
     "net.(*Resolver).lookupIPAddr": "DNS lookup",
     "net/http.(*Transport).getConn": "HTTP connection",
+    "net/http.(*http2ClientConn).awaitOpenSlotForStreamLocked": "HTTP stream",
     "net/http.(*persistConn).roundTrip": "HTTP answer",
     "time.Sleep": "sleep",
 }
+_GRPC = "google.golang.org/grpc"
 _SYNC = re.compile(r"(?:internal/)?sync\.(?:\(\*(?P<type>\w+)(?:\[.*\])?\)\.)?(?P<function>\w+)")
 # The lock of a Cond belongs to the program; a rlocker is a RWMutex in the form of a Locker.
 _LOCKS_OF_OTHERS = ("Cond", "rlocker")
@@ -64,6 +70,9 @@ _NO_OPERATION = frozenset(
     {"running", "runnable", "preempted", "copystack", "locked", "in C", "idle", "scheduling"}
 )
 _SYSCALLS = ("syscall.", "internal/runtime/syscall.", "runtime/internal/syscall.")
+# What cgo makes for a function of C: Go calls that.
+_C_LEAF = "runtime.cgocall"
+_C_FUNCTION = re.compile(r"\._C2?(?:func)?_(?P<name>\w+)")
 # Operations that Go's own library calls for the program, a few frames below it.
 _IO = ("IO wait", "syscall")
 
@@ -73,13 +82,19 @@ def operation_of(sample: Sample) -> tuple[str, Frame]:
 
     Of a pair (profile.wakers) it is what the one that waited did.
     """
-    frames = waiter_of(sample).frames
     state = next((label.value for label in sample.labels if label.key == STATE), "")
+    return operation_in(str(state), waiter_of(sample).frames)
+
+
+def operation_in(state: str, frames: Sequence[Frame]) -> tuple[str, Frame]:
+    """The same of a goroutine in a state, the word of Go's tracebacks, with a stack."""
     if state in _NO_OPERATION:
         named = [frame for frame in frames if not frame.function.startswith("[")]
-        return str(state), caller(named or frames)
+        return state, caller(named or frames)
     if name := _system_call(frames):
         return name, caller_outside_library(frames)
+    if frames and frames[0].function == _C_LEAF:
+        return _c_call(frames)
     name = operation(frames)
     return name, caller_outside_library(frames) if name in _IO else caller(frames)
 
@@ -123,9 +138,7 @@ def waiting_part(sample: Sample) -> tuple[Location, ...]:
 
 
 def _is_way_to_park(frames: Sequence[Frame]) -> bool:
-    return bool(frames) and all(
-        frame.function in _PARKS or _SHIM.fullmatch(frame.function) for frame in frames
-    )
+    return bool(frames) and all(_is_park(frame.function) for frame in frames)
 
 
 def _system_call(frames: Sequence[Frame]) -> str:
@@ -135,6 +148,13 @@ def _system_call(frames: Sequence[Frame]) -> str:
         return ""
     name = calls[-1].rpartition(".")[2]
     return f"syscall {name.lower()}" if len(calls) > 1 else "syscall"
+
+
+def _c_call(frames: Sequence[Frame]) -> tuple[str, Frame]:
+    """ "C getaddrinfo", and the frame that called it: the goroutine is in C."""
+    names = [match["name"] for frame in frames if (match := _C_FUNCTION.search(frame.function))]
+    callers = [frame for frame in frames if not _C_FUNCTION.search(frame.function)]
+    return f"C {names[0]}" if names else "C", caller_outside_library(callers)
 
 
 def _count_syscalls(frames: Sequence[Frame]) -> int:
@@ -152,7 +172,11 @@ def caller_outside_library(frames: Sequence[Frame]) -> Frame:
 def _count_parks(frames: Sequence[Frame]) -> int:
     """How many frames above the leaf of a wait are the runtime's way to the park."""
     last = max(len(frames) - 1, 0)
-    return next((at for at in range(last) if frames[at].function not in _PARKS), last)
+    return next((at for at in range(last) if not _is_park(frames[at].function)), last)
+
+
+def _is_park(function: str) -> bool:
+    return function in _PARKS or _SHIM.fullmatch(function) is not None
 
 
 def caller(frames: Sequence[Frame]) -> Frame:
@@ -165,8 +189,10 @@ def caller(frames: Sequence[Frame]) -> Frame:
         return frames[-1] if frames else Frame(UNKNOWN, "", 0)
     found = frames[at]
     if found.function in _CALLS:
-        package = f"{_package(found.function)}."
-        outside = (frame for frame in frames[at:] if not frame.function.startswith(package))
+        package = _package(found.function)
+        # The packages of gRPC call each other: the program is outside of all of them.
+        inside = (f"{_GRPC}.", f"{_GRPC}/") if package.startswith(_GRPC) else f"{package}."
+        outside = (frame for frame in frames[at:] if not frame.function.startswith(inside))
         return next(outside, found)
     return found
 

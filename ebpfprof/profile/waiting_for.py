@@ -38,9 +38,10 @@ class LockState:
 class OpenFile:
     """What a file descriptor stands for.
 
-    `kind` is "tcp", "udp", "unix", "socket", "pipe" or "file". `local` and `peer` are addresses as
-    Go writes them, "" if unknown or none; `path` is that of a file or a unix socket. `is_listener`:
-    it accepts connections. `is_connecting`: a connection is being made.
+    `kind` is "tcp", "udp", "unix", "socket", "pipe", "device" (of characters, such as a terminal)
+    or "file". `local` and `peer` are addresses as Go writes them, "" if unknown or none; `path` is
+    that of a file, a named pipe, a device or a unix socket. `is_listener`: it accepts connections.
+    `is_connecting`: a connection is being made.
     """
 
     fd: int

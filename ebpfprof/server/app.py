@@ -18,6 +18,7 @@ from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.server.access import Access, Policy
 from ebpfprof.server.connections import Admitted
+from ebpfprof.server.explanations import Explanations
 from ebpfprof.server.flight_recorders import FlightRecorders
 from ebpfprof.server.go_forms import clean_path
 from ebpfprof.server.health import READY, Alive, Readiness
@@ -81,9 +82,10 @@ def application(
     watches = watches or GoroutineWatches(manager, processes)
     recorders = recorders or FlightRecorders(manager, TraceSettings())
     reads = ReadEndpoint(manager, processes)
+    explanations = Explanations(manager, processes)
     pprof = PprofEndpoints(manager, recorders, reads, processes, lock_labels=lock_labels)
     metrics = Metrics(manager, watches, recorders, processes)
-    api = PageApi(manager, follower, watches, recorders, reads)
+    api = PageApi(manager, follower, watches, recorders, reads, explanations)
     routes = [
         Route("/", _page),
         Route("/assets/{name:path}", _asset),
@@ -92,12 +94,14 @@ def application(
         Route("/api/targets", api.targets),
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
+        Route("/api/targets/{pid:pid}/explain", api.explain),
         Route("/api/targets/{pid:pid}/profile", api.profile),
         Route("/api/targets/{pid:pid}/source", SourceApi(manager, sources).source),
         Route("/api/targets/{pid:pid}/pprof", api.pprof),
     ]
     for prefix in ("", "/proc/{pid:pid}"):
         routes += [
+            Route(f"{prefix}/debug/explain", explanations.__call__),
             Route(f"{prefix}/debug/fgprof", pprof.fgprof, methods=_METHODS),
             Route(f"{prefix}/debug/pprof", pprof.redirect, methods=_METHODS),
             Route(f"{prefix}/debug/pprof/{{name:path}}", pprof.__call__, methods=_METHODS),

@@ -20,7 +20,9 @@ from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings, states
+from ebpfprof.server.explanations import asked_seconds
 from ebpfprof.server.growths import Growths
+from ebpfprof.server.pprof_answers import BadParameterError
 from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.refusals import refused
 from ebpfprof.server.served_usage import ServedUsage
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ebpfprof.discovery.usage import Usage
     from ebpfprof.profile.kind import ProfileKind
     from ebpfprof.profile.model import Profile
+    from ebpfprof.server.explanations import Explanations
     from ebpfprof.server.flight_recorders import FlightRecorders
     from ebpfprof.server.watches import GoroutineWatches
 
@@ -65,8 +68,10 @@ class PageApi:
         watches: GoroutineWatches,
         recorders: FlightRecorders,
         reads: ReadEndpoint,
+        explanations: Explanations,
     ) -> None:
         self._manager = manager
+        self._explanations = explanations
         self._reads = reads
         self._usage = ServedUsage()
         self._recorders = recorders
@@ -100,6 +105,10 @@ class PageApi:
     async def goroutines(self, request: Request) -> Response:
         """Which goroutines hang, wait in a circle, or leak. Has the process watched for a time."""
         return await self._answered(request, self._goroutines)
+
+    async def explain(self, request: Request) -> Response:
+        """What is wrong with a process, observed for ?seconds=N from now on."""
+        return await self._answered(request, self._explain)
 
     async def profile(self, request: Request) -> Response:
         """The profile of a time, as JSON."""
@@ -173,6 +182,13 @@ class PageApi:
             ],
         }
         return JSONResponse(body, headers=_HEADERS)
+
+    async def _explain(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
+        try:
+            found = await self._explanations.explain(process, asked_seconds(request))
+        except BadParameterError as error:
+            raise _BadRequestError(str(error)) from error
+        return JSONResponse(found, headers=_HEADERS)
 
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         profile = await self._of_time(request, process, kind)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ebpfprof.errors import NoSuchProcess
 from ebpfprof.export import pprof
 from ebpfprof.server.go_forms import form_value, parse_int
 from ebpfprof.server.refusals import refused
 
 if TYPE_CHECKING:
+    from ebpfprof.continuous.manager import Manager
+    from ebpfprof.continuous.process import RecordedProcess
     from ebpfprof.profile.model import Profile
 
 NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
@@ -71,3 +74,20 @@ async def hang_up(request: Request) -> None:
     """Wait until the client has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def process_of(manager: Manager, pid: int | None) -> RecordedProcess:
+    """The process of a request; without `pid`, the only one. Raises NoSuchProcess."""
+    if pid is not None:
+        process = manager.find(pid)
+        if process is None:
+            raise NoSuchProcess(f"Process {pid} is not served here: / shows those that are.")
+        return process
+    running = [each for each in manager.processes if each.ending is None]
+    candidates = running or manager.processes
+    if len(candidates) != 1:
+        raise NoSuchProcess(
+            f"{len(candidates)} processes are served here: say which one, with its number in the "
+            "address, as in /proc/PID/debug/pprof/block. / shows them."
+        )
+    return candidates[0]

@@ -41,6 +41,7 @@ from ebpfprof.server.pprof_answers import (
     file,
     hang_up,
     parameter,
+    process_of,
 )
 from ebpfprof.server.read_endpoint import ReadEndpoint, is_go, is_read
 from ebpfprof.server.symbol_endpoint import symbol
@@ -119,7 +120,7 @@ class PprofEndpoints:
     async def __call__(self, request: Request) -> Response:
         """One request. `name` of the path is what stands behind /debug/pprof/."""
         try:
-            process = self._find(request.path_params.get("pid"))
+            process = process_of(self._manager, request.path_params.get("pid"))
             name = request.path_params["name"]
             if not (name == trace_endpoint.NAME and trace_endpoint.is_about_the_last(request)):
                 _require_running(process)
@@ -151,23 +152,6 @@ class PprofEndpoints:
         return RedirectResponse(
             request.url.path + "/" + (f"?{query}" if query else ""), 307, NOSNIFF
         )
-
-    def _find(self, pid: int | None) -> RecordedProcess:
-        manager = self._manager
-        if pid is not None:
-            process = manager.find(pid)
-            if process is None:
-                raise NoSuchProcess(f"Process {pid} is not served here: / shows those that are.")
-        else:
-            running = [each for each in manager.processes if each.ending is None]
-            candidates = running or manager.processes
-            if len(candidates) != 1:
-                raise NoSuchProcess(
-                    f"{len(candidates)} processes are served here: say which one, with its number "
-                    "in the address, as in /proc/PID/debug/pprof/block. / shows them."
-                )
-            process = candidates[0]
-        return process
 
     async def _answer(self, request: Request, process: RecordedProcess, name: str) -> Response:
         methods = ("GET", "HEAD", "POST") if name == "symbol" else ("GET", "HEAD")

@@ -25,6 +25,10 @@ class Api {
     return this._get(`/api/targets/${pid}/goroutines`, {});
   }
 
+  async explain(pid, seconds) {
+    return this._get(`/api/targets/${pid}/explain`, { seconds });
+  }
+
   async profile(pid, kind, time) {
     return this._get(`/api/targets/${pid}/profile`, { kind, ...time });
   }

@@ -60,6 +60,7 @@ class Page {
     });
     this.traces = new Traces(byId("traces"), this.api);
     this.findings = new Findings(byId("findings"));
+    this.explanation = new Explanation(byId("explanation"), this.api);
     this.processes = new ProcessTable(byId("processes"), {
       hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
     });
@@ -157,6 +158,7 @@ class Page {
       if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
       this.showTarget(target);
       this.traces.show(target, found.last_s);
+      this.explanation.show(target, this.paused);
       if (!target.kinds.length) {
         this.findings.show(null);
         return;

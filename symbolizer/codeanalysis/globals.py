@@ -3,6 +3,7 @@
 Stripped programs have no symbol table, but pclntab still names every function.
 """
 
+import re
 from typing import Final
 
 from symbolizer.codeanalysis.operands import is_variable, operands
@@ -10,13 +11,16 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.errors import GoTableError
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.go.once import once
-from symbolizer.x86.disasm import decode
+from symbolizer.x86.disasm import bare_instructions, decode
 
 _FOR_EACH_G: Final = "runtime.forEachG"
 _FIND_OBJECT: Final = "runtime.findObject"
 _CHECK_DEAD: Final = "runtime.checkdead"
 _SET_STATUS: Final = "runtime.casgstatus"
 _RECORD_TIME: Final = "runtime.(*timeHistogram).record"
+_END_OF_MARKING: Final = "runtime.gcMarkTermination"
+_ACCUMULATE: Final = "runtime.(*cpuStats).accumulate"
+_RELATIVE: Final = re.compile(r"\[rip ([+-] 0x[0-9a-f]+)\]")
 _MAX_CODE_BYTES = 4096
 _WORD_BYTES = 8
 _SLICE_BYTES = 3 * _WORD_BYTES
@@ -100,6 +104,43 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
             latencies = [start for start in latencies if start + size - _WORD_BYTES in latencies]
         if len(latencies) == 1 and is_variable(binary.elf, latencies[0], size):
             return latencies[0]
+    return None
+
+
+@once
+def scheduler_address(binary: GoBinary) -> int | None:
+    """Return the linked address of runtime.sched, which has timeToRun. None if the code differs."""
+    latencies = scheduling_latencies(binary)
+    if latencies is None:
+        return None
+    address = latencies - binary.layout.offset("schedt", "timeToRun")
+    return address if is_variable(binary.elf, address, binary.layout.size("schedt")) else None
+
+
+@once
+def cpu_statistics_address(binary: GoBinary) -> int | None:
+    """Return the linked address of runtime.work.cpuStats, a runtime.cpuStats.
+
+    runtime.gcMarkTermination passes it to its method accumulate (runtime/mgc.go, Go 1.20 to 1.27).
+    None before Go 1.20, which has no such statistics, and if the code differs.
+    """
+    if "cpuStats" not in binary.layout.structs:
+        return None
+    methods = {f"{each.entry:#x}" for each in binary.functions_named(_ACCUMULATE)}
+    for function in binary.functions_named(_END_OF_MARKING):
+        length = min(function.end - function.entry, _MAX_CODE_BYTES)
+        address, displacement = 0, None
+        for each in bare_instructions(binary.elf.read(function.entry, length), function.entry):
+            if displacement is not None:  # counts from the end of the instruction
+                address = each.address + displacement
+            if each.mnemonic == "call" and each.operands in methods:
+                break
+            match = _RELATIVE.search(each.operands) if each.mnemonic == "lea" else None
+            displacement = int(match[1].replace(" ", ""), 16) if match else None
+        else:
+            address = 0
+        if address and is_variable(binary.elf, address, binary.layout.size("cpuStats")):
+            return address
     return None
 
 

@@ -123,6 +123,9 @@ class RuntimeLayout:
     """The sizes of small objects (bytes), by size class; class 0 is that of large ones, 0 here."""
     memory_limit_headroom_percent: int
     """How far the heap's goal stays below a memory limit, 1 MiB at least (runtime/mgcpacer.go)."""
+    time_histogram_bits: tuple[int, int]
+    """Of a runtime.timeHistogram: buckets double from values (ns) with the first number of bits on,
+    and each has two to the power of the second number of equal parts (runtime/histogram.go)."""
     pclntab_magic: int
     """The first four bytes of a program's pclntab, as a number."""
 
@@ -223,6 +226,7 @@ def _layout(version: str, experiments: tuple[str, ...]) -> RuntimeLayout:
         poll_data_shifts=tuple(entry["poll_data_shifts"]),
         size_classes=tuple(entry["size_classes"]),
         memory_limit_headroom_percent=entry["memory_limit_headroom_percent"],
+        time_histogram_bits=tuple(entry["time_histogram_bits"]),
         pclntab_magic=int(entry["pclntab_magic"], 16),
     )
 

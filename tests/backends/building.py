@@ -18,7 +18,7 @@ MINOR: Final = "1.26"
 COLLECTOR: Final = ("collector", ".")
 PROFCHECK: Final = ("profcheck", "github.com/open-telemetry/sig-profiling/profcheck/cmd/profcheck")
 PARCA: Final = ("parca", "github.com/parca-dev/parca/cmd/parca")
-_NETWORK: Final = {
+NETWORK: Final = {
     "GOPROXY": "https://proxy.golang.org",
     "GOFLAGS": "-mod=readonly",
     "GOSUMDB": "off",  # go.sum has the checksums
@@ -41,7 +41,7 @@ def built(which: tuple[str, str]) -> Path:
             program.parent.mkdir(parents=True, exist_ok=True)
             fresh = program.with_suffix(".new")
             command = ("build", "-buildvcs=false", "-ldflags=-s -w", "-o", fresh, package)
-            go.go(*command, cwd=source, env=_NETWORK)
+            go.go(*command, cwd=source, env=NETWORK)
             fresh.rename(program)
     return program
 

@@ -119,6 +119,21 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
     }
 
 
+def explanation(*findings: dict[str, Any], **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What the server says of a process that it observed."""
+    return {
+        "pid": 1234,
+        "name": "shop",
+        "go": "go1.27.3",
+        "seconds": 10.0,
+        "overhead": 0.001,
+        "findings": list(findings),
+        "fine": ["no deadlock, no hang", "locks 2 %"],
+        "incomplete": [],
+        **fields,
+    }
+
+
 @dataclass
 class PageServer:
     """What it answers; may be changed at any time."""
@@ -131,6 +146,8 @@ class PageServer:
     """The JSON of profiles that takes too long to write each time, by kind."""
     findings: list[dict[str, Any]] = field(default_factory=list)
     """Of goroutines that hang or leak."""
+    explanation: dict[str, Any] = field(default_factory=explanation)
+    """What is wrong, or an error."""
     unwatched: str = ""
     """Why goroutines can't be read."""
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -185,6 +202,9 @@ class PageServer:
             watched = {"sampled_s": None, "goroutines": 9, "samples": 1, "not_read": 0}
             known = {**watched, "problem": self.unwatched, "findings": self.findings}
             return 200, "application/json", json.dumps(known).encode()
+        if path.endswith("/explain"):
+            code = 500 if "error" in self.explanation else 200
+            return code, "application/json", json.dumps(self.explanation).encode()
         if path.endswith("/source"):
             found = self.sources.get(query["file"], {"problem": "Start serve with --source DIR."})
             return 200, "application/json", json.dumps(found).encode()

@@ -47,7 +47,7 @@ def large() -> Profile:
     return replace(block_profile(), samples=(*block_profile().samples, *samples))
 
 
-@pytest.fixture(params=["page", "file"])
+@pytest.fixture(params=["page", *in_full("file")])
 def show(request: pytest.FixtureRequest, browser: Chrome, tmp_path: Path) -> Open:
     """Opens either with the words of a view in its fragment, compared if they name a base."""
     if request.param == "page":

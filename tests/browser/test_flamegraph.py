@@ -15,6 +15,7 @@ from ebpfprof.export import flamegraph
 from ebpfprof.profile.model import Label, Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pageserver import HOSTILE, block_profile, stack
+from tests.builds import in_full
 from tests.unit.export.profiles import NASTY, nasty
 
 Show = Callable[..., FlamePage]
@@ -124,6 +125,7 @@ def test_a_search_marks_matches_and_shows_their_share(page: FlamePage) -> None:
     assert (page.colour("main.(*Cache).Get"), page.colour("main.answer")) == before
 
 
+@pytest.mark.full
 def test_a_search_counts_each_shown_frame_once(show: Show) -> None:
     page = show(of_stacks(("main.a;main.a;main.b;main.a", 3), ("main.c", 1)))
     page.search("main.a")
@@ -327,7 +329,7 @@ def test_an_empty_graph_has_a_message(show: Show) -> None:
     assert idle.texts(".flame-message") == []
 
 
-@pytest.mark.parametrize("width", [320, 375])
+@pytest.mark.parametrize("width", [320, *in_full(375)])
 def test_the_graph_fits_a_phone_and_a_finger(show: Show, width: int) -> None:
     profile = block_profile()
     samples = (*profile.samples, Sample(stack(HOSTILE, "main." + "long" * 40), (5, 5_000_000_000)))

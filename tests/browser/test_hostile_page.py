@@ -42,6 +42,7 @@ def assert_harmless(browser: Chrome) -> None:
     assert browser.execute_script(made) == 0
 
 
+@pytest.mark.full
 def test_the_page_shows_hostile_names_as_text(page: Page) -> None:
     page.open()
     page.until(lambda p: any(COMMENT in name for name in p.functions()), "the hostile function")

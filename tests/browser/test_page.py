@@ -26,6 +26,7 @@ from tests.browser.pageserver import (
     block_profile,
     stack,
 )
+from tests.builds import in_full
 from tests.unit.made_up_kinds import NAPS
 
 
@@ -66,7 +67,7 @@ def with_words_of(kind: ProfileKind) -> bytes:
             "operations",
             "80 % of all naps: Mutex.Lock in main.(*Cache).Get, ",
         ),
-        ("functions", "80 % of all naps: sync.(*Mutex).Lock (8.00 s)"),
+        *in_full(("functions", "80 % of all naps: sync.(*Mutex).Lock (8.00 s)")),
     ],
 )
 def test_a_kind_that_is_only_registered_has_a_tab(
@@ -273,6 +274,7 @@ def test_a_link_restores_the_view(page: FakedPage) -> None:
     assert page.one("#live").is_displayed()
 
 
+@pytest.mark.full
 def test_a_link_restores_the_zoom(page: FakedPage) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")

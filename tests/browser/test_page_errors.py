@@ -19,10 +19,15 @@ from tests.browser.pageserver import (
     described,
     stack,
 )
+from tests.builds import in_full
 
 
 @pytest.mark.parametrize(
-    "fragment", ["#pid=-1", "#pid=x&kind=nonsense", "#pid=1234&from=5&to=1&value=99&group=label:x"]
+    "fragment",
+    [
+        *in_full("#pid=-1", "#pid=x&kind=nonsense"),
+        "#pid=1234&from=5&to=1&value=99&group=label:x",
+    ],
 )
 def test_a_broken_link_does_no_harm(page: FakedPage, fragment: str) -> None:
     page.open(fragment)
@@ -109,7 +114,7 @@ def test_the_page_asks_for_a_token(page: FakedPage) -> None:
     assert not page.one("#access").is_displayed()
 
 
-@pytest.mark.parametrize("code", [403, 500, 503])
+@pytest.mark.parametrize("code", [*in_full(403, 500), 503])
 def test_a_server_error_is_shown_until_the_next_answer(page: FakedPage, code: int) -> None:
     page.open()
     page.until_text("#headline", "Mutex.Lock")

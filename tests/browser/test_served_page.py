@@ -92,6 +92,7 @@ def test_an_open_page_keeps_its_process_recorded(chromium: Chrome, two: Two) -> 
     assert len(downloaded.samples) > 5
 
 
+@pytest.mark.full
 def test_the_page_keeps_the_profiles_of_an_ended_process(chromium: Chrome, two: Two) -> None:
     page = Page(chromium, two.address).open(f"#pid={two.ends.pid}")
     page.until_text("#headline", "Mutex.Lock")
@@ -145,6 +146,7 @@ def test_what_woke_those_that_waited_for_a_lock(
         assert "runtime.chansend1" not in woke
 
 
+@pytest.mark.full
 def test_a_browser_without_the_token_gets_a_form(
     chromium: Chrome, demo: Target, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_click_on_a_function_searches_it_and_columns_sort(
     assert not page.control("hide idle waits").is_displayed()
 
 
+@pytest.mark.full
 def test_a_difference_shows_changes(browser: Chrome, tmp_path: Path) -> None:
     before = saved(tmp_path, "before", block_profile())
     after = saved(tmp_path, "after", block_profile(scale=3))

@@ -19,6 +19,7 @@ from ebpfprof.profilers.waits.kinds import WAKERS
 from tests.browser.flamepage import FlamePage
 from tests.browser.pageserver import block_profile, stack
 from tests.browser.test_everyone import faults, shown_at
+from tests.builds import in_full
 
 SECOND = 1_000_000_000
 # A place in a frame of one of the two graphs, as the window sees it.
@@ -179,7 +180,7 @@ def test_a_phones_width_has_both_sides(show: Show) -> None:
         page.browser.set_window_size(1280, 1000)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), *in_full(("dark", 1280))])
 def test_axe_finds_no_fault(show: Show, theme: str, width: int) -> None:
     page = show(wakers_profile())
     with shown_at(page.browser, width, theme):

@@ -198,7 +198,7 @@ def test_windows_keep_to_their_error(tmp_path: Path) -> None:
     ("name", "env", "command", "function"),
     [
         ("allocations", {}, "keep 300", "keepSmall"),
-        ("heap", {"GODEBUG": "memprofilerate=0"}, "leak 300", "leak"),
+        *in_full(("heap", {"GODEBUG": "memprofilerate=0"}, "leak 300", "leak")),
     ],
 )
 def test_a_program_that_is_started_is_recorded_from_its_beginning(

@@ -78,7 +78,7 @@ def test_versions_are_those_of_the_toolchains() -> None:
 
 
 # Those that differ most, also in the gate.
-IN_GATE = (*((version, "plain") for version in VERSIONS), (NEWEST, "pie"), (NEWEST, "pgopark"))
+IN_GATE = ((VERSIONS[0], "plain"), (NEWEST, "plain"), (NEWEST, "pgopark"))
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,10 @@ def program_goroutines(timeline: Timeline) -> list[int]:
 @pytest.mark.parametrize(
     ("work", "minor"),
     [
-        ("channels", NEWEST),
         ("locks", NEWEST),
-        *in_full(*((work, NEWEST) for work in ("cpu", "network", "sleeps"))),
+        *in_full(*((work, NEWEST) for work in ("channels", "cpu", "network", "sleeps"))),
         # Where threads wait for processors, what the kernel sees of a call is less like Go's.
-        pytest.param("syscalls", NEWEST, marks=pytest.mark.alone),
+        pytest.param("syscalls", NEWEST, marks=[pytest.mark.alone, pytest.mark.full]),
         *in_full(*(("locks", minor) for minor in VERSIONS[:-1])),
     ],
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from ebpfprof.profile.model import Profile
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
@@ -39,6 +41,7 @@ def as_we_recorded(profile: Profile) -> Counter[Flat]:
     return counts
 
 
+@pytest.mark.full
 def test_waits_of_fzf_are_counted_as_by_its_runtime(tmp_path: Path) -> None:
     with Fzf() as fzf, recording(fzf.pid, tmp_path) as recorder:
         oracle.set_block_rate(fzf.pid, fzf.program, 1)

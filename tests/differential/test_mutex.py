@@ -186,7 +186,7 @@ def test_a_sampled_release_stands_for_n_releases(
     """
     program = toolchain(version).build(MUTEXOPS)
     options = ("--mutex-fraction", str(fraction))
-    arguments = (NO_OPERATION, "-crowds=manyRounds", "-stress=60000")
+    arguments = (NO_OPERATION, "-crowds=manyRounds", "-stress=20000")
     run = record(program, tmp_path, *arguments, options=options)
 
     assert losses(run.mutex) == []

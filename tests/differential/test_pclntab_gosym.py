@@ -40,6 +40,7 @@ class Expected:
     lines: list[tuple[int, int, str]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("minor", "mode"), builds(*LINKED))
 def test_functions_equal_those_of_debug_gosym(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "stdlib", mode)

@@ -31,9 +31,10 @@ RECIPES = {
     "at-the-wake": ("--profile", "block", "--block-rate", "2"),
 }
 CASES = (
-    *((NEWEST, recipe) for recipe in RECIPES),
-    ("1.23", "all"),  # the last with labels in a map
-    *in_full(*(("1.19", recipe) for recipe in RECIPES), ("1.24", "all")),
+    (NEWEST, "all"),
+    (NEWEST, "at-the-wake"),
+    *in_full((NEWEST, "by-lock"), *(("1.19", recipe) for recipe in RECIPES)),
+    *in_full(("1.23", "all"), ("1.24", "all")),  # the last with labels in a map, and the next
 )
 
 

@@ -41,7 +41,7 @@ def simulated(seed: int, lost: float, *, steps: int = 2000) -> Timeline:
 
 
 @pytest.mark.parametrize("minor", versions(*READERS))
-@pytest.mark.parametrize("lost", [0, 0.02, 0.2, 0.6])
+@pytest.mark.parametrize("lost", [*in_full(0, 0.02), 0.2, *in_full(0.6)])
 def test_gos_tool_replays_traces_with_lost_events(lost: float, minor: str, tmp_path: Path) -> None:
     path = tmp_path / "trace"
     for seed in range(4):

@@ -53,7 +53,7 @@ class Parser:
     allowed: tuple[type[Exception], ...] = (SymbolizerError,)
     cpu_s: float = 10.0
     memory_bytes: int = 512 << 20
-    share: int = 300
+    share: int = 150
     """Number of inputs in CI."""
     frozen: Callable[[bytes], int] = field(default=lambda _: 0)
 

@@ -170,3 +170,6 @@ class SavedFiles(ProcFiles):
 
     def link(self, name: str) -> str:
         return self._links.get(name, "")
+
+    def file_type(self, name: str) -> int:
+        return 0  # not saved

@@ -10,6 +10,7 @@ from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.profile.deadlocks import circles
 from ebpfprof.profile.goroutines import DumpedGoroutine
 from ebpfprof.profile.waiting_for import NOTHING, Sureness
+from tests.builds import in_full
 from tests.images import readers
 from tests.images.facts import MAIN, Facts, facts
 from tests.images.image import VERSIONS, image
@@ -140,7 +141,7 @@ def test_holders_of_locks_are_found(version: str) -> None:
     assert found["behind a writer"].waits_for.behind == found["waits to write"].goid
 
 
-@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+@pytest.mark.parametrize("version", [*in_full(VERSIONS[0]), VERSIONS[-1]])
 def test_a_deadlock_is_certain_once_nothing_moved(version: str) -> None:
     with image(version).opened() as go:
         found = dump(go, apart_s=0.001)

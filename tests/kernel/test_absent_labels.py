@@ -63,6 +63,7 @@ def test_labels_on_unread_pages_are_lost_once(version: str) -> None:
         assert {loss.name: loss.count for loss in live.losses()} == lost
 
 
+@pytest.mark.full
 def test_attach_reads_pages_with_unread_labels(tmp_path: Path) -> None:
     """In the block profile and in the CPU profile: the labels of each are on another page."""
     for kind, begin, function, go_on in (

@@ -131,6 +131,7 @@ def functions_of(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.full
 def test_block_rate_samples_waits(target: Target, tmp_path: Path) -> None:
     rate_ns = 50_000_000
     arguments = ["--pid", str(target.pid), "-d", "0.7", "--block-rate", str(rate_ns)]

@@ -31,7 +31,8 @@ def test_all_of_it_fits_80_by_24(tmp_path: Path) -> None:
         Target.start(program("demo")) as target,
         screen(tmp_path, 80, 24, PYTHONPATH=str(ROOT)) as terminal,
     ):
-        lines = shown(terminal, tmp_path, target.pid)
+        # Or it depends on the machine's load which releases are recorded.
+        lines = shown(terminal, tmp_path, target.pid, "--max-overhead", "50")
         assert not has_probes(target.pid)
     assert len(lines) <= 23
     text = "\n".join(lines)

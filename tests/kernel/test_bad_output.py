@@ -215,7 +215,7 @@ def test_a_full_stdout_is_reported(target: Target, tmp_path: Path) -> None:
     assert only_profile(tmp_path).samples
 
 
-@pytest.mark.parametrize("to", ["> /dev/full", ">&-"])
+@pytest.mark.parametrize("to", ["> /dev/full", *in_full(">&-")])
 def test_a_profile_that_stdout_rejects_is_saved(to: str, target: Target, tmp_path: Path) -> None:
     finished = shell(f"$RUN -o - {to}", target, tmp_path)
     assert finished.code == ExitCode.OUTPUT_ERROR
@@ -243,6 +243,7 @@ def test_a_profile_is_not_written_to_a_terminal(target: Target, tmp_path: Path) 
     assert "recording" not in done.stderr
 
 
+@pytest.mark.full
 def test_a_table_that_cannot_be_shown_loses_no_profile(target: Target, tmp_path: Path) -> None:
     finished = tampered("fails to show the table", target, tmp_path)
     assert only_profile(tmp_path).samples

@@ -225,6 +225,7 @@ def loaded_bytes(file: Path) -> int:
         return max(segment.offset + segment.filesz for segment in elf.segments)
 
 
+@pytest.mark.full
 def test_garbage_for_build_information_is_ignored(tmp_path: Path) -> None:
     at, _ = section(program("nopprof"), ".go.buildinfo")
     garbage = (at + 15, b"\xff" * 100)

@@ -164,6 +164,7 @@ def test_hidden_kernel_symbols_are_reported(tmp_path: Path) -> None:
     assert "\n    sudo sysctl kernel.kptr_restrict=" in finished.stderr
 
 
+@pytest.mark.full
 def test_two_programs_have_their_own_samples(checker: Target, tmp_path: Path) -> None:
     with busy() as pid:
         pids = f"{pid},{checker.pid}"

@@ -108,7 +108,7 @@ CHAIN: Final = ("_leaf", "_middle", "_outer")
 
 @pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
 @pytest.mark.parametrize("mode", [*in_full("cgo"), "cgopie"])
-@pytest.mark.parametrize("name", ["framed", "frameless"])
+@pytest.mark.parametrize("name", [*in_full("framed"), "frameless"])
 def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, mode)) as target:
         profile = record(target, tmp_path, f"{name} {WORK_MS}")
@@ -129,7 +129,7 @@ def test_stacks_of_c_called_from_go(version: str, mode: str, name: str, tmp_path
 
 
 @pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
-@pytest.mark.parametrize("name", ["framed", "frameless"])
+@pytest.mark.parametrize("name", [*in_full("framed"), "frameless"])
 def test_stacks_of_go_called_from_c(version: str, name: str, tmp_path: Path) -> None:
     with Target.start(program("cgocpu", version, "cgo")) as target:
         profile = record(target, tmp_path, f"{name}Back {WORK_MS}")

@@ -12,6 +12,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.kernel import features, uprobe_links
+from tests.builds import in_full
 from tests.kernel import oldkernel
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.users import as_nobody
@@ -82,11 +83,13 @@ def open_files_of_bpf() -> list[str]:
             {"BPF programs", "BPF attach cookies", "BPF batches", "BPF ring buffer"},
         ),
         # BPF_PROG_LOAD, BPF_LINK_CREATE as kernels before 5.15 know it, BPF_MAP_LOOKUP_BATCH.
-        (
-            *("bpf:5", "EPERM", ExitCode.PERMISSION_DENIED),
-            {"BPF programs", "BPF attach cookies"},
+        *in_full(
+            (
+                *("bpf:5", "EPERM", ExitCode.PERMISSION_DENIED),
+                {"BPF programs", "BPF attach cookies"},
+            ),
+            ("bpf:28", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, {"BPF attach cookies"}),
         ),
-        ("bpf:28", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, {"BPF attach cookies"}),
         ("bpf:24", "EINVAL", ExitCode.KERNEL_UNSUPPORTED, {"BPF batches"}),
         (
             *("perf_event_open", "EACCES", ExitCode.PERMISSION_DENIED),

@@ -20,17 +20,20 @@ _SERVICES = ("leak", "movingleak", "healthy", "deadlock")
 @pytest.fixture(scope="module")
 def services() -> Iterator[dict[str, Target]]:
     with ExitStack() as held:
-        yield {
-            name: held.enter_context(Target.start(program(f"services/{name}")))
+        started = {
+            name: held.enter_context(Target.start(program(f"services/{name}"), ready=None))
             for name in _SERVICES
         }
+        for target in started.values():  # each leaks for seconds before it is ready
+            target.expect("ready ")
+        yield started
 
 
 def test_doctor_says_what_is_wrong_with_each_of_several_services_first(
     services: dict[str, Target],
 ) -> None:
     pids = [str(services[name].pid) for name in _SERVICES]
-    output = verb("doctor", *(word for pid in pids for word in ("--pid", pid)))
+    output = verb("doctor", "--apart", "1s", *(word for pid in pids for word in ("--pid", pid)))
     lines = output.stdout.splitlines()[: len(pids)]
     assert [line.partition(":")[0] for line in lines] == [
         f"{pid} ({name})" for pid, name in zip(pids, _SERVICES, strict=True)
@@ -48,7 +51,7 @@ def test_doctor_says_what_is_wrong_with_each_of_several_services_first(
     assert re.search(IDS, output.stdout)
     progress = output.stderr.splitlines()
     assert len(progress) == len(pids)
-    assert progress[0] == f"Sampling process {pids[0]} for 3.00 s (1 of 4) ..."
+    assert progress[0] == f"Sampling process {pids[0]} for 1.00 s (1 of 4) ..."
 
 
 def test_doctor_prints_one_message_once() -> None:

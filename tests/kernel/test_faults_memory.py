@@ -17,6 +17,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.x86.disasm import decode
+from tests.builds import in_full
 from tests.go_target import inspect
 from tests.kernel.debugger import traced
 from tests.kernel.kernel_state import has_probes
@@ -41,7 +42,7 @@ def room() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("room")
-@pytest.mark.parametrize("block_rate_ns", [1, 1000])
+@pytest.mark.parametrize("block_rate_ns", [1, *in_full(1000)])
 def test_stacks_that_are_paged_out_are_cut_and_counted(block_rate_ns: int) -> None:
     """A BPF program at a probe can't wait for a page, so it cuts the stack there."""
     options = Options(kinds=("block",), block_rate_ns=block_rate_ns)

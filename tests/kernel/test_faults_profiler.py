@@ -30,7 +30,7 @@ from tests.kernel.unharmed import ALL_PROFILES, check, checker, whole_profiles
 from tests.recorder import COMMAND, Recorder, end, only_profile, recording, run
 from tests.targets_run import Target
 
-KILLS = 3
+KILLS = 2
 SEED = 6
 
 
@@ -55,7 +55,6 @@ def test_all_profiles_of_a_busy_target_fit_into_128_mib(tmp_path: Path) -> None:
         target.kill()
 
 
-@pytest.mark.alone
 def test_a_profiler_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     """The moments are random, within the time that a whole run takes on this machine."""
     moments = random.Random(SEED)
@@ -99,7 +98,6 @@ def killed_after(delay_s: float, arguments: tuple[str, ...], folder: Path) -> se
     return objects
 
 
-@pytest.mark.alone
 def test_a_started_program_survives_a_killed_run(tmp_path: Path) -> None:
     words = (*COMMAND[1:-1], "run", "--profile", "block,mutex,cpu", "--", str(program("checker")))
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}

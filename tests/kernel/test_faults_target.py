@@ -31,13 +31,12 @@ from tests.kernel.unharmed import (
 from tests.recorder import recording
 from tests.targets_run import Target
 
-pytestmark = pytest.mark.alone
-
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 """Where the first version of control groups is mounted, if it is."""
 HANDED = "handed 45150"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ends", ["while it is recorded", *in_full("after it was recorded")])
 def test_a_forked_child_is_right_and_keeps_no_probe(ends: str, tmp_path: Path) -> None:
     """A fork copies the breakpoints, which mean nothing in the child."""
@@ -79,6 +78,7 @@ def test_processes_that_the_target_starts_are_right(tmp_path: Path) -> None:
     assert len(whole_profiles(tmp_path)) == 4
 
 
+@pytest.mark.full
 def test_a_stopped_and_continued_target_is_still_recorded(tmp_path: Path) -> None:
     with checker() as target, recording(target.pid, tmp_path, *ALL_PROFILES) as recorder:
         stop(target.pid)

@@ -10,7 +10,7 @@ import pytest
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
 from ebpfprof.goruntime.goroutines.stack_walk import StackWalker
 from ebpfprof.process.memory import Memory
-from tests.builds import NEWEST, builds, versions
+from tests.builds import NEWEST, builds, in_full, versions
 from tests.kernel.parked_program import (
     Running,
     all_goroutines,
@@ -87,7 +87,7 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
         assert len(busy) > 500
 
 
-@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("in_memory", [*in_full(False), True])
 def test_a_goroutine_that_parks_elsewhere_is_read_again(
     monkeypatch: pytest.MonkeyPatch, in_memory: bool
 ) -> None:

@@ -102,9 +102,7 @@ CHECKS: dict[str, tuple[str, Callable[[bytes], None]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "form", ["html", "text", *in_full(*(form for form in CHECKS if form not in ("html", "text")))]
-)
+@pytest.mark.parametrize("form", ["html", *in_full(*(form for form in CHECKS if form != "html"))])
 def test_each_format_keeps_hostile_names_as_text(form: str, target: Target, tmp_path: Path) -> None:
     suffix, check = CHECKS[form]
     # So often that it is seen however little of the processor it gets.
@@ -139,6 +137,7 @@ def test_attach_sends_no_hostile_escape_sequence_to_the_terminal(
         assert terminal.title == before
 
 
+@pytest.mark.full
 def test_list_sends_no_hostile_escape_sequence_to_the_terminal(
     terminal: Screen, target: Target
 ) -> None:

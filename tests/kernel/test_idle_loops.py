@@ -63,7 +63,7 @@ def rules_by_function(profile: Profile) -> dict[str, set[str | None]]:
 
 
 @pytest.mark.parametrize("version", versions())
-@pytest.mark.parametrize("arguments", [("--profile", "wall"), ("--profile", "block")])
+@pytest.mark.parametrize("arguments", [("--profile", "wall"), *in_full((("--profile", "block"),))])
 def test_loops_of_timers_and_signals_are_idle(
     version: str, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:

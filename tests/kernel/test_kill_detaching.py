@@ -33,7 +33,7 @@ from tests.targets_run import Target
 
 pytestmark = pytest.mark.alone
 
-KILLS = [8, *in_full(60)]
+KILLS = [4, *in_full(60)]
 # Longer than it takes to detach them.
 WITHIN_S = 0.15
 ATTACHES_WITHIN_S = 0.03
@@ -153,7 +153,7 @@ OFTEN = ("a window's close",)  # the others are alike, and take longer
 @pytest.mark.parametrize(
     ("end", "kills"),
     [
-        *(pytest.param(end, 4, marks=[pytest.mark.full] * (end not in OFTEN)) for end in ENDS),
+        *(pytest.param(end, 2, marks=[pytest.mark.full] * (end not in OFTEN)) for end in ENDS),
         *in_full(*((end, 60) for end in ENDS)),
     ],
 )

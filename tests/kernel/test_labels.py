@@ -227,6 +227,7 @@ def test_equal_label_sets_share_an_entry(version: str, monkeypatch: pytest.Monke
     assert "label_sets_full" not in lost
 
 
+@pytest.mark.full
 def test_label_sets_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     room = 4
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", room)

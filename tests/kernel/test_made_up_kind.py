@@ -102,6 +102,7 @@ def test_the_option_needs_the_kind(target: Target, tmp_path: Path) -> None:
     assert "--widget-size needs the widgets profile, which is not recorded" in refused.stderr
 
 
+@pytest.mark.full
 def test_the_file_is_named_by_the_kind(target: Target, tmp_path: Path) -> None:
     how = ("--pid", str(target.pid), "--duration", "0.1")
     output_of("attach", *how, folder=tmp_path)
@@ -146,7 +147,7 @@ def test_top_has_a_view_of_the_kind(target: Target, tmp_path: Path) -> None:
 
 
 def test_serve_answers_shows_and_counts_the_kind(target: Target) -> None:
-    serve = (*COMMAND, "serve", "--max-overhead", "0")
+    serve = (*COMMAND, "serve", "--max-overhead", "0", "--profile", KIND.name)
     with Server("--pid", str(target.pid), command=serve) as server:
         index = server.get("/debug/pprof/").body.decode()
         assert "Widgets that were thrown" in index

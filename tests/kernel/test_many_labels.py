@@ -95,6 +95,7 @@ def test_waits_without_selected_labels_count_as_unlabelled() -> None:
         assert lost(live) == {}
 
 
+@pytest.mark.full
 def test_removed_targets_free_their_label_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", REQUESTS)
     with (

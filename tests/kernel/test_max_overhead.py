@@ -28,6 +28,8 @@ from tests.targets_run import DEADLINE_S, Target
 HANDS = 20
 SENDS, ROUNDS = 6_000_000, 3
 BOUND, MANY = 1, 6
+# A hit in whose middle the kernel takes the processor costs a hundred times the usual.
+BOUNDLESS = 100_000
 SIGMAS = 6
 
 
@@ -38,6 +40,7 @@ def probes_but_the_anchor(pid: int) -> list[int]:
         return [at for at in probed(pid) if at != never_passed.entry]
 
 
+@pytest.mark.full
 @pytest.mark.alone
 def test_windows_spend_the_overhead_bound(tmp_path: Path) -> None:
     options = Options(kinds=("block", "mutex"), max_overhead=2)
@@ -133,7 +136,7 @@ def test_a_target_that_ends_between_windows_is_written() -> None:
 def test_all_waits_of_a_target_that_ends_early_are_counted() -> None:
     with (
         Target.start(program("steps")) as target,
-        Session([target.pid], Options(max_overhead=100)) as session,
+        Session([target.pid], Options(max_overhead=BOUNDLESS)) as session,
     ):
         session.start()
         for _ in range(HANDS):

@@ -286,6 +286,7 @@ def test_a_goroutine_woken_during_the_scan_is_not_shown(
     assert profile.samples == ()
 
 
+@pytest.mark.full
 def test_each_target_has_its_own_open_waits(tmp_path: Path) -> None:
     path = program("heldlocks")
     with Target.start(path) as one, Target.start(path) as other:
@@ -323,6 +324,7 @@ def test_an_unreadable_goroutine_list_is_reported(monkeypatch: pytest.MonkeyPatc
     assert "no list of goroutines" in comment
 
 
+@pytest.mark.full
 def test_a_target_that_ends_during_the_scan_has_no_open_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ebpfprof.export import pprof
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
-from tests.builds import versions
+from tests.builds import in_full, versions
 from tests.foreign import Fzf
 from tests.kernel.programs import TARGETS
 from tests.oracle import Bucket
@@ -30,7 +30,7 @@ def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("minor", versions())
-@pytest.mark.parametrize("mode", ["plain", "stripped", "pie"])
+@pytest.mark.parametrize("mode", ["stripped", *in_full("plain", "pie")])
 def test_a_program_without_pprof_is_profiled(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "nopprof", mode)
     with Target.start(program) as target:

@@ -109,7 +109,7 @@ def test_a_shared_cache_folder_is_not_used(change: Callable[[Path], None], folde
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
 
 
-@pytest.mark.parametrize("change", [not_private, *OTHERS])
+@pytest.mark.parametrize("change", [not_private, *in_full(*OTHERS)])
 def test_a_shared_cache_file_is_replaced(change: Callable[[Path], None], folder: Path) -> None:
     first, _ = compiled()
     path = only_file(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
+from tests.builds import in_full
 from tests.kernel.kernel_state import children
 from tests.kernel.programs import program
 from tests.kernel.run_command import BLOCK, COMMAND, WAITS_OF_INIT, has_waits, running
@@ -17,19 +18,17 @@ from tests.kernel.tampered import command as tampered
 from tests.recorder import only_profile, run
 
 
-def test_run_follows_execs_to_the_go_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [*in_full((BLOCK,)), ("--profile", "default")])
+def test_run_follows_execs_to_the_go_program(options: tuple[str, ...], tmp_path: Path) -> None:
     path = program("brief")
     words = ("env", "A=1", "sh", "-c", f"exec {shlex.quote(str(path))} exit 4")
-    for options in (BLOCK, ("--profile", "default")):
-        finished = run(*options, "--", *words, folder=tmp_path, command=COMMAND)
-        assert finished.code == 4, finished.stderr
-        assert "(env) called exec: " in finished.stderr
-        assert "called exec: brief is profiled instead" in finished.stderr
-        (written,) = tmp_path.glob("brief-*.block.pb.gz")
-        assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
-        assert not [path for path in tmp_path.iterdir() if not path.name.startswith("brief-")]
-        for each in tmp_path.iterdir():
-            each.unlink()
+    finished = run(*options, "--", *words, folder=tmp_path, command=COMMAND)
+    assert finished.code == 4, finished.stderr
+    assert "(env) called exec: " in finished.stderr
+    assert "called exec: brief is profiled instead" in finished.stderr
+    (written,) = tmp_path.glob("brief-*.block.pb.gz")
+    assert has_waits(pprof.decode(written.read_bytes()), "main.receiveInInit", WAITS_OF_INIT)
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith("brief-")]
 
 
 @pytest.mark.full

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.alone
 
 ROWS = 512
 HZ = 999
-WAYS = 5000
+WAYS = 3000
 SETS = 2048
 TURNS = 15  # tests/targets/manystacks
 
@@ -115,7 +115,7 @@ def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPat
     """Each sample has the labels of its request: sets are deleted with their samples."""
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", SETS)
     with ExitStack() as held:
-        found = burnt(held, "label", 2 * WAYS)
+        found = burnt(held, "label", 10_000)
         bias, seen = found.go.load_bias, set[tuple[Label, ...]]()
         pcs = {pc - 1 - bias for stack in found.whole for pc in stack.pcs}
         frames = found.go.binary.frames_many(pcs)
@@ -129,10 +129,11 @@ def test_label_sets_are_deleted_with_their_samples(monkeypatch: pytest.MonkeyPat
     assert len(seen) > SETS
 
 
+@pytest.mark.full
 def test_labels_that_are_not_selected_use_no_map_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", 4)
     with ExitStack() as held:
-        found = burnt(held, "label", WAYS // 5, "work")
+        found = burnt(held, "label", 1000, "work")
     assert found.lost == []
     seen = Counter[tuple[Label, ...]]()
     for stack, count in found.whole.items():

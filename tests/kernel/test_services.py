@@ -14,7 +14,6 @@ from tests.kernel.programs import program
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
 
-TRACES = 4
 LINES = 3
 EVERY_WAIT = ("--max-overhead", "0")
 First = Callable[..., str]
@@ -53,21 +52,26 @@ def test_a_hot_lock_is_named(folder: Path) -> None:
         assert "waiting for locks is for one, main.priceCache.mu, held for" in exact
         assert "waiting: Mutex.Lock in main.(*priceCache).get (main.go:" in exact
         assert "main.(*priceCache).get" in report(folder, "mutex")
+        # Most: how much depends on how many prices were too old meanwhile.
         estimate = first("attach", "-d", "2")
-        named = r"(9\d|100) % of waiting: Mutex.Lock in main.\(\*priceCache\).get"
+        named = r"([5-9]\d|100) % of waiting: Mutex.Lock in main.\(\*priceCache\).get"
         assert re.match(named, estimate)
-        assert re.match(r"(9\d|100) % of waiting: Mutex.Lock in main", report(folder, "block"))
+        assert re.match(r"([5-9]\d|100) % of waiting: Mutex.Lock in main", report(folder, "block"))
         assert "Deadlock" not in first("dump")  # nobody may wait at that moment
         assert "can be profiled" in first("doctor", "--apart", "0.5s")
-        for _ in range(TRACES):  # in half a second, the lock may not be held for a fetch
-            traced = first("trace", "-d", "0.5", "-o", "hotlock.html", "--force")
-            if "which waited for the network" in traced:
-                break
+
+
+@pytest.mark.full
+def test_a_trace_names_a_hot_lock_and_what_its_holder_waits_for(folder: Path) -> None:
+    with service("hotlock", folder) as first:
+        # Longer than no price is too old.
+        traced = first("trace", "-d", "1.5", *EVERY_WAIT, "-o", "hotlock.html")
         holder = r"main\.priceCache\.mu \(sync\.Mutex\.Lock\), held by net/http\.\(\*conn\)\.serve"
         assert re.search(r"which waited for the network \(127\.0\.0\.1:\d+\)", traced)
         assert re.search(holder, traced)
 
 
+@pytest.mark.full
 def test_a_starved_pool_is_named(folder: Path) -> None:
     with service("pool", folder) as first:
         waits = "chan receive in main.(*connectionPool).acquire (main.go:"

@@ -170,7 +170,7 @@ ABORTS = [
     ("attach", "import=capstone.ccapstone"),  # capstone catches everything there
     ("attach", "ebpfprof.kernel.compiler:Compilation.result"),
     ("attach", "ebpfprof.recording.session:Session.start"),
-    ("run", "os.fork"),
+    *in_full(("run", "os.fork")),
     ("run", "ebpfprof.process.launch:SignalRelay.__enter__"),
     *in_full(("top", "ebpfprof.recording.live:LiveSession.start")),
     *in_full(("serve", "import=capstone.ccapstone")),
@@ -206,7 +206,9 @@ def test_a_signal_before_recording_aborts_each_verb(
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
         *in_full(("top", "ebpfprof.top.poller:Poller.look")),
         *in_full(("top on a screen", "ebpfprof.top.app:TopApp.on_mount")),
-        ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode"),
+        *in_full(
+            ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode")
+        ),
         *in_full(("serve", "ebpfprof.commands.serve:_say_ready")),
     ],
 )

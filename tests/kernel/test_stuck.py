@@ -165,6 +165,7 @@ def test_the_doctor_reports_what_is_stuck_with_all_stacks_and_an_exit_code() -> 
         assert all(one["did_not_move"] and one["stack"] for one in each["goroutines"])
 
 
+@pytest.mark.full
 def test_the_doctor_finds_nothing_in_a_program_that_is_idle() -> None:
     with running("idle") as target:
         output = verb("doctor", "--pid", str(target.pid), "--apart", "100ms")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.builds import in_full
 from tests.kernel.hostileprogram import MARK, RAW, hostile_target
 from tests.kernel.mounts import mounted
 from tests.kernel.programs import program
@@ -16,7 +17,7 @@ from tests.kernel.verbs import verb
 from tests.targets_run import DEADLINE_S, Target
 
 
-@pytest.mark.parametrize("into", ["itself", "another program"])
+@pytest.mark.parametrize("into", [*in_full("itself"), "another program"])
 def test_what_there_is_is_written_when_the_program_execs(into: str, tmp_path: Path) -> None:
     path, ticker = tmp_path / "a.trace", program("ticker")
     program_after = str(ticker) if into == "itself" else "/bin/cat"

@@ -96,6 +96,7 @@ def test_waits_have_the_names_of_locks_and_the_addresses_of_connections(
     assert servers == {f"127.0.0.1:{port}" for port in (first, second)}
 
 
+@pytest.mark.full
 def test_what_happened_last_has_names_too(tmp_path: Path) -> None:
     """Although nobody looked while the connections were open."""
     with at_work(NEWEST, tmp_path) as (target, first, second):

@@ -143,6 +143,7 @@ def test_timers_are_interrupts_also_of_a_program_that_computes(tmp_path: Path) -
     assert any(word.startswith("an interrupt, while traced (") for word in by)
 
 
+@pytest.mark.full
 def test_other_threads_of_the_program_have_ids(tmp_path: Path) -> None:
     timeline, _ = recorded("locks", tmp_path)
     others = [step for step in wakes(timeline) if not step.word]

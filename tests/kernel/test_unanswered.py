@@ -130,6 +130,7 @@ def test_a_silent_library_or_debug_file_is_skipped(tmp_path: Path) -> None:
     os.close(root_fd)
 
 
+@pytest.mark.full
 def test_another_process_is_served(silent: Target, sound: Target) -> None:
     with Server("--pid", str(sound.pid), "--profile", "block") as server:
         assert f"{sound.pid} (sound-" in server.ready

@@ -114,6 +114,7 @@ def test_labels_are_those_of_what_waited(tmp_path: Path) -> None:
     assert len({labels for _, labels in sums["wakers"]}) > len(found.actors) / 2
 
 
+@pytest.mark.full
 def test_the_kernel_keeps_one_pair_whatever_labels_the_waker_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -197,3 +197,18 @@ def test_goroutines_that_run_are_named_after_what_their_go_statement_called(tmp_
     stacks = {tuple(frame.function for frame in each.frames) for each in running}
     assert ("[running: no stack]", "main.produce") in stacks
     assert not any("gowrap" in name for stack in stacks for name in stack)
+
+
+def test_goroutines_in_c_have_their_stacks(tmp_path: Path) -> None:
+    with Target.start(program("threads", mode="cgo")) as target:
+        target.ask(f"c {GOROUTINES}", "done")
+        pid = str(target.pid)
+        finished = run("--pid", pid, "--profile", "wall", "-d", "0.5", folder=tmp_path)
+    assert finished.code == ExitCode.OK, finished.stderr
+    profile = only_profile(tmp_path)
+    in_c = sum(
+        sample.values[1]
+        for sample in profile.samples
+        if "main.sleepInC" in {frame.function for frame in sample.frames}
+    )
+    assert in_c == pytest.approx(GOROUTINES * profile.duration_ns, rel=0.05)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import in_full
 from tests.kernel.programs import program
 from tests.kernel.strangers import strangers
 from tests.recorder import only_profile, run
@@ -91,7 +92,7 @@ def target() -> Iterator[Target]:
         yield running
 
 
-@pytest.mark.parametrize("called", ["by its path", "by a link", "by its name"])
+@pytest.mark.parametrize("called", [*in_full("by its path", "by a link"), "by its name"])
 def test_no_code_of_a_user_is_loaded_if_sudo_keeps_the_home(
     called: str, installed: Path, target: Target, tmp_path: Path
 ) -> None:

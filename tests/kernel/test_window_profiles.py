@@ -48,7 +48,7 @@ LONG = "waitLong"
 
 @pytest.mark.alone
 @pytest.mark.parametrize("version", versions("1.19", "1.22", "1.27"))
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*in_full("one in eight"), "then one in eight", "windows"])
 def test_estimates_equal_gos_own_profile(way: str, version: str, tmp_path: Path) -> None:
     run = WAYS[way](tmp_path, version, ("block", "mutex"))
     assert run.coverage.share < 0.9
@@ -66,6 +66,14 @@ def test_estimates_equal_gos_own_profile(way: str, version: str, tmp_path: Path)
         if function != LONG and abs(count - gos_count) > MUCH * gos_count:
             wrong[function] = f"{count} waits, by Go {gos_count}"
     assert wrong == {}
+    assert_earlier_and_open_waits_do_not_count(run)
+
+
+def assert_earlier_and_open_waits_do_not_count(run: Run) -> None:
+    """Fifty of them would wait as long as all others together."""
+    for profile in (run.go["block"], run.ours["block"]):
+        assert values_below(profile, "waitForEver") == (0, 0)
+        assert values_below(profile, "waitSinceBefore") == (0, 0)
 
 
 @pytest.mark.alone
@@ -82,13 +90,11 @@ def test_releases_of_one_wait_in_eight_equal_gos_own_profile(version: str, tmp_p
     assert abs(delay_ns - gos_ns) < MUCH * gos_ns + SIGMAS * error_ns
 
 
-@pytest.mark.parametrize("way", ["windows", *in_full(*(way for way in WAYS if way != "windows"))])
+@pytest.mark.full
+@pytest.mark.parametrize("way", WAYS)
 def test_waits_that_begin_before_or_never_end_are_in_no_profile(way: str, tmp_path: Path) -> None:
-    """Fifty of them would wait as long as all others together."""
-    run = WAYS[way](tmp_path, "1.27", ("block",))
-    for profile in (run.go["block"], run.ours["block"]):
-        assert values_below(profile, "waitForEver") == (0, 0)
-        assert values_below(profile, "waitSinceBefore") == (0, 0)
+    """Also without a mutex profile."""
+    assert_earlier_and_open_waits_do_not_count(WAYS[way](tmp_path, "1.27", ("block",)))
 
 
 @pytest.mark.full
@@ -207,7 +213,8 @@ def test_waits_that_may_not_be_sampled_are_recorded_as_long_as_the_bound_allows(
     tmp_path: Path,
 ) -> None:
     """In a program whose scheduler we don't know: then that is the reason why it ends."""
-    options = ("--duration", "2", "--max-overhead", "1", "--profile", "block")
+    # With a lower bound, the first pause may last until the end on a busy machine.
+    options = ("--duration", "2", "--max-overhead", "5", "--profile", "block")
     with Target.start(program("steps")) as target:
         calm = ("--pid", str(target.pid), *options)
         recorder = Recorder(calm, tmp_path, command=command("finds no places"))

@@ -21,7 +21,7 @@ from tests.kernel.tampered import command
 from tests.recorder import Finished, Recorder
 from tests.targets_run import Target
 
-LENGTH_S = 6
+LENGTH_S = 4
 # Load of other programs on this machine changes the pace of the target from one window to the next.
 MUCH = 0.2
 ATTEMPTS = 4

@@ -51,6 +51,7 @@ def test_an_experiment_that_moves_fields_has_its_own_offsets(
         assert other.structs["g"] == usual.structs["g"]
 
 
+@pytest.mark.full
 def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     copy = with_version(program("sleeper"), tmp_path, RANKED)

@@ -93,6 +93,7 @@ def test_without_the_structure_it_is_damaged(tmp_path: Path) -> None:
         find_pclntab(elf)
 
 
+@pytest.mark.full
 def test_without_a_version_the_message_names_the_obfuscation(tmp_path: Path) -> None:
     original, out, bare = tmp_path / "nopprof", tmp_path / "out", tmp_path / "bare"
     flags = "-ldflags=-s -w -X=runtime.buildVersion=unknown"

@@ -12,6 +12,7 @@ from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.remapped_text import is_remapped
 from ebpfprof.process.process import Target as Process
+from tests.builds import in_full
 from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -35,7 +36,7 @@ def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("kinds", ["block", "block,mutex,wakers"])
+@pytest.mark.parametrize("kinds", [*in_full("block"), "block,mutex,wakers"])
 def test_profiles_that_need_probes_are_refused(target: Target, kinds: str, tmp_path: Path) -> None:
     options = ("--profile", kinds, "--duration", "0.5")
     finished = run("--pid", str(target.pid), *options, folder=tmp_path)
@@ -51,6 +52,7 @@ def test_a_trace_is_refused(target: Target, tmp_path: Path) -> None:
     assert SENTENCE in in_one_line(output.stderr)
 
 
+@pytest.mark.full
 def test_other_profiles_are_recorded(target: Target, tmp_path: Path) -> None:
     """The CPU profile has the names of the functions in the copy."""
     options = ("--profile", "block,cpu", "--duration", "0.5")

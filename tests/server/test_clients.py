@@ -62,7 +62,7 @@ def test_parca_and_godeltaprof_are_given_differences(pair: Pair, kind: Kind) -> 
     ("arguments", "path", "shown"),
     [
         ((), "block?seconds=1", "main.holdLock"),
-        (("-seconds=1",), "mutex", "sync.(*Mutex).Unlock"),
+        *in_full((("-seconds=1",), "mutex", "sync.(*Mutex).Unlock")),
         ((), "block", "runtime.chanrecv"),
         (("-seconds=1",), "profile", "Type: cpu"),
         ((), "delta_mutex", "main.holdLock"),

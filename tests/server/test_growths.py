@@ -86,6 +86,7 @@ def test_a_program_that_leaks() -> None:
     assert first["error_bytes"] == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("alloc_rate", [*in_full(1), 1024])
 def test_a_program_that_leaks_and_keeps_no_memory_profile(alloc_rate: int) -> None:
     """Its allocations are counted at the gates, each or a sample; what is reused does not grow."""

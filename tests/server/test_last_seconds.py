@@ -163,6 +163,7 @@ def is_recorder(pid: int) -> bool:
     return b"served-trace" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+@pytest.mark.full
 def test_a_killed_server_leaves_no_probe() -> None:
     """Also where the environment says what is kept."""
     with (

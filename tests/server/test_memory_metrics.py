@@ -73,6 +73,7 @@ def test_they_are_those_of_the_process(
     assert "go_gc_gomemlimit_bytes" not in found
 
 
+@pytest.mark.full
 def test_a_process_that_ended_has_none(target_and_other: tuple[Target, Target]) -> None:
     ends, stays = target_and_other
     with Server("--pid", str(ends.pid), "--pid", str(stays.pid), "--profile", "block") as server:

@@ -17,6 +17,7 @@ from ebpfprof.profile.model import Profile
 from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.server import pprof_endpoints
+from tests.builds import in_full
 from tests.continuous.fakes import PID, FakeTarget
 from tests.continuous.loops import run, until
 from tests.server.fakes import Answer, Service
@@ -327,7 +328,7 @@ def test_a_missing_slash_is_added() -> None:
 
 
 @pytest.mark.parametrize("always", [False, True])
-@pytest.mark.parametrize("path", ["block", "mutex?seconds=1", "delta_block"])
+@pytest.mark.parametrize("path", ["block", *in_full("mutex?seconds=1"), "delta_block"])
 def test_what_is_scraped_has_labels_of_locks_only_where_they_are_asked_for(
     path: str, always: bool
 ) -> None:

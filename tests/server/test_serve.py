@@ -94,7 +94,7 @@ def recording(server: Server) -> list[bool]:
 
 
 def test_ten_clients_are_answered_at_once(target: Target) -> None:
-    paths = ["block?seconds=1", "mutex?seconds=2", "profile?seconds=1", "mutex", "block"] * 2
+    paths = ["block?seconds=1", "mutex?seconds=1", "profile?seconds=1", "mutex", "block"] * 2
     with Server("--pid", str(target.pid)) as server:
         assert server.ready
         with ThreadPoolExecutor(10) as pool:
@@ -116,13 +116,14 @@ def test_ten_clients_are_answered_at_once(target: Target) -> None:
 def test_at_a_signal_serve_answers_and_leaves_no_probe(
     target: Target, number: signal.Signals, name: str
 ) -> None:
-    with Server("--pid", str(target.pid)) as server:
+    kind = "cpu" if name == "profile" else name
+    with Server("--pid", str(target.pid), "--profile", kind) as server:
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(server.get, f"/debug/pprof/{name}?seconds=600")
             await_probes(target.pid, True)
             server.send(number)
             answer = asked.result()
-        assert answer.profile("cpu" if name == "profile" else "block").duration_ns > 0
+        assert answer.profile(kind).duration_ns > 0
         assert server.finish() == 0
         # Another test may have a process beside this one that does not answer.
         said = [line for line in server.said.splitlines() if "is left out" not in line]
@@ -146,7 +147,10 @@ def test_serve_continuous_leaves_no_probe_however_it_ends(
 
 
 def test_when_a_process_ends_the_other_is_still_served(target: Target) -> None:
-    with httppprof("1.19") as (other, _), Server("--pid", f"{target.pid},{other.pid}") as server:
+    with (
+        httppprof("1.19") as (other, _),
+        Server("--pid", f"{target.pid},{other.pid}", "--profile", "block,mutex") as server,
+    ):
         with ThreadPoolExecutor(1) as pool:
             block = f"/proc/{target.pid}/debug/pprof/block?seconds=600"
             asked = pool.submit(server.get, block)

@@ -74,6 +74,9 @@ SIZE_CLASS_FILES: Final = (
     "src/internal/runtime/gc/sizeclasses.go",
     "src/runtime/sizeclasses.go",
 )
+HISTOGRAM_FILE: Final = "src/runtime/histogram.go"
+LEAST_BITS: Final = re.compile(r"^\ttimeHistMinBucketBits += (\d+)$", re.MULTILINE)
+SUB_BUCKET_BITS: Final = re.compile(r"^\ttimeHistSubBucketBits += (\d+)$", re.MULTILINE)
 PACER_FILE: Final = "src/runtime/mgcpacer.go"
 HEADROOM: Final = re.compile(r"^\tmemoryLimitHeapGoalHeadroomPercent = (\d+)$", re.MULTILINE)
 SIZE_CLASSES: Final = re.compile(r"^var (?:SizeClassToSize|class_to_size) = .*\{(.*)\}$", re.M)
@@ -113,6 +116,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["size_classes"] = size_classes(goroot)
     headroom = HEADROOM.search((goroot / PACER_FILE).read_text())
     entry["memory_limit_headroom_percent"] = int(headroom[1]) if headroom else 0
+    entry["time_histogram_bits"] = time_histogram_bits((goroot / HISTOGRAM_FILE).read_text())
     program = toolchain.build(LAYOUT_TARGET)
     entry["pclntab_magic"] = pclntab_magic(program)
     entry["structs"] = struct_layouts(program)
@@ -280,6 +284,16 @@ def size_classes(goroot: Path) -> list[int]:
     match = SIZE_CLASSES.search(path.read_text())
     assert match, f"{path}: no size classes"
     return [int(size) for size in match[1].split(",")]
+
+
+def time_histogram_bits(source: str) -> list[int]:
+    """Return the bits of a value (ns) from which buckets of a histogram double, and of parts.
+
+    Without such a limit, as in Go 1.19, they double where the parts of a bucket are 1 ns wide.
+    """
+    parts, least = SUB_BUCKET_BITS.search(source), LEAST_BITS.search(source)
+    assert parts, "no buckets of histograms"
+    return [int(least[1]) if least else int(parts[1]) + 1, int(parts[1])]
 
 
 def pclntab_magic(program: Path) -> str:

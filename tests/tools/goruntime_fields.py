@@ -26,7 +26,13 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("mLockProfile", "mLockProfile.stack", "mLockProfile.cycles", "profStack"),
         *("vdsoSP", "vdsoPC", "mOS.waitsema", "mWaitList.startTicks"),
     ),
-    "schedt": ("timeToRun", "totalMutexWaitTime"),
+    "schedt": (
+        *("mnext", "timeToRun", "totalMutexWaitTime", "stwTotalTimeGC", "stwTotalTimeOther"),
+    ),
+    "cpuStats": (
+        *("GCAssistTime", "GCDedicatedTime", "GCIdleTime", "GCPauseTime", "GCTotalTime"),
+        *("ScavengeTotalTime", "IdleTime", "UserTime", "TotalTime"),
+    ),
     "p": ("id", "status", "m", "mcache", "runqhead", "runqtail", "runq", "runnext", "timers"),
     "sudog": (
         *("g", "next", "prev", "elem", "acquiretime", "releasetime", "ticket", "isSelect"),
@@ -91,6 +97,16 @@ OLD_NAMES: Final = {
     "entryoff": "entryOff",
     "nameoff": "nameOff",
     "runnableStamp": "trackingStamp",  # in Go 1.19, of runtime.g
+    # Of runtime.cpuStats up to Go 1.22.
+    "gcAssistTime": "GCAssistTime",
+    "gcDedicatedTime": "GCDedicatedTime",
+    "gcIdleTime": "GCIdleTime",
+    "gcPauseTime": "GCPauseTime",
+    "gcTotalTime": "GCTotalTime",
+    "scavengeTotalTime": "ScavengeTotalTime",
+    "idleTime": "IdleTime",
+    "userTime": "UserTime",
+    "totalTime": "TotalTime",
 }
 # What versions call the same fields of sync's structs: a Mutex of Go 1.24 and later has one of
 # internal/sync inside, and the WaitGroup of Go 1.19 has numbered words.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.waits.standing import Threshold
     from ebpfprof.profile.behaviour import IdleBehaviour
 
+_COLUMNS: Final = ("sp", "pc", "bp", "hi", "syscall_sp")
 # For this number of samples after a goroutine moved, we read its stack together with its head.
 _STAYS_MOVER: Final = 4
 _NOTES_APART_NS: Final = 50_000_000  # samples of exact recordings are twice as far apart
@@ -66,9 +67,7 @@ class GoroutineSampler:
             go, self._memory, self._sums, has_labels=has_labels, has_semaphores=has_semaphores
         )
         """What read stacks and labels, with how many of them it could not read."""
-        self._table = GoroutineTable(
-            self._memory, go.binary, go.load_bias, "sp", "pc", "bp", "hi", most=most
-        )
+        self._table = GoroutineTable(self._memory, go.binary, go.load_bias, *_COLUMNS, most=most)
         self._counted = CountedWaits(go.binary.layout)
         self._judge = StandingJudge(self._counted)
         self._returns = {park.return_pc + go.load_bias for park in go.sites.parks}
@@ -201,9 +200,13 @@ class GoroutineSampler:
         waits, sps = heads.waits, heads["sp"]
         if len(movers):
             waits[movers] = quick.waits
-            for name in ("sp", "pc", "bp", "hi"):
+            for name in _COLUMNS:
                 heads[name][movers] = quick.g[name]
         statuses = heads.statuses
+        # In C, g.sched is deeper in the stack (runtime/asm_amd64.s, asmcgocall).
+        in_c = (statuses == SYSCALL) & (heads["syscall_sp"] != 0) & (heads["syscall_sp"] != sps)
+        np.copyto(sps, heads["syscall_sp"], where=in_c)
+        heads["pc"][in_c] = 0
         waits[~heads.is_there] = 0
         is_there = waits != 0
         has_stack = is_there & (statuses != RUNNING) & (sps != 0)

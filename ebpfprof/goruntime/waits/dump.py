@@ -100,12 +100,16 @@ class GoroutineDumper:
         return replace(made, growing=self._growing(made, last, born))
 
     def dump_once(
-        self, since_ns: Mapping[int, int] | None = None, *, has_waits: bool = False
+        self,
+        since_ns: Mapping[int, int] | None = None,
+        *,
+        seen_ns: Mapping[int, int] | None = None,
+        has_waits: bool = False,
     ) -> GoroutineDump:
         """Take one sample, of stacks only; with `has_waits` also of what goroutines wait for.
 
-        `since_ns` says since when goroutines stand still, by the numbers of their waits. Raises
-        what dump() raises.
+        `since_ns` says since when goroutines stand still, by the numbers of their waits, `seen_ns`
+        since when they were seen in this wait, which is less sure. Raises what dump() raises.
         """
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
@@ -113,7 +117,8 @@ class GoroutineDumper:
         moving = self._waits.read_moving(found) if has_waits and self._waits else None
         self._look_up(found)
         waits = self._waits.read(found, moving) if moving and self._waits else {}
-        made = self._made(found, waits, _stood(found, since_ns or {}), 0, 1)
+        stood_ns, waited_ns = _stood(found, since_ns or {}), _stood(found, seen_ns or {})
+        made = self._made(found, waits, stood_ns, 0, 1, waited_ns)
         return self._confirmed(made, found, moving) if moving else made
 
     def judge(self) -> StandingJudge:
@@ -177,9 +182,16 @@ class GoroutineDumper:
         stood_ns: Mapping[int, int],
         apart_ns: int,
         samples: int,
+        waited_ns: Mapping[int, int] | None = None,
     ) -> GoroutineDump:
+        known_ns = waited_ns or {}
         shown = [
-            self._shown(goroutine, waits, stood_ns.get(goroutine.goid, 0))
+            self._shown(
+                goroutine,
+                waits,
+                stood_ns.get(goroutine.goid, 0),
+                max(goroutine.waited_ns, known_ns.get(goroutine.goid, 0)),
+            )
             for goroutine in goroutines.goroutines
             if not self._frames.is_system(goroutine.start_pc, goroutine.pcs, goroutine.state)
         ]
@@ -198,7 +210,7 @@ class GoroutineDumper:
         )
 
     def _shown(
-        self, goroutine: Goroutine, waits: Mapping[int, WaitsFor], stood_ns: int
+        self, goroutine: Goroutine, waits: Mapping[int, WaitsFor], stood_ns: int, waited_ns: int
     ) -> DumpedGoroutine:
         return DumpedGoroutine(
             goroutine.goid,
@@ -206,7 +218,7 @@ class GoroutineDumper:
             self._frames.of(goroutine.pcs),
             goroutine.is_whole,
             stood_ns,
-            max(stood_ns, goroutine.waited_ns),
+            max(stood_ns, waited_ns),
             goroutine.is_locked,
             self._frames.creator(goroutine.created_pc),
             goroutine.parent,

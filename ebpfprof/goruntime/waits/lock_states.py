@@ -42,7 +42,7 @@ class LockStates:
         self._namer = LockNamer(go)
 
     def read(self, memory: Memory, waits: Mapping[int, LockWait]) -> dict[int, LockState]:
-        """The locks of these waits, by their addresses. Raises TargetGone."""
+        """The locks of these waits without their names, by address. Raises TargetGone."""
         found = {}
         types = types_of(waits)
         for kind in set(types.values()):
@@ -52,6 +52,12 @@ class LockStates:
             records = memory.read_records(places, record(layout, kind, _FIELDS[kind]))
             for address, each in zip(addresses, records, strict=True):
                 found[address] = _state(layout, address, kind, each)
+        return found
+
+    def named(
+        self, states: Mapping[int, LockState], waits: Mapping[int, LockWait]
+    ) -> dict[int, LockState]:
+        """The same with their names, by the functions that lock them. Raises TargetGone."""
         callers: dict[int, set[LockWait]] = {}
         for wait in waits.values():
             callers.setdefault(wait.address, set()).add(wait)
@@ -62,7 +68,7 @@ class LockStates:
                     address, state.type, {wait.caller for wait in callers[address] if wait.caller}
                 ),
             )
-            for address, state in found.items()
+            for address, state in states.items()
         }
 
 

@@ -84,31 +84,40 @@ class TimerReader:
 
         A timer that was stopped may be among them until its time comes. Raises TargetGone.
         """
-        addresses = self._addresses()
-        return None if addresses is None else len(addresses)
+        if self._allp is None:
+            return None
+        try:
+            heaps = self._heaps(self._allp)
+        except UnreadableMemory:  # the list moved meanwhile
+            return None
+        return None if heaps is None else sum(count for _, count in heaps)
 
     def _addresses(self) -> npt.NDArray[np.uint64] | None:
         """The addresses of all runtime.timer in the heaps; None if they can't be read."""
         if self._allp is None:
             return None
         try:
-            pointer, count = np.frombuffer(self._memory.read(self._allp, 16), np.uint64).tolist()
-            if not 0 < count <= _MAX_PROCESSORS:
-                return None
-            places = np.frombuffer(self._memory.read(pointer, _WORD_BYTES * count), np.uint64)
-            heaps = self._memory.read_records(places, self._processor)
-            if (heaps["id"] != np.arange(count)).any():
-                return None
-            counts = heaps["count"].tolist()
-            if sum(counts) > _MAX_TIMERS:
+            heaps = self._heaps(self._allp)
+            if heaps is None or sum(length for _, length in heaps) > _MAX_TIMERS:
                 return None
             arrays = [
                 np.frombuffer(self._memory.read(at, length * self._stride), np.uint64)[
                     :: self._stride // _WORD_BYTES
                 ]
-                for at, length in zip(heaps["timers"].tolist(), counts, strict=True)
+                for at, length in heaps
                 if length
             ]
         except UnreadableMemory:  # the heaps moved meanwhile
             return None
         return np.concatenate(arrays) if arrays else np.zeros(0, np.uint64)
+
+    def _heaps(self, allp: int) -> list[tuple[int, int]] | None:
+        """Where the timers of each P are, and how many; None if these are no Ps."""
+        pointer, count = np.frombuffer(self._memory.read(allp, 16), np.uint64).tolist()
+        if not 0 < count <= _MAX_PROCESSORS:
+            return None
+        places = np.frombuffer(self._memory.read(pointer, _WORD_BYTES * count), np.uint64)
+        heaps = self._memory.read_records(places, self._processor)
+        if (heaps["id"] != np.arange(count)).any():
+            return None
+        return list(zip(heaps["timers"].tolist(), heaps["count"].tolist(), strict=True))

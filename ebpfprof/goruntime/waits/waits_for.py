@@ -26,9 +26,13 @@ _SLEEP: Final = "sleep"
 
 
 class Moving(NamedTuple):
-    """What is soon out of date, by the address of the runtime.g."""
+    """What is soon out of date, by the address of the runtime.g where nothing else is said."""
 
     locks: dict[int, LockWait]
+    states: dict[int, LockState]
+    """Of these locks, by address, without names."""
+    holders: dict[int, dict[int, bool]]
+    """Of these locks, by address: see HolderFinder.find."""
     files: dict[int, FileWait]
     threads: dict[int, ThreadWait]
     ends: dict[int, int]
@@ -53,6 +57,8 @@ class WaitReader:
         """
         layout = self._go.binary.layout
         locks = lock_waits(self._go, self._memory, self._frames, goroutines.goroutines)
+        states = self._states.read(self._memory, locks)
+        holders = self._holders.find(self._memory, goroutines.goroutines, locks, states)
         polling = [
             goroutine.address for goroutine in goroutines.goroutines if goroutine.state == _IO_WAIT
         ]
@@ -63,7 +69,8 @@ class WaitReader:
         sleeping = {
             each.address: each.words for each in goroutines.goroutines if each.state == _SLEEP
         }
-        return Moving(locks, files, threads, ends_of_sleeps(self._memory, layout, sleeping))
+        ends = ends_of_sleeps(self._memory, layout, sleeping)
+        return Moving(locks, states, holders, files, threads, ends)
 
     def read(self, goroutines: AllGoroutines, moving: Moving) -> dict[int, WaitsFor]:
         """What each goroutine waits for, by its id; those of which nothing is known are missing.
@@ -71,8 +78,7 @@ class WaitReader:
         Raises TargetGone or GoTableError.
         """
         waits = moving.locks
-        locks = self._states.read(self._memory, waits)
-        holders = self._holders.find(self._memory, goroutines.goroutines, waits, locks)
+        locks = self._states.named(moving.states, waits)
         writers = self._writers(goroutines, waits)
         now_ns = goroutines.read_ns + (goroutines.ahead_ns or 0)  # by the target's clock
         known = {}
@@ -80,7 +86,7 @@ class WaitReader:
             end_ns = moving.ends.get(goroutine.address) if goroutines.ahead_ns is not None else None
             wait = waits.get(goroutine.address)
             lock = locks.get(wait.address) if wait else None
-            may_hold = holders.get(lock.address, {}) if lock else {}
+            may_hold = moving.holders.get(lock.address, {}) if lock else {}
             about = WaitsFor(
                 lock=lock,
                 may_hold=tuple(may_hold),

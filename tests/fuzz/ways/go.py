@@ -12,7 +12,12 @@ from zlib import crc32
 
 from symbolizer import GoBinary, SymbolizerError, read_build_info
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
-from symbolizer.codeanalysis.globals import allgs_address, allp_address, scheduling_latencies
+from symbolizer.codeanalysis.globals import (
+    allgs_address,
+    allp_address,
+    cpu_statistics_address,
+    scheduler_address,
+)
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.runtime_locks import runtime_lock_sites
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
@@ -246,7 +251,7 @@ def ask_small(data: bytes) -> None:
     binary = _binary(data)
     asks: tuple[Callable[[GoBinary], object], ...] = (
         *(cgo_callback, g_offset),
-        *(allgs_address, allp_address, scheduling_latencies),
+        *(allgs_address, allp_address, scheduler_address, cpu_statistics_address),
     )
     for ask in asks:
         with suppress(SymbolizerError), remembering():

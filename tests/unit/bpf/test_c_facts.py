@@ -99,22 +99,34 @@ def test_structs_are_laid_out_as_a_compiler_does(program: str, tmp_path: Path) -
 
 @pytest.mark.machine
 @pytest.mark.parametrize(
-    ("program", "path", "name"),
+    ("program", "numbers"),
     [
-        ("cpu/cpu.bpf.c", "cpu/partial_samples.h", "COPY_BYTES"),
-        ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "ASTRAY"),
-        ("cpu/cpu.bpf.c", "cpu/table_unwind.h", "MAX_CFA_BYTES"),
-        ("waits/waits.bpf.c", "waits/wait.h", "WOKEN"),
-        ("waits/waits.bpf.c", "probes/totals.h", "KIND_MUTEX"),
-        ("waits/waits.bpf.c", "common/keys.h", "HASH_FACTOR"),
+        (
+            "cpu/cpu.bpf.c",
+            {
+                "COPY_BYTES": "cpu/partial_samples.h",
+                "ASTRAY": "cpu/table_unwind.h",
+                "MAX_CFA_BYTES": "cpu/table_unwind.h",
+            },
+        ),
+        (
+            "waits/waits.bpf.c",
+            {
+                "WOKEN": "waits/wait.h",
+                "KIND_MUTEX": "probes/totals.h",
+                "HASH_FACTOR": "common/keys.h",
+            },
+        ),
     ],
+    ids=["cpu", "waits"],
 )
 def test_numbers_equal_those_of_a_compiler(
-    program: str, path: str, name: str, tmp_path: Path
+    program: str, numbers: dict[str, str], tmp_path: Path
 ) -> None:
-    text = f'#include "{program}"\nu64 said(void) {{ return {name}; }}\n'
-    native = Native(build(tmp_path, text, MACROS))
-    assert native.call("said") == c_facts.number(path, name)
+    text = "".join(f"u64 get_{name}(void) {{ return {name}; }}\n" for name in numbers)
+    native = Native(build(tmp_path, f'#include "{program}"\n{text}', MACROS))
+    compiled = {name: native.call(f"get_{name}") for name in numbers}
+    assert compiled == {name: c_facts.number(path, name) for name, path in numbers.items()}
 
 
 def test_unknown_names_and_conditional_structs_are_errors() -> None:

@@ -244,7 +244,7 @@ def fill(record: Any, values: Cursor | GoState) -> None:  # noqa: ANN401 - a rec
         record[name] = getattr(values, name)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(case=cases(), data=st.data())
 def test_both_walks_find_the_same_stack_with_any_learnt_rules(
     case: Case, data: st.DataObject, native: Native

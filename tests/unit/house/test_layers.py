@@ -21,15 +21,15 @@ ROOMS = {
     "console system",
     "agent": "server continuous ring discovery kernel findings export profilers.registry profile "
     "settings console system",
-    "server": "continuous profilers.goroutines profilers.heap goruntime.waits "
+    "server": "observing continuous profilers.goroutines profilers.heap goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime discovery process kernel export "
-    "profilers.registry overhead privileges profile settings console system",
+    "profilers.registry overhead privileges findings profile settings console system",
     "top": "tracing recording profilers export profilers.registry profile console system",
     "continuous": "profilers discovery process profilers.registry overhead profile console",
     "tracing": "profilers.cpu profilers goruntime.waits goruntime.goroutines goruntime.heap "
     "goruntime overhead process kernel timeline profile console system",
-    "observing": "recording profilers goruntime.waits goruntime.heap goruntime "
-    "process kernel findings profile system",
+    "observing": "recording profilers.heap profilers goruntime.waits goruntime.goroutines "
+    "goruntime.heap goruntime process kernel findings profile system",
     "recording": "profilers.waits profilers.goroutines profilers.heap profilers.cpu profilers "
     "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead process kernel "
     "privileges profile console system",

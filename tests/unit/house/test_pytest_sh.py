@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import in_full
+
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[3]
@@ -93,7 +95,9 @@ def test_what_a_run_has(tmp_path: Path) -> None:
     assert names == [f"  test_some.py::test_unsteady_{number}" for number in range(8)]
 
 
-@pytest.mark.parametrize("marked", ["", "import pytest\npytestmark = pytest.mark.alone\n"])
+@pytest.mark.parametrize(
+    "marked", ["", *in_full("import pytest\npytestmark = pytest.mark.alone\n")]
+)
 def test_temporary_files_left_behind_are_a_failure(marked: str, tmp_path: Path) -> None:
     """Also of the processes in which tests run side by side."""
     done = run(tmp_path, marked + LEAVING)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ebpfprof.process.descriptors import internet_sockets, polled_by, unix_sockets
+import os
+from pathlib import Path
+
+from ebpfprof.process.descriptors import Descriptors, internet_sockets, polled_by, unix_sockets
+from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.system_calls import arguments_of, name_of
 from ebpfprof.process.threads import ThreadState, state_of
 from ebpfprof.profile.waiting_for import OpenFile
@@ -70,3 +74,18 @@ def test_names_and_arguments_of_system_calls() -> None:
     assert name_of(400) == "system call 400"
     assert arguments_of(0) == ["fd", "buffer", "count"]
     assert arguments_of(39) == []
+
+
+def test_files_of_this_process_have_kinds(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "file").write_text("x")
+    paths = {"pipe": tmp_path / "fifo", "file": tmp_path / "file", "device": Path("/dev/null")}
+    opened = {os.open(path, os.O_RDWR): kind for kind, path in paths.items()}
+    reader, writer = os.pipe()
+    try:
+        found = Descriptors(ProcFiles(os.getpid())).files([*opened, reader])
+    finally:
+        for fd in (*opened, reader, writer):
+            os.close(fd)
+    assert {fd: file.kind for fd, file in found.items()} == {**opened, reader: "pipe"}
+    assert {file.path for file in found.values()} == {"", *map(str, paths.values())}

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from ebpfprof.profile import operations
-from ebpfprof.profile.model import Frame
+from ebpfprof.profile.model import Frame, Label, Location, Sample
 
 X = "golang.org/x"
+GRPC = "google.golang.org/grpc"
 
 
 def frames(functions: Sequence[str]) -> list[Frame]:
@@ -52,6 +53,22 @@ def frames(functions: Sequence[str]) -> list[Frame]:
         (["sync.(*RWMutex).RLock", "main.f"], "RWMutex.RLock"),
         (["sync.(*WaitGroup).Wait", "main.f"], "WaitGroup.Wait"),
         (["sync.(*Cond).Wait", "main.f"], "Cond.Wait"),
+        (
+            [
+                *("runtime.gopark", "runtime.goparkunlock", "sync.runtime_notifyListWait"),
+                *("sync.(*Cond).Wait", "main.f"),
+            ],
+            "Cond.Wait",
+        ),
+        (
+            [
+                *("runtime.gopark", "runtime.selectgo"),
+                f"{GRPC}/internal/transport.(*recvBufferReader).readClient",
+                *(f"{GRPC}/internal/transport.(*Stream).Read", f"{GRPC}.(*parser).recvMsg"),
+                *(f"{GRPC}.(*ClientConn).Invoke", "main.f"),
+            ],
+            "gRPC answer",
+        ),
         (
             ["sync.(*Mutex).Lock", "sync.(*Once).doSlow", "sync.(*Once).Do", "main.f"],
             "Once.Do",
@@ -137,3 +154,16 @@ def test_the_caller_is_the_first_frame_outside_of_gos_inside(
     functions: list[str], caller: str
 ) -> None:
     assert operations.caller(frames(functions)).function == caller
+
+
+def test_a_call_of_c_is_named_after_its_function() -> None:
+    leaf = "runtime.cgocall"
+    for names, name, caller in (
+        (("main._Cfunc_locate", "main.(*finder).locate", "main.serve"), "C locate", 3),
+        (("net._C2func_getaddrinfo", "net._C_getaddrinfo", "net.f", "main.f"), "C getaddrinfo", 5),
+        (("main.f",), "C", 2),
+    ):
+        stack = frames([leaf, *names])
+        locations = tuple(Location(0, None, (frame,)) for frame in stack)
+        sample = Sample(locations, (1, 1), (Label(operations.STATE, "syscall"),))
+        assert operations.operation_of(sample) == (name, stack[caller - 1])

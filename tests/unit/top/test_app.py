@@ -260,7 +260,7 @@ WIDE = moment(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 250),
     st.integers(1, 60),

@@ -10,6 +10,7 @@ import pytest
 
 from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums
 from ebpfprof.profile.model import Label
+from tests.builds import in_full
 
 WAITS = GoroutineState("select", (1, 2), 2, ())
 RUNS = GoroutineState("running", (), 2, ())
@@ -125,9 +126,7 @@ def test_the_number_of_states_is_bounded() -> None:
     assert sum(each.ns for each in found.values()) == 10 * len(states)
 
 
-@pytest.mark.parametrize(
-    "length_ns", [pytest.param(20_000, marks=pytest.mark.full), 2_000_000, 30_000_000]
-)
+@pytest.mark.parametrize("length_ns", [*in_full(20_000, 30_000_000), 2_000_000])
 def test_the_reported_error_is_honest(length_ns: int) -> None:
     """Of goroutines that wait and run in turn, 95 % of intervals hold the time that they waited."""
     chance = random.Random(23)

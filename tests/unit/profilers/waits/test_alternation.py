@@ -13,6 +13,7 @@ from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.estimates import estimates
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums
 from ebpfprof.profilers.waits.sampled_sums import SampledSums
+from tests.builds import in_full
 
 FIRST = 9
 A, B, C = (KnownStack(0, "block", 0, (pc, FIRST), ()) for pc in (1, 2, 3))
@@ -134,12 +135,10 @@ def inside(
     ("goroutines", "count", "shifts", "least"),
     [
         (1, 16_000, 0.001, 0.93),
-        (1, 16_000, 0.01, 0.93),
+        *in_full((1, 16_000, 0.01, 0.93)),
         (8, 4_000, 0.0, 0.9),
-        (8, 4_000, 0.001, 0.93),
-        (8, 4_000, 0.01, 0.93),
-        (64, 1_000, 0.0, 0.9),
-        (64, 1_000, 0.001, 0.93),
+        *in_full((8, 4_000, 0.001, 0.93), (8, 4_000, 0.01, 0.93)),
+        *in_full((64, 1_000, 0.0, 0.9), (64, 1_000, 0.001, 0.93)),
         (64, 1_000, 0.01, 0.93),
     ],
 )

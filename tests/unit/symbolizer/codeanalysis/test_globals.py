@@ -1,4 +1,4 @@
-"""Addresses of runtime.allgs and sched.timeToRun, in every Go version and build mode."""
+"""Addresses of runtime.allgs, sched and work.cpuStats, in every Go version and build mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from symbolizer import ElfFile, GoBinary, GoTableError
-from symbolizer.codeanalysis.globals import allgs_address, allp_address, scheduling_latencies
+from symbolizer.codeanalysis.globals import (
+    allgs_address,
+    allp_address,
+    cpu_statistics_address,
+    scheduler_address,
+    scheduling_latencies,
+)
 from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
@@ -52,6 +58,27 @@ def test_the_latencies_are_inside_runtime_sched(build: tuple[str, str]) -> None:
         found = scheduling_latencies(GoBinary.open(ElfFile.from_bytes(each)))
         assert found is not None
         assert scheduler < found < scheduler + 1000
+
+
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
+def test_the_address_of_the_scheduler_equals_its_symbol(build: tuple[str, str]) -> None:
+    data = program(*build)
+    expected = symbol(data, "runtime.sched")
+    for each in (data, without_sections(data)):
+        assert scheduler_address(GoBinary.open(ElfFile.from_bytes(each))) == expected
+
+
+@pytest.mark.parametrize("build", pairs(*WITH_SYMBOLS))
+def test_the_cpu_statistics_are_inside_runtime_work(build: tuple[str, str]) -> None:
+    data = program(*build)
+    work = symbol(data, "runtime.work")
+    for each in (data, without_sections(data)):
+        found = cpu_statistics_address(GoBinary.open(ElfFile.from_bytes(each)))
+        if build[0] == "1.19":
+            assert found is None
+            continue
+        assert found is not None
+        assert work < found < work + 1000
 
 
 def loading(first: int, second: int) -> GoBinary:

@@ -10,6 +10,7 @@ from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
 from symbolizer.go.type_descriptors import TypeDescriptors
 from symbolizer.locks.heap import HeapLockNames, owner_of
 from symbolizer.locks.names import Caller, LockNames
+from tests.builds import in_full
 from tests.kernel.programs import program
 
 pytestmark = pytest.mark.machine
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.machine
 PACKAGES = ("net/http.", "net.", "crypto/tls.", "os.", "context.", "log.", "internal/poll.")
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("minor", [*in_full("1.19", "1.22"), "1.27"])
 def test_names_of_the_library_are_those_of_dwarf_or_one_of_them(
     minor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from symbolizer import ElfFile
 from symbolizer.dwarf.sections import dwarf_section
 from symbolizer.native.lines import NativeFrame, NativeLines
+from tests.builds import in_full
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
 from tests.unit.symbolizer.native.native_programs import LANGUAGES, native_program
 
@@ -99,7 +100,7 @@ def test_lines_of_other_builds_equal_llvm_symbolizers(
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", [*in_full(4), 5])
 def test_units_without_aranges_are_found(tmp_path: Path, version: int) -> None:
     """clang, rustc and Go write no .debug_aranges."""
     program = native_program(tmp_path, "c++", f"-gdwarf-{version}")

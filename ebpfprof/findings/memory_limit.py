@@ -1,0 +1,102 @@
+"""The memory limit of the container: how near it is, and whether it was reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ebpfprof.console.text import counted, percent, quantity
+from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.host import MemoryGroup, Stalls, difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.findings.host import HostChange
+
+_NEAR: Final = 0.88
+"""Of the limit: the rest is less than what a burst of requests, or the next collection, may need.
+Between two collections the heap grows, so memory is often near 90 % where this is seen."""
+_LEAST_STALLED: Final = 0.1
+"""Of the time: threads that wait for memory for less do so where files are read once."""
+
+
+class _Use(NamedTuple):
+    """A group with a limit, and how often that was reached meanwhile."""
+
+    group: MemoryGroup
+    hits: int
+    kills: int
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """The group in which processes were killed; else the one that is nearest to its limit, if it is
+    near, or that reached it while threads waited for memory."""
+    change = evidence.host_change
+    uses = _uses(change) if change else []
+    if change is None or not uses:
+        return
+    use = max(uses, key=lambda one: (one.kills, _is_near(one.group), one.hits, _part(one.group)))
+    stalled = _stalled(change)
+    # The cache of files alone reaches a limit, too, and is then taken away: that is no fault.
+    if use.kills or _is_near(use.group) or (use.hits and stalled >= _LEAST_STALLED):
+        yield Finding(
+            kind="memory_limit",
+            level=Level.RISK,
+            title=f"Memory: the container uses {percent(_part(use.group))} of its limit "
+            f"({quantity(use.group.limit_bytes or 0, 'bytes')}).",
+            lines=tuple(_lines(change, use, stalled)),
+            next=f"memory --pid {evidence.program.pid}",
+        )
+
+
+def fine(evidence: Evidence) -> str:
+    """How much of its limit the container uses, if it has one."""
+    change = evidence.host_change
+    parts = [_part(use.group) for use in (_uses(change) if change else ())]
+    return f"memory {percent(max(parts))} of the limit" if parts else ""
+
+
+def _uses(change: HostChange) -> list[_Use]:
+    """The groups with a limit, when they needed most."""
+    before = {group.name: group for group in change.before.memory_groups}
+    uses = []
+    for after in change.after.memory_groups:
+        earlier = before.get(after.name, MemoryGroup(name=after.name))
+        known = [
+            one for one in (earlier, after) if one.limit_bytes and one.needed_bytes is not None
+        ]
+        if known:
+            hits = difference(earlier.hits, after.hits) or 0
+            kills = difference(earlier.kills, after.kills) or 0
+            uses.append(_Use(max(known, key=_part), hits, kills))
+    return uses
+
+
+def _is_near(group: MemoryGroup) -> bool:
+    return _part(group) >= _NEAR
+
+
+def _part(group: MemoryGroup) -> float:
+    """How much of its limit the group needs, without the cache of files."""
+    return (group.needed_bytes or 0) / (group.limit_bytes or 1)
+
+
+def _stalled(change: HostChange) -> float:
+    """The part of the time for which some thread of the group waited for memory."""
+    nothing = Stalls()
+    before, after = (one.stalls.get("memory", nothing) for one in (change.before, change.after))
+    us = difference(before.some_us, after.some_us)
+    return 1000 * us / change.length_ns if us and change.length_ns else 0.0
+
+
+def _lines(change: HostChange, use: _Use, stalled: float) -> Iterator[str]:
+    resident = change.after.resident_bytes
+    if resident is not None:
+        size = quantity(resident, "bytes")
+        yield f"This process has {size} in memory. The cache of files is not counted."
+    if use.kills:
+        yield f"The OOM killer ended {use.kills} of the container's processes meanwhile."
+    elif use.hits:
+        reached = f"It reached the limit {counted(use.hits, 'time')} meanwhile"
+        yield f"{reached}; threads waited for memory {percent(stalled)} of the time."

@@ -1,0 +1,133 @@
+"""Pools that are too small: requests wait for a connection, a place or a token of a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ebpfprof.console.text import counted, percent
+from ebpfprof.findings.channels import Shared, shared_channels, users
+from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.moments import HTTP_ANSWER
+from ebpfprof.findings.network import HTTP_CONNECTION, dialing_part
+from ebpfprof.findings.waits import Waits
+from ebpfprof.findings.words import doing, mostly, part, place
+
+if TYPE_CHECKING:
+    from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.findings.moments import Doing, GoroutineMoment
+
+_LEAST_SHARE: Final = 0.2
+"""Of the time of requests: pools are there to limit, so short waits for them are on purpose."""
+_LEAST_WAITING: Final = 0.25
+"""Goroutines at a time: fewer are moments in which a few more requests came."""
+_USED: Final = 0.5
+"""Of the places of a channel: at least these are in the hands of goroutines that have passed it, or
+it is no pool."""
+_NAMED: Final = {
+    "sql connection": "a connection of database/sql",
+    "semaphore Acquire": "a semaphore",
+    "rate limit": "a rate limiter",
+    HTTP_CONNECTION: "a connection of net/http",
+    "HTTP stream": "a stream of HTTP/2",
+    "gRPC stream": "a stream of gRPC",
+    "gRPC connection": "a connection of gRPC",
+}
+"""What is waited for, by operation. An errgroup's limit is not among them: a request waits for work
+of its own there."""
+_SQL: Final = "database/sql.(*"
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Each pool that takes a large part of the time of requests."""
+    for operation, what in _NAMED.items():
+        waits = _named(evidence, operation)
+        if _is_starved(evidence, waits):
+            passed = [_users(evidence, operation, waits, one) for one in evidence.moments.all]
+            yield _finding(evidence, what, waits, passed)
+    for channel in shared_channels(evidence):
+        waits = channel.waits(evidence)
+        if is_pool(channel) and _is_starved(evidence, waits):
+            verb = "a place in" if channel.is_send else "an item of"
+            what = f"{verb} a channel of {channel.capacity}"
+            passed = [users(channel.waiting, moment) for moment in channel.dumps]
+            passed = [one[: channel.capacity] for one in passed]  # some had moved on
+            yield _finding(evidence, what, waits, passed)
+
+
+def fine(evidence: Evidence) -> str:
+    """The time for which requests wait for pools."""
+    shares = [_named(evidence, operation).share(evidence).value for operation in _NAMED]
+    return f"pools {percent(sum(shares))}" if any(shares) else ""
+
+
+def is_pool(channel: Shared) -> bool:
+    """Whether a channel is a pool or a semaphore: what it holds, others use meanwhile."""
+    if not channel.capacity:
+        return False
+    passed = sum(len(users(channel.waiting, moment)) for moment in channel.dumps)
+    return passed >= _USED * channel.capacity * len(channel.dumps)
+
+
+def _is_starved(evidence: Evidence, waits: Waits) -> bool:
+    return waits.share(evidence).least >= _LEAST_SHARE and waits.mean(evidence) >= _LEAST_WAITING
+
+
+def _named(evidence: Evidence, operation: str) -> Waits:
+    free = 1.0
+    if operation == HTTP_CONNECTION:
+        free = 1.0 - min(1.0, sum(dialing_part(evidence).values()))
+    waits = Waits()
+    for one in evidence.work.activities:
+        if one.operation == operation and (one.is_request or not evidence.work.is_server):
+            waits.parts.append((one, free, 0.0))
+            waits.seen += evidence.moments.of(one)
+    return waits
+
+
+def _users(
+    evidence: Evidence, operation: str, waits: Waits, moment: GoroutineMoment
+) -> list[Doing]:
+    """The goroutines that use what others wait for."""
+    if operation == HTTP_CONNECTION:
+        return [one for one in moment.all if one.operation == HTTP_ANSWER]
+    if operation == "sql connection":
+        return [
+            one
+            for one in moment.all
+            if one.operation != operation
+            and any(frame.function.startswith(_SQL) for frame in one.goroutine.frames[:-1])
+        ]
+    return users(waits.seen, moment)
+
+
+def _text(one: Doing) -> str:
+    return doing(one.goroutine, one.peer, has_place=not one.peer)
+
+
+def _finding(
+    evidence: Evidence,
+    what: str,
+    waits: Waits,
+    passed: Sequence[Sequence[Doing]],
+) -> Finding:
+    share = waits.share(evidence)
+    lines = [f"{waits.mean(evidence):.1f} goroutines wait for it on average."]
+    most = max(map(len, passed), default=0)
+    if most:
+        does = mostly(_text(one) for of_moment in passed for one in of_moment)
+        verb = "uses" if most == 1 else "use"
+        number = f"{counted(most, 'goroutine')} {verb} it at most"
+        lines = [f"{lines[0][:-1]}; {number}."]
+        lines += [f"A goroutine that uses it {does}."] if does else []
+    return Finding(
+        kind="starved_pool",
+        level=Level.SLOW,
+        title=f"Pool: {part(share)} of {evidence.work.of} waits for {what} in "
+        f"{place(waits.place)}.",
+        lines=tuple(lines),
+        share=share.value,
+        error=share.error,
+        next=f"attach --pid {evidence.program.pid} --profile wall",
+        place=waits.place,
+    )

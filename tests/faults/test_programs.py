@@ -1,0 +1,24 @@
+"""Each program on which explain is judged starts, gets ready under load and ends."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.faults.programs import DEBUGGED, PROGRAMS, FaultProgram
+
+
+def start_and_end(program: FaultProgram) -> str:
+    with program.start() as target:
+        return target.errors
+
+
+def is_debugged(program: FaultProgram) -> bool:
+    return program.environment == DEBUGGED
+
+
+def test_each_program_gets_ready_and_ends() -> None:
+    for program in PROGRAMS:
+        _ = program.path  # built before programs run side by side
+    with ThreadPoolExecutor(8) as pool:
+        errors = dict(zip(PROGRAMS, pool.map(start_and_end, PROGRAMS), strict=True))
+    assert [program for program, text in errors.items() if text and not is_debugged(program)] == []

@@ -1,0 +1,34 @@
+"""How runs of explain are counted."""
+
+from __future__ import annotations
+
+from tests.faults.programs import FaultProgram
+from tests.faults.run import Run, part_right, table
+
+LOCK = FaultProgram("prices", "hot_lock", also=("convoy",))
+HEALTHY = FaultProgram("quiet", None)
+
+
+def ran(program: FaultProgram, *kinds: str) -> Run:
+    return Run(program, kinds, seconds=10.5, cpu_s=0.8)
+
+
+def test_the_planted_kind_or_a_synonym_must_come_first() -> None:
+    runs = [ran(LOCK, "hot_lock", "leak"), ran(LOCK, "convoy"), ran(LOCK, "leak", "hot_lock")]
+    assert [run.is_right for run in runs] == [True, True, False]
+    assert part_right(runs, healthy=False) == 2 / 3
+
+
+def test_silence_is_right_on_healthy_programs_only() -> None:
+    runs = [ran(LOCK), ran(HEALTHY), ran(HEALTHY, "hot_lock"), ran(HEALTHY), ran(HEALTHY)]
+    assert [run.is_right for run in runs] == [False, True, False, True, True]
+    assert part_right(runs, healthy=True) == 3 / 4
+    assert part_right(runs[1:], healthy=False) is None
+
+
+def test_the_table_has_a_line_for_each_program() -> None:
+    runs = [ran(LOCK, "hot_lock"), ran(HEALTHY), ran(LOCK, "leak"), ran(LOCK, "hot_lock")]
+    assert table(runs)[2:] == [
+        "| prices | hot_lock | hot_lock (2), leak (1) | 2 of 3 | 0 of 3 |",
+        "| quiet | none | nothing | 1 of 1 | 1 of 1 |",
+    ]

@@ -1,0 +1,51 @@
+"""`explain` names the lock and the pool for which the requests of real services wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.kernel.programs import program
+from tests.kernel.verbs import verb
+from tests.targets_run import Target
+
+SECONDS = "5"
+
+
+@pytest.fixture(scope="module")
+def findings() -> dict[str, list[dict[str, Any]]]:
+    """What explain finds in two services, by their names."""
+    with (
+        Target.start(program("services/hotlock")) as hotlock,
+        Target.start(program("services/pool")) as pool,
+    ):
+        pids = {"hotlock": hotlock.pid, "pool": pool.pid}
+        chosen = (word for pid in pids.values() for word in ("--pid", str(pid)))
+        output = verb("explain", *chosen, "--duration", SECONDS, "--json")
+    of_pids = {one["pid"]: one["findings"] for one in json.loads(output.stdout)["processes"]}
+    return {name: of_pids[pid] for name, pid in pids.items()}
+
+
+def test_a_hot_lock_is_named_with_what_its_holder_waits_for(
+    findings: dict[str, list[dict[str, Any]]],
+) -> None:
+    first = findings["hotlock"][0]
+    assert first["kind"] == "hot_lock"
+    assert first["title"].startswith("Lock main.priceCache.mu: ")
+    assert first["place"]["function"] == "main.(*priceCache).get"
+    assert any(
+        line.startswith("Held by main.(*priceCache).get") and "waits for 127.0.0.1:" in line
+        for line in first["lines"]
+    )
+
+
+def test_a_channel_of_connections_is_named_as_a_pool_with_what_its_users_do(
+    findings: dict[str, list[dict[str, Any]]],
+) -> None:
+    first = findings["pool"][0]
+    assert first["kind"] == "starved_pool"
+    assert "waits for an item of a channel of 2" in first["title"]
+    assert first["place"]["function"] == "main.(*connectionPool).acquire"
+    assert any("main.(*connection).query" in line for line in first["lines"])

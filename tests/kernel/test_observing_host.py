@@ -1,0 +1,91 @@
+"""What the kernel counts for real processes in real control groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Final
+
+from ebpfprof.findings.host import HostChange, HostMoment
+from ebpfprof.observing.host import HostReader
+from ebpfprof.process.process import Target
+from tests.faults.environment import Environment, running
+from tests.kernel import programs
+
+_CPUS: Final = 0.5
+_MEMORY_MIB: Final = 256
+_S: Final = 1_000_000_000
+# It sleeps so often, computes, and says what the kernel counted for it.
+_PROGRAM: Final = """
+import resource, sys, threading, time
+def work():
+    for _ in range(300):
+        time.sleep(0.0001)
+thread = threading.Thread(target=work)
+bytes(1 << 26)
+thread.start()
+thread.join()
+use = resource.getrusage(resource.RUSAGE_SELF)
+print(use.ru_nvcsw, use.ru_minflt, use.ru_majflt, flush=True)
+thread = threading.Thread(target=sys.stdin.read)
+thread.start()
+thread.join()
+"""
+
+
+def moment(pid: int) -> HostMoment:
+    with Target(pid) as target:
+        return HostReader(target).read()
+
+
+def test_a_program_in_a_group_with_limits() -> None:
+    environment = Environment(cpus=_CPUS, memory_mib=_MEMORY_MIB)
+    program = programs.program("faults")
+    with (
+        running(program, "throttled", environment=environment) as target,
+        Target(target.pid) as opened,
+    ):
+        reader = HostReader(opened)
+        before = reader.read()
+        # Until it has used up the quota of several periods.
+        while (now := reader.read()).cpu_ns < before.cpu_ns + int(0.3 * _CPUS * _S):
+            pass
+        change = HostChange(before, now, _S)
+    throttling = change.throttling
+    assert throttling is not None
+    assert throttling.group.quota_cpus == now.quota_cpus == _CPUS
+    assert 0 < throttling.throttled <= throttling.periods
+    assert throttling.stopped_ns > 0
+    assert now.processors == _CPUS
+    assert now.cpu_groups[-1].name == "/"
+    memory = now.memory_groups[0]
+    assert memory.limit_bytes == _MEMORY_MIB << 20
+    assert memory.used_bytes is not None
+    assert now.resident_bytes is not None
+    assert memory.needed_bytes is not None
+    assert 0 < memory.needed_bytes <= memory.used_bytes
+    assert memory.kills == 0
+    assert change.delayed_ns is not None
+    assert change.delayed_ns > 0  # while it was throttled, at least
+
+
+def test_counters_are_those_of_all_threads() -> None:
+    command = (sys.executable, "-c", _PROGRAM)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        switches, minor, major = map(int, process.stdout.readline().split())
+        now = moment(process.pid)
+        process.communicate()
+    assert now.threads is not None
+    assert len(now.threads) == 2
+    # The thread that slept has ended: its switches are not those of a thread that is there.
+    assert 0 < sum(one.voluntary_switches for one in now.threads.values()) < switches
+    assert now.minor_faults is not None
+    assert minor <= now.minor_faults < minor + 1000
+    assert now.major_faults is not None
+    assert now.major_faults >= major
+    assert now.affinity == len(os.sched_getaffinity(0))
+    assert now.machine
+    assert now.machine.busy_ns > now.cpu_ns
+    assert now.quota_cpus is None

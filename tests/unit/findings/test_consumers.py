@@ -1,0 +1,82 @@
+"""Consumers that do not keep up with those that send to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.findings import consumers
+from ebpfprof.profile.goroutines import DumpedGoroutine
+from tests.unit.findings.evidence import (
+    HANDLER,
+    READ,
+    RECEIVE,
+    SEND,
+    channel,
+    dump,
+    evidence,
+    for_peer,
+    goroutine,
+    waits,
+)
+
+PEER = "10.0.0.7:5432"
+FULL = channel(0xC0, 20, 20)
+RECORD = (*SEND, "main.(*auditLog).record:18", *HANDLER)
+QUERY = (*READ, "main.query:3", *HANDLER)
+WRITE = "main.(*auditLog).write:23"
+SENDERS = [goroutine(one, "chan send", *RECORD, channels=(FULL,)) for one in range(5, 9)]
+
+
+def writer(*functions: str) -> DumpedGoroutine:
+    return goroutine(2, "IO wait", *READ, *functions, waits_for=for_peer(PEER))
+
+
+def test_the_goroutine_that_is_always_at_work_and_of_the_senders_type_is_the_consumer() -> None:
+    other = goroutine(3, "chan receive", *RECEIVE, "main.(*auditLog).rotate:40")
+    found = evidence(
+        waits("chan send", *RECORD, mean=4),
+        waits("IO wait", *QUERY, mean=4),
+        dumps=[dump(*SENDERS, writer(WRITE), other)] * 5,
+    )
+    (finding,) = consumers.find(found)
+    assert (finding.kind, finding.share) == ("slow_consumer", 0.5)
+    assert finding.title == (
+        "Slow consumer main.(*auditLog).write (auditlog.go:23): "
+        "50 % of the time of requests waits for it."
+    )
+    assert finding.lines == (
+        "4.0 goroutines wait to send to a full channel of 20 in "
+        "main.(*auditLog).record (auditlog.go:18).",
+        f"1 goroutine receives, and waits for {PEER}.",
+    )
+
+
+def test_the_goroutine_that_waited_for_the_channel_at_another_time_is_the_consumer() -> None:
+    idle = goroutine(2, "chan receive", *RECEIVE, "other.drain:4", channels=(FULL,))
+    found = evidence(
+        waits("chan send", *RECORD, mean=4),
+        dumps=[dump(idle), *[dump(*SENDERS, writer("other.drain:5"))] * 4],
+    )
+    (finding,) = consumers.find(found)
+    assert finding.place
+    assert finding.place.function == "other.drain"
+
+
+def test_senders_each_with_a_channel_of_its_own_have_no_slow_consumer() -> None:
+    own = [
+        goroutine(one, "chan send", *RECORD, channels=(channel(one, 0, 0),)) for one in range(5, 9)
+    ]
+    found = evidence(waits("chan send", *RECORD, mean=4), dumps=[dump(*own)] * 5)
+    assert not list(consumers.find(found))
+
+
+@pytest.mark.parametrize(("sending", "is_slow"), [(2, False), (8, True)])
+def test_a_pipeline_in_balance_is_none(sending: int, is_slow: bool) -> None:
+    decode = (*SEND, "main.(*pipe).emit:3", "main.(*pipe).decode:9")
+    senders = [goroutine(one, "chan send", *decode, channels=(FULL,)) for one in range(5, 9)]
+    found = evidence(
+        waits("chan send", *decode, mean=sending),
+        waits("running", "main.(*pipe).pack:1", mean=1),
+        dumps=[dump(*senders, goroutine(2, "IO wait", *READ, "main.(*pipe).pack:7"))] * 5,
+    )
+    assert bool(list(consumers.find(found))) is is_slow

@@ -1,0 +1,146 @@
+"""Deadlocks with those behind them, hangs with their holders, requests that never end; leaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebpfprof.findings import leaks, stuck
+from ebpfprof.findings.evidence import Evidence
+from ebpfprof.findings.rules import explained
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineGroup
+from ebpfprof.profile.leaks import Suspects
+from ebpfprof.profile.model import Frame
+from ebpfprof.profile.waiting_for import LockState
+from tests.unit.findings.evidence import (
+    HANDLER,
+    LOCK,
+    READ,
+    SELECT,
+    SEND,
+    channel,
+    dump,
+    evidence,
+    for_lock,
+    for_peer,
+    goroutine,
+    waits,
+)
+
+SECOND = 1_000_000_000
+PRINT = (*LOCK, "main.(*invoicer).print:25", *HANDLER)
+JOIN = ("runtime.gopark", "sync.runtime_SemacquireWaitGroup", "sync.(*WaitGroup).Wait")
+CREATOR = Frame("main.start", "/src/x.go", 7)
+
+
+def mutex(address: int) -> LockState:
+    return LockState(address, "sync.Mutex", "main.invoicer.mu", is_locked=True, waiters=9)
+
+
+def locked(goid: int, address: int, *holders: int, waited_ns: int = 6 * SECOND) -> DumpedGoroutine:
+    return goroutine(
+        goid,
+        "sync.Mutex.Lock",
+        *PRINT,
+        waits_for=for_lock(mutex(address), *holders),
+        stood_ns=waited_ns,
+        waited_ns=waited_ns,
+    )
+
+
+def suspects(*functions: str, state: str, came: int = 20, **fields: object) -> Suspects:
+    members = tuple(
+        goroutine(goid, state, *functions, created_by=CREATOR, **fields) for goid in range(came)
+    )
+    return Suspects(GoroutineGroup(members), True, 251.0, SECOND, came=came)
+
+
+def leaking(*found: Suspects) -> Evidence:
+    return evidence(waits("running", *HANDLER, mean=1), leaks=found)
+
+
+def test_a_deadlock_counts_those_that_wait_behind_it() -> None:
+    moment = dump(
+        locked(1, 0xA, 2), locked(2, 0xB, 1), locked(3, 0xA, 2), locked(4, 0xC, 3), locked(5, 0xD)
+    )
+    (finding,) = [one for one in stuck.find(evidence(dumps=[moment])) if one.kind == "deadlock"]
+    assert finding.title == (
+        "Deadlock: 2 goroutines wait for locks of each other and can never continue; "
+        "2 more wait behind them."
+    )
+
+
+def test_a_hang_names_the_holder_and_the_peer_that_it_waits_for() -> None:
+    holds = goroutine(
+        1, "IO wait", *READ, "main.(*printer).ask:9", waits_for=for_peer("10.0.0.9:631")
+    )
+    (finding,) = stuck.find(evidence(dumps=[dump(holds, *[locked(i, 0xA, 1) for i in (2, 3)])]))
+    assert finding.kind == "hang"
+    assert finding.lines == (
+        "Held by goroutine 1, which waits for 10.0.0.9:631 in main.(*printer).ask (printer.go:9).",
+    )
+
+
+def test_senders_each_to_a_channel_of_its_own_leak_and_do_not_hang() -> None:
+    sends = (*SEND, "main.search:18")
+    members = [
+        goroutine(i, "chan send", *sends, waited_ns=6 * SECOND, channels=(channel(i, 0, 0),))
+        for i in range(1, 21)
+    ]
+    found = evidence(dumps=[dump(*members)], leaks=(suspects(*sends, state="chan send"),))
+    assert [one.kind for one in explained(found).findings] == ["goroutine_leak"]
+
+
+def test_senders_to_one_channel_hang() -> None:
+    shared = (channel(0xC, 0, 0),)
+    members = [
+        goroutine(
+            i, "chan send", *SEND, "main.f:1", stood_ns=1, waited_ns=6 * SECOND, channels=shared
+        )
+        for i in range(1, 21)
+    ]
+    assert [one.kind for one in stuck.find(evidence(dumps=[dump(*members)]))] == ["hang"]
+
+
+def test_requests_that_never_get_their_parts_hang() -> None:
+    found = leaking(suspects(*JOIN, "main.report:43", *HANDLER, state="sync.WaitGroup.Wait"))
+    (finding,) = explained(found).findings
+    assert finding.kind == "hang"
+    assert (
+        finding.title
+        == "Hang: 20 requests never continued: WaitGroup.Wait in main.report (x.go:43)."
+    )
+    assert finding.lines == ("There are about 250 more each minute.",)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        suspects(*SELECT, "main.events:3", *HANDLER, state="select"),
+        suspects(
+            *READ,
+            *("bufio.(*Reader).fill", "bufio.(*Reader).Peek", "net/http.(*conn).serve"),
+            state="IO wait",
+        ),
+        suspects(*SELECT, "net/http.(*persistConn).writeLoop", state="select"),
+        suspects("main.f:1", state="chan receive", came=5),
+    ],
+)
+def test_more_clients_and_connections_are_no_leak(load: Suspects) -> None:
+    assert not list(leaks.find(leaking(load)))
+
+
+def test_connections_whose_answers_nobody_reads_leak() -> None:
+    unread = suspects(*SELECT, "net/http.(*persistConn).readLoop", state="select")
+    assert [one.kind for one in leaks.find(leaking(unread))] == ["goroutine_leak"]
+
+
+def test_leaks_of_one_creator_are_one() -> None:
+    found = leaking(
+        suspects(*SEND, "main.search:18", state="chan send"),
+        suspects(*SEND, "main.search:29", state="chan send"),
+    )
+    (finding,) = leaks.find(found)
+    assert finding.title == (
+        "Leak: 20 goroutines never continued, about 250 more a minute: "
+        "chan send in main.search (x.go:18)."
+    )
