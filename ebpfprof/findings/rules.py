@@ -76,7 +76,6 @@ _CAUSES: Final[dict[str, frozenset[str]]] = {
     "heap_limit": frozenset({"few_processors", "memory_growth"}),
     "throttling": frozenset({"few_processors", "neighbours"}),
     "gomaxprocs": frozenset({"few_processors", "neighbours"}),
-    "neighbours": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 
