@@ -117,11 +117,11 @@ def _of_cpu(evidence: Evidence, passed: _Passed, share: Share) -> Finding:
     pid = evidence.program.pid
     collector = passed.after.collector
     next_ = f"attach --pid {pid} --profile allocs"
-    title = f"Garbage collection takes {part(share)} of the CPU time"
+    kind, title = "collections", f"Garbage collection takes {part(share)} of the CPU time"
     if passed.forced > _MOSTLY_FORCED * passed.cycles:
-        why = "the program calls runtime.GC again and again"
+        kind, why = "forced_collections", "the program calls runtime.GC again and again"
     elif collector.limit is not None and _is_limited(passed):
-        why = f"GOMEMLIMIT ({quantity(collector.limit, 'bytes')}) is too low"
+        kind, why = "heap_limit", f"GOMEMLIMIT ({quantity(collector.limit, 'bytes')}) is too low"
         next_ = f"memory --pid {pid}"
     elif 0 < collector.percent < _LOW_PERCENT:
         why = f"GOGC={collector.percent} is low"
@@ -136,7 +136,7 @@ def _of_cpu(evidence: Evidence, passed: _Passed, share: Share) -> Finding:
     )
     allocating = _allocating(evidence)
     return Finding(
-        kind="collections",
+        kind=kind,
         level=Level.SLOW,
         title=f"{title}: {why}.",
         lines=lines,

@@ -58,7 +58,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     lines = [_evidence_line(evidence, grown), *_places(evidence)]
     pid = evidence.program.pid
     yield Finding(
-        kind="memory_growth",
+        kind="memory_growth" if grown.collections else "never_collected",
         level=Level.RISK,
         title=f"Memory: the heap grows by {speed}, to {quantity(last.live, 'bytes')} now.",
         lines=tuple(lines),

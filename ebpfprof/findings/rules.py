@@ -72,6 +72,8 @@ _CAUSES: Final[dict[str, frozenset[str]]] = {
     "spinning": frozenset({"few_processors"}),
     "timers": frozenset({"few_processors"}),
     "collections": frozenset({"few_processors"}),
+    "forced_collections": frozenset({"few_processors"}),
+    "heap_limit": frozenset({"few_processors", "memory_growth"}),
     "throttling": frozenset({"few_processors", "neighbours"}),
     "gomaxprocs": frozenset({"few_processors", "neighbours"}),
 }

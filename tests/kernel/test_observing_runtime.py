@@ -85,9 +85,10 @@ def test_waits_for_locks_are_those_of_the_metric(counted: Counted) -> None:
         assert read.mutex_wait_ns is None
         return
     assert read.mutex_wait_ns is not None
-    # The metric also has the waits for locks of the runtime, which take microseconds.
+    # Since Go 1.22 the metric also has the waits for locks of the runtime, which are much shorter
+    # unless a thread that holds one has to wait for a CPU.
     total_s = reported["/sync/mutex/wait/total:seconds"]
-    assert read.mutex_wait_ns / 1e9 == pytest.approx(total_s, rel=0.05)
+    assert total_s / 2 < read.mutex_wait_ns / 1e9 < total_s + 1e-6
     assert total_s > 0.01
 
 

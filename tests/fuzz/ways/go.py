@@ -173,6 +173,7 @@ _SMALL = (
     *("runtime.forEachG", "runtime.systemstack", "runtime.mcall", "runtime.asmcgocall"),
     *("runtime.cgocallback", "runtime.cgocallbackg", "gosave_systemstack_switch"),
     *("runtime.cgocall", "runtime.casgstatus", "runtime.(*timeHistogram).record"),
+    *("runtime.gcMarkTermination", "runtime.(*cpuStats).accumulate"),
 )
 
 

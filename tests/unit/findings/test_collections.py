@@ -22,29 +22,33 @@ def collecting(share: float, runtime: BeforeAndAfter[RuntimeMoment] | None = Non
 
 
 @pytest.mark.parametrize(
-    ("runtime", "reason"),
+    ("runtime", "kind", "reason"),
     [
-        (passed(400, percent=10), "GOGC=10 is low."),
-        (passed(400, forced=390), "the program calls runtime.GC"),
+        (passed(400, percent=10), "collections", "GOGC=10 is low."),
+        (passed(400, forced=390), "forced_collections", "the program calls runtime.GC"),
         (
             passed(400, limit=64 * MIB, goal=45 * MIB, marked=44 * MIB),
-            "GOMEMLIMIT (64.0 MiB) is too low.",
+            *("heap_limit", "GOMEMLIMIT (64.0 MiB) is too low."),
         ),
         (
             passed(400, limit=64 * MIB, goal=50 * MIB, marked=48 * MIB, percent=-1),
-            "GOMEMLIMIT (64.0 MiB) is too low.",
+            *("heap_limit", "GOMEMLIMIT (64.0 MiB) is too low."),
         ),
-        (passed(400, allocated=8000 * MIB), "it allocates 800 MiB a second."),
-        (passed(400, allocated=8000 * MIB, forced=20), "it allocates 800 MiB a second."),
+        (passed(400, allocated=8000 * MIB), "collections", "it allocates 800 MiB a second."),
+        (
+            passed(400, allocated=8000 * MIB, forced=20),
+            "collections",
+            "it allocates 800 MiB a second.",
+        ),
         # A limit that is far away is not the reason.
-        (passed(400, allocated=8000 * MIB, limit=8000 * MIB), "it allocates"),
+        (passed(400, allocated=8000 * MIB, limit=8000 * MIB), "collections", "it allocates"),
     ],
 )
 def test_the_reason_for_many_collections_is_named(
-    runtime: BeforeAndAfter[RuntimeMoment], reason: str
+    runtime: BeforeAndAfter[RuntimeMoment], kind: str, reason: str
 ) -> None:
     (finding,) = collections.find(collecting(0.6, runtime))
-    assert finding.kind == "collections"
+    assert finding.kind == kind
     assert finding.share == pytest.approx(0.6)
     assert "60 %" in finding.title
     assert reason in finding.title

@@ -75,7 +75,7 @@ def test_a_heap_that_is_never_collected_is_reported() -> None:
     live = tuple(HeapMoment(s * 10**9, 0, 0, (20 + 10 * s) * MIB) for s in range(11))
     off = evidence(heap=live, runtime=collections(0, percent=-1))
     (finding,) = memory_growth.find(off)
-    assert finding.kind == "memory_growth"
+    assert finding.kind == "never_collected"
     assert finding.title == "Memory: the heap grows by 600 MiB a minute, to 120 MiB now."
     limited = collections(0, percent=-1, limit=500 * MIB)
     assert not [*memory_growth.find(evidence(heap=live, runtime=limited))]
