@@ -37,9 +37,11 @@ def stack(*functions: str) -> tuple[Frame, ...]:
 
 
 def _frame(function: str) -> Frame:
-    name, _, line = function.partition(":")
+    name, _, line = function.rpartition(":")
+    if not line.isdigit():
+        name, line = function, "1"
     receiver = name.partition("(*")[2].partition(")")[0]
-    return Frame(name, f"/src/{receiver.lower() or 'x'}.go", int(line or 1))
+    return Frame(name, f"/src/{receiver.lower() or 'x'}.go", int(line))
 
 
 def waits(state: str, *functions: str, mean: float, error: float = 0.0) -> Sample:

@@ -70,6 +70,13 @@ def test_senders_each_with_a_channel_of_its_own_have_no_slow_consumer() -> None:
     assert not list(consumers.find(found))
 
 
+def test_one_sender_at_a_time_has_no_slow_consumer() -> None:
+    found = evidence(
+        waits("chan send", *RECORD, mean=1), dumps=[dump(SENDERS[0], writer(WRITE))] * 5
+    )
+    assert not list(consumers.find(found))
+
+
 @pytest.mark.parametrize(("sending", "is_slow"), [(2, False), (8, True)])
 def test_a_pipeline_in_balance_is_none(sending: int, is_slow: bool) -> None:
     decode = (*SEND, "main.(*pipe).emit:3", "main.(*pipe).decode:9")

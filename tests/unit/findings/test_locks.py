@@ -67,10 +67,13 @@ def test_a_lock_that_is_free_while_many_wait_is_a_convoy() -> None:
 
 
 def test_a_lock_that_was_read_after_its_waiters_had_it_says_nothing() -> None:
-    late = replace(MUTEX, is_locked=False, waiters=0)
-    waiting = goroutine(8, "sync.Mutex.Lock", *LOCK, GET, *HANDLER, waits_for=for_lock(late))
+    late = replace(MUTEX, is_locked=False, waiters=4)
+    waiting = [
+        goroutine(goid, "sync.Mutex.Lock", *LOCK, GET, *HANDLER, waits_for=for_lock(late))
+        for goid in range(10, 20)
+    ]
     (finding,) = locks.find(
-        evidence(waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=3), dumps=[dump(waiting)] * 9)
+        evidence(waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=3), dumps=[dump(*waiting)] * 9)
     )
     assert finding.kind == "hot_lock"
     assert len(finding.lines) == 1
@@ -106,4 +109,12 @@ def test_the_writer_that_blocks_readers_is_named_by_the_method_of_the_locks_type
     )
     assert finding.lines[1] == (
         f"Held by main.(*PriceCache).reload (pricecache.go:25), which waits for {PEER}."
+    )
+
+
+def test_a_lock_is_named_by_the_function_that_began_where_the_stack_is_not_known() -> None:
+    began = ("[moved: no stack]", "main.charge:31")
+    (finding,) = locks.find(evidence(waits("sync.Mutex.Lock", *began, mean=3)))
+    assert finding.title == (
+        "A lock in main.charge (x.go:31): 100 % of the time of goroutines at work."
     )

@@ -67,7 +67,7 @@ def test_of_two_peers_at_one_place_only_the_slow_one_is_named() -> None:
 
 def test_background_goroutines_may_wait_for_long() -> None:
     polls = (*READ, "main.(*conn).exchange:9", "main.poll:3")
-    polling = goroutine(1, "IO wait", *polls, waits_for=for_peer(PEER), waited_ns=LONG)
+    polling = goroutine(1, "IO wait", *polls, waits_for=for_peer(OTHER), waited_ns=LONG)
     found = evidence(
         waits("IO wait", *polls, mean=3),
         waits("IO wait", *ASK, mean=1),
@@ -136,6 +136,12 @@ def test_connects_and_handshakes_are_named_with_their_peer() -> None:
     (finding,) = network.find(found)
     assert finding.kind == "slow_connect"
     assert finding.title == f"Slow connects to {PEER}: 100 % of the time of requests."
+    found = evidence(
+        waits("IO wait", *connect, mean=2),
+        waits("IO wait", *ASK, mean=2),
+        dumps=[dump(waiting, *asking(PEER, LONG, LONG))] * 5,
+    )
+    assert [one.kind for one in network.find(found)] == ["slow_connect"]
     shake = (*READ, "crypto/tls.(*Conn).HandshakeContext", "main.dial:3", *HANDLER)
     shaking = goroutine(1, "IO wait", *shake, waits_for=for_peer(PEER))
     (finding,) = network.find(evidence(waits("IO wait", *shake, mean=2), dumps=[dump(shaking)] * 5))

@@ -7,6 +7,7 @@ from ebpfprof.profile.model import Frame
 from tests.unit.findings.evidence import (
     HANDLER,
     READ,
+    RECEIVE,
     dump,
     evidence,
     for_peer,
@@ -79,3 +80,12 @@ def test_a_program_without_connections_is_no_server() -> None:
     assert not work.is_server
     assert work.of == "the time of goroutines at work"
     assert stack("main.work:3")[0] == work.activities[0].place
+
+
+def test_goroutines_of_other_programs_that_wait_where_they_began_are_idle() -> None:
+    began = "main.subscribe:32"
+    work = evidence(
+        waits("chan receive", *RECEIVE, began, mean=9),
+        waits("chan receive", *RECEIVE, "main.await:1", began, mean=2),
+    ).work
+    assert (work.idle_ns, work.total_ns) == (9 * work.length_ns, 2 * work.length_ns)
