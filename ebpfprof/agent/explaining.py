@@ -44,7 +44,7 @@ Find = Callable[[int, float, Callable[[float], bool]], Sequence["Finding"]]
 seconds so far, and returns what is wrong with it. Blocks; raises any of ebpfprof.errors."""
 
 
-class Explainer:
+class ExplainingInTurn:
     """Explains the processes that `rounds` records, and passes the findings to `give`."""
 
     def __init__(self, rounds: Rounds, find: Find, log: Log, give: Callable[[Item], None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.agent.explaining import Explainer
+from ebpfprof.agent.explaining import ExplainingInTurn
 from ebpfprof.agent.identity.pods import pods_of_node
 from ebpfprof.agent.identity.service import Identifier
 from ebpfprof.agent.roster import Roster
@@ -51,14 +51,14 @@ class Agent:
         log: Log,
         notifier: Notifier,
     ) -> None:
-        """For `find` see Explainer."""
+        """For `find` see ExplainingInTurn."""
         self.settings, self.log = settings, log
         self._notifier = notifier
         self.sinks = Sinks(log.say)
         self.pods = pods_of_node(settings, log.say)
         self.roster = Roster(table, Identifier(settings, self.pods), settings, log)
         self.rounds = Rounds(live, self.roster, settings, log, self.sinks.give)
-        self.explaining = Explainer(self.rounds, find, log, self.sinks.give)
+        self.explaining = ExplainingInTurn(self.rounds, find, log, self.sinks.give)
         self._worked_s = time.monotonic()
         self.is_ready = False
         self.is_config_right = True

@@ -70,7 +70,7 @@ def _run(settings: Settings, path: str | None) -> None:
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.findings.rules import explained
-    from ebpfprof.observing.observer import observation_options
+    from ebpfprof.observing.observer import observation_options, open_session
     from ebpfprof.observing.repeated import RepeatedObserver
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording
@@ -98,10 +98,9 @@ def _run(settings: Settings, path: str | None) -> None:
             make = functools.partial(LiveSession, options, capacity=capacity)
             live = held.enter_context(interruptible(make))
             observed = observation_options(allow_unknown_go=settings.allow_unknown_go)
-            open_live = functools.partial(
-                LiveSession, observed, capacity=1, processes=live.processes
+            observer = held.enter_context(
+                RepeatedObserver(lambda: open_session(observed, 1, live.processes)[0])
             )
-            observer = held.enter_context(RepeatedObserver(open_live))
 
             def find(
                 pid: int, length_s: float, should_stop: Callable[[float], bool]

@@ -25,6 +25,7 @@ _SCALARS: Final[dict[str, descriptor_pb2.FieldDescriptorProto.Type.ValueType]] =
     "uint64": _Field.TYPE_UINT64,
     "uint32": _Field.TYPE_UINT32,
     "fixed64": _Field.TYPE_FIXED64,
+    "double": _Field.TYPE_DOUBLE,
     "bool": _Field.TYPE_BOOL,
     "bytes": _Field.TYPE_BYTES,
 }

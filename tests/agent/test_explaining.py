@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.agent import explaining as module
 from ebpfprof.agent.costs import EXPLAINING_S
-from ebpfprof.agent.explaining import Explainer
+from ebpfprof.agent.explaining import ExplainingInTurn
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service_sums import OTHERS, ServiceSums
 from ebpfprof.discovery.processes import GoProcess
@@ -81,7 +81,7 @@ class Explained:
 
     node: Node
     finder: Finder
-    explaining: Explainer
+    explaining: ExplainingInTurn
     said: list[str]
 
     def findings(self, pid: int) -> list[ServiceFindings]:
@@ -92,7 +92,7 @@ class Explained:
 def explained(*found: GoProcess, finder: Finder, settings: object = OFTEN) -> Explained:
     node = Node(*found, settings=settings)  # type: ignore[arg-type]  # Settings
     said: list[str] = []
-    explaining = Explainer(node.rounds, finder, Log(said.append), node.given.append)
+    explaining = ExplainingInTurn(node.rounds, finder, Log(said.append), node.given.append)
     return Explained(node, finder, explaining, said)
 
 

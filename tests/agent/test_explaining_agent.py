@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from tests.agent.running import RunningAgent, settings
+from tests.agent.test_backends import table
+from tests.backends.collector import Collector
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -21,13 +23,19 @@ regex = ".+ .+"
 """The program's own load comes from a process with arguments."""
 
 
+def _text(folder: Path, collector: str) -> str:
+    """Settings with explanations, metrics of services, a ring and a Collector."""
+    more = {"explain": "10s", "metrics_services": 3, "max_overhead": 1}
+    text = settings(folder, table("otlp", collector), NO_CLIENT, **more)
+    return text.replace("enabled = false", f"path = {json.dumps(str(folder / 'ring'))}")
+
+
 def test_a_hot_lock_is_named_everywhere(tmp_path: Path) -> None:
-    text = settings(tmp_path, NO_CLIENT, explain="10s", metrics_services=3, max_overhead=1)
-    text = text.replace("enabled = false", f"path = {json.dumps(str(tmp_path / 'ring'))}")
     env = {"AGENT_TEST": str(tmp_path), "OTEL_SERVICE_NAME": "till"}
     with (
         Target.start(program("services/hotlock"), env=env) as shop,
-        RunningAgent(tmp_path, text) as agent,
+        Collector(tmp_path) as collector,
+        RunningAgent(tmp_path, _text(tmp_path, collector.url)) as agent,
     ):
         agent.await_said(f"till (pid {shop.pid}): {LOCK}")
         agent.wait_until(lambda: bool(agent.findings()), "no findings at the sink")
@@ -45,6 +53,8 @@ def test_a_hot_lock_is_named_everywhere(tmp_path: Path) -> None:
         assert hot["share"] > 0.3
         listed = verb("history", "--path", str(tmp_path / "ring"))
         assert f"till ({shop.pid}): {LOCK}" in listed.stdout
+        (record, *_) = collector.logs(1)
+        assert record["body"].startswith(LOCK)
         # It was recorded all the while.
         times = [window.times for window in agent.windows("till")]
         assert [begin for begin, _ in times[1:]] == [end for _, end in times[:-1]]

@@ -10,8 +10,7 @@ from time import time
 import pytest
 
 from ebpfprof.agent.sinks.backends import remote_delivery
-from ebpfprof.agent.sinks.remote import RemoteDelivery
-from ebpfprof.agent.sinks.sink import Refused, RetryLater
+from ebpfprof.agent.sinks.sink import Delivery, Refused, RetryLater
 from ebpfprof.profile.model import Label, Profile, ValueType
 from ebpfprof.profile.service import ServiceIdentity
 from ebpfprof.profilers.registry import kind_named
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.full
 KINDS = ("block", "mutex", "cpu", "goroutine", "wall", "heap")
 
 
-def delivery_to(parca: Parca) -> RemoteDelivery:
+def delivery_to(parca: Parca) -> Delivery:
     return remote_delivery(sink("parca", parca.url, timeout=30.0))
 
 

@@ -31,6 +31,9 @@ exporters:
   file:
     path: {path}
     flush_interval: 20ms
+  file/logs:
+    path: {logs}
+    flush_interval: 20ms
 service:
   telemetry:
     metrics:
@@ -39,6 +42,9 @@ service:
     profiles:
       receivers: [otlp]
       exporters: [file]
+    logs:
+      receivers: [otlp]
+      exporters: [file/logs]
 """
 Stack = tuple[tuple[int, tuple[tuple[str, str, int, int], ...]], ...]
 """Locations, leaf first: an address and its frames (function, file, line, first line)."""
@@ -66,9 +72,10 @@ class Collector(RunningServer):
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "received.json"
+        self._logs = folder / "logs.json"
         port = free_port()
         config = folder / "collector.yaml"
-        config.write_text(CONFIG.format(port=port, path=self._path))
+        config.write_text(CONFIG.format(port=port, path=self._path, logs=self._logs))
         gate = "--feature-gates=+service.profilesSupport"
         command: list[str | Path] = [built(COLLECTOR), "--config", f"file:{config}", gate]
         super().__init__(command, port, folder / "collector.log")
@@ -80,6 +87,17 @@ class Collector(RunningServer):
             assert monotonic() < until, f"{len(found)} of {count} profiles"
             sleep(0.01)
         return found
+
+    def logs(self, count: int) -> list[dict[str, Any]]:
+        """Wait until it wrote that many log records; all that it wrote."""
+        until = monotonic() + DEADLINE_S
+        while True:
+            text = self._logs.read_text() if self._logs.exists() else ""
+            lines = map(json.loads, text.split("\n")[:-1])
+            if len(found := [record for line in lines for record in _records(line)]) >= count:
+                return found
+            assert monotonic() < until, f"{len(found)} of {count} log records"
+            sleep(0.01)
 
     def _written(self) -> Iterator[Received]:
         text = self._path.read_text() if self._path.exists() else ""
@@ -98,6 +116,31 @@ def _received(request: dict[str, Any]) -> Iterator[Received]:
             about = scope["scope"].get("name", ""), scope["scope"].get("version", "")
             for profile in scope["profiles"]:
                 yield tables.profile(profile, attributes, about)
+
+
+def _records(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The log records of a request in the JSON of OTLP."""
+    for resource in request["resourceLogs"]:
+        for scope in resource["scopeLogs"]:
+            for record in scope["logRecords"]:
+                yield {
+                    "resource": _attributes(resource["resource"]["attributes"]),
+                    "scope": scope["scope"]["name"],
+                    "time_ns": int(record["timeUnixNano"]),
+                    "severity": record["severityNumber"],
+                    "severity_text": record["severityText"],
+                    "event": record["eventName"],
+                    "body": record["body"]["stringValue"],
+                    "attributes": _attributes(record["attributes"]),
+                }
+
+
+def _attributes(attributes: list[dict[str, Any]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for each in attributes:
+        ((kind, value),) = each["value"].items()
+        found[each["key"]] = int(value) if kind == "intValue" else value
+    return found
 
 
 class _Tables:

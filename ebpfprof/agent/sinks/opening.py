@@ -16,6 +16,7 @@ from ebpfprof.agent.sinks.local_ring import RingDelivery
 from ebpfprof.agent.sinks.queued import HandedOver, QueuedSink
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
 from ebpfprof.agent.sinks.waiting import QueueBounds
+from ebpfprof.profile.service import ServiceFindings, ServiceWindow
 
 if TYPE_CHECKING:
     from ebpfprof.agent.settings import Settings
@@ -135,7 +136,7 @@ class Sinks:
             bounds,
             notify=self._notify,
             backlog=RingBacklog(lambda: self._ring_path),
-            only_windows=True,
+            takes=(ServiceWindow, ServiceFindings) if settings.type == "otlp" else (ServiceWindow,),
             catch_up=self._catch_up,
         )
 

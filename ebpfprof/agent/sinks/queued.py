@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
 from ebpfprof.agent.sinks.sink import Counts, Delivery, Item, Refused, RetryLater, SinkCounters
@@ -52,17 +52,17 @@ class QueuedSink:
         notify: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         backlog: RingBacklog | None = None,
-        only_windows: bool = False,
+        takes: tuple[type[Item], ...] = get_args(Item),
         catch_up: float | None = None,
     ) -> None:
         """`notify` is called with messages about problems; `clock` returns seconds.
 
         Items that do not fit into memory wait in the `backlog`. Reading them back and delivering
-        them uses at most `catch_up`, a share of a processor; None: no limit. With `only_windows`,
-        other items are ignored.
+        them uses at most `catch_up`, a share of a processor; None: no limit. It ignores items of
+        other classes than `takes`.
         """
         self._name, self._delivery, self._notify, self._clock = name, delivery, notify, clock
-        self._backlog, self._only_windows = backlog, only_windows
+        self._backlog, self._takes = backlog, takes
         self._counts = Counts()
         has_ring = backlog.is_there if backlog else lambda: False
         self._queue = WaitingItems(bounds or QueueBounds(), self._counts.dropped, has_ring)
@@ -83,7 +83,7 @@ class QueuedSink:
 
     def take(self, item: Item) -> None:
         """Add an item to the queue; if it is full, the oldest are removed. Returns at once."""
-        if self._only_windows and not isinstance(item, ServiceWindow):
+        if not isinstance(item, self._takes):
             return
         with self._changed:
             self._queue.add(item, self._clock())

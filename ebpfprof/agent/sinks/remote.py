@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -139,19 +139,29 @@ class RemoteDelivery:
         return ()
 
     def _judge(self, answer: Answer) -> None:
-        status = answer.status
-        if 200 <= status < 300:
-            self._backend.judge(answer)
-            return
-        why = f"the status is {status}: {answer.text}".removesuffix(": ")
-        is_again = status == _SERVER_ERROR and self._backend.retries_500
+        is_again = answer.status == _SERVER_ERROR and self._backend.retries_500
         self._attempts += is_again
-        if status in RETRIED or (is_again and self._attempts < _MOST_ATTEMPTS):
-            raise RetryLater(why, answer.after_s)
-        if 300 <= status < 400:
-            place = f" and refers to {answer.location}" if answer.location else ""
-            raise Refused(f"the status is {status}{place}: set url to the new address", "moved")
-        raise Refused(why, "server_error" if status >= 500 else "refused")
+        if is_again and self._attempts < _MOST_ATTEMPTS:
+            raise RetryLater(_why(answer), answer.after_s)
+        accept(answer, self._backend.judge)
+
+
+def accept(answer: Answer, judge: Callable[[Answer], None]) -> None:
+    """`judge` a response with a status of 2xx; another raises Refused, or RetryLater."""
+    status = answer.status
+    if 200 <= status < 300:
+        judge(answer)
+        return
+    if status in RETRIED:
+        raise RetryLater(_why(answer), answer.after_s)
+    if 300 <= status < 400:
+        place = f" and refers to {answer.location}" if answer.location else ""
+        raise Refused(f"the status is {status}{place}: set url to the new address", "moved")
+    raise Refused(_why(answer), "server_error" if status >= 500 else "refused")
+
+
+def _why(answer: Answer) -> str:
+    return f"the status is {answer.status}: {answer.text}".removesuffix(": ")
 
 
 def _invalid(kind: str, error: Exception) -> Refused:

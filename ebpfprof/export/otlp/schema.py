@@ -1,7 +1,8 @@
-"""The messages of OTLP profiles, as far as we write and read them.
+"""The messages of OTLP profiles and logs, as far as we write and read them.
 
 Source of the numbers: github.com/open-telemetry/opentelemetry-proto v1.11.0,
-profiles/v1development, collector/profiles/v1development, common/v1, resource/v1.
+profiles/v1development, collector/profiles/v1development, logs/v1, collector/logs/v1, common/v1,
+resource/v1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,23 @@ _MESSAGES: Final[Messages] = {
         "rejected_profiles": (1, "int64"),
         "error_message": (2, "bytes"),
     },
+    "ExportLogsServiceRequest": {"resource_logs": (1, "*ResourceLogs")},
+    "ExportLogsServiceResponse": {"partial_success": (1, "ExportLogsPartialSuccess")},
+    "ExportLogsPartialSuccess": {
+        "rejected_log_records": (1, "int64"),
+        "error_message": (2, "bytes"),
+    },
+    "ResourceLogs": {"resource": (1, "Resource"), "scope_logs": (2, "*ScopeLogs")},
+    "ScopeLogs": {"scope": (1, "InstrumentationScope"), "log_records": (2, "*LogRecord")},
+    "LogRecord": {
+        "time_unix_nano": (1, "fixed64"),
+        "severity_number": (2, "int32"),  # an enum
+        "severity_text": (3, "bytes"),
+        "body": (5, "AnyValue"),
+        "attributes": (6, "*KeyValue"),
+        "observed_time_unix_nano": (11, "fixed64"),
+        "event_name": (12, "bytes"),
+    },
     "ResourceProfiles": {"resource": (1, "Resource"), "scope_profiles": (2, "*ScopeProfiles")},
     "Resource": {"attributes": (1, "*KeyValue")},
     "ScopeProfiles": {"scope": (1, "InstrumentationScope"), "profiles": (2, "*Profile")},
@@ -30,6 +48,7 @@ _MESSAGES: Final[Messages] = {
     "AnyValue": {
         "string_value": (1, "?bytes"),
         "int_value": (3, "?int64"),
+        "double_value": (4, "?double"),
         "array_value": (5, "ArrayValue"),
     },
     "ArrayValue": {"values": (1, "*AnyValue")},

@@ -19,8 +19,8 @@ ROOMS = {
     "profilers findings goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery "
     "process kernel export profilers.registry overhead privileges timeline profile settings "
     "console system",
-    "agent": "server continuous ring discovery kernel findings export "
-    "profilers.registry profile settings console system",
+    "agent": "server continuous ring discovery kernel findings export profilers.registry profile "
+    "settings console system",
     "server": "observing continuous profilers.goroutines profilers.heap goruntime.waits "
     "goruntime.goroutines goruntime.heap goruntime discovery process kernel export "
     "profilers.registry overhead privileges findings profile settings console system",
