@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from urllib.request import urlopen
 
+import jsonschema
 from selenium.webdriver import Chrome
 
-from tests.browser.pages import FakedPage, Page, forget_errors
+from tests.browser.pages import DEADLINE_S, FakedPage, Page, forget_errors
 from tests.browser.pageserver import HOSTILE, described, explanation
 from tests.browser.servedpage import serving
 from tests.browser.test_findings import LONG, PHONE, phone, width
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "explain.schema.json").read_text())
 LOCK = {
     "kind": "hot_lock",
     "level": "slow",
@@ -84,3 +89,8 @@ def test_a_service_with_a_hot_lock_is_explained(chromium: Chrome, tmp_path: Path
         page.until_text("#explanation", "Observing for 10 s…")
         page.until_text("#explanation li", "Lock main.priceCache.mu: ")
         assert "Nothing is wrong" not in page.text("#explanation")
+        with urlopen(f"{address}debug/explain?seconds=1", timeout=DEADLINE_S) as answer:
+            document = json.load(answer)
+    jsonschema.validate(document, SCHEMA)
+    (explained,) = document["processes"]
+    assert explained["findings"][0]["kind"] == "hot_lock"

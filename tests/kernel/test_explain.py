@@ -33,7 +33,8 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "explain.schema.json").read_text())
 SERVICES = ("hotlock", "healthy", "deadlock")
 ONE_S = ("-d", "1")
-HOT = r"Lock .*\bpriceCache\b"  # in a short time its name may not be known, only where it is
+# In a short time its name may not be known, only where it is.
+HOT = r"(?:Lock|A lock) .*\bpriceCache\b"
 OWNER = 12345
 USER = 23456
 
