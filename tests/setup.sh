@@ -110,6 +110,7 @@ test)
     say "programs of other projects"
     quietly "$python" -m tests.foreign
     quietly "$python" -m tests.backends.building
+    quietly "$python" -m tests.faults.programs
     ;;
 fresh)
     install_packages debootstrap systemd-container podman containerd runc

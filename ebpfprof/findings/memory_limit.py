@@ -20,6 +20,9 @@ Between two collections the heap grows, so memory is often near 90 % where this 
 _LEAST_STALLED: Final = 0.1
 """Of the time: threads that wait for memory for less do so where files are read once."""
 
+_MANY_FAULTS: Final = 10
+"""Page faults a second that wait for a disk: fewer are code that is used for the first time."""
+
 
 class _Use(NamedTuple):
     """A group with a limit, and how often that was reached meanwhile."""
@@ -91,6 +94,7 @@ def _stalled(change: HostChange) -> float:
 
 
 def _lines(change: HostChange, use: _Use, stalled: float) -> Iterator[str]:
+    faults = difference(change.before.major_faults, change.after.major_faults)
     resident = change.after.resident_bytes
     if resident is not None:
         size = quantity(resident, "bytes")
@@ -100,3 +104,5 @@ def _lines(change: HostChange, use: _Use, stalled: float) -> Iterator[str]:
     elif use.hits:
         reached = f"It reached the limit {counted(use.hits, 'time')} meanwhile"
         yield f"{reached}; threads waited for memory {percent(stalled)} of the time."
+    elif faults and faults >= _MANY_FAULTS * change.length_ns / 1e9:
+        yield f"Its threads waited for {counted(faults, 'page')} to be read from a disk."

@@ -23,6 +23,8 @@ LONG_NS: Final = 100_000_000
 _LEAST_AGES: Final = 5  # waits seen in progress: of fewer nothing is said
 
 HTTP_ANSWER: Final = "HTTP answer"
+GRPC_ANSWER: Final = "gRPC answer"
+_GRPC_READER: Final = "google.golang.org/grpc/internal/transport.(*http2Client).reader"
 READ_LOOP: Final = "net/http.(*persistConn).readLoop"
 _WRITE_LOOP: Final = "net/http.(*persistConn).writeLoop"
 
@@ -141,7 +143,7 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
     kept: list[Sequence[Frame]] = []  # so that no id is used again
     for dump in dumps:
         all_of_it = []
-        peers = _HttpPeers(dump)
+        peers = _ClientPeers(dump)
         for goroutine in dump.goroutines:
             frames = goroutine.frames
             key = (goroutine.state, id(frames))
@@ -153,6 +155,8 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
             peer = wait.file.peer if wait is not None else ""
             if place[0] == HTTP_ANSWER:
                 peer = peers.of(goroutine)
+            elif place[0] == GRPC_ANSWER:
+                peer = peers.of_grpc
             all_of_it.append(Doing(goroutine, place, is_request, peer))
             if wait is not None and wait.file.is_listener:
                 accepting.add(caller_outside_library(frames).function)
@@ -161,8 +165,8 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
     return Moments(tuple(moments), frozenset(accepting), frozenset(ports - {""}))
 
 
-class _HttpPeers:
-    """The peers of the connections of net/http's client.
+class _ClientPeers:
+    """The peers of the connections of the clients of net/http and gRPC.
 
     persistConn.roundTrip and the writeLoop of the connection both wait for the channel closech;
     the readLoop, which has the connection, was started by the same goroutine (net/http,
@@ -174,6 +178,7 @@ class _HttpPeers:
         """The goroutine that made the connection, by its channels."""
         self._peers: dict[int, str] = {}
         """By the goroutine that made the connection."""
+        of_grpc: set[str] = set()
         for goroutine in dump.goroutines:
             outermost = goroutine.frames[-1].function if goroutine.frames else ""
             wait = goroutine.waits_for.file_wait
@@ -181,6 +186,10 @@ class _HttpPeers:
                 self._makers |= {one.address: goroutine.parent for one in goroutine.channels}
             elif outermost == READ_LOOP and wait is not None and wait.file.peer:
                 self._peers[goroutine.parent] = wait.file.peer
+            elif outermost == _GRPC_READER and wait is not None and wait.file.peer:
+                of_grpc.add(wait.file.peer)
+        self.of_grpc = of_grpc.pop() if len(of_grpc) == 1 else ""
+        """The only peer of gRPC; "" if there are several: calls don't show theirs."""
 
     def of(self, goroutine: DumpedGoroutine) -> str:
         """The peer that must answer; if the connection is not known, the only one, or ""."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.moments import HTTP_ANSWER, SHORT_NS, Doing, lasting, typical_ns
+from ebpfprof.findings.moments import GRPC_ANSWER, HTTP_ANSWER, SHORT_NS, Doing, lasting, typical_ns
 from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import part, place
 
@@ -27,7 +27,7 @@ _SLOW_NS: Final = 50_000_000
 """A peer in the same data center answers in a few milliseconds; 50 ms are felt by a person as part
 of a page. Below, a peer may be as fast as what it does allows."""
 _MOST: Final = 2
-_ANSWERS: Final = (HTTP_ANSWER, "gRPC answer")
+_ANSWERS: Final = (HTTP_ANSWER, GRPC_ANSWER)
 _READS: Final = ("IO wait", "syscall read", "syscall write")
 HTTP_CONNECTION: Final = "HTTP connection"
 _DNS: Final = "DNS lookup"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.profile.time_histogram import TimeHistogram
 
-_LEAST_SHARE: Final = 0.3
+_LEAST_SHARE: Final = 0.25
 """Of the time of goroutines at work: below, other causes are as large."""
 _LEAST_WAITING: Final = 0.5
 """Goroutines that wait at a time: fewer are bursts that are soon over."""
@@ -24,7 +24,7 @@ _LEAST_BUSY: Final = 0.85
 """Of the time of all processors: with idle ones, goroutines wait for something else."""
 _LEAST_WAIT_NS: Final = 500_000
 """Of one wait in a hundred: a shorter one is not felt by a request."""
-_ON_CPU: Final = 0.5
+_ON_CPU: Final = 0.35
 """Of the busy time: with less, a quota or other processes are the cause, not GOMAXPROCS."""
 _YIELD_NS: Final = 1024
 """Shorter waits are those of goroutines that let others run when there are none, such as the

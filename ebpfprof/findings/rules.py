@@ -74,7 +74,6 @@ _CAUSES: Final[dict[str, frozenset[str]]] = {
     "collections": frozenset({"few_processors"}),
     "throttling": frozenset({"few_processors", "neighbours"}),
     "gomaxprocs": frozenset({"few_processors", "neighbours"}),
-    "neighbours": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them: these are not reported beside them."""
 

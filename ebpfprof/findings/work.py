@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ebpfprof.findings.moments import Moments
     from ebpfprof.profile.model import Frame, Profile, Sample
 
+_RUNNABLE: Final = "runnable"
 _SURE: Final = 2.0  # standard errors
 _LEAST_REQUESTS: Final = 0.02
 """If requests have a smaller part of the time than this, shares are of all goroutines: a program
@@ -109,10 +110,12 @@ def work_of(wall: Profile, moments: Moments) -> WorkTime:
     idle_ns = 0
     for sample in wall.samples:
         frames = tuple(sample.frames)
-        if rule_of(wall.kind, sample) is not None or frames in moments.client_waits:
+        state = next((str(label.value) for label in sample.labels if label.key == STATE), "")
+        # A runnable one has got what it waited for.
+        waits_for_client = frames in moments.client_waits and state != _RUNNABLE
+        if waits_for_client or rule_of(wall.kind, sample) is not None:
             idle_ns += sample.values[-1]
             continue
-        state = next((str(label.value) for label in sample.labels if label.key == STATE), "")
         activities.append(
             Activity(
                 state,

@@ -49,6 +49,8 @@ _CALLS = {
     "golang.org/x/net/http2.(*ClientConn).awaitOpenSlotForStreamLocked": "HTTP stream",
     "google.golang.org/grpc.(*pickerWrapper).pick": "gRPC connection",
     "google.golang.org/grpc/internal/transport.(*http2Client).NewStream": "gRPC stream",
+    "google.golang.org/grpc/internal/transport.(*ClientStream).waitOnHeader": "gRPC answer",
+    "google.golang.org/grpc/internal/transport.(*Stream).waitOnHeader": "gRPC answer",
     "google.golang.org/grpc/internal/transport.(*recvBufferReader).readClient": "gRPC answer",
     "io.(*pipe).read": "pipe read",
     "io.(*pipe).write": "pipe write",

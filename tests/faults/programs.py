@@ -2,6 +2,8 @@
 
 Most are services of tests/targets/faults; those that call C are in tests/targets/faultcgo. Those
 that need modules of others are in tests/faults/modules, which are built with the Go module proxy.
+
+python -m tests.faults.programs    builds these, unless they are in the cache
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +31,10 @@ MODULES: Final = Path(__file__).parent / "modules"
 @cache
 def built_module(name: str) -> Path:
     """A program of tests/faults/modules, built. Raises ToolchainError."""
-    path = cache_dir() / "faults" / name
-    with locked(cache_dir() / "faults" / f"{name}.lock"):
+    # Go builds again what has changed. Each checkout has programs of its own.
+    folder = cache_dir() / "faults" / sha256(str(MODULES).encode()).hexdigest()[:16]
+    path = folder / name
+    with locked(folder / f"{name}.lock"):
         command = ("build", "-buildvcs=false", "-o", path, f"./{name}")
         toolchain(NEWEST).go(*command, cwd=MODULES, env=NETWORK)
     return path
@@ -112,13 +117,12 @@ PROGRAMS: Final = (
     FaultProgram("neighbours", "neighbours", environment=Environment(neighbours=4)),
     FaultProgram("collections", "collections", environment=Environment(variables=("GOGC=10",))),
     FaultProgram(
-        "heaplimit",
-        "heap_limit",
-        environment=Environment(variables=("GOMEMLIMIT=92MiB",)),
+        "heaplimit", "collections", environment=Environment(variables=("GOMEMLIMIT=92MiB",))
     ),
     FaultProgram(
         "gcoff",
-        "never_collected",
+        "memory_growth",
+        also=("collections",),
         environment=Environment(variables=("GOGC=off",)),
     ),
     # The function that allocates them is what has to be changed.
@@ -157,3 +161,8 @@ PROGRAMS: Final = (
     FaultProgram("subscribers", None),
     FaultProgram("cron", None),
 )
+
+if __name__ == "__main__":
+    for each in PROGRAMS:
+        if each.is_module:
+            print(each.path)

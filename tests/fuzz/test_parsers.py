@@ -26,6 +26,7 @@ OUR_OWN = {
     "symbolizer.go.once": "keeps what others found",
     "symbolizer.unwind.rules": "no code",
     "ebpfprof.kernel.btf": "the kernel's",
+    "ebpfprof.agent.explaining": "our own numbers in titles",
     "ebpfprof.commands.cli": "our own command line",
     "ebpfprof.process.proc_files": "the kernel's struct statx",
     "ebpfprof.privileges.capabilities": "the kernel's data on our own process",

@@ -1,4 +1,4 @@
-"""Write the pages of the verbs (docs/commands), the manual page, and the chart's schema.
+"""Write the pages of the verbs (docs/commands), the manual page, the chart's schema, thresholds.
 
     python -m tests.tools.generate_docs
 
@@ -22,7 +22,7 @@ import ebpfprof
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.verb import VERBS
 from ebpfprof.errors import ExitCode
-from tests.tools import agent_docs, chart_schema
+from tests.tools import agent_docs, chart_schema, thresholds_page
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = Path("docs/commands")
@@ -247,6 +247,7 @@ def documents() -> dict[Path, str]:
     pages = {COMMANDS / f"{each.name}.md": page(each) for each in verbs}
     pages[agent_docs.PAGE] = agent_docs.settings_page()
     pages[chart_schema.FILE] = chart_schema.text()
+    pages[thresholds_page.PAGE] = thresholds_page.thresholds_page()
     return {**pages, COMMANDS / "README.md": index(verbs), MANUAL: manual(verbs)}
 
 

@@ -16,7 +16,7 @@ type storefront struct {
 
 //go:noinline
 func (s *storefront) serveItem(w http.ResponseWriter, r *http.Request) {
-	row, err := query(r.Context(), s.database, "8ms SELECT * FROM items")
+	row, err := query(r.Context(), s.database, "14ms SELECT * FROM items")
 	reply(w, row, err)
 }
 
@@ -36,8 +36,8 @@ func serveStorefront() {
 	mux.HandleFunc("/item/", shop.serveItem)
 	mux.HandleFunc("/recommendations/", shop.serveRecommendations)
 	traffic.Send(traffic.Serve(mux),
-		traffic.Load{Path: "/item", PerSecond: 100},
-		traffic.Load{Path: "/recommendations", PerSecond: 8},
+		traffic.Load{Path: "/item", PerSecond: 200},
+		traffic.Load{Path: "/recommendations", PerSecond: 15},
 	)
 }
 

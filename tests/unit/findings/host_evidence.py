@@ -11,12 +11,14 @@ from tests.unit.findings.evidence import LENGTH_NS
 
 THREADS = 8
 PROCESSORS = 4
+BEFORE = 1_000
+BEFORE_NS = 500_000_000_000
 
 
 def host(*, cpus: float = 0.5, delayed: float = 0.0, **fields: Any) -> BeforeAndAfter[HostMoment]:  # noqa: ANN401 - those of moment()
     """A process that uses `cpus` processors, while `delayed` threads wait for one on average.
 
-    Other fields are those of moment(), for the end; its counters begin at 0.
+    Other fields are those of moment(), for the end.
     """
     begin = moment(**{**fields, **dict.fromkeys(_COUNTERS, 0)})
     return BeforeAndAfter(begin, moment(cpu_s=10 * cpus, delayed_s=10 * delayed, **fields))
@@ -34,28 +36,33 @@ def moment(
     stopped_s: float = 0.0,
     **fields: Any,  # noqa: ANN401 - those of HostMoment
 ) -> HostMoment:
-    """Counters: of the process, of the machine's four processors, of a group with a quota."""
+    """Counters: of the process, of the machine's four processors, of a group with a quota.
+
+    All began to count before.
+    """
     busy_s = cpu_s + others_s
+    used_s = busy_s + steal_s
     is_begin = not cpu_s
     machine = MachineMoment(
         processors=PROCESSORS,
-        busy_ns=round(busy_s * 1e9),
-        idle_ns=0 if is_begin else PROCESSORS * LENGTH_NS - round((busy_s + steal_s) * 1e9),
+        busy_ns=BEFORE_NS + round(busy_s * 1e9),
+        idle_ns=BEFORE_NS + (0 if is_begin else PROCESSORS * LENGTH_NS - round(used_s * 1e9)),
         waiting_ns=0,
-        steal_ns=round(steal_s * 1e9),
+        steal_ns=BEFORE_NS + round(steal_s * 1e9),
         load=1.0,
     )
     group = CpuGroup(
         name="/pod",
         quota_cpus=quota,
         period_us=100_000,
-        periods=0 if is_begin else 100,
-        throttled_periods=throttled,
-        throttled_ns=round(stopped_s * 1e9),
+        periods=BEFORE if is_begin else BEFORE + 100,
+        throttled_periods=BEFORE + throttled,
+        throttled_ns=BEFORE_NS + round(stopped_s * 1e9),
     )
-    thread = ThreadMoment("S", round(delayed_s * 1e9 / THREADS), switches // THREADS)
+    delayed_ns = BEFORE_NS + round(delayed_s * 1e9 / THREADS)
+    thread = ThreadMoment("S", delayed_ns, BEFORE + switches // THREADS)
     plain: dict[str, Any] = {
-        "cpu_ns": round(cpu_s * 1e9),
+        "cpu_ns": BEFORE_NS + round(cpu_s * 1e9),
         "affinity": PROCESSORS,
         "threads": dict.fromkeys(range(1, THREADS + 1), thread),
         "cpu_groups": (group,),

@@ -35,6 +35,7 @@ def collecting(share: float, runtime: BeforeAndAfter[RuntimeMoment] | None = Non
             "GOMEMLIMIT (64.0 MiB) is too low.",
         ),
         (passed(400, allocated=8000 * MIB), "it allocates 800 MiB a second."),
+        (passed(400, allocated=8000 * MIB, forced=20), "it allocates 800 MiB a second."),
         # A limit that is far away is not the reason.
         (passed(400, allocated=8000 * MIB, limit=8000 * MIB), "it allocates"),
     ],

@@ -68,6 +68,8 @@ def test_gomaxprocs_above_the_quota() -> None:
         (2.0, 8, "gomaxprocs"),
         (2.0, 3, "throttling"),
         (1.0, 2, "throttling"),  # as Go itself sets it
+        (1.0, 3, "gomaxprocs"),
+        (2.0, 4, "gomaxprocs"),
         (0.5, 8, "throttling"),  # one thread would be throttled, too
     ],
 )

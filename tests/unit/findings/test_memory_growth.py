@@ -42,7 +42,7 @@ def test_without_a_memory_profile_the_largest_types_are_named() -> None:
     "steady",
     [
         heap(100, 112, 125, 110, 101),  # it came back
-        heap(100, 100.5, 101, 101.5, 102),  # 2 MiB
+        heap(3, 3.5, 4, 4.5, 5),  # 2 MiB
         heap(1000, 1004, 1008, 1012, 1016),  # 16 MiB are little of it
         heap(100, 150),  # a single rise
         heap(100, 100, 100, 100, 150),  # a single rise at the end

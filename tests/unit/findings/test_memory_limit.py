@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ebpfprof.findings import memory_limit as rule
@@ -58,6 +59,14 @@ def test_kills_and_stalls_are_reported() -> None:
         "It reached the limit 9 times meanwhile; threads waited for memory 30 % of the time."
     )
     assert list(rule.find(between(at(10, kills=3), at(10, kills=3)))) == []
+
+
+def test_code_that_is_read_again_and_again_is_reported() -> None:
+    of = between(replace(at(240), major_faults=7), replace(at(240), major_faults=1007))
+    (finding,) = rule.find(of)
+    assert finding.lines[-1] == "Its threads waited for 1000 pages to be read from a disk."
+    few = between(replace(at(240), major_faults=7), replace(at(240), major_faults=17))
+    assert len(next(rule.find(few)).lines) == 1
 
 
 def test_no_limit_is_no_fault() -> None:

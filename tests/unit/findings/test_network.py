@@ -99,6 +99,22 @@ def test_a_call_of_http_waits_for_the_peer_of_its_connection() -> None:
     assert finding.title.startswith(f"Slow peer {PEER}: ")
 
 
+def test_a_call_of_grpc_waits_for_the_only_peer_of_grpc() -> None:
+    grpc = "google.golang.org/grpc"
+    call = (
+        *(*SELECT, f"{grpc}/internal/transport.(*ClientStream).waitOnHeader"),
+        *(f"{grpc}.(*ClientConn).Invoke", "main.stock:7", *HANDLER),
+    )
+    reads = (*READ, f"{grpc}/internal/transport.(*http2Client).reader")
+    calling = [goroutine(one, "select", *call, waited_ns=LONG) for one in (1, 2)]
+    reader = goroutine(9, "IO wait", *reads, waits_for=for_peer(PEER))
+    found = evidence(waits("select", *call, mean=2), dumps=[dump(*calling, reader)] * 10)
+    (finding,) = network.find(found)
+    assert finding.title.startswith(f"Slow peer {PEER}: ")
+    assert finding.place
+    assert finding.place.function == "main.stock"
+
+
 def test_name_lookups_of_the_goroutines_that_connect_are_slow_names() -> None:
     lookup = (*SELECT, "net.(*Resolver).lookupIPAddr", "net/http.(*Transport).dialConnFor")
     server = (*READ, "net.(*Resolver).exchange", "net.(*Resolver).goLookupIPCNAMEOrder.func3")

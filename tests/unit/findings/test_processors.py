@@ -71,7 +71,7 @@ def test_short_or_uncertain_waits_are_not_reported(
 
 def test_yields_to_nobody_do_not_hide_waits() -> None:
     """The collector's sweeper yields millions of times for 100 ns."""
-    runtime = counted(waits={100: 1_000_000, 18 * MS: 100}, busy=0.99)
+    runtime = counted(waits={100: 1_000_000, 20_000: 500, 18 * MS: 100, 900 * MS: 2}, busy=0.99)
     (finding,) = processors.find(evidence(*server(3), runtime=runtime))
     assert "19 ms (p99)" in finding.lines[0]
 

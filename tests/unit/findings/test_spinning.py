@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ebpfprof.findings import spinning
@@ -25,10 +27,10 @@ RUNS = goroutine(9, "running")
 WAITS = goroutine(9, "select", *SELECT, RUN)
 
 
-def at_addresses(*addresses: int, cores: float) -> list[Sample]:
+def at_addresses(*addresses: int, cores: float, leaf: tuple[str, ...] = ()) -> list[Sample]:
     """The CPU time of one function, in equal parts at its instructions."""
     ns = round(cores * LENGTH_NS / len(addresses))
-    frames = stack(RUN)
+    frames = stack(*leaf, RUN)
     return [Sample((Location(at, None, frames),), (ns // 10_000_000, ns)) for at in addresses]
 
 
@@ -36,7 +38,8 @@ def at_addresses(*addresses: int, cores: float) -> list[Sample]:
     "loop",
     [
         [burns(LOAD, RUN, cores=0.9)],
-        [*at_addresses(1, 2, cores=0.9)],  # for {}
+        at_addresses(*range(20), cores=0.9, leaf=(LOAD,)),
+        at_addresses(1, 2, cores=0.9),  # for {}
         [burns("runtime.selectnbrecv", RUN, cores=0.6), burns(RUN, cores=0.3)],
     ],
 )
@@ -65,6 +68,12 @@ def test_a_loop_that_computes_does_not_spin() -> None:
 def test_a_goroutine_that_waits_now_and_then_does_not_spin(seen: list[DumpedGoroutine]) -> None:
     found = evidence(cpu=[burns(LOAD, RUN, cores=0.9)], dumps=[dump(one) for one in seen])
     assert not [*spinning.find(found)]
+
+
+def test_a_loop_that_few_samples_show_does_not_spin() -> None:
+    (loop,) = at_addresses(1, cores=0.9)
+    few = replace(loop, values=(20, loop.values[1]))
+    assert not [*spinning.find(evidence(cpu=[few], dumps=[dump(RUNS)] * 20))]
 
 
 def test_a_loop_that_takes_little_of_a_cpu_does_not_spin() -> None:

@@ -38,6 +38,10 @@ def test_timers_that_cost_nothing_are_fine_however_many() -> None:
     assert not [*timers.find(with_timers(1_000_000, cheap, WORKS))]
 
 
+def test_timers_of_a_program_that_hardly_uses_the_cpu_are_fine() -> None:
+    assert not [*timers.find(with_timers(100_000, burns("runtime.(*timers).check", cores=0.05)))]
+
+
 def test_a_share_that_few_timers_take_is_that_of_an_idle_program() -> None:
     assert not [*timers.find(with_timers(100, SETS, FIRES, WORKS))]
     assert not [*timers.find(with_timers(None, SETS, FIRES, WORKS))]
