@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.agent.explaining import ExplainingInTurn
 from ebpfprof.agent.identity.pods import pods_of_node
 from ebpfprof.agent.identity.service import Identifier
+from ebpfprof.agent.memory_guard import MemoryGuard
 from ebpfprof.agent.roster import Roster
 from ebpfprof.agent.rounds import Rounds
 from ebpfprof.agent.settings import Settings
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.agent.explaining import Find
     from ebpfprof.agent.log import Log
+    from ebpfprof.agent.memory_guard import FindNear, Keep
     from ebpfprof.continuous.process import Live
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.system.notify import Notifier
@@ -47,6 +49,8 @@ class Agent:
         settings: Settings,
         live: Live,
         find: Find,
+        near: FindNear,
+        keep: Keep,
         table: ProcessTable,
         log: Log,
         notifier: Notifier,
@@ -59,6 +63,7 @@ class Agent:
         self.roster = Roster(table, Identifier(settings, self.pods), settings, log)
         self.rounds = Rounds(live, self.roster, settings, log, self.sinks.give)
         self.explaining = ExplainingInTurn(self.rounds, find, log, self.sinks.give)
+        self.guard = MemoryGuard(self.rounds, near, keep, log, self.sinks.give)
         self._worked_s = time.monotonic()
         self.is_ready = False
         self.is_config_right = True
@@ -83,6 +88,7 @@ class Agent:
         serving = asyncio.ensure_future(self._serve(app, listener))
         feeding = asyncio.ensure_future(self._feed_watchdog())
         explaining = asyncio.ensure_future(self.explaining.run())
+        guarding = asyncio.ensure_future(self.guard.run())
         try:
             await asyncio.to_thread(self.sinks.use, self.settings)
             await asyncio.to_thread(self.roster.survey)
@@ -93,6 +99,7 @@ class Agent:
             await self._until_end(self._work(reloads, load), working, should_end)
             self.is_ready = False
             self.explaining.stop()
+            self.guard.stop()
             self._notifier.stopping()
             await self._unless_aborted(self._end())
         except KeyboardInterrupt:  # asyncio would complain about a task that ends with it
@@ -100,7 +107,8 @@ class Agent:
         finally:
             self.rounds.manager.stopping.set()
             self.explaining.stop()
-            tasks = (working, serving, feeding, explaining)
+            self.guard.stop()
+            tasks = (working, serving, feeding, explaining, guarding)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

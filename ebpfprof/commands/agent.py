@@ -70,11 +70,13 @@ def _run(settings: Settings, path: str | None) -> None:
     from ebpfprof.discovery.processes import ProcessTable
     from ebpfprof.errors import Aborted
     from ebpfprof.findings.rules import explained
+    from ebpfprof.observing.memory_limits import MemoryLimits
     from ebpfprof.observing.observer import observation_options, open_session
     from ebpfprof.observing.repeated import RepeatedObserver
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording
     from ebpfprof.recording.live import LiveSession
+    from ebpfprof.server.last_words import last_words
     from ebpfprof.server.listener import listening
     from ebpfprof.system.notify import Notifier
     from ebpfprof.system.open_files import allow_many
@@ -107,7 +109,9 @@ def _run(settings: Settings, path: str | None) -> None:
             ) -> Sequence[Finding]:
                 return explained(observer.observe(pid, length_s, should_stop)).findings
 
-            agent = Agent(settings, live, find, table, log, Notifier())
+            limits = MemoryLimits()
+            keep = functools.partial(last_words, live.processes)
+            agent = Agent(settings, live, find, limits.near, keep, table, log, Notifier())
 
             def on_ready() -> None:
                 signals.end_recording_only()

@@ -100,7 +100,16 @@ async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
     there = list(found)
     table = cast("Any", SimpleNamespace(survey=lambda **_: Survey(tuple(there), 0)))
     reported = RecordingNotifier()
-    agent = Agent(settings, live, lambda *_: (), table, Log(messages.append), reported)
+    agent = Agent(
+        settings,
+        live,
+        lambda *_: (),
+        lambda _: {},
+        cast("Any", None),
+        table,
+        Log(messages.append),
+        reported,
+    )
     made = Run(agent, live, reported, messages, cast("Any", None), there)
 
     def load() -> Settings:
