@@ -41,6 +41,14 @@ class Finding:
     lines: tuple[str, ...] = ()
     share: float | None = None
     error: float = 0.0
+    of_time: float | None = None
+    """Where the share is of CPU time: which part of the time of requests that is."""
     next: str = ""
     is_certain: bool = False
     place: Frame | None = None
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What findings are ordered by, the worst one has the highest."""
+        share = self.share if self.of_time is None else self.of_time
+        return self.level, share or 0.0

@@ -202,6 +202,8 @@ def _first_pattern(name: str) -> int | None:
 
 def _finding(evidence: Evidence, cpu: CpuTime, pattern: Pattern, stacks: list[HotStack]) -> Finding:
     share, hottest = cpu.share(stacks), cpu.hottest(stacks)
+    work = evidence.work
+    running = work.share(work.where(lambda one: one.state == "running"))
     lines = [pattern.advice]
     if hottest:
         lines.insert(0, f"Most of it in {place(hottest.place)}, {percent(hottest.share.value)}.")
@@ -212,6 +214,7 @@ def _finding(evidence: Evidence, cpu: CpuTime, pattern: Pattern, stacks: list[Ho
         lines=tuple(lines),
         share=share.value,
         error=share.error,
+        of_time=None if pattern.is_waste else share.value * running.value,
         next=f"attach --pid {evidence.program.pid} --profile cpu",
         place=hottest.place if hottest else None,
     )

@@ -105,4 +105,4 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     kinds = {finding.kind for finding in all_of_them}
     follows = {kind for cause in kinds for kind in _CAUSES.get(cause, ())}
     kept = [finding for finding in all_of_them if finding.kind not in follows]
-    return sorted(kept, key=lambda finding: (-finding.level, -(finding.share or 0.0)))
+    return sorted(kept, key=lambda finding: finding.rank, reverse=True)

@@ -117,12 +117,12 @@ PROGRAMS: Final = (
     FaultProgram("neighbours", "neighbours", environment=Environment(neighbours=4)),
     FaultProgram("collections", "collections", environment=Environment(variables=("GOGC=10",))),
     FaultProgram(
-        "heaplimit", "collections", environment=Environment(variables=("GOMEMLIMIT=92MiB",))
+        "heaplimit", "heap_limit", environment=Environment(variables=("GOMEMLIMIT=92MiB",))
     ),
     FaultProgram(
         "gcoff",
-        "memory_growth",
-        also=("collections",),
+        "never_collected",
+        also=("memory_growth",),
         environment=Environment(variables=("GOGC=off",)),
     ),
     # The function that allocates them is what has to be changed.
