@@ -110,7 +110,6 @@ test)
     say "programs of other projects"
     quietly "$python" -m tests.foreign
     quietly "$python" -m tests.backends.building
-    quietly "$python" -m tests.faults.programs
     ;;
 fresh)
     install_packages debootstrap systemd-container podman containerd runc

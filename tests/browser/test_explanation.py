@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import jsonschema
+import pytest
 from selenium.webdriver import Chrome
 
 from tests.browser.pages import DEADLINE_S, FakedPage, Page, forget_errors
@@ -80,15 +81,26 @@ def test_only_running_go_programs_are_explained(page: FakedPage) -> None:
     assert asked(page) == 0
 
 
+@pytest.mark.full
 def test_a_service_with_a_hot_lock_is_explained(chromium: Chrome, tmp_path: Path) -> None:
     with (
         Target.start(program("services/hotlock")) as target,
         serving(chromium, [target.pid], tmp_path) as address,
     ):
         page = Page(chromium, address).open()
-        page.until_text("#explanation", "Observing for 10 s…")
         page.until_text("#explanation li", "Lock main.priceCache.mu: ")
         assert "Nothing is wrong" not in page.text("#explanation")
+
+
+def test_a_real_process_is_observed_for_the_page_and_for_programs(
+    chromium: Chrome, tmp_path: Path
+) -> None:
+    with (
+        Target.start(program("services/hotlock")) as target,
+        serving(chromium, [target.pid], tmp_path) as address,
+    ):
+        page = Page(chromium, address).open()
+        page.until_text("#explanation", "Observing for 10 s…")
         with urlopen(f"{address}debug/explain?seconds=1", timeout=DEADLINE_S) as answer:
             document = json.load(answer)
     jsonschema.validate(document, SCHEMA)

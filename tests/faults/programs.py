@@ -161,8 +161,3 @@ PROGRAMS: Final = (
     FaultProgram("subscribers", None),
     FaultProgram("cron", None),
 )
-
-if __name__ == "__main__":
-    for each in PROGRAMS:
-        if each.is_module:
-            print(each.path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.faults.programs import DEBUGGED, PROGRAMS, FaultProgram
 
 
@@ -16,6 +18,7 @@ def is_debugged(program: FaultProgram) -> bool:
     return program.environment == DEBUGGED
 
 
+@pytest.mark.full
 def test_each_program_gets_ready_and_ends() -> None:
     for program in PROGRAMS:
         _ = program.path  # built before programs run side by side

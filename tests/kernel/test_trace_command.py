@@ -94,6 +94,8 @@ def test_what_there_is_is_written_when_the_program_ends(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
     with working("locks", tmp_path) as target:
         tracing = started("--pid", str(target.pid), "-d", "60", "-o", str(path))
+        target.ask(f"trace {tmp_path / 'more'} locks", "begun")  # the program continues meanwhile
+        target.ask("end", "ended")
         target.kill()
         _, errors = tracing.communicate(timeout=DEADLINE_S)
     assert tracing.returncode == ExitCode.OK, errors
