@@ -129,7 +129,7 @@ class BudgetedWaits:
         """End the recording at `at_ns`, without waiting for the thread: stop() does that."""
         with self._lock:
             if not self._ending.has_come:
-                self._stopped_ns = at_ns
+                self._stopped_ns = min(at_ns, self._stopped_ns)  # the process may have ended
                 self._waits.record_until(self._index, at_ns)
                 self._ending.come()
 

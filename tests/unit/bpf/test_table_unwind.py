@@ -257,7 +257,9 @@ def test_both_walks_find_the_same_stack_with_any_learnt_rules(
     found, how, at, go = walked(native, case)
     if how is Ending.UNLEARNED:
         rest, how = case.finish(book, at, go, found)
-        found = tuple(rest)
+        # Each part counts its own turns, and a jump to the goroutine's stack is a turn without an
+        # address: what is too deep may be cut later.
+        found = tuple(rest[: len(pcs)] if how is Ending.TOO_DEEP else rest)
     assert (list(found), how) == (pcs, ending)
 
 
