@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.agent.running import RunningAgent, settings
 from tests.agent.test_backends import table
 from tests.backends.collector import Collector
@@ -30,6 +32,7 @@ def _text(folder: Path, collector: str) -> str:
     return text.replace("enabled = false", f"path = {json.dumps(str(folder / 'ring'))}")
 
 
+@pytest.mark.full
 def test_a_hot_lock_is_named_everywhere(tmp_path: Path) -> None:
     env = {"AGENT_TEST": str(tmp_path), "OTEL_SERVICE_NAME": "till"}
     with (

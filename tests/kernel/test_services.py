@@ -46,6 +46,7 @@ def report(folder: Path, kind: str) -> str:
     return "\n".join(output.stdout.splitlines()[:LINES])
 
 
+@pytest.mark.full
 def test_a_hot_lock_is_named(folder: Path) -> None:
     with service("hotlock", folder) as first:
         exact = first("attach", "-d", "1", *EVERY_WAIT, "--profile", "block,mutex", "--by-lock")
