@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.host import Stalls, difference
 from ebpfprof.findings.words import part, place
 from ebpfprof.findings.work import Share
 
@@ -162,7 +161,8 @@ def _finding(kind: str, calls: list[_Calls], evidence: Evidence) -> Finding | No
     lines = [
         f"{place(worst.place)}: {waiting:.1f} threads wait on average, in {_what(worst, name)}."
     ]
-    stalled = _stalled(evidence) if kind == "slow_disk" else 0.0
+    change = evidence.host_change
+    stalled = change.stalled("io") if change and kind == "slow_disk" else 0.0
     if stalled >= _LEAST_STALLED:
         lines.append(f"Tasks in the container waited for disks {percent(stalled)} of the time.")
     return Finding(
@@ -194,13 +194,3 @@ def _what(calls: _Calls, name: str) -> str:
     path, number = paths.most_common(1)[0]
     others = "" if 2 * number > len(calls.blocked) else f" and {len(paths) - 1} other files"
     return f"{name} of {path.removesuffix(' (deleted)')}{others}"
-
-
-def _stalled(evidence: Evidence) -> float:
-    """The part of the time for which some thread of the container waited for a disk."""
-    change, nothing = evidence.host_change, Stalls()
-    if change is None or not change.length_ns:
-        return 0.0
-    before, after = (one.stalls.get("io", nothing) for one in (change.before, change.after))
-    us = difference(before.some_us, after.some_us)
-    return 1000 * us / change.length_ns if us else 0.0

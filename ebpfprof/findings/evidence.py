@@ -53,10 +53,10 @@ class Evidence:
 
     `wall` has the time of all goroutines, by goroutine samples, `cpu` the CPU time, None without
     it. `dumps` are all goroutines at random moments, with what each waits for. `diagnosis` is made
-    of samples of the last seconds. `leaks` are groups of goroutines of which there were more in
-    each dump. `heap` is the heap at the moments of the dumps, `growing`
-    the stacks of which more is in use at the end. `overhead` is the part of its CPU
-    time that the observation took, 0 to 1.
+    of samples of the whole time. `leaks` are groups of goroutines of which there were more in each
+    dump. `heap` is the heap at the moments of the dumps, `growing` the stacks of which more is in
+    use at the end, `largest_types` the types that take most where stacks are not known. `overhead`
+    is the part of its CPU time that the observation took, 0 to 1.
     """
 
     program: ProgramFacts

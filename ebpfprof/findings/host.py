@@ -29,9 +29,9 @@ class MemoryGroup:
     """A control group by its name: the memory that it may use, and uses.
 
     `limit_bytes` is the lower one of the two limits of version 2 (max, high), None without one.
-    `needed_bytes` can't be taken away without swap: the rest of `used_bytes` is the cache of files.
-    `hits` counts how often it reached the limit, so that the kernel took memory away, `kills` the
-    processes that were killed for lack of memory.
+    `needed_bytes` can't be reclaimed without swap: the rest of `used_bytes` is page cache. `hits`
+    counts how often it reached the limit, so that the kernel had to reclaim memory, `kills` the
+    processes that the OOM killer ended.
     """
 
     name: str
@@ -43,38 +43,21 @@ class MemoryGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Stalls:
-    """For how long some of a group's threads, or all of them (`full`), waited for a resource."""
-
-    some_us: int | None = None
-    full_us: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ThreadMoment:
-    """Counters of a thread; `delayed_ns`: it could run, but had no processor.
+    """Counters of a thread; `delayed_ns`: it could run, but had no processor."""
 
-    `state` is the letter of the kernel: "D" waits for a disk, and can't be interrupted.
-    """
-
-    state: str
     delayed_ns: int
     voluntary_switches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineMoment:
-    """The time of all processors of the machine: in use, idle, taken away by its host (`steal`).
-
-    `waiting_ns` is idle time while threads waited for a disk.
-    """
+    """The time of all processors of the machine: in use, idle, and used by its host (`steal`)."""
 
     processors: int
     busy_ns: int
     idle_ns: int
-    waiting_ns: int
     steal_ns: int
-    load: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +69,17 @@ class HostMoment:
 
     cpu_ns: int
     """The CPU time of all threads of the process."""
-    kernel_ns: int | None = None
-    """The part of it in the kernel."""
     affinity: int | None = None
     """The number of processors on which its first thread may run."""
     resident_bytes: int | None = None
-    minor_faults: int | None = None
     major_faults: int | None = None
     """Page faults that waited for a disk."""
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    """Bytes that it had read from disks, and is to write to them."""
     threads: Mapping[int, ThreadMoment] | None = None
     cpu_groups: tuple[CpuGroup, ...] = ()
     memory_groups: tuple[MemoryGroup, ...] = ()
-    stalls: Mapping[str, Stalls] = field(default_factory=dict)
-    """By "cpu", "memory" and "io": of the innermost group that counts them, or the machine."""
+    stalled_us: Mapping[str, int] = field(default_factory=dict)
+    """For how long some thread waited for "memory" or "io" (PSI): of the innermost group that
+    counts that, or of the machine."""
     machine: MachineMoment | None = None
 
     @property
@@ -167,6 +145,11 @@ class HostChange:
     def voluntary_switches(self) -> int | None:
         """How often its threads gave up their processor to wait."""
         return self._of_threads(lambda thread: thread.voluntary_switches)
+
+    def stalled(self, resource: str) -> float:
+        """The part of the time for which some thread of the group waited for a resource."""
+        us = difference(self.before.stalled_us.get(resource), self.after.stalled_us.get(resource))
+        return 1000 * us / self.length_ns if us and self.length_ns else 0.0
 
     @property
     def throttling(self) -> Throttling | None:

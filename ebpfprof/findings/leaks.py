@@ -72,7 +72,7 @@ def _is_load(goroutine: DumpedGoroutine, clients: AbstractSet[tuple[Frame, ...]]
     """Whether there are more of a goroutine where there are more clients or connections.
 
     It waits for its client, or is idle by a rule for Go's library or a module. A connection of
-    net/http that waits until its answer is read is none of these: that may be forgotten.
+    net/http that waits until its answer is read does not count: the program may never read it.
     """
     if goroutine.frames in clients:
         return True

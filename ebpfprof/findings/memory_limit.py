@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import counted, percent, quantity
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.host import MemoryGroup, Stalls, difference
+from ebpfprof.findings.host import MemoryGroup, difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,6 @@ _NEAR: Final = 0.88
 Between two collections the heap grows, so memory is often near 90 % where this is seen."""
 _LEAST_STALLED: Final = 0.1
 """Of the time: threads that wait for memory for less do so where files are read once."""
-
 _MANY_FAULTS: Final = 10
 """Page faults a second that wait for a disk: fewer are code that is used for the first time."""
 
@@ -40,8 +39,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if change is None or not uses:
         return
     use = max(uses, key=lambda one: (one.kills, _is_near(one.group), one.hits, _part(one.group)))
-    stalled = _stalled(change)
-    # The cache of files alone reaches a limit, too, and is then taken away: that is no fault.
+    stalled = change.stalled("memory")
+    # The page cache alone reaches a limit, too, and is then reclaimed: that is no fault.
     if use.kills or _is_near(use.group) or (use.hits and stalled >= _LEAST_STALLED):
         yield Finding(
             kind="memory_limit",
@@ -81,16 +80,8 @@ def _is_near(group: MemoryGroup) -> bool:
 
 
 def _part(group: MemoryGroup) -> float:
-    """How much of its limit the group needs, without the cache of files."""
+    """How much of its limit the group needs, without the page cache."""
     return (group.needed_bytes or 0) / (group.limit_bytes or 1)
-
-
-def _stalled(change: HostChange) -> float:
-    """The part of the time for which some thread of the group waited for memory."""
-    nothing = Stalls()
-    before, after = (one.stalls.get("memory", nothing) for one in (change.before, change.after))
-    us = difference(before.some_us, after.some_us)
-    return 1000 * us / change.length_ns if us and change.length_ns else 0.0
 
 
 def _lines(change: HostChange, use: _Use, stalled: float) -> Iterator[str]:
@@ -98,7 +89,7 @@ def _lines(change: HostChange, use: _Use, stalled: float) -> Iterator[str]:
     resident = change.after.resident_bytes
     if resident is not None:
         size = quantity(resident, "bytes")
-        yield f"This process has {size} in memory. The cache of files is not counted."
+        yield f"This process has {size} in memory. The page cache is not counted."
     if use.kills:
         yield f"The OOM killer ended {use.kills} of the container's processes meanwhile."
     elif use.hits:

@@ -47,14 +47,15 @@ _NAME_SERVER: Final = "net.(*Resolver)."
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Name lookups and connects that take long; other peers that answer late, the worst first."""
-    connecting = tuple(_connecting(evidence))
-    yield from connecting
-    titles = " ".join(finding.title for finding in connecting)
+    named: set[str] = set()  # a peer to which connections are slow is not reported again
+    for finding, peer in _connecting(evidence):
+        named.add(peer)
+        yield finding
     peers = sorted(
         (
             (waits.share(evidence), peer, waits)
             for peer, waits in _by_peer(evidence).items()
-            if not peer or f"{peer}:" not in titles
+            if not peer or peer not in named
         ),
         key=lambda one: -one[0].value,
     )
@@ -149,7 +150,8 @@ def dialing_part(evidence: Evidence) -> dict[str, float]:
     return {what: value / scale for what, value in parts.items()}
 
 
-def _connecting(evidence: Evidence) -> Iterator[Finding]:
+def _connecting(evidence: Evidence) -> Iterator[tuple[Finding, str]]:
+    """Connections that take long to make, and the address, "" if it is not known."""
     dialing = dialing_part(evidence)
     by_kind: dict[str, Waits] = defaultdict(Waits)
     for one in evidence.work.activities:
@@ -166,7 +168,9 @@ def _connecting(evidence: Evidence) -> Iterator[Finding]:
     for what, waits in by_kind.items():
         share = waits.share(evidence)
         if _is_much(evidence, waits, share):
-            yield _slow_connect(evidence, what, waits, share, names.get(what, Counter()))
+            common = names.get(what, Counter()).most_common(1)
+            peer = common[0][0] if common else ""
+            yield _slow_connect(evidence, what, waits, share, peer), peer
 
 
 def _by_stage(evidence: Evidence) -> dict[str, Counter[str]]:
@@ -181,19 +185,17 @@ def _by_stage(evidence: Evidence) -> dict[str, Counter[str]]:
     return peers
 
 
-def _slow_connect(
-    evidence: Evidence, what: str, waits: Waits, share: Share, peers: Counter[str]
-) -> Finding:
+def _slow_connect(evidence: Evidence, what: str, waits: Waits, share: Share, peer: str) -> Finding:
     of = f"{part(share)} of {evidence.work.of}"
-    peer = f" {peers.most_common(1)[0][0]}" if peers else ""
     if what == "DNS":
         title = f"Slow name lookups: {of}."
-        line = f"The name server{peer} is asked in {place(waits.place)}."
+        server = f"The name server {peer}" if peer else "The name server"
+        line = f"{server} is asked in {place(waits.place)}."
     elif what == "TLS":
-        title = f"TLS handshakes with{peer or ' a peer'}: {of}."
+        title = f"TLS handshakes with {peer or 'a peer'}: {of}."
         line = f"A connection is made in {place(waits.place)}."
     else:
-        title = f"Slow connects to{peer or ' a peer'}: {of}."
+        title = f"Slow connects to {peer or 'a peer'}: {of}."
         line = f"A connection is made in {place(waits.place)}."
     line += f" {waits.mean(evidence):.1f} requests wait for that on average."
     return Finding(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import ages, counted
@@ -13,7 +13,7 @@ from ebpfprof.profile.deadlocks import Circle
 from ebpfprof.profile.hanging import hanging
 from ebpfprof.profile.idle import is_in_request
 from ebpfprof.profile.operations import caller, operation
-from ebpfprof.profile.standing import LARGE
+from ebpfprof.profile.standing import LARGE, are_abandoned, waiting_by_channel
 from ebpfprof.profile.waiting_for import Sureness
 
 if TYPE_CHECKING:
@@ -39,17 +39,14 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     for one in evidence.diagnosis.stuck:
         yield _stuck(one, evidence)
     known = {member.goid for one in evidence.diagnosis.stuck for member in one.goroutines}
-    waiting = Counter(
-        channel.address
-        for goroutine in evidence.diagnosis.dump.goroutines
-        for channel in goroutine.channels
-    )
+    waiting = waiting_by_channel(evidence.diagnosis.dump.goroutines)
     held = {held.lock.address: held for held in evidence.diagnosis.held}
     hanging_places = [
         group
         for group in hanging(evidence.diagnosis.dump.goroutines)
         if not known.issuperset(member.goid for member in group.goroutines)
-        and not _is_abandoned(group, waiting)
+        # Many, each of which waits to send to a channel of its own: they leak, and nothing hangs.
+        and not (len(group.goroutines) >= LARGE and are_abandoned(group.goroutines, waiting))
     ]
     for group in hanging_places[:_MOST_HANGS]:
         yield _hang(group, held, pid)
@@ -88,14 +85,6 @@ def _requests(suspects: Suspects, pid: int) -> Finding:
 def fine(evidence: Evidence) -> str:
     """What was checked."""
     return "no deadlock, no hang"
-
-
-def _is_abandoned(group: Hanging, waiting: Counter[int]) -> bool:
-    """Whether each waits to send to a channel of its own: then they leak, and nothing hangs."""
-    members = group.goroutines
-    return len(members) >= LARGE and all(
-        len(one.channels) == 1 and waiting[one.channels[0].address] == 1 for one in members
-    )
 
 
 def _behind(members: Iterable[DumpedGoroutine], all_of_them: Iterable[DumpedGoroutine]) -> int:

@@ -20,18 +20,13 @@ _MOST: Final = 0.5  # of the samples: what is rarer is no typical thing
 
 def place(frame: Frame) -> str:
     """Where it is: "(*PriceCache).refill (cache.go:86)"."""
-    return f"{short(frame.function)} ({base(frame.file)}:{frame.line})"
+    return f"{short(frame.function)} ({frame.position})"
 
 
 def short(function: str) -> str:
     """A function without the path of its package: "http.(*conn).serve"."""
     head, bracket, rest = function.partition("[")
     return head.rpartition("/")[2] + bracket + rest
-
-
-def base(path: str) -> str:
-    """The name of a file without its folder."""
-    return path.rpartition("/")[2]
 
 
 def part(share: Share) -> str:

@@ -27,9 +27,8 @@ _SURE: Final = 2.0  # standard errors
 _LEAST_REQUESTS: Final = 0.02
 """If requests have a smaller part of the time than this, shares are of all goroutines: a program
 that also serves metrics is no server."""
-
-
 _FOR_WORK: Final = ("chan receive", "select", "Cond.Wait")
+"""Goroutines that wait so in the function that they began with are workers without work."""
 
 
 class Share(NamedTuple):

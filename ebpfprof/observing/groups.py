@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.findings.host import CpuGroup, MemoryGroup
-from ebpfprof.process.kernel_numbers import keyed, number, quota
+from ebpfprof.process.kernel_numbers import keyed, number, pressure, quota
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ebpfprof.process.control_groups import ControlGroup
 
 _US: Final = 1000
+_RESOURCES: Final = ("memory", "io")
 _UNLIMITED: Final = 1 << 60
 """Version 1 has no word for "no limit": the number is the largest one of pages."""
 _CACHE: Final = ("inactive_file", "active_file", "slab_reclaimable")
-"""In memory.stat: what the kernel can take away without swap."""
+"""In memory.stat: what the kernel can reclaim without swap."""
 
 
 def cpu_group(group: ControlGroup) -> CpuGroup:
@@ -76,8 +77,31 @@ def memory_group(group: ControlGroup) -> MemoryGroup:
     )
 
 
+def stalled_us(groups: Sequence[ControlGroup]) -> Mapping[str, int]:
+    """For how long some thread waited for "memory" and "io" (Documentation/accounting/psi.rst).
+
+    Of the innermost of these groups that counts it, the first one, else of the machine.
+    """
+    stalls = {}
+    for resource in _RESOURCES:
+        texts = (group.read(f"{resource}.pressure") for group in groups)
+        found = next((totals for text in texts if (totals := pressure(text))), None)
+        totals = found or pressure(_of_machine(resource))
+        if "some" in totals:
+            stalls[resource] = totals["some"]
+    return stalls
+
+
+def _of_machine(resource: str) -> bytes:
+    try:
+        with open(f"/proc/pressure/{resource}", "rb") as file:
+            return file.read()
+    except OSError:  # PSI is off, or this kernel has none
+        return b""
+
+
 def _needed(used: int | None, parts: Mapping[str, int]) -> int | None:
-    """What a group uses without the cache of files; None if either is unknown."""
+    """What a group uses without the page cache; None if either is unknown."""
     if used is None or _CACHE[0] not in parts:
         return None
     return max(0, used - sum(parts.get(name, 0) for name in _CACHE))

@@ -21,7 +21,7 @@ NEAR: Final = 0.95
 """Of the limit. `explain` reports a risk earlier; here the process may be killed at any moment."""
 _FULL: Final = 0.1
 """Of the time: for so long all threads of the group waited for memory, while it was at its limit.
-Reading files also reaches limits, but then the kernel takes the cache away, which is fast."""
+Reading files also reaches limits, but the kernel reclaims page cache quickly."""
 _AGAIN_S: Final = 60.0  # limits change rarely
 
 

@@ -82,7 +82,7 @@ class Observer(Closing):
         self._targets: list[LiveTarget] = []
         try:
             self._observations = [self._opened(pid) for pid in pids]
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else can close those that are open
             self.close()
             raise
 
@@ -111,6 +111,7 @@ class Observer(Closing):
             _each([one for one in running if one.due_s <= now_s], Observation.sample, failures)
             due_s = min(one.due_s for one in running) - time.monotonic()
             rest_s = self._length_s - (time.monotonic() - began_s)
+            # Until the next sample is due; at the latest, should_stop() is asked again.
             time.sleep(max(0.0, min(due_s, rest_s, _TICK_S)))
         found: list[Evidence | EbpfprofError] = []
         for one in self._observations:

@@ -6,7 +6,7 @@ What makes no sense is missing: nothing here raises. No number is negative or ab
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 _NUMBER: Final = rb"(\d{1,20})"
 _KEYED: Final = re.compile(rb"^([\w.()]{1,64}):?[ \t]+" + _NUMBER + rb"(?: kB)?$", re.MULTILINE)
@@ -14,17 +14,8 @@ _ALONE: Final = re.compile(_NUMBER + rb"\n?")
 _QUOTA: Final = re.compile(rb"(max|\d{1,20}) " + _NUMBER + rb"\n?")
 _PRESSURE: Final = re.compile(rb"^(some|full) avg10=[^\n]{1,100} total=" + _NUMBER + rb"$", re.M)
 _SCHEDSTAT: Final = re.compile(rb"%b %b %b\n?" % (_NUMBER, _NUMBER, _NUMBER))
-_STATE: Final = re.compile(rb"^State:\t([A-Za-z])", re.MULTILINE)
 _MOST: Final = (1 << 64) - 1
-# Fields of /proc/PID/stat from the third, the state, on (proc_pid_stat(5)).
-_STAT_FIELDS: Final = {"minor_faults": 7, "major_faults": 9, "user": 11, "system": 12}
-
-
-class RunTimes(NamedTuple):
-    """The time for which a thread ran, and for which it could have run but had no processor."""
-
-    ran_ns: int
-    delayed_ns: int
+_MAJOR_FAULTS: Final = 9  # in /proc/PID/stat, from the third field, the state, on
 
 
 def number(text: bytes) -> int | None:
@@ -54,25 +45,19 @@ def pressure(text: bytes) -> dict[str, int]:
     return {key: value for key, value in pairs if value is not None}
 
 
-def run_times(text: bytes) -> RunTimes | None:
-    """The times in a /proc/PID/task/TID/schedstat (Linux fs/proc/base.c, proc_pid_schedstat)."""
+def run_delay_ns(text: bytes) -> int | None:
+    """For how long a thread could run but had no processor, by its /proc/PID/task/TID/schedstat.
+
+    Linux fs/proc/base.c, proc_pid_schedstat.
+    """
     match = _SCHEDSTAT.fullmatch(text)
-    ran_ns, delayed_ns = (_bounded(match[1]), _bounded(match[2])) if match else (None, None)
-    return None if ran_ns is None or delayed_ns is None else RunTimes(ran_ns, delayed_ns)
+    return _bounded(match[2]) if match else None
 
 
-def thread_state(status: bytes) -> str:
-    """The letter of the state in a /proc/PID/task/TID/status, such as "D"; "" if unknown."""
-    match = _STATE.search(status)
-    return match[1].decode() if match else ""
-
-
-def stat_fields(text: bytes) -> dict[str, int]:
-    """Some numbers of a /proc/PID/stat: page faults, and CPU time in ticks of the clock."""
+def major_faults(text: bytes) -> int | None:
+    """The page faults that waited for a disk, in a /proc/PID/stat (proc_pid_stat(5))."""
     words = text.rpartition(b")")[2].split()
-    values = ((name, words[at]) for name, at in _STAT_FIELDS.items() if at < len(words))
-    pairs = ((name, number(word)) for name, word in values)
-    return {name: value for name, value in pairs if value is not None}
+    return number(words[_MAJOR_FAULTS]) if len(words) > _MAJOR_FAULTS else None
 
 
 def _bounded(digits: bytes) -> int | None:

@@ -46,6 +46,11 @@ class Frame:
     line: int
     start_line: int = 0
 
+    @property
+    def position(self) -> str:
+        """Its line, with the name of the file without the folder: "cache.go:86"."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
 
 @dataclass(frozen=True, slots=True)
 class Location:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ebpfprof.profile.goroutines import GoroutineDump, GoroutineGroup, groups
+from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GoroutineGroup, groups
 
 LARGE: Final = 10
 """Goroutines: fewer that stand still in a send may be the producers of a slow pipeline."""
@@ -24,21 +25,28 @@ class Senders:
     is_abandoned: bool
 
 
+def waiting_by_channel(goroutines: Iterable[DumpedGoroutine]) -> Counter[int]:
+    """How many goroutines wait for each channel, by its address."""
+    return Counter(channel.address for one in goroutines for channel in one.channels)
+
+
+def are_abandoned(goroutines: Iterable[DumpedGoroutine], waiting: Counter[int]) -> bool:
+    """Whether each waits for a channel of its own, for which no other goroutine waits."""
+    return all(
+        len(one.channels) == 1 and waiting[one.channels[0].address] == 1 for one in goroutines
+    )
+
+
 def standing_senders(dump: GoroutineDump) -> list[Senders]:
     """All such groups of LARGE goroutines or more, the largest first.
 
     A goroutine that sends does work for another one, so it is never idle. Goroutines that wait to
     receive, or for the network, are as many in programs that are fine: pools, idle connections.
     """
-    waiting = Counter(
-        channel.address for goroutine in dump.goroutines for channel in goroutine.channels
-    )
+    waiting = waiting_by_channel(dump.goroutines)
     senders = []
     for group in groups(each for each in dump.goroutines if each.stood_ns and each.state == _SEND):
         if len(group.goroutines) >= LARGE:
-            is_abandoned = all(
-                len(each.channels) == 1 and waiting[each.channels[0].address] == 1
-                for each in group.goroutines
-            )
+            is_abandoned = are_abandoned(group.goroutines, waiting)
             senders.append(Senders(group, is_abandoned and not dump.beyond))
     return senders

@@ -51,7 +51,7 @@ def _hanging(group: HangingGroup) -> dict[str, Any]:
     title = (
         f"{counted(group.count, 'goroutine')} {verb} not moved for "
         f"{ages(group.newest_ns, group.at_least_ns, 2)} or longer: {group.operation} in "
-        f"{place.function} ({_place(place)})."
+        f"{place.function} ({place.position})."
     )
     lines = [f"One of them is goroutine {group.first.goid}."] if group.count > 1 else []
     found = _finding("hanging", title, lines, group.count, shown_frames(group.first))
@@ -66,10 +66,10 @@ def _leak(suspects: Suspects, count: int) -> dict[str, Any]:
     first = suspects.group.first
     place = caller(first.frames)
     words = leaks.head(suspects, count)
-    where = "" if suspects.is_alive else f" in {place.function} ({_place(place)})"
+    where = "" if suspects.is_alive else f" in {place.function} ({place.position})"
     title = f"Perhaps a leak: {words}{where}."
     created = first.created_by
-    lines = [f"They were created by {created.function} ({_place(created)})."] if created else []
+    lines = [f"They were created by {created.function} ({created.position})."] if created else []
     return {
         **_finding("leak", title, lines, count, shown_frames(first)),
         "at_least_s": suspects.oldest_ns / 1e9,
@@ -86,7 +86,7 @@ def growth_as_json(growing: GrowingStack) -> dict[str, Any]:
     error = error_cell(growing.error / growing.grown, color=False)
     shown_error = f" ({error})" if error else ""
     title = (
-        f"Perhaps a leak: memory in use by {place.function} ({_place(place)}) only grows, by "
+        f"Perhaps a leak: memory in use by {place.function} ({place.position}) only grows, by "
         f"{_bytes(growing.per_minute)} a minute{shown_error}; {_bytes(growing.now)} now."
     )
     lines = [f"It grew by {_bytes(growing.grown)} since the first sample."]
@@ -112,7 +112,3 @@ def _finding(
         "count": count,
         "stack": [frame_as_json(frame) for frame in frames[:_MAX_FRAMES]],
     }
-
-
-def _place(frame: Frame) -> str:
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}"

@@ -15,6 +15,7 @@ from ebpfprof.agent.costs import EXPLAINING_S
 from ebpfprof.agent.explaining import ExplainingInTurn
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service_sums import OTHERS, ServiceSums
+from ebpfprof.agent.settings import Settings
 from ebpfprof.discovery.processes import GoProcess
 from ebpfprof.errors import EbpfprofError, KernelUnsupported, TargetGone
 from ebpfprof.findings.finding import Finding, Level
@@ -89,8 +90,8 @@ class Explained:
         return [each for each in found if each.pid == pid]
 
 
-def explained(*found: GoProcess, finder: Finder, settings: object = OFTEN) -> Explained:
-    node = Node(*found, settings=settings)  # type: ignore[arg-type]  # Settings
+def explained(*found: GoProcess, finder: Finder, settings: Settings = OFTEN) -> Explained:
+    node = Node(*found, settings=settings)
     said: list[str] = []
     explaining = ExplainingInTurn(node.rounds, finder, Log(said.append), node.given.append)
     return Explained(node, finder, explaining, said)

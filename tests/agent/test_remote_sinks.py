@@ -59,7 +59,7 @@ def opened(
     settings = sink(kind, url, timeout=timeout_s)
     delivery = RemoteDelivery(HttpClient(settings, backend.path), backend)
     notify = (said if said is not None else []).append
-    return QueuedSink(kind, delivery, notify=notify, takes=(ServiceWindow,), **more)  # type: ignore[arg-type]  # any of its fields
+    return QueuedSink(kind, delivery, notify=notify, takes=(ServiceWindow,), **more)  # type: ignore[arg-type]  # mypy can't know that `more` has fields of QueuedSink
 
 
 def outcome(kind: str, window: ServiceWindow, *steps: Step) -> tuple[SinkCounters, list[Received]]:

@@ -119,7 +119,7 @@ def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: AN
     }
 
 
-def explanation(*findings: dict[str, Any], **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def explanation(*findings: dict[str, Any], **fields: object) -> dict[str, Any]:
     """What the server says of a process that it observed."""
     return {
         "pid": 1234,

@@ -21,7 +21,7 @@ _PROGRAM: Final = """
 import resource, sys, threading, time
 def work():
     for _ in range(300):
-        time.sleep(0.0001)
+        time.sleep(0.0001)  # each gives up the processor once: that is what is counted
 thread = threading.Thread(target=work)
 bytes(1 << 26)
 thread.start()
@@ -29,7 +29,7 @@ thread.join()
 thread = threading.Thread(target=sys.stdin.read)
 thread.start()
 use = resource.getrusage(resource.RUSAGE_SELF)
-print(use.ru_nvcsw, use.ru_minflt, use.ru_majflt, flush=True)
+print(use.ru_nvcsw, use.ru_majflt, flush=True)
 thread.join()
 """
 _READER: Final = """
@@ -81,15 +81,13 @@ def test_counters_are_those_of_all_threads() -> None:
     command = (sys.executable, "-c", _PROGRAM)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
-        switches, minor, major = map(int, process.stdout.readline().split())
+        switches, major = map(int, process.stdout.readline().split())
         now = moment(process.pid)
         process.communicate()
     assert now.threads is not None
     assert len(now.threads) == 2
     # The thread that slept has ended: its switches are not those of a thread that is there.
     assert 0 < sum(one.voluntary_switches for one in now.threads.values()) < switches
-    assert now.minor_faults is not None
-    assert minor <= now.minor_faults < minor + 1000
     assert now.major_faults is not None
     assert now.major_faults >= major
     assert now.affinity == len(os.sched_getaffinity(0))

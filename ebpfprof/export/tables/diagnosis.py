@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ebpfprof.console.text import ages, counted, duration, printable
 from ebpfprof.export.tables import stuck as stuck_table
-from ebpfprof.export.tables.goroutine_frames import base, frame_as_json, wrapped
+from ebpfprof.export.tables.goroutine_frames import frame_as_json, wrapped
 from ebpfprof.export.tables.goroutines import ids, stack
 from ebpfprof.export.tables.waiting_for import lock_name
 from ebpfprof.profile.diagnosis import Diagnosis
@@ -17,7 +17,6 @@ from ebpfprof.profile.goroutines import (
     GoroutineGroup,
     GrowingSite,
 )
-from ebpfprof.profile.model import Frame
 from ebpfprof.profile.standing import Senders
 from ebpfprof.profile.stuck import Held
 from ebpfprof.profile.waiting_for import Sureness
@@ -157,7 +156,7 @@ def _senders(senders: Senders, dump: GoroutineDump) -> list[str]:
     age = ages(group.newest_ns, group.longest_ns)
     lines = [f"{head}: {number} wait to send, and have not moved for at least {age}."]
     if created := group.first.created_by:
-        lines.append(f"They were created by {created.function} ({_place(created)}).")
+        lines.append(f"They were created by {created.function} ({created.position}).")
     lines += [
         f"The goroutines that it created grew from {site.before:,} to {site.now:,} in "
         f"{duration(dump.apart_ns)}."
@@ -175,7 +174,7 @@ def _senders(senders: Senders, dump: GoroutineDump) -> list[str]:
 
 
 def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
-    place = f"{site.created_by.function} ({_place(site.created_by)})"
+    place = f"{site.created_by.function} ({site.created_by.position})"
     ended = f"{site.ended:,} of the first {site.before:,}" if site.ended else "None"
     return [
         f"Perhaps a leak: goroutines that {place} created grew from {site.before:,} to "
@@ -183,10 +182,6 @@ def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
         f"{ended} ended meanwhile. Growing load gives the same picture.",
         f"To see whether it continues: ebpfprof dump --pid {dump.pid} --watch",
     ]
-
-
-def _place(frame: Frame) -> str:
-    return f"{base(frame.file)}:{frame.line}"
 
 
 def _held(held: Held) -> list[str]:

@@ -24,11 +24,6 @@ def shown_frames(goroutine: DumpedGoroutine) -> Sequence[Frame]:
     return [frame for frame in frames if not frame.function.startswith(_RUNTIME)] or frames
 
 
-def base(path: str) -> str:
-    """The name of a file without its folder."""
-    return path.rpartition("/")[2]
-
-
 def wrapped(line: str, width: int | None) -> list[str]:
     """The line in pieces of at most `width` columns, if its words allow it; None: no limit."""
     if width is None or len(line) <= width:

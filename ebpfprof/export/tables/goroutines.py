@@ -10,7 +10,7 @@ from typing import Any, Final
 from ebpfprof.console.text import ages, counted, duration, printable
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables import waiting_for
-from ebpfprof.export.tables.goroutine_frames import base, frame_as_json, shown_frames, wrapped
+from ebpfprof.export.tables.goroutine_frames import frame_as_json, shown_frames, wrapped
 from ebpfprof.export.tables.stuck import as_json as stuck_as_json
 from ebpfprof.export.tables.stuck import lines as stuck_lines
 from ebpfprof.profile.deadlocks import circles
@@ -210,10 +210,7 @@ def _about_waits(group: GoroutineGroup) -> list[str]:
 def stack(group: GoroutineGroup, width: int | None) -> str:
     """The stack that all goroutines of a group have, and the line that created them."""
     first = group.first
-    lines = [
-        (readable(frame.function), f"{base(frame.file)}:{frame.line}")
-        for frame in shown_frames(first)
-    ]
+    lines = [(readable(frame.function), frame.position) for frame in shown_frames(first)]
     elided = len(lines) - 2 * _MAX_FRAMES
     if elided > 0:
         lines[_MAX_FRAMES:-_MAX_FRAMES] = [(f"...{elided} frames elided...", "")]
@@ -224,7 +221,7 @@ def stack(group: GoroutineGroup, width: int | None) -> str:
     if first.created_by:
         parents = {goroutine.parent for goroutine in group.goroutines}
         by = f" in goroutine {first.parent}" if parents == {first.parent} and first.parent else ""
-        where = f"{base(first.created_by.file)}:{first.created_by.line}"
+        where = first.created_by.position
         lines.append((f"created by {readable(first.created_by.function)}{by}", where))
     room = max((len(name) for name, _ in lines), default=0)
     text = []

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ebpfprof.console.text import counted, listed, printable
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.tables.goroutine_frames import base, shown_frames
+from ebpfprof.export.tables.goroutine_frames import shown_frames
 from ebpfprof.export.tables.waiting_for import lock_name
 from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.deadlocks import Circle
@@ -138,7 +138,7 @@ def waits(goroutine: DumpedGoroutine) -> str:
     """ "goroutine 7 waits in main.f, f.go:3", innermost outside of runtime and sync."""
     frames = [frame for frame in shown_frames(goroutine) if not frame.function.startswith(_SYNC)]
     where = f" in {readable(frames[0].function)}" if frames else ""
-    place = f", {base(frames[0].file)}:{frames[0].line}" if frames else ""
+    place = f", {frames[0].position}" if frames else ""
     return f"goroutine {goroutine.goid} waits{where}{place}"
 
 

@@ -261,7 +261,7 @@ class WaitsCollector(BoundedProbes):
         """Detach all probes of a target if something fails, or on Ctrl-C."""
         try:
             yield
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no probe may stay in the target
             self.detach_target(index)
             raise
 

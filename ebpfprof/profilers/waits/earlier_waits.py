@@ -44,7 +44,7 @@ def attach_with_earlier_waits(waits: WaitsCollector, index: int, go: GoTarget) -
         is_known = _seed(scanner, waits, index)
         left_ns = begin_ns - kernel_now_ns()
         if is_known and left_ns > 0:
-            # The kernel records from begin_ns on; to the caller, this has begun then.
+            # The kernel records from begin_ns on: wait, so that the caller gets no earlier start.
             time.sleep(left_ns / 1e9)
             return begin_ns
         waits.pause(index)

@@ -12,7 +12,7 @@ import (
 )
 
 // A weatherPage is fast. In the background a goroutine asks a slow remote for forecasts again and
-// again, one waits for a message that seldom comes, and one sleeps for hours.
+// again, one waits for a message that rarely comes, and one sleeps for hours.
 type weatherPage struct {
 	database  *sql.DB
 	remote    *http.Client

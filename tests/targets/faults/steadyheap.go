@@ -10,7 +10,7 @@ import (
 	"ebpfprof.test/harness/traffic"
 )
 
-// A dictionary is large and is not changed. A collection takes long, but is seldom needed.
+// A dictionary is large and is not changed. A collection takes long, but is rarely needed.
 type dictionary struct{ entries map[string]*dictionaryEntry }
 
 const (

@@ -10,7 +10,7 @@ import (
 	"ebpfprof.test/harness/traffic"
 )
 
-// A topicHub has five hundred subscribers, most of which seldom get a message.
+// A topicHub has five hundred subscribers, most of which rarely get a message.
 type topicHub struct {
 	mu       sync.RWMutex
 	topics   [100][]chan string

@@ -58,7 +58,7 @@ def burns(*functions: str, cores: float) -> Sample:
     return Sample(locations, (round(cores * 100 * SECONDS), round(cores * LENGTH_NS)))
 
 
-def goroutine(goid: int, state: str, *functions: str, **fields: Any) -> DumpedGoroutine:  # noqa: ANN401 - its own
+def goroutine(goid: int, state: str, *functions: str, **fields: object) -> DumpedGoroutine:
     """A goroutine of a dump, with other fields of DumpedGoroutine by name."""
     plain: dict[str, Any] = {
         "is_whole": True,

@@ -47,9 +47,7 @@ def moment(
         processors=PROCESSORS,
         busy_ns=BEFORE_NS + round(busy_s * 1e9),
         idle_ns=BEFORE_NS + (0 if is_begin else PROCESSORS * LENGTH_NS - round(used_s * 1e9)),
-        waiting_ns=0,
         steal_ns=BEFORE_NS + round(steal_s * 1e9),
-        load=1.0,
     )
     group = CpuGroup(
         name="/pod",
@@ -60,7 +58,7 @@ def moment(
         throttled_ns=BEFORE_NS + round(stopped_s * 1e9),
     )
     delayed_ns = BEFORE_NS + round(delayed_s * 1e9 / THREADS)
-    thread = ThreadMoment("S", delayed_ns, BEFORE + switches // THREADS)
+    thread = ThreadMoment(delayed_ns, BEFORE + switches // THREADS)
     plain: dict[str, Any] = {
         "cpu_ns": BEFORE_NS + round(cpu_s * 1e9),
         "affinity": PROCESSORS,

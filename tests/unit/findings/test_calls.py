@@ -9,7 +9,7 @@ import pytest
 from ebpfprof.findings import calls as rule
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
 from ebpfprof.findings.finding import Finding
-from ebpfprof.findings.host import HostMoment, Stalls
+from ebpfprof.findings.host import HostMoment
 from ebpfprof.profile.goroutines import DumpedGoroutine
 from ebpfprof.profile.waiting_for import OpenFile, SystemCall, ThreadWait, WaitsFor
 from tests.unit.findings.evidence import HANDLER, READ, dump, evidence, goroutine, waits
@@ -42,8 +42,8 @@ def found(*args: object, **fields: object) -> list[Finding]:
 
 def stalled(us: int) -> BeforeAndAfter[HostMoment]:
     return BeforeAndAfter(
-        HostMoment(cpu_ns=0, stalls={"io": Stalls(0, 0)}),
-        HostMoment(cpu_ns=0, stalls={"io": Stalls(us, 0)}),
+        HostMoment(cpu_ns=0, stalled_us={"io": 0}),
+        HostMoment(cpu_ns=0, stalled_us={"io": us}),
     )
 
 
@@ -80,7 +80,7 @@ def test_a_disk_that_only_background_work_waits_for_is_no_fault_of_a_server() ->
 
 
 def test_calls_that_run_wait_for_nothing() -> None:
-    """As reads from the cache of files: their threads use a processor."""
+    """As reads from the page cache: their threads use a processor."""
     assert list(rule.find(desk(3, name=""))) == []
 
 

@@ -26,6 +26,7 @@ def test_expressions_that_are_compiled_again_and_again_are_waste() -> None:
     (finding,) = hot_function.find(service(compiles, WORKS))
     assert finding.kind == "hot_function"
     assert finding.share == pytest.approx(0.4)
+    assert finding.of_time is None
     assert finding.title == ("CPU time: 40 % for compiling regular expressions (1 CPUs used).")
     assert finding.lines[0] == "Most of it in main.(*form).isValid (form.go:18), 40 %."
 
@@ -39,6 +40,7 @@ def test_json_is_hot_only_where_processors_are_short() -> None:
     json = burns(*JSON, CHECK, *HANDLER, cores=3)
     (finding,) = hot_function.find(service(json, WORKS, busy=0.9))
     assert "83 % for JSON" in finding.title
+    assert finding.of_time == finding.share  # requests do nothing but run
     assert not [*hot_function.find(service(json, WORKS, busy=0.3))]
     starved = burns(*JSON, CHECK, *HANDLER, cores=0.5)
     assert not [*hot_function.find(service(starved, WORKS, busy=0.9))]

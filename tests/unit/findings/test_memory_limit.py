@@ -7,7 +7,7 @@ from typing import Any
 
 from ebpfprof.findings import memory_limit as rule
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
-from ebpfprof.findings.host import HostMoment, MemoryGroup, Stalls
+from ebpfprof.findings.host import HostMoment, MemoryGroup
 from tests.unit.findings.evidence import evidence
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ def at(needed_mib: int, *, stalled_us: int = 0, **fields: Any) -> HostMoment:  #
         cpu_ns=0,
         resident_bytes=needed_mib * MIB,
         memory_groups=(MemoryGroup(**(plain | fields)), wide),
-        stalls={"memory": Stalls(stalled_us, 0)},
+        stalled_us={"memory": stalled_us},
     )
 
 
@@ -40,9 +40,7 @@ def test_a_container_near_its_limit() -> None:
         (finding,) = rule.find(of)
         assert finding.kind == "memory_limit"
         assert finding.title == "Memory: the container uses 94 % of its limit (256 MiB)."
-    assert finding.lines == (
-        "This process has 200 MiB in memory. The cache of files is not counted.",
-    )
+    assert finding.lines == ("This process has 200 MiB in memory. The page cache is not counted.",)
 
 
 def test_the_cache_of_files_may_fill_the_limit() -> None:

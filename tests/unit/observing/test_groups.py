@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ebpfprof.findings.host import CpuGroup, MemoryGroup
-from ebpfprof.observing.groups import cpu_group, memory_group
+from ebpfprof.observing.groups import cpu_group, memory_group, stalled_us
 from ebpfprof.process.control_groups import ControlGroup
 
 # Of a container of Docker on Linux 6.1, with --cpus 0.5 --memory 256m.
@@ -92,3 +92,17 @@ def test_what_is_missing_is_unknown(tmp_path: Path) -> None:
         empty = group(tmp_path, {}, is_unified=is_unified)
         assert cpu_group(empty) == CpuGroup(name="/a")
         assert memory_group(empty) == MemoryGroup(name="/a")
+
+
+def test_stalls_are_those_of_the_innermost_group_that_counts_them(tmp_path: Path) -> None:
+    text = "some avg10=1.5 avg60=0 avg300=0 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for folder, files in (
+        (inner, {"memory.pressure": text.format(41)}),
+        (outer, {"memory.pressure": text.format(99), "io.pressure": text.format(12)}),
+    ):
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_text(content)
+    groups = [ControlGroup(each.name, str(each), True) for each in (inner, outer)]
+    assert stalled_us(groups) == {"memory": 41, "io": 12}
