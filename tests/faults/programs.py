@@ -77,7 +77,7 @@ class FaultProgram:
 
 PROGRAMS: Final = (
     FaultProgram("deadlock", "deadlock"),
-    FaultProgram("channeldeadlock", "deadlock", also=("hang",)),
+    FaultProgram("channeldeadlock", "deadlock"),
     FaultProgram("lostsignal", "lost_wake", also=("hang",)),
     FaultProgram("neverdone", "lost_wake", also=("hang",)),
     FaultProgram("hang", "hang"),
@@ -96,8 +96,9 @@ PROGRAMS: Final = (
     FaultProgram("slowconnect", "slow_connect"),
     FaultProgram("slowtls", "slow_connect"),
     FaultProgram("slowconsumer", "slow_consumer"),
-    # Both say that its only decoder is too slow: for those before it, or for those behind it.
-    FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
+    # Its only decoder is too slow: requests wait for it. Those behind it have nothing to do.
+    FaultProgram("slowstage", "slow_consumer"),
+    FaultProgram("slowproducer", "slow_producer"),
     FaultProgram("crowdedlock", "hot_lock", also=("convoy",)),
     FaultProgram("throttled", "throttling", environment=Environment(cpus=0.5)),
     FaultProgram(
