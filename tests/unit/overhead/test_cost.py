@@ -74,7 +74,7 @@ def test_a_large_cost_is_at_most_the_time_in_the_kernel() -> None:
         pytest.param(30 * S, S // 10, id="a small cost"),
     ],
 )
-def test_else_it_is_what_was_tried_out(cpu_ns: int, kernel_ns: int | None) -> None:
+def test_else_it_is_what_was_estimated(cpu_ns: int, kernel_ns: int | None) -> None:
     cost = Overhead(Runs(2_000_000), Runs(), 2_250.0, cpu_ns=cpu_ns, kernel_ns=kernel_ns)
     assert cost.ns == 4.5 * S
     assert "in the kernel" not in str(cost)
