@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.discovery.processes import started_ns
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
@@ -40,7 +40,14 @@ _VARIES: Final = re.compile(
 """Quantities with their units in titles: not addresses, nor numbers in names."""
 
 
-Find = Callable[[int, float, Callable[[float], bool]], Sequence["Finding"]]
+class Found(NamedTuple):
+    """What is wrong with a process, and the CPU time that it took to find that, in seconds."""
+
+    findings: Sequence[Finding]
+    cpu_s: float
+
+
+Find = Callable[[int, float, Callable[[float], bool]], Found]
 """Observes the process with a pid for some seconds, or until a function returns True that gets the
 seconds so far, and returns what is wrong with it. Blocks; raises any of ebpfprof.errors."""
 
@@ -109,9 +116,10 @@ class ExplainingInTurn:
             problem = f"{type(error).__name__}: {error}"
             self._log.say(f"Process {member.about.pid} could not be explained: {problem}")
             return
+        self._rounds.costs.note_explanation(found.cpu_s)
         is_same = started_ns(member.about.pid) == member.about.started_ns
         if is_same and not self._stopping.is_set():
-            self._report(member, found)
+            self._report(member, found.findings)
 
     def _report(self, member: Member, found: Iterable[Finding]) -> None:
         changes = self._changes.setdefault(member.key, FindingChanges())

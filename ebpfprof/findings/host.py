@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.connections import TcpConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,8 @@ class HostMoment:
     """For how long some thread waited for "memory" or "io" (PSI): of the innermost group that
     counts that, or of the machine."""
     machine: MachineMoment | None = None
+    connections: Mapping[int, TcpConnection] | None = None
+    """Its TCP connections, by the inode of the socket."""
 
     @property
     def quota_cpus(self) -> float | None:

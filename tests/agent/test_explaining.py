@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ebpfprof.agent import explaining as module
-from ebpfprof.agent.costs import EXPLAINING_S
-from ebpfprof.agent.explaining import ExplainingInTurn
+from ebpfprof.agent.costs import FIRST_EXPLAINING_S
+from ebpfprof.agent.explaining import ExplainingInTurn, Found
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service_sums import OTHERS, ServiceSums
 from ebpfprof.agent.settings import Settings
@@ -50,10 +50,9 @@ class Finder:
     at_once: int = 0
     most_at_once: int = 0
     waits: bool = False
+    cpu_s: float = FIRST_EXPLAINING_S
 
-    def __call__(
-        self, pid: int, length_s: float, should_stop: Callable[[float], bool]
-    ) -> Sequence[Finding]:
+    def __call__(self, pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Found:
         self.asked.append(pid)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -64,7 +63,7 @@ class Finder:
         answer = self.answers.get(pid, ())
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Found(answer, self.cpu_s)
 
 
 class Alternating(Finder):
@@ -144,7 +143,7 @@ def test_the_time_between_explanations_follows_settings_and_budget(three: list[G
         # With little budget it takes longer.
         rounds = made.node.rounds
         rounds.settings = replace(rounds.settings, max_node_overhead=0.001)
-        needed_s = EXPLAINING_S / (0.00001 * rounds.processors / 4)
+        needed_s = FIRST_EXPLAINING_S / (0.00001 * rounds.processors / 4)
         made.explaining._began_s -= needed_s - 1
         await asyncio.sleep(0.05)
         assert len(asked) == 2
@@ -188,11 +187,33 @@ def test_what_explanations_cost_is_no_cost_of_recording(shop: GoProcess) -> None
         rounds = made.node.rounds
         await made.node.turn()
         before = rounds.costs.own_each
-        rounds._cpu_s -= EXPLAINING_S  # so much was spent
+        rounds._cpu_s -= FIRST_EXPLAINING_S  # so much was spent
         rounds.note_explanation()
         rounds._begun_s = time.monotonic() - 1
         rounds._spent()
-        assert rounds.costs.own_each < before + 0.2 * EXPLAINING_S
+        assert rounds.costs.own_each < before + 0.2 * FIRST_EXPLAINING_S
+
+    run(work())
+
+
+def test_the_cost_of_an_explanation_is_that_of_the_last_ones(
+    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
+
+    async def work() -> None:
+        made = explained(shop, finder=Finder(cpu_s=4.0))
+        await made.node.begin()
+        rounds = made.node.rounds
+        before_s = rounds.explanation_s(0.25)
+        running = asyncio.ensure_future(made.explaining.run())
+        await until(lambda: rounds.figures.explanations >= 8)
+        made.explaining.stop()
+        await running
+        assert rounds.costs.explaining_s == pytest.approx(4.0, rel=0.02)
+        assert rounds.explanation_s(0.25) == pytest.approx(
+            before_s * 4.0 / FIRST_EXPLAINING_S, rel=0.02
+        )
 
     run(work())
 

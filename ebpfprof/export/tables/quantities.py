@@ -20,6 +20,11 @@ def known_digits(error: float) -> int:
     return max(1, min(3, 1 - math.floor(math.log10(error))))
 
 
+def rounded(value: float, error: float) -> float:
+    """The value with as many digits as are known, with a standard error of this part of it."""
+    return float(f"{value:.{known_digits(error)}g}") if error > 0 else value
+
+
 def error_cell(error: float, *, color: bool) -> str:
     """A standard error as a part of its value (0 to 1): "" where there is none."""
     if error <= 0:
