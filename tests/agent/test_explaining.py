@@ -69,11 +69,9 @@ class Finder:
 class Alternating(Finder):
     """Finds it the first time, and every other time from then on."""
 
-    def __call__(
-        self, pid: int, length_s: float, should_stop: Callable[[float], bool]
-    ) -> Sequence[Finding]:
+    def __call__(self, pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Found:
         found = super().__call__(pid, length_s, should_stop)
-        return found if len(self.asked) % 2 else ()
+        return found if len(self.asked) % 2 else found._replace(findings=())
 
 
 @pytest.fixture(autouse=True)
