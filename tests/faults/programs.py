@@ -29,14 +29,17 @@ MODULES: Final = Path(__file__).parent / "modules"
 
 
 @cache
-def built_module(name: str) -> Path:
-    """A program of tests/faults/modules, built. Raises ToolchainError."""
+def built_module(name: str, modules: Path = MODULES) -> Path:
+    """A program of a folder with a go.mod, by default tests/faults/modules, built.
+
+    Raises ToolchainError.
+    """
     # Go builds again what has changed. Each checkout has programs of its own.
-    folder = cache_dir() / "faults" / sha256(str(MODULES).encode()).hexdigest()[:16]
+    folder = cache_dir() / "faults" / sha256(str(modules).encode()).hexdigest()[:16]
     path = folder / name
     with locked(folder / f"{name}.lock"):
         command = ("build", "-buildvcs=false", "-o", path, f"./{name}")
-        toolchain(NEWEST).go(*command, cwd=MODULES, env=NETWORK)
+        toolchain(NEWEST).go(*command, cwd=modules, env=NETWORK)
     return path
 
 

@@ -3,6 +3,7 @@
 import math
 
 from ebpfprof.console.text import printable, quantity
+from ebpfprof.profile.evidence import is_ranked
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _MAX_TEXT = 24
@@ -26,6 +27,16 @@ def error_cell(error: float, *, color: bool) -> str:
         return ""
     sign = PLUS_MINUS if color else "+-"
     return f"{sign}{100 * error:.2g}%" if error < 0.1 else f"{sign}{100 * error:.0f}%"
+
+
+def count_cell(count: int, variance: float) -> str:
+    """A count, with as many digits as are known; "-" if it may as well be near nothing."""
+    if not is_ranked(count, variance):
+        return "-"
+    if not variance:
+        return str(count)
+    digits = known_digits(math.sqrt(variance) / count)
+    return str(round(count, digits - len(str(count))))
 
 
 def share(value: float, whole: float) -> str:
