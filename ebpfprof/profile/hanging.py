@@ -41,4 +41,6 @@ def hanging(goroutines: Iterable[DumpedGoroutine]) -> list[Hanging]:
             if name in NEVER_IDLE:
                 found[name, caller(goroutine.frames)].append(goroutine)
     made = [Hanging(*key, tuple(members)) for key, members in found.items()]
-    return sorted(made, key=lambda each: (-len(each.goroutines), each.operation, each.place.line))
+    return sorted(
+        made, key=lambda group: (-len(group.goroutines), group.operation, group.place.line)
+    )

@@ -106,8 +106,8 @@ def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
         else:
             _, count, delay_ns = sums.get(rule.name, (rule, 0, 0))
             sums[rule.name] = rule, count + sample.values[0], delay_ns + sample.values[-1]
-    hidden = [Hidden(*each) for each in sums.values()]
-    hidden.sort(key=lambda each: (-each.delay_ns, each.rule.name))
+    hidden = [Hidden(*sums_of_rule) for sums_of_rule in sums.values()]
+    hidden.sort(key=lambda row: (-row.delay_ns, row.rule.name))
     return (replace(profile, samples=tuple(kept)) if hidden else profile), hidden
 
 
@@ -129,14 +129,14 @@ class _Rules:
         self._looping_last = frozenset(words["looping_last"])
         self._staying_in_main = frozenset(words["staying_in_main"])
         self._tasks = frozenset(words["tasks"])
-        self.all = tuple(_rule(each, data["kinds"]) for each in data["rule"])
+        self.all = tuple(_rule(rule, data["kinds"]) for rule in data["rule"])
         self._kinds: tuple[Kind, ...] = tuple(data["kinds"])
         self._by_behaviour = tuple(data["by_behaviour"]["operations"])
         self._by_call: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
         self._by_goroutine: dict[str, list[IdleRule]] = {}
         self._by_shape: dict[tuple[str, str], IdleRule] = {}
         self._by_outermost: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
-        self.deep = {each for rule in self.all if rule.within for each in rule.operations}
+        self.deep = {operation for rule in self.all if rule.within for operation in rule.operations}
         for rule in self.all:
             for functions in rule.within:
                 self._by_outermost.setdefault(functions[-1], []).append((functions, rule))
@@ -307,7 +307,7 @@ def _rules() -> _Rules:
 
 def _rule(data: dict[str, Any], kinds: Sequence[Kind]) -> IdleRule:
     """A rule of the file; it applies to `kinds` unless it names its own."""
-    calls = (each if isinstance(each, list) else [each] for each in data.get("calls", ()))
+    calls = (call if isinstance(call, list) else [call] for call in data.get("calls", ()))
     within = map(tuple, data.get("within", ()))
     return IdleRule(
         name=data["name"],

@@ -68,7 +68,7 @@ class Options:
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401 - of each option
         """A copy with some options changed, which have the names of the constructor's arguments."""
-        common = {each.name: getattr(self, each.name) for each in fields(self)}
+        common = {field.name: getattr(self, field.name) for field in fields(self)}
         of_kinds = common.pop("of_kinds")
         return type(self)(**{**common, **of_kinds, **changes})
 

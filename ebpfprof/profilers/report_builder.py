@@ -198,8 +198,8 @@ class ReportBuilder:
             return
         earlier = {profile.kind: profile for profile in self._whole(report, since, self._earlier)}
         self.report.profiles += [
-            difference(each, earlier[each.kind]) if each.kind in earlier else each
-            for each in self._whole(report, sums, self._facts)
+            difference(profile, earlier[profile.kind]) if profile.kind in earlier else profile
+            for profile in self._whole(report, sums, self._facts)
         ]
 
     def _whole(

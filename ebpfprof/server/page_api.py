@@ -86,8 +86,8 @@ class PageApi:
             await self._follower.survey()
         running = [process.pid for process in manager.processes if process.ending is None]
         usage = await asyncio.to_thread(self._usage.of, running)
-        found = [self._served(each, usage.get(each.pid)) for each in manager.processes]
-        found += [_unserved(each) for each in self._follower.unrecorded]
+        found = [self._served(process, usage.get(process.pid)) for process in manager.processes]
+        found += [_unserved(process) for process in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
             "interval_s": manager.interval_s,
@@ -236,7 +236,7 @@ class PageApi:
             memory_bytes=usage and usage.memory_bytes,
             goroutines=goroutines and goroutines.goroutines,
             not_read=goroutines.beyond if goroutines else 0,
-            findings=[{"kind": each["kind"], "title": each["title"]} for each in shown],
+            findings=[{"kind": finding["kind"], "title": finding["title"]} for finding in shown],
             **states.as_json(process),
             **({"go": version} if version else {}),
         )

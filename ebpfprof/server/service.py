@@ -104,7 +104,9 @@ def run(
             server = QuietServer(app)
             regular = (manager.run(), follower.run(), watches.run(), recorders.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
-            return [each for p in manager.processes for each in p.history.completeness()]
+            return [
+                completeness for p in manager.processes for completeness in p.history.completeness()
+            ]
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so
             raise Aborted("Aborted.") from None
 
@@ -121,7 +123,7 @@ async def _serve(
 ) -> None:
     """Serve while the `regular` work is done, the manager's first."""
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    working = [asyncio.ensure_future(each) for each in regular]
+    working = [asyncio.ensure_future(task) for task in regular]
     managing, tasks = working[0], (serving, *working)
     try:
         while not server.started and not serving.done():

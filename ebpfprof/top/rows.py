@@ -296,7 +296,7 @@ def shown(
         matching.reverse()
     if sort == "delay":
         matching.sort(key=lambda row: not row.is_ranked)
-    by_delay = sorted(hidden.values(), key=lambda each: (-each.rate, each.rule.name))
+    by_delay = sorted(hidden.values(), key=lambda row: (-row.rate, row.rule.name))
     return Shown(matching, by_delay, all_rows, len(kept))
 
 

@@ -47,7 +47,7 @@ class TopTable:
         last ones that are known. Snapshots that share their Location objects are quick to read.
         """
         self._read.update({snapshot.pid: self._of_target(snapshot) for snapshot in snapshots})
-        reads = [self._read[each.pid] for each in snapshots]
+        reads = [self._read[snapshot.pid] for snapshot in snapshots]
         stacks = [stack for read in reads for stack in read.stacks]
         held = {number: held for read in reads for number, held in read.held.items()}
         window_ns = max((read.window_ns for read in reads), default=0)

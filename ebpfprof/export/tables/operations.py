@@ -150,14 +150,14 @@ def render(
         return f"{whole} of waiting for locks. {printable(said, ascii_only=not color)}\n"
     rows_found = operation_sums(profile.samples, profile.module)
     found = [row for row in rows_found if row.is_ranked][:limit]
-    below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
+    below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
     if not found:
         return below_table
     names = [table.value, "Share", table.count, "Mean", "Operation", table.place[0]]
     is_single = len(profile.sample_types) == 1 or not table.count
     if is_single:
         del names[2:4]
-    is_estimate = any(each.variance for each in found)
+    is_estimate = any(row.variance for row in found)
     if is_estimate:
         names.insert(1, "Error")
     rows = []

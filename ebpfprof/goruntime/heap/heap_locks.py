@@ -68,10 +68,10 @@ class HeapLocks:
         if self._receivers is None:
             self._receivers = ReceiverLocks(self._go.binary)
         shared: set[str | None] | None = None
-        for each in callers:
-            offsets = self._receivers.offsets(each.function, each.pc, kind)
+        for caller in callers:
+            offsets = self._receivers.offsets(caller.function, caller.pc, kind)
             if offsets:
-                found = {names.of_receiver(owner_of(each), at, kind) for at in offsets}
+                found = {names.of_receiver(owner_of(caller), at, kind) for at in offsets}
                 shared = found if shared is None else shared & found
         return next(iter(shared)) if shared and len(shared) == 1 else None
 

@@ -152,8 +152,12 @@ class GoroutineDumper:
         if len(born) < 2:
             return ()
         shown = {goroutine.goid: goroutine for goroutine in made.goroutines}
-        now = {each.goid: each.created_pc for each in last.goroutines if each.goid in shown}
-        counts = [Counter(each.values()) for each in (*born, now)]
+        now = {
+            goroutine.goid: goroutine.created_pc
+            for goroutine in last.goroutines
+            if goroutine.goid in shown
+        }
+        counts = [Counter(sites.values()) for sites in (*born, now)]
         for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
         ended = Counter(pc for goid, pc in born[0].items() if goid not in now)
         examples = {pc: shown[goid] for goid, pc in now.items()}
@@ -165,7 +169,7 @@ class GoroutineDumper:
             is_much = grown >= max(_LEAST_GROWN, _LEAST_SHARE * before)
             if created and is_steady and is_much and pc not in for_network:
                 found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
-        return tuple(sorted(found, key=lambda each: each.before - each.now))
+        return tuple(sorted(found, key=lambda site: site.before - site.now))
 
     def _look_up(self, goroutines: AllGoroutines) -> None:
         self._frames.look_up(
@@ -204,7 +208,7 @@ class GoroutineDumper:
             len(goroutines.goroutines) - len(shown),
             goroutines.moved,
             goroutines.beyond,
-            sum(each.labels is None for each in goroutines.goroutines),
+            sum(goroutine.labels is None for goroutine in goroutines.goroutines),
             goroutines.read_ns,
             samples=samples,
         )

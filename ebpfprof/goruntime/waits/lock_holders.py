@@ -95,10 +95,10 @@ class HolderFinder:
         found: dict[int, dict[int, bool]] = {address: {} for address in held}
         if not held:
             return found
-        waiters = Counter(each.address for each in waits.values())
+        waiters = Counter(wait.address for wait in waits.values())
         read = 0
         # Those that wait for no lock first: not all stacks may be read.
-        for goroutine in sorted(goroutines, key=lambda each: each.address in waits):
+        for goroutine in sorted(goroutines, key=lambda waiter: waiter.address in waits):
             frames = self._frames_of(goroutine.pcs) if goroutine.words.bp else []
             if not frames:
                 continue

@@ -93,7 +93,7 @@ class GoroutineStacks:
             # (runtime/symtab.go, expandFinalInlineFrame).
             while depth < len(shown) and shown[depth].number == shown[depth - 1].number:
                 depth += 1
-            physical = groupby(shown[:depth], key=lambda each: each.number)
+            physical = groupby(shown[:depth], key=lambda frame: frame.number)
             stack = self._known[pcs] = tuple(
                 self._location(tuple(frames)) for _, frames in physical
             )
@@ -101,7 +101,7 @@ class GoroutineStacks:
 
     def _location(self, physical: tuple[PhysicalFrame, ...]) -> Location:
         """One object for each, so that exports are fast."""
-        address, frames = physical[0].address, tuple(each.frame for each in physical)
+        address, frames = physical[0].address, tuple(inlined.frame for inlined in physical)
         key = address, frames
         if key not in self._locations:
             mapping = _mapping_of(address, self.go.mappings)

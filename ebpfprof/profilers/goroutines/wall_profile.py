@@ -52,8 +52,8 @@ def report(reading: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -
     except Exception as error:  # any error: the other profiles matter more
         builder.fail(error)
     samples = [
-        Sample(stack, (each.hits, each.ns), labels, each.variance, together(each.behaviours))
-        for (stack, labels), each in sums.items()
+        Sample(stack, (total.hits, total.ns), labels, total.variance, together(total.behaviours))
+        for (stack, labels), total in sums.items()
     ]
     coverage = SampleCoverage(
         reading.totals.samples,
@@ -66,7 +66,7 @@ def report(reading: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -
         builder.account(WALL, f"{WALL.title} profile"),
         coverage=coverage,
         idle=idle_comments(WALL.name, samples),
-        spread={key: (each.ns, each.variance) for key, each in sums.items()},
+        spread={key: (total.ns, total.variance) for key, total in sums.items()},
     )
     profile = WALL.make_profile(
         samples,

@@ -66,7 +66,10 @@ class WaitsCoverage:
             self.eighth_ns - earlier.eighth_ns,
             self.windows_ns - earlier.windows_ns,
             self.windows - earlier.windows,
-            {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
+            {
+                k: deviation - earlier.deviations.get(k, none)
+                for k, deviation in self.deviations.items()
+            },
             self.uncharged_ns - earlier.uncharged_ns,
         )
 

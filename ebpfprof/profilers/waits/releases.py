@@ -47,8 +47,8 @@ def releases(
         else:
             by_lock[stack.sema][stack] = estimate
     waited = defaultdict[int, list[BlockEstimate]](list)
-    for each in locks:
-        waited[each.row.sema].append(each)
+    for lock in locks:
+        waited[lock.row.sema].append(lock)
     uncharged = _uncharged(sums, by_lock.keys() | waited.keys())
     for sema in {**by_lock, **waited}:
         known = by_lock[sema]
@@ -75,14 +75,14 @@ def _of_lock(
     uncharged_ns: float,
     windows: int,
 ) -> list[StackTotal]:
-    charged_ns = sum(each.sampled.delay_ns for each in known.values())
-    waited_ns = sum(each.row.delay_ns - each.every.delay_ns for each in waits)
-    variance = sum(each.row.delay_variance for each in waits)
+    charged_ns = sum(release.sampled.delay_ns for release in known.values())
+    waited_ns = sum(wait.row.delay_ns - wait.every.delay_ns for wait in waits)
+    variance = sum(wait.row.delay_variance for wait in waits)
     is_known = charged_ns > 0 and not 0 < windows < LEAST_WINDOWS
     known_ns = waited_ns * charged_ns / (charged_ns + uncharged_ns) if is_known else 0.0
     relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
-    parks = sum(each.seen.parks for each in waits)
-    correction = sum(each.correction * each.seen.parks for each in waits) / parks if parks else 1.0
+    parks = sum(wait.seen.parks for wait in waits)
+    correction = sum(wait.correction * wait.seen.parks for wait in waits) / parks if parks else 1.0
     found = []
     for stack, estimate in known.items():
         row, sampled = row_of(stack, estimate), estimate.sampled

@@ -104,7 +104,7 @@ class SampledSums:
         found = copy.copy(self)
         found.every, found.eighth = dict(self.every), dict(self.eighth)
         found.windowed, found.uncharged = dict(self.windowed), dict(self.uncharged)
-        moments = {of: copy.copy(each) for of, each in self._moments.items()}
+        moments = {of: copy.copy(sums_of_stack) for of, sums_of_stack in self._moments.items()}
         found._moments = defaultdict(_Moments, moments)
         return found
 
@@ -265,5 +265,5 @@ def row_of(stack: KnownStack, estimate: StackEstimate) -> StackTotal:
 
 
 def _add(sums: Sums, more: Mapping[KnownStack, StackSums]) -> None:
-    for stack, each in more.items():
-        sums[stack] = sums.get(stack, _NONE) + each
+    for stack, sums_of_stack in more.items():
+        sums[stack] = sums.get(stack, _NONE) + sums_of_stack
