@@ -30,14 +30,17 @@ MODULES: Final = Path(__file__).parent / "modules"
 
 
 @cache
-def built_module(name: str, module: Path = MODULES) -> Path:
-    """A program of a module in tests/faults, built. Raises ToolchainError."""
+def built_module(name: str, modules: Path = MODULES) -> Path:
+    """A program of a folder with a go.mod, by default tests/faults/modules, built.
+
+    Raises ToolchainError.
+    """
     # Go builds again what has changed. Each checkout has programs of its own.
-    folder = cache_dir() / "faults" / sha256(str(module).encode()).hexdigest()[:16]
+    folder = cache_dir() / "faults" / sha256(str(modules).encode()).hexdigest()[:16]
     path = folder / name
     with locked(folder / f"{name}.lock"):
         command = ("build", "-buildvcs=false", "-o", path, f"./{name}")
-        toolchain(NEWEST).go(*command, cwd=module, env=NETWORK)
+        toolchain(NEWEST).go(*command, cwd=modules, env=NETWORK)
     return path
 
 
