@@ -137,7 +137,7 @@ def test_time_of_goroutines_that_a_handler_started_belongs_to_it(tmp_path: Path)
 
 @pytest.mark.parametrize("least_ms", [300, *in_full(1)])
 @pytest.mark.parametrize(
-    ("version", "mode"), builds(*(each for each in BUILDS if each[0] not in ("1.19", "1.21")))
+    ("version", "mode"), builds(*(each for each in BUILDS if each[0] != "1.19"))
 )
 def test_dumps_have_the_request_of_each_waiting_handler(
     version: str, mode: str, least_ms: int
@@ -156,7 +156,7 @@ def test_dumps_have_the_request_of_each_waiting_handler(
         request = goroutine.request
         handling += bool(routes) and "net/http.(*conn).serve" in names
         known += request is not None
-        pattern = "" if version == "1.22" else f"/{''.join(routes)}"
+        pattern = "" if version in ("1.21", "1.22") else f"/{''.join(routes)}"
         if request not in (None, HttpRequest("GET", f"/{''.join(routes)}", pattern)):
             wrong.append((request, sorted(names)))
     assert wrong == []
