@@ -28,7 +28,7 @@ _LEAST_SEGMENTS: Final = 10  # that were lost: fewer may be one moment
 
 
 @dataclass(slots=True)
-class Loss:
+class PacketLoss:
     """The segments with data that were sent to a peer, or to the clients of a port, and those that
     were lost. `peer` is "" for clients, which are `name`."""
 
@@ -51,13 +51,13 @@ class Loss:
         return self.lost >= _LEAST_SEGMENTS and self.share.least >= least
 
 
-def losses(evidence: Evidence) -> list[Loss]:
+def losses(evidence: Evidence) -> list[PacketLoss]:
     """What was sent to each peer, and to the clients of each port; the greatest loss first."""
     change = evidence.host_change
     if change is None:
         return []
     before, after = change.before.connections or {}, change.after.connections or {}
-    by_name: dict[tuple[str, bool], Loss] = {}
+    by_name: dict[tuple[str, bool], PacketLoss] = {}
     for inode, connection in after.items():
         # One with other addresses has got the inode of one that was closed.
         then = before.get(inode)
@@ -65,7 +65,7 @@ def losses(evidence: Evidence) -> list[Loss]:
         sent, lost = (then.sent, then.lost) if then is not None and is_same else (0, 0)
         name, peer = _names(connection, evidence.moments.ports)
         is_on_internet = _is_on_internet(connection.peer)
-        loss = by_name.setdefault((name, is_on_internet), Loss(name, peer, is_on_internet))
+        loss = by_name.setdefault((name, is_on_internet), PacketLoss(name, peer, is_on_internet))
         loss.sent += max(0, connection.sent - sent)
         loss.lost += max(0, connection.lost - lost)
     return sorted(by_name.values(), key=lambda loss: -loss.lost)
