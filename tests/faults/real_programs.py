@@ -93,7 +93,7 @@ REAL_PROGRAMS: Final = (
         setup="etcd",
     ),
     RealProgram(
-        "etcd-quota", "throttling", environment=_alone(cpus=0.3), server=ETCD, setup="etcd"
+        "etcd-quota", "throttling", environment=_alone(cpus=0.2), server=ETCD, setup="etcd"
     ),
     RealProgram(
         "etcd-loss",
@@ -112,7 +112,7 @@ REAL_PROGRAMS: Final = (
         setup="nats",
     ),
     RealProgram(
-        "nats-quota", "throttling", environment=_alone(cpus=0.2), server=NATS, setup="nats"
+        "nats-quota", "throttling", environment=_alone(cpus=0.1), server=NATS, setup="nats"
     ),
     RealProgram(
         "nats-loss",
