@@ -127,6 +127,10 @@ class Throttling:
         total = quota * period_ns + of_all
         return of_all * period_ns / total if total else 0.0
 
+    def stopped_share(self, length_ns: int) -> float:
+        """The part of `length_ns` for which it was stopped, 0 to 1."""
+        return min(1.0, self.throttled * self.stop_ns / length_ns) if length_ns else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class HostChange:

@@ -30,14 +30,17 @@ MODULES: Final = Path(__file__).parent / "modules"
 
 
 @cache
-def built_module(name: str, module: Path = MODULES) -> Path:
-    """A program of a module in tests/faults, built. Raises ToolchainError."""
+def built_module(name: str, modules: Path = MODULES) -> Path:
+    """A program of a folder with a go.mod, by default tests/faults/modules, built.
+
+    Raises ToolchainError.
+    """
     # Go builds again what has changed. Each checkout has programs of its own.
-    folder = cache_dir() / "faults" / sha256(str(module).encode()).hexdigest()[:16]
+    folder = cache_dir() / "faults" / sha256(str(modules).encode()).hexdigest()[:16]
     path = folder / name
     with locked(folder / f"{name}.lock"):
         command = ("build", "-buildvcs=false", "-o", path, f"./{name}")
-        toolchain(NEWEST).go(*command, cwd=module, env=NETWORK)
+        toolchain(NEWEST).go(*command, cwd=modules, env=NETWORK)
     return path
 
 
@@ -100,7 +103,7 @@ class FaultProgram(JudgedProgram):
 
 PROGRAMS: Final = (
     FaultProgram("deadlock", "deadlock"),
-    FaultProgram("channeldeadlock", "deadlock", also=("hang",)),
+    FaultProgram("channeldeadlock", "deadlock"),
     FaultProgram("lostsignal", "lost_wake", also=("hang",)),
     FaultProgram("neverdone", "lost_wake", also=("hang",)),
     FaultProgram("hang", "hang"),
@@ -119,8 +122,9 @@ PROGRAMS: Final = (
     FaultProgram("slowconnect", "slow_connect"),
     FaultProgram("slowtls", "slow_connect"),
     FaultProgram("slowconsumer", "slow_consumer"),
-    # Both say that its only decoder is too slow: for those before it, or for those behind it.
-    FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
+    # Its only decoder is too slow: requests wait for it. Those behind it have nothing to do.
+    FaultProgram("slowstage", "slow_consumer"),
+    FaultProgram("slowproducer", "slow_producer"),
     FaultProgram("crowdedlock", "hot_lock", also=("convoy",)),
     FaultProgram("throttled", "throttling", environment=Environment(cpus=0.5)),
     FaultProgram(
