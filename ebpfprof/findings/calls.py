@@ -125,9 +125,14 @@ def _add(calls: _Calls, goroutine: DumpedGoroutine, moments: Moments) -> None:
         calls.standing += len(moments.all) > 1 and waits == {goroutine.wait}
 
 
+def is_of_disk(name: str) -> bool:
+    """Whether this system call waits for nothing but a file system."""
+    return name in _OF_DISKS
+
+
 def _waits_for_disk(call: SystemCall) -> bool:
     if call.file is None:
-        return call.name in _OF_DISKS
+        return is_of_disk(call.name)
     return call.file.kind == "file" and not call.file.path.startswith(_NO_DISKS)
 
 

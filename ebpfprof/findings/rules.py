@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.findings import (
+    background_disk,
     build,
     calls,
     collections,
@@ -50,6 +51,7 @@ RULES: Final = (
     FindingRule(consumers.find, consumers.fine),
     FindingRule(network.find, network.fine),
     FindingRule(calls.find, calls.fine),
+    FindingRule(background_disk.find, background_disk.fine),
     FindingRule(locked_threads.find, locked_threads.fine),
     FindingRule(processors.find, processors.fine),
     FindingRule(cpu_quota.find, cpu_quota.fine),

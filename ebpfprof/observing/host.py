@@ -47,7 +47,7 @@ class HostReader:
             memory_groups=tuple(map(memory_group, memory_groups)),
             stalled_us=stalled_us(self._groups.of(readable, "")),
             machine=_machine(),
-            connections=tcp_connections(readable),
+            connections=tcp_connections(readable, target.pidfd),
         )
 
 

@@ -29,6 +29,7 @@ OUR_OWN = {
     "ebpfprof.agent.explaining": "our own numbers in titles",
     "ebpfprof.commands.cli": "our own command line",
     "ebpfprof.process.proc_files": "the kernel's struct statx",
+    "ebpfprof.process.tcp_counters": "the kernel's struct tcp_info",
     "ebpfprof.privileges.capabilities": "the kernel's data on our own process",
     "ebpfprof.kernel.c_facts": "our own C",
     "ebpfprof.kernel.clock": "the kernel's clocks",

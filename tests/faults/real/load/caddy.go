@@ -19,7 +19,7 @@ const (
 	caddyPort     = 8080
 	caddyUpstream = 9001
 	caddyClients  = 16
-	caddyPeriod   = 25 * time.Millisecond
+	caddyPeriod   = 12 * time.Millisecond
 	answerBytes   = 4 << 10
 	fileBytes     = 64 << 10
 	files         = 6000
