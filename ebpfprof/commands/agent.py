@@ -141,6 +141,7 @@ def _options(settings: Settings) -> Options:
         labels=settings.goroutine_labels,
         max_overhead=settings.max_overhead,
         allow_unknown_go=settings.allow_unknown_go,
+        by_handler=settings.by_handler,
     )
     return common.replace(**settings.options)
 

@@ -9,7 +9,8 @@ from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import READ_LOOP
 from ebpfprof.findings.subjects import growing
 from ebpfprof.findings.words import place, rounded
-from ebpfprof.profile.idle import is_in_request, rule_of
+from ebpfprof.profile.handlers import is_in_request
+from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE, caller, operation
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.profile.idle import is_in_request
+from ebpfprof.profile.handlers import is_in_request
 from ebpfprof.profile.operations import caller_outside_library, operation_in
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ebpfprof.findings.words import doing, place, rounded
 from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.channel_deadlocks import channel_deadlocks
 from ebpfprof.profile.deadlocks import Circle
+from ebpfprof.profile.handlers import is_in_request
 from ebpfprof.profile.hanging import hanging, hangs
-from ebpfprof.profile.idle import is_in_request
 from ebpfprof.profile.operations import caller, operation
 from ebpfprof.profile.standing import LARGE, are_abandoned, waiting_by_channel
 from ebpfprof.profile.waiting_for import Sureness

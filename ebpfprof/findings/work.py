@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.findings.activity import Activity
-from ebpfprof.profile.idle import is_of_request, rule_of
+from ebpfprof.profile.handlers import is_of_request
+from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.operations import STATE, caller, operation_of
 
 if TYPE_CHECKING:

@@ -66,6 +66,16 @@ class Finder:
         return Found(answer, self.cpu_s)
 
 
+class Alternating(Finder):
+    """Finds it the first time, and every other time from then on."""
+
+    def __call__(
+        self, pid: int, length_s: float, should_stop: Callable[[float], bool]
+    ) -> Sequence[Finding]:
+        found = super().__call__(pid, length_s, should_stop)
+        return found if len(self.asked) % 2 else ()
+
+
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TICK_S", 0.001)
@@ -208,6 +218,29 @@ def test_the_cost_of_an_explanation_is_that_of_the_last_ones(
     run(work())
 
 
+def test_what_only_one_explanation_lacks_is_neither_gone_nor_new(
+    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
+
+    async def work() -> None:
+        finder = Alternating({shop.pid: (HOT,)})
+        made = explained(shop, finder=finder)
+        await made.node.begin()
+        running = asyncio.ensure_future(made.explaining.run())
+        await until(lambda: len(made.findings(shop.pid)) >= 6)
+        (lasting,) = made.explaining.findings
+        made.explaining.stop()
+        await running
+        assert made.said == [f"ebpfprof: dash (pid {shop.pid}): {HOT.title}"]
+        assert [one.subject for one in lasting.findings] == [module.service_finding(HOT, 0).subject]
+        first, second, third, *_ = made.findings(shop.pid)
+        assert second.findings == ()  # what is given is what was found
+        assert third.findings[0].since_s == first.findings[0].since_s
+
+    run(work())
+
+
 def test_a_change_is_reported_once_and_each_explanation_is_given(
     shop: GoProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,12 +254,14 @@ def test_a_change_is_reported_once_and_each_explanation_is_given(
         await until(lambda: len(made.findings(shop.pid)) >= 2)
         more = replace(HOT, title="Lock main.mu: 61 ± 4 % of the time of requests.", share=0.61)
         finder.answers[shop.pid] = (more,)
-        await until(lambda: made.findings(shop.pid)[-1].findings[0].share == 0.61)
+        await until(lambda: len(made.said) == 3)
+        assert made.findings(shop.pid)[-1].findings[0].share == 0.61
         assert [each.findings for each in made.explaining.findings] == [
             made.findings(shop.pid)[-1].findings
         ]
         finder.answers[shop.pid] = ()
-        await until(lambda: made.findings(shop.pid)[-1].findings == ())
+        await until(lambda: len(made.said) == 4)
+        assert made.findings(shop.pid)[-1].findings == ()
         made.explaining.stop()
         await running
         named = f"dash (pid {shop.pid})"
