@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.words import mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,7 @@ def _too_few(evidence: Evidence, change: HostChange, processors: int) -> Iterato
         level=Level.SLOW,
         title=f"GOMAXPROCS is {processors}, but {_cpus(may_use)} could be used: goroutines wait "
         f"for a processor for {percent(share.value)} of {work.of}.",
-        lines=(f"{work.mean(runnable):.1f} goroutines wait on average.",),
+        lines=(f"{mean(work.mean(runnable))} goroutines wait on average.",),
         share=share.value,
         error=share.error,
         next=f"attach --pid {evidence.program.pid} --profile cpu",
