@@ -70,7 +70,6 @@ OUR_OWN = {
     "ebpfprof.export.timelines.page": "makes bytes of a timeline, takes none apart",
     "ebpfprof.goruntime.process": "turns errors into sentences; tests/kernel/test_bad_target.py",
     "ebpfprof.system.file_worker": "output of our own process",
-    "ebpfprof.process.tcp_counters": "the kernel's answers on its sockets",
     "ebpfprof.profile.function_names": "names, which are matched in the parser profiles",
     "ebpfprof.profile.handlers": "our own rules; names are matched in the parser profiles",
     "ebpfprof.profile.idle": "rules that the user gives; names are matched in the parser profiles",
