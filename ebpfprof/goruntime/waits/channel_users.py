@@ -37,10 +37,10 @@ def channel_users(
 ) -> dict[int, tuple[int, ...]]:
     """The ids of the goroutines that can use each of these channels, by its address.
 
-    A channel is left out if not all stacks were searched. Goroutines that run have no stack in
+    A channel is left out if not all stacks were searched, or there are none. Goroutines that run have no stack in
     memory: they are never among them. Raises TargetGone or GoTableError.
     """
-    if not channels or len(goroutines) > _MAX_STACKS:
+    if not (channels and goroutines) or len(goroutines) > _MAX_STACKS:
         return {}
     near = next(iter(channels))
     first, end = max(0, near - _HEAP_BYTES), near + _HEAP_BYTES
