@@ -45,12 +45,12 @@ def channel_users(
     near = next(iter(channels))
     first, end = max(0, near - _HEAP_BYTES), near + _HEAP_BYTES
     pointers: list[npt.NDArray[np.uint64]] = []
-    owners: list[npt.NDArray[np.int64]] = []
+    owners: list[npt.NDArray[np.uint64]] = []
     for goroutine in goroutines:
         words = _words_of_program(memory, frames, goroutine)
         words = words[(words >= first) & (words < end)]
         pointers.append(words)
-        owners.append(np.full(len(words), goroutine.goid, np.int64))
+        owners.append(np.full(len(words), goroutine.goid, np.uint64))
     words, goids = np.concatenate(pointers), np.concatenate(owners)
     objects = np.unique(words)
     if len(objects) > _MAX_OBJECTS:
