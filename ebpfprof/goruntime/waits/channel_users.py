@@ -37,8 +37,8 @@ def channel_users(
 ) -> dict[int, tuple[int, ...]]:
     """The ids of the goroutines that can use each of these channels, by its address.
 
-    A channel is left out if not all stacks were searched, or there are none. Goroutines that run have no stack in
-    memory: they are never among them. Raises TargetGone or GoTableError.
+    A channel is left out if not all stacks were searched, or there are none. Goroutines that run
+    have no stack in memory: they are never among them. Raises TargetGone or GoTableError.
     """
     if not (channels and goroutines) or len(goroutines) > _MAX_STACKS:
         return {}
