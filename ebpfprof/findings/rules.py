@@ -83,6 +83,7 @@ _CAUSES_OF_ALL: Final[dict[str, frozenset[str]]] = {
     "collections": frozenset({"few_processors"}),
     "forced_collections": frozenset({"few_processors"}),
     "heap_limit": frozenset({"few_processors"}),
+    "neighbours": frozenset({"few_processors"}),
     "throttling": frozenset({"few_processors", "neighbours"}),
     "gomaxprocs": frozenset({"few_processors", "neighbours"}),
 }

@@ -56,9 +56,8 @@ def test_what_follows_from_another_finding_is_left_out() -> None:
 
 
 def test_the_processors_belong_to_all_of_a_process() -> None:
-    assert kinds(finding("few_processors", share=0.9), finding("spinning", share=0.2)) == [
-        "spinning"
-    ]
+    for cause in ("spinning", "neighbours"):
+        assert kinds(finding("few_processors", share=0.9), finding(cause, share=0.2)) == [cause]
 
 
 def test_memory_that_grows_in_other_functions_than_those_of_a_leak_is_another_fault() -> None:
