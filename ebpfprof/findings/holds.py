@@ -39,7 +39,7 @@ _Line = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """A goroutine that holds a lock at a moment; `by` is where it holds it, None if unknown."""
 
     doing: Doing
@@ -50,7 +50,7 @@ class HoldTime:
     """The time for which a lock is held, by function and by what its holder does."""
 
     def __init__(
-        self, evidence: Evidence, held: Sequence[Holder], locked_at: Mapping[str, int]
+        self, evidence: Evidence, held: Sequence[LockHolder], locked_at: Mapping[str, int]
     ) -> None:
         """`held` are the holders that dumps saw while others waited. `locked_at` are the functions
         that wait for the lock, with the first line in which they do."""
