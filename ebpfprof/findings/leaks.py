@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.text import counted
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import READ_LOOP
+from ebpfprof.findings.subjects import growing
 from ebpfprof.findings.words import place, rounded
 from ebpfprof.profile.handlers import is_in_request
 from ebpfprof.profile.idle import rule_of
@@ -105,4 +106,5 @@ def _finding(suspects: Suspects, pid: int) -> Finding:
         next=f"dump --pid {pid} --watch",
         is_certain=suspects.is_certain,
         place=created or caller(first.frames),
+        about=growing(group.goroutines),
     )

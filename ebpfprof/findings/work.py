@@ -72,6 +72,11 @@ class WorkTime:
         """What shares are parts of, in words."""
         return "the time of requests" if self.is_server else "the time of goroutines at work"
 
+    @property
+    def who(self) -> str:
+        """Whose time that is, in words."""
+        return "requests" if self.is_server else "goroutines at work"
+
     def where(self, is_wanted: Callable[[Activity], bool]) -> tuple[Activity, ...]:
         """The activities that are wanted, the longest first."""
         chosen = (activity for activity in self.activities if is_wanted(activity))

@@ -66,10 +66,14 @@ class OperationSums:
         return is_ranked(self.value, self.variance)
 
     @property
+    def count_error(self) -> float:
+        """The standard error of `count`, as a part of it; 0 for a count that is exact."""
+        return math.sqrt(self.count_variance) / self.count if self.count else 0.0
+
+    @property
     def digits_of_mean(self) -> int:
         """How many digits of the mean are known."""
-        of_count = math.sqrt(self.count_variance) / self.count if self.count else 0.0
-        return known_digits(max(self.error, of_count))
+        return known_digits(max(self.error, self.count_error))
 
     @property
     def mean(self) -> float:

@@ -21,6 +21,11 @@ def known_digits(error: float) -> int:
     return max(1, min(3, 1 - math.floor(math.log10(error))))
 
 
+def rounded(value: float, error: float) -> float:
+    """The value with as many digits as are known, with a standard error of this part of it."""
+    return float(f"{value:.{known_digits(error)}g}") if error > 0 else value
+
+
 def error_cell(error: float, *, color: bool) -> str:
     """A standard error as a part of its value (0 to 1): "" where there is none."""
     if error <= 0:
@@ -33,10 +38,7 @@ def count_cell(count: int, variance: float) -> str:
     """A count, with as many digits as are known; "-" if it may as well be near nothing."""
     if not is_ranked(count, variance):
         return "-"
-    if not variance:
-        return str(count)
-    digits = known_digits(math.sqrt(variance) / count)
-    return str(round(count, digits - len(str(count))))
+    return str(round(rounded(count, math.sqrt(variance) / count if variance else 0.0)))
 
 
 def share(value: float, whole: float) -> str:
