@@ -132,7 +132,7 @@ _ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
 
 
 def _events(kind: ProfileKind, row: TopRow) -> str:
-    return events_of(kind, row.count_per_s, row.value)
+    return events_of(kind, row.count_per_s, row.value, row.count_error)
 
 
 def _mean(kind: ProfileKind, row: TopRow) -> str:
@@ -142,7 +142,7 @@ def _mean(kind: ProfileKind, row: TopRow) -> str:
 
 def _digits(row: TopRow) -> int:
     """How many digits of the mean are known: of the time since the last sample, or of all."""
-    return known_digits(row.error if row.count else row.total_error)
+    return known_digits(max(row.error, row.count_error) if row.count else row.total_error)
 
 
 def _all_known(row: TopRow) -> tuple[int, int]:
