@@ -181,6 +181,18 @@ def _require_merge(files: tuple[Path, ...], *, merges: bool) -> None:
         raise click.UsageError("Only one of the profiles can come from standard input.")
 
 
+def _of_handler(profile: Profile, text: str) -> Profile:
+    """What the handlers with this text in their names did. Raises InvalidProfile without one."""
+    from ebpfprof.profile.handlers import handler_names, of_handler
+
+    found = of_handler(profile, text)
+    if found.samples:
+        return found
+    names = ", ".join(map(printable, handler_names(profile)[:_MOST_NAMED]))
+    known = f"It has {names}." if names else "It has no handlers."
+    raise InvalidProfile(f"No handler of the profile has {printable(text)!r} in its name. {known}")
+
+
 def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:
     """Raise click.UsageError for options that would omit something from a complete file."""
     for option, given in (("--hide-idle", hide_idle), ("--sample-type", sample_type)):
