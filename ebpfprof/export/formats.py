@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.errors import InvalidProfile
 
 if TYPE_CHECKING:
-    from ebpfprof.profile.model import Lock, Profile
+    from ebpfprof.profile.model import Lock, Profile, ValueType
     from ebpfprof.timeline.model import Timeline
 
 
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class ProfileView:
     """What of a profile to write: the sample type `index`; None: the format's own choice.
 
-    With `hide_idle` without idle waits. `sources` and `locks` are for HTML (flamegraph.encode).
+    With `hide_idle` without idle waits. `sources` and `locks` are for HTML (flamegraph.encode),
+    `by_handler` is for text (tables.report).
     """
 
     index: int | None = None
     hide_idle: bool = False
     sources: Mapping[str, Any] | None = None
     locks: Sequence[Lock] = ()
+    by_handler: bool = False
 
 
 ProfileWriter = Callable[["Profile", ProfileView], bytes]
@@ -53,6 +55,8 @@ class Format:
     is_complete: bool = False
     """Whether a file always has all samples and sample types."""
     other_suffixes: tuple[str, ...] = ()
+    needs_type: str = ""
+    """The sample type that a profile must have; "" if it takes all profiles."""
     timeline_ending: str = ""
     opens_timeline: str = ""
     """What opens a timeline; {} is the name of the file."""
@@ -64,6 +68,15 @@ class Format:
     def endings(self) -> tuple[str, ...]:
         """What the names of its files end in, its own suffix first."""
         return (self.suffix, *self.other_suffixes)
+
+    def require_type(self, sample_types: Sequence[ValueType]) -> None:
+        """Raise InvalidProfile if profiles with these sample types can't be written."""
+        needed = self.needs_type
+        if needed and all(each.type != needed for each in sample_types):
+            raise InvalidProfile(
+                f"A {self.suffix} file takes {needed} profiles only: choose --profile {needed}, or "
+                "another format with -f."
+            )
 
     def encode_timeline(self, timeline: Timeline) -> bytes:
         """The timeline in this format. Raises ValueError if it can't be."""
@@ -99,20 +112,24 @@ def encode(
     sample_type: str | None = None,
     sources: Mapping[str, Any] | None = None,
     locks: Sequence[Lock] = (),
+    by_handler: bool = False,
 ) -> bytes:
     """The profile in the format `name`.
 
     `hide_idle` leaves out idle waits (profile.idle); in formats with comments, a comment says how
     much that was. An HTML file holds idle waits, but hides them at first. `sample_type` is the
     sample type to write, or to show first if the format holds all of them; by default the last one.
-    An HTML file also holds `sources` and `locks` (flamegraph.encode).
+    An HTML file also holds `sources` and `locks` (flamegraph.encode). With `by_handler`, text has
+    the sums of handlers (tables.handlers).
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
     if the format takes no profiles, or always holds everything.
     """
     made = FORMATS[name]
     if made.profile is None:
         raise ValueError(f"A profile cannot be written as {name}.")
-    view = ProfileView(_index(made, profile, sample_type, hide_idle), hide_idle, sources, locks)
+    made.require_type(profile.sample_types)
+    index = _index(made, profile, sample_type, hide_idle)
+    view = ProfileView(index, hide_idle, sources, locks, by_handler)
     return made.profile(profile, view)
 
 
@@ -189,6 +206,12 @@ def _pprof_difference(profile: Profile, base: Profile, view: ProfileView) -> byt
     return pprof.encode(compared(profile, base))
 
 
+def _pgo(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import pgo
+
+    return pgo.encode(profile)
+
+
 def _folded(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export import folded
 
@@ -251,7 +274,9 @@ def _json_difference(profile: Profile, base: Profile, view: ProfileView) -> byte
 def _text(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export.tables import report
 
-    return report.encode(profile, index=view.index, hide_idle=view.hide_idle)
+    return report.encode(
+        profile, index=view.index, hide_idle=view.hide_idle, by_handler=view.by_handler
+    )
 
 
 def _text_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:
@@ -283,6 +308,14 @@ FORMATS: Final = {
             other_suffixes=(".pprof", ".prof"),
             profile=_pprof,
             difference=_pprof_difference,
+        ),
+        Format(
+            "pgo",
+            ".pgo",
+            is_text=False,
+            is_complete=True,
+            needs_type="cpu",
+            profile=_pgo,
         ),
         Format("folded", ".folded", profile=_folded, difference=_folded_difference),
         Format("speedscope", ".speedscope.json", profile=_speedscope),

@@ -89,6 +89,11 @@ class LiveSession(Closing):
             self._thread = threading.Thread(target=self._poll, name="ebpfprof-live", daemon=True)
             self._thread.start()
 
+    @property
+    def sampling_s(self) -> float:
+        """The CPU time that goroutine samples have taken."""
+        return self._sampling_thread.used_s
+
     def load(self) -> None:
         """Make the maps, large enough for the goroutines of the processes, and load the programs.
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
     from ebpfprof.server.explanations import Explanations
     from ebpfprof.server.flight_recorders import FlightRecorders
+    from ebpfprof.server.series import ProcessSeries
     from ebpfprof.server.watches import GoroutineWatches
 
 LEASE_S = 30.0
@@ -69,8 +70,10 @@ class PageApi:
         recorders: FlightRecorders,
         reads: ReadEndpoint,
         explanations: Explanations,
+        series: ProcessSeries,
     ) -> None:
         self._manager = manager
+        self._series = series
         self._explanations = explanations
         self._reads = reads
         self._usage = ServedUsage()
@@ -109,6 +112,10 @@ class PageApi:
     async def explain(self, request: Request) -> Response:
         """What is wrong with a process, observed for ?seconds=N from now on."""
         return await self._answered(request, self._explain)
+
+    async def series(self, request: Request) -> Response:
+        """What a process used and did in the last minutes. Has it sampled for a time."""
+        return await self._answered(request, self._series_of)
 
     async def profile(self, request: Request) -> Response:
         """The profile of a time, as JSON."""
@@ -188,6 +195,10 @@ class PageApi:
             found = await self._explanations.explain(process, asked_seconds(request))
         except BadParameterError as error:
             raise _BadRequestError(str(error)) from error
+        return JSONResponse(found, headers=_HEADERS)
+
+    async def _series_of(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
+        found = self._series.as_json(process, _seconds(request, "after", 0.0))
         return JSONResponse(found, headers=_HEADERS)
 
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:

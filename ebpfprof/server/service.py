@@ -15,6 +15,7 @@ from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.flight_recorders import FlightRecorders
 from ebpfprof.server.quiet_server import QuietServer
+from ebpfprof.server.series import ProcessSeries
 from ebpfprof.server.trace_child import TraceSettings
 from ebpfprof.server.watches import GoroutineWatches
 from ebpfprof.system.signals import check
@@ -95,14 +96,16 @@ def run(
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
             watches = GoroutineWatches(manager, processes)
+            series = ProcessSeries(manager, processes)
             recorders = FlightRecorders(manager, service.traces)
             app = application(
                 *(manager, follower, policy, processes, watches, sources),
                 lock_labels=service.lock_labels,
                 recorders=recorders,
+                series=series,
             )
             server = QuietServer(app)
-            regular = (manager.run(), follower.run(), watches.run(), recorders.run())
+            regular = (manager.run(), follower.run(), watches.run(), series.run(), recorders.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
             return [
                 completeness for p in manager.processes for completeness in p.history.completeness()

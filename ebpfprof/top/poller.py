@@ -48,7 +48,9 @@ class Poller:
         kinds = {kind for target in targets for kind in target.kinds}
         self.views: Sequence[View] = views_of(kinds, options)
         """The tables that there are."""
-        self._tables = {view: TopTable(view.name) for view in self.views}
+        self._tables = {
+            view: TopTable(view.name, by_handler=options.by_handler) for view in self.views
+        }
         self._own_before = time.process_time_ns(), self._started_ns
 
     @property

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.export.go_quotes import readable
+from ebpfprof.export.tables.handlers import OUTSIDE
 from ebpfprof.profile.evidence import are_releases_known, is_unknown_release
+from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
@@ -22,8 +24,10 @@ _RELEASED: Final = "released"
 class TopTable:
     """The rows of one view, by name. Remembers what was seen in the sample before."""
 
-    def __init__(self, view: str) -> None:
+    def __init__(self, view: str, *, by_handler: bool = False) -> None:
+        """With `by_handler`, rows of operations are of handlers, not of the lines that called."""
         self._view: Final = view_named(view)
+        self._by_handler: Final = by_handler
         self._is_moment: Final = self._view.kind.is_moment
         self._read: dict[int, _Read] = {}  # by pid
         self._stacks: dict[object, _Known] = {}
@@ -126,6 +130,8 @@ class TopTable:
             return self._functions_of(pid, sample, stack)
         name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
+        if self._by_handler:
+            return (self._number(RowKey(pid, name, handler_label(sample) or OUTSIDE, idle=rule)),)
         own = None
         if not is_of_program(line.function, self._module):
             own = frame_of_program(waiter_of(sample).frames, self._module)

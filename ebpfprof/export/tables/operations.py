@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ebpfprof.console import columns
 from ebpfprof.console.text import printable
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.tables.quantities import amount, error_cell, known_digits, rounded
+from ebpfprof.export.tables.quantities import amount, count_cell, error_cell, known_digits
 from ebpfprof.profile.evidence import few_releases, is_ranked, unranked_line
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Frame, Profile, Sample
@@ -58,9 +58,7 @@ class OperationSums:
     @property
     def count_cell(self) -> str:
         """The count, with as many digits as are known; "-" if it may as well be near nothing."""
-        if not is_ranked(self.count, self.count_variance) or not (self.count or not self.value):
-            return "-"
-        return str(round(rounded(self.count, self.count_error)))
+        return count_cell(self.count, self.count_variance) if self.count or not self.value else "-"
 
     @property
     def is_ranked(self) -> bool:

@@ -3,6 +3,7 @@
 import math
 
 from ebpfprof.console.text import printable, quantity
+from ebpfprof.profile.evidence import is_ranked
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _MAX_TEXT = 24
@@ -31,6 +32,13 @@ def error_cell(error: float, *, color: bool) -> str:
         return ""
     sign = PLUS_MINUS if color else "+-"
     return f"{sign}{100 * error:.2g}%" if error < 0.1 else f"{sign}{100 * error:.0f}%"
+
+
+def count_cell(count: int, variance: float) -> str:
+    """A count, with as many digits as are known; "-" if it may as well be near nothing."""
+    if not is_ranked(count, variance):
+        return "-"
+    return str(round(rounded(count, math.sqrt(variance) / count if variance else 0.0)))
 
 
 def share(value: float, whole: float) -> str:

@@ -14,6 +14,8 @@ from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
+from ebpfprof.goruntime.waits.channel_users import channel_users
+from ebpfprof.goruntime.waits.http_requests import RequestReader
 from ebpfprof.goruntime.waits.standing import DUMPED, DUMPED_SLOWLY, StandingJudge, Threshold
 from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.goruntime.waits.waits_for import WaitReader
@@ -23,11 +25,12 @@ from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingS
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, Goroutine
     from ebpfprof.goruntime.goroutines.table import Heads
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits.pools import PoolReader
     from ebpfprof.goruntime.waits.waits_for import Moving
 
 _MOST_SAMPLES: Final = 4  # of which goroutine holds which lock
@@ -50,7 +53,9 @@ class GoroutineDumper:
         self._scanner = GoroutineScanner(go, most=most)
         self._frames = StackFrames(go)
         self._waits: WaitReader | None = None
+        self._last: AllGoroutines | None = None
         self._stuck: StuckCheck | None = None
+        self._requests = RequestReader(go, self._scanner)
 
     def dump(self, *, apart_s: float, samples: int = DUMPED.samples) -> GoroutineDump:
         """Sample all goroutines at the beginning and the end of `apart_s` seconds, and between.
@@ -84,6 +89,7 @@ class GoroutineDumper:
             # Not the time after the sample: goroutines may have gone on before it ended.
             begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             last = self._scanner.scan()
+            requests = self._requests.read(last.goroutines)  # at once: they go on
             moving = self._waits.read_moving(last)
             self._look_up(last)
             waits = self._waits.read(last, moving)
@@ -97,7 +103,13 @@ class GoroutineDumper:
             took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
             if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
                 break
-        return replace(made, growing=self._growing(made, last, born))
+        return replace(
+            made,
+            goroutines=tuple(
+                replace(one, request=requests.get(one.goid)) for one in made.goroutines
+            ),
+            growing=self._growing(made, last, born),
+        )
 
     def dump_once(
         self,
@@ -113,13 +125,26 @@ class GoroutineDumper:
         """
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
-        found = self._scanner.scan()
+        found = self._last = self._scanner.scan()
         moving = self._waits.read_moving(found) if has_waits and self._waits else None
         self._look_up(found)
         waits = self._waits.read(found, moving) if moving and self._waits else {}
         stood_ns, waited_ns = _stood(found, since_ns or {}), _stood(found, seen_ns or {})
         made = self._made(found, waits, stood_ns, 0, 1, waited_ns)
         return self._confirmed(made, found, moving) if moving else made
+
+    def find_pools(self, pools: PoolReader) -> None:
+        """Find the pools of the goroutines of the last dump_once(). Raises what that raises."""
+        if self._last is not None:
+            pools.find(self._last.goroutines, self._frames)
+
+    def channel_users(self, channels: Collection[int]) -> dict[int, tuple[int, ...]]:
+        """The goroutines of the last dump_once() that can use channels: see channel_users.
+
+        Raises what dump_once() raises.
+        """
+        goroutines = self._last.goroutines if self._last else ()
+        return channel_users(self._scanner.memory, self._frames, goroutines, channels)
 
     def judge(self) -> StandingJudge:
         """A new judge of the target's goroutines, for sample()."""

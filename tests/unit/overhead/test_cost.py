@@ -80,6 +80,14 @@ def test_else_it_is_what_was_estimated(cpu_ns: int, kernel_ns: int | None) -> No
     assert "in the kernel" not in str(cost)
 
 
+def test_hits_samples_and_cpu_times_add_up() -> None:
+    earlier = Overhead(Runs(2, 300.0, 1), Runs(5, 50.0, 2), 400.0, cpu_ns=S)
+    later = Overhead(Runs(10, 900.0, 4), Runs(7, 80.0, 3), 500.0, cpu_ns=3 * S)
+    both = Overhead(Runs(12, 1200.0, 5), Runs(12, 130.0, 5), 500.0, cpu_ns=4 * S)
+    assert earlier + later == both
+    assert both - earlier == later
+
+
 def test_times_in_the_kernel_add_up() -> None:
     earlier = Overhead(Runs(), Runs(), None, cpu_ns=S, kernel_ns=S // 2)
     later = Overhead(Runs(), Runs(), None, cpu_ns=4 * S, kernel_ns=2 * S)
