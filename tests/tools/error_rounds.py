@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -381,11 +383,12 @@ def _cell(tally: Tally | None) -> str:
 
 
 def write_docs(rows: Sequence[Row]) -> None:
-    """Put the table between its marks."""
+    """Put the table between its marks, with when and beside how much other work it was made."""
+    machine = f"{datetime.now(UTC).date()}, {os.cpu_count()} CPUs, load {os.getloadavg()[-1]:.1f}."
     text = DOCUMENT.read_text()
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{docs_table(rows)}\n{END}{after}")
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{machine}\n\n{docs_table(rows)}\n{END}{after}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -175,8 +175,8 @@ class SampledSums:
     @property
     def _scale_of_first(self) -> float:
         """What a wait of the time at first would stand for in pauses, besides itself."""
-        has_pause = not self.runs_in_eighth and self.runs_at_first > 0
-        return (self.runs - self.runs_in_windows) / self.runs_at_first if has_pause else 0.0
+        recorded = self.runs_at_first + self.runs_in_eighth
+        return (self.runs - self.runs_in_windows) / recorded if recorded > 0 else 0.0
 
     def stacks(
         self,
@@ -217,9 +217,9 @@ class SampledSums:
         if seen.again and seen.runs:
             counts, delays = _of_events(counts, delays, parks.parks, seen)
         more = every.times(self._scale_of_first)
-        if not self.windows:
+        if not self.windows and not self.runs_in_eighth:
             sampled += more
-        if not self.windows or stack not in self.windowed:
+        if stack not in self.windowed and stack not in self.eighth:
             # There may have been as many in pauses, or none.
             counts += more.count**2
             delays += more.delay_ns**2

@@ -210,6 +210,9 @@ def test_exact_waits_of_a_stack_that_no_window_had_may_have_been_many_more() -> 
     row = block_row(sums)
     assert (row.count, row.delay_ns) == (3, 3 * MS)
     assert (row.count_variance, row.delay_variance) == (30**2, (30 * MS) ** 2)
+    sums.runs_in_eighth, sums.runs_at_first = 809.0, 1.0  # in which one in eight saw none either
+    assert block_row(sums).count_variance == 3**2
+    sums.runs_in_eighth, sums.runs_at_first = 0.0, 81.0
     released = rows(estimated(sums))["mutex", RELEASE.return_pcs, 0]
     assert (released.count, released.count_variance) == (2, 20**2)
     # Samples show how long all of them took.
