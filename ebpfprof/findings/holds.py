@@ -137,10 +137,19 @@ class HoldTime:
             ns = sample.values[-1]
             self._samples += sample.values[0]
             self._by_function[by.function] += ns
-            seen = self._evidence.moments.with_stack(frames)
-            same = [one for one in seen if one.goroutine.state == state]
-            # Of a goroutine that has moved meanwhile, the peer is not known.
-            texts = Counter(map(_text, [one for one in same if one.peer] or same))
+            moments = self._evidence.moments
+            same = [one for one in moments.with_stack(frames) if one.goroutine.state == state]
+            # Of a goroutine that moved meanwhile, the peer is not known, or is its client.
+            known = [
+                one
+                for one in same
+                if one.peer
+                and (
+                    frames in moments.client_waits
+                    or not moments.is_of_client(one.goroutine.waits_for.file_wait)
+                )
+            ]
+            texts = Counter(map(_text, known or same))
             texts = texts or Counter([doing_in(state, frames, has_place=state != _RUNNABLE)])
             for text, number in texts.items():
                 self._by_work[text] += ns * number // texts.total()

@@ -16,6 +16,7 @@ from tests.unit.findings.evidence import (
     for_lock,
     for_peer,
     goroutine,
+    listener,
     waits,
 )
 
@@ -68,6 +69,25 @@ def test_the_time_of_a_hold_is_divided_by_what_the_holder_does() -> None:
         f"80 % of that time it waits for {PEER}, "
         "16 ± 3 % it runs in main.parse (x.go:3), 4 ± 2 % it waits for a processor.",
     )
+
+
+def test_a_holder_that_moved_while_it_was_read_does_not_wait_for_its_client() -> None:
+    accepts = goroutine(3, "IO wait", *READ, "main.serve:1", waits_for=listener("10.0.0.1:8080"))
+    late = for_peer("10.0.0.9:40404", local="10.0.0.1:8080")
+    holders = [
+        goroutine(7, "IO wait", *READ, REFILL, waits_for=waits_for)
+        for waits_for in (late, *[for_peer(PEER)] * 3, goroutine(1, "IO wait").waits_for)
+    ]
+    waiting = goroutine(8, "sync.Mutex.Lock", *LOCK, GET, *HANDLER, waits_for=for_lock(MUTEX, 7))
+    (finding,) = locks.find(
+        evidence(
+            waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=3),
+            waits("IO wait", *READ, REFILL, mean=0.4),
+            dumps=[dump(accepts, holder, waiting) for holder in holders],
+            cpu=[burns("main.other:1", cores=0.5)],
+        )
+    )
+    assert finding.lines[2] == f"All of that time it waits for {PEER}."
 
 
 def test_several_functions_that_hold_a_lock_have_their_parts_of_the_time() -> None:
