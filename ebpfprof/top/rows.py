@@ -82,6 +82,8 @@ class TopRow:
     held_ns: float | None = None
     variance: float = 0.0
     total_variance: float = 0.0
+    count_variance: float = 0.0
+    """That of `count`, where it is an estimate."""
     is_unknown: bool = False
     """Whether it stands for releases that were not recorded, or for a lock with many of them: the
     count and means say nothing."""
@@ -90,6 +92,11 @@ class TopRow:
     def error(self) -> float:
         """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
         return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def count_error(self) -> float:
+        """The standard error of the count, as a part of it; 0 for one that is exact, or for 0."""
+        return math.sqrt(self.count_variance) / self.count if self.count > 0 else 0.0
 
     @property
     def is_ranked(self) -> bool:
@@ -140,11 +147,24 @@ class TopStack:
     window_ns: int
     variance: float = 0.0
     """That of `value` where it is an estimate."""
+    count_variance: float = 0.0
+    """The same of `count`."""
 
     @property
     def error(self) -> float:
         """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
         return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def count_error(self) -> float:
+        """The same of the count."""
+        return math.sqrt(self.count_variance) / self.count if self.count > 0 else 0.0
+
+    @property
+    def total_count_error(self) -> float:
+        """The same of the count since the start."""
+        total = self.sample.values[0]
+        return math.sqrt(self.sample.count_variance) / total if total > 0 else 0.0
 
     @property
     def total_error(self) -> float:
@@ -296,7 +316,7 @@ def shown(
         matching.reverse()
     if sort == "delay":
         matching.sort(key=lambda row: not row.is_ranked)
-    by_delay = sorted(hidden.values(), key=lambda each: (-each.rate, each.rule.name))
+    by_delay = sorted(hidden.values(), key=lambda row: (-row.rate, row.rule.name))
     return Shown(matching, by_delay, all_rows, len(kept))
 
 

@@ -82,13 +82,15 @@ class LockWaitReader:
 
         A goroutine that moved meanwhile is missing. Raises TargetGone or GoTableError.
         """
-        parked = [each for each in goroutines if each.is_parked and each.words.bp]
-        stacks = {each.pcs[:_DEPTH] for each in parked}
+        parked = [one for one in goroutines if one.is_parked and one.words.bp]
+        stacks = {goroutine.pcs[:_DEPTH] for goroutine in parked}
         unknown = {pcs for pcs in stacks if not self._places.knows(pcs)}
         self._frames.look_up(pc for pcs in unknown for pc in pcs)
         places = {pcs: place for pcs in stacks if (place := self._places.place(pcs))}
         waiting = [
-            (each, place) for each in parked if (place := places.get(each.pcs[:_DEPTH])) is not None
+            (goroutine, place)
+            for goroutine in parked
+            if (place := places.get(goroutine.pcs[:_DEPTH])) is not None
         ]
         if not waiting:
             return {}
@@ -97,10 +99,10 @@ class LockWaitReader:
         _find_conditions(self._go, self._memory, chosen, placed, words)
         is_same = _have_not_moved(self._go, self._memory, chosen)
         return {
-            each.address: LockWait(
+            goroutine.address: LockWait(
                 word - place.sema_offset, place.type, place.sema_offset, place.caller, place.frame
             )
-            for each, place, word, good in zip(
+            for goroutine, place, word, good in zip(
                 chosen, placed, words.tolist(), is_same.tolist(), strict=True
             )
             if good and word > place.sema_offset
@@ -192,7 +194,7 @@ def frame_pointers(
 ) -> npt.NDArray[np.uint64]:
     """The frame pointer of the physical frame of that number of each stack; 0 if there is none."""
     bps = np.array([goroutine.words.bp for goroutine in goroutines], np.uint64)
-    his = np.array([each.words.hi for each in goroutines], np.uint64)
+    his = np.array([goroutine.words.hi for goroutine in goroutines], np.uint64)
     left = np.array(numbers)
     while (left > 0).any():
         rows = np.flatnonzero(left > 0)
@@ -207,7 +209,7 @@ def _argument_words(
     memory: Memory, chosen: Sequence[Goroutine], places: Sequence[WordPlace]
 ) -> npt.NDArray[np.uint64]:
     bps = frame_pointers(memory, chosen, [place.number for place in places])
-    offsets = np.array([each.offset for each in places], np.int64)
+    offsets = np.array([place.offset for place in places], np.int64)
     found = memory.read_records((bps.astype(np.int64) + offsets).astype(np.uint64), _WORD)
     words: npt.NDArray[np.uint64] = np.where(bps != 0, found, 0).astype(np.uint64)
     return words
@@ -258,7 +260,7 @@ def _waiters(go: GoTarget, memory: Memory, address: int) -> frozenset[int]:
 def _have_not_moved(
     go: GoTarget, memory: Memory, chosen: Sequence[Goroutine]
 ) -> npt.NDArray[np.bool_]:
-    addresses = np.array([each.address for each in chosen], np.uint64)
+    addresses = np.array([goroutine.address for goroutine in chosen], np.uint64)
     records = memory.read_records(addresses, g_record(go.binary.layout, *IDENTITY))
     same: npt.NDArray[np.bool_] = waits_in(records) == np.array(
         [goroutine.wait for goroutine in chosen], np.uint64

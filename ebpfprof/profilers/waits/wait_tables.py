@@ -52,7 +52,7 @@ class WaitTables:
         """The sums since the start, by target. They never decrease between calls."""
         found: dict[int, list[StackTotal]] = {}
         # Those without a count: the kernel is writing them, or they only wake (wakers.h).
-        sums = [*(each for each in self._sums() if each[2]), *self._sums_of_pairs()]
+        sums = [*(row for row in self._sums() if row[2]), *self._sums_of_pairs()]
         for _, stack, count, delay_ns in sums:
             total = StackTotal(
                 stack.kind,

@@ -16,7 +16,8 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "top.schema.json").rea
 
 
 def test_documents_have_rates_errors_and_what_was_hidden() -> None:
-    at = moment([replace(SHOP[0], variance=(0.5 * 3 * S) ** 2), *SHOP[1:]])
+    uncertain = replace(SHOP[0], variance=(0.5 * 3 * S) ** 2, count_variance=25.0**2)
+    at = moment([uncertain, *SHOP[1:]])
     found = document(view(at), 1.5)
     jsonschema.validate(found, SCHEMA)
     (table,) = found["tables"]
@@ -24,6 +25,7 @@ def test_documents_have_rates_errors_and_what_was_hidden() -> None:
     assert first["name"] == "main.(*PriceCache).Get"
     assert (first["value_per_s"], first["value_error"]) == (1.5e9, 0.5)
     assert (first["count_per_s"], first["total_count"], first["total_value"]) == (50, 100, 3 * S)
+    assert (first["count_error"], others[0]["count_error"]) == (0.25, 0)
     assert len(others) == 2
     (hidden,) = table["hidden"]
     assert (hidden["count_per_s"], hidden["value_per_s"]) == (1.5, 1e9)
