@@ -1,11 +1,13 @@
 """The C files in bpf/, found wherever they were installed."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 _INCLUDE = re.compile(r'\s*#include "([\w./]+)"')
 
 
+@cache
 def bpf_folder() -> Path:
     """The folder with the C files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]

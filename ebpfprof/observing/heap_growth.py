@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.findings.runtime import GrowingStack
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, HeapCounts
-from ebpfprof.goruntime.heap.memory_reader import read_memory
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profilers.heap.buckets import scaled
 from ebpfprof.profilers.heap.heap_stacks import HeapStacks
@@ -70,6 +69,8 @@ class HeapGrowthReader:
 
         This reads the beginning of each object, or a sample of a very large heap.
         """
+        from ebpfprof.goruntime.heap.memory_reader import read_memory  # few programs grow
+
         go = self._go
         with suppress(*_ENDS):
             found = read_memory(go.target, go.binary)

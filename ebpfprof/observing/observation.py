@@ -43,8 +43,11 @@ _DUMPS: Final = 20  # in the time of the observation
 _TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
 _LEADS_S: Final = (LONG_NS / 1e9, SHORT_NS / 1e9)
 """Such samples come before each dump, too: they show which waits are that old."""
-_OWN_SHARE: Final = 0.03  # of a processor: programs with very many goroutines get fewer dumps
+_OWN_SHARE: Final = 0.02  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
+_COSTLY_S: Final = 0.2  # of CPU time: of such dumps, there is none that can be done without
+_FEW_DUMPS: Final = 5
+_MANY: Final = 2_000  # goroutines: then it is their number why dumps are few
 
 
 class Observation:
@@ -74,6 +77,8 @@ class Observation:
         self._due_s: list[float] = []
         """Of the samples until the next dump, and of that."""
         self._cost_s = 0.0
+        self._is_costly = False
+        """Whether the last dump took very long."""
         self._first_ns = 0
         self.is_over = False
         """Whether the process has ended: finish() then returns what was observed until then."""
@@ -92,6 +97,7 @@ class Observation:
         self._host_before = self._host.read()
         self._heap_growth.start()
         self._runtime_before = self._runtime.read()
+        self._is_costly = False
         self._plan(0.0, 0.0)
 
     def sample(self) -> None:
@@ -110,9 +116,8 @@ class Observation:
         began_s = time.thread_time()
         self._sample_table()
         table_s = time.thread_time() - began_s
-        is_dump = len(self._due_s) == 1
+        is_dump, is_first = len(self._due_s) == 1, not self._dumps
         if is_dump:
-            is_first = not self._dumps
             self._dumps.append(self._dump())
             if is_first:
                 with self._for_user():
@@ -120,6 +125,9 @@ class Observation:
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
+            self._is_costly = self._cost_s > _COSTLY_S
+            if is_first and not self._is_costly:
+                self._cost_s = 0.0  # it looked up all functions, which the others need not do
             self._plan(max(self._mean_s, self._cost_s / _OWN_SHARE), table_s)
             self._cost_s = 0.0
 
@@ -144,8 +152,7 @@ class Observation:
         users: Mapping[int, tuple[int, ...]] = {}
         pools = PoolCounts()
         try:
-            self._sample_table()
-            last = self._dump()  # without samples right before it: how long waits take is unknown
+            last = self._last_dump()
             with self._for_user():
                 users = self._dumper.channel_users(channels_of_hangs(last.goroutines))
                 pools = self._pools.finish(self._dumper)
@@ -170,7 +177,8 @@ class Observation:
             failures.append(f"{ending.text[:1].upper()}{ending.text[1:]}: this is until then.")
         overhead = report.overhead
         profiles = {profile.kind: profile for profile in report.profiles}
-        last = replace(last, apart_ns=ended_ns - self._first_ns, samples=self._judge.samples)
+        last = replace(last, apart_ns=last.read_ns - self._first_ns, samples=self._judge.samples)
+        failures += left_out(last, len(self._dumps))
         return Evidence(
             program=program_of(self._go),
             length_ns=ended_ns - self._began_ns,
@@ -189,6 +197,16 @@ class Observation:
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,
             failures=tuple(failures),
         )
+
+    def _last_dump(self) -> GoroutineDump:
+        """A dump now, without samples right before it: how long waits take is unknown.
+
+        If another one would take too much CPU time, it is the one before.
+        """
+        if self._is_costly:
+            return self._dumps[-1]
+        self._sample_table()
+        return self._dump()
 
     def _sample_table(self) -> None:
         with self._for_user():
@@ -211,3 +229,23 @@ class Observation:
             yield
         except SymbolizerError as error:
             raise for_user(self._go.target, error) from error
+
+
+def left_out(last: GoroutineDump, dumps: int) -> list[str]:
+    """Sentences about goroutines that were not read, as they are too many.
+
+    `last` is the last of so many `dumps`.
+    """
+    read = len(last.goroutines) + last.system
+    sentences = []
+    if last.beyond:
+        sentences.append(
+            f"Stacks and locks are those of {read:,} goroutines; {last.beyond:,} were not read."
+        )
+    if 0 < dumps < _FEW_DUMPS and read >= _MANY:
+        times = "once" if dumps == 1 else f"{dumps} times"
+        sentences.append(
+            f"To read {read:,} goroutines takes long, so they were read {times} only: growth and "
+            "waits may be missed."
+        )
+    return sentences

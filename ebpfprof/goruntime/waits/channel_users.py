@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.distinct import distinct
 from ebpfprof.goruntime.waits.stack_words import StackWords
 from ebpfprof.profile.operations import is_in_library
 
@@ -52,7 +53,7 @@ def channel_users(
         pointers.append(words)
         owners.append(np.full(len(words), goroutine.goid, np.uint64))
     words, goids = np.concatenate(pointers), np.concatenate(owners)
-    objects = np.unique(words)
+    objects = distinct(words)
     if len(objects) > _MAX_OBJECTS:
         return {}
     inner = memory.read_records(objects, np.dtype(("<u8", (_OBJECT_WORDS,))))
@@ -77,4 +78,4 @@ def _words_of_program(
         return np.zeros(0, np.uint64)
     stack = StackWords(memory, goroutine, lambda _: None)
     found = np.array([word for number in numbers for word in stack.of_frame(number)], np.uint64)
-    return np.unique(found)
+    return distinct(found)

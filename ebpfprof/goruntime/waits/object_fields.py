@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.distinct import distinct
 from ebpfprof.goruntime.heap.program_types import program_types
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ObjectFields:
         size = min(stack.hi - stack.sp, _STACK_BYTES) // WORD_BYTES * WORD_BYTES
         if not stack.sp or size <= 0:
             return np.zeros(0, np.uint64)
-        words: npt.NDArray[Any] = np.unique(np.frombuffer(self._memory.read(stack.sp, size), WORD))
+        words: npt.NDArray[Any] = distinct(np.frombuffer(self._memory.read(stack.sp, size), WORD))
         is_pointer = (words > _FIRST_PAGES) & (words < _END) & (words % WORD_BYTES == 0)
         is_pointer &= (words < stack.sp) | (words >= stack.hi)
         pointers: npt.NDArray[np.uint64] = words[is_pointer].astype(np.uint64)
