@@ -82,7 +82,9 @@ class LockWaitReader:
 
         A goroutine that moved meanwhile is missing. Raises TargetGone or GoTableError.
         """
-        parked = [one for one in goroutines if one.is_parked and one.words.bp]
+        parked = [
+            goroutine for goroutine in goroutines if goroutine.is_parked and goroutine.words.bp
+        ]
         stacks = {goroutine.pcs[:_DEPTH] for goroutine in parked}
         unknown = {pcs for pcs in stacks if not self._places.knows(pcs)}
         self._frames.look_up(pc for pcs in unknown for pc in pcs)
