@@ -62,7 +62,7 @@ def _run(settings: Settings, path: str | None) -> None:
     from contextlib import ExitStack
 
     from ebpfprof.agent.endpoints import application
-    from ebpfprof.agent.explaining import TimedFindings
+    from ebpfprof.agent.explaining import ProcessExplanation
     from ebpfprof.agent.log import Log
     from ebpfprof.agent.rounds import SPARE_PLACES
     from ebpfprof.agent.service import Agent
@@ -107,10 +107,12 @@ def _run(settings: Settings, path: str | None) -> None:
 
             def find(
                 pid: int, length_s: float, should_stop: Callable[[float], bool]
-            ) -> TimedFindings:
+            ) -> ProcessExplanation:
                 began_s = time.thread_time() + observer.sampling_s
                 findings = explained(observer.observe(pid, length_s, should_stop)).findings
-                return TimedFindings(findings, time.thread_time() + observer.sampling_s - began_s)
+                return ProcessExplanation(
+                    findings, time.thread_time() + observer.sampling_s - began_s
+                )
 
             limits = MemoryLimits()
             keep = functools.partial(last_words, live.processes)

@@ -54,7 +54,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     by_peer = _by_peer(evidence)
     yield from packet_loss.find(evidence, by_peer)
     # A peer is not reported twice.
-    named = {loss.peer for loss in packet_loss.losses(evidence) if loss.is_much}
+    named = {loss.peer for loss in packet_loss.lossy_peers(evidence)}
     for finding, peer in _connecting(evidence):
         named.add(peer)
         yield finding

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
-from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.finding import MOST_CPU_TIME, Finding, Level
 from ebpfprof.findings.words import mean, part, place
 from ebpfprof.findings.work import Share
 
@@ -59,6 +59,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         share=share.value,
         error=share.error,
         next=f"attach --pid {evidence.program.pid} --profile cpu",
+        about=frozenset({MOST_CPU_TIME}),
     )
 
 

@@ -81,3 +81,9 @@ def mostly(texts: Iterable[str]) -> str:
     if share < _MOST:
         return ""
     return text if number == numbers.total() else f"{text} ({percent(share)} of samples)"
+
+
+def cpus(number: float) -> str:
+    """CPU time in CPUs: "1.5 CPUs", "0.02 CPUs"."""
+    digits = ".1f" if number >= 1 else ".2f" if number >= 0.1 else ".1g"
+    return f"{number:{digits}} CPUs"

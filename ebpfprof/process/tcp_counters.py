@@ -21,7 +21,7 @@ from ebpfprof.profile.connections import TcpConnection
 if TYPE_CHECKING:
     from ebpfprof.process.proc_files import ProcFiles
 
-_MOST_DESCRIPTORS: Final = 8192
+_MOST_DESCRIPTORS: Final = 4096
 """To read the counters of more connections takes too long."""
 _SOCKET: Final = re.compile(r"socket:\[(\d{1,20})\]")
 _TABLES: Final = ("net/tcp", "net/tcp6")

@@ -1,4 +1,4 @@
-"""Ways in through objects to which stacks point: channels, semaphores, what is counted of all."""
+"""Ways in through objects to which stacks point: channels, semaphores, requests; states of all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from unittest import mock
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.state_counts import StateCounter
+from ebpfprof.goruntime.waits import http_requests
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.http_requests import RequestReader
 from ebpfprof.goruntime.waits.object_fields import ObjectFields
 from ebpfprof.goruntime.waits.semaphores import Semaphores
 from ebpfprof.process.memory import UnreadableMemory
@@ -42,6 +44,41 @@ def object_seeds() -> Sequence[bytes]:
     return (bytes(data),)
 
 
+@cache
+def request_seeds() -> Sequence[bytes]:
+    (base, *_) = memory.goroutine_seeds()
+    data = bytearray(base)
+    # The second frame has the connection; that has the response, which has the request.
+    struct.pack_into("<Q", data, 88 + memory._G_BYTES + 64 + 16, _OBJECT)
+    text = memory._STACK + (memory._COUNT - 1) * 4096 + 200
+    each_bytes = memory._G_BYTES + memory._STACK_BYTES
+    at = 88 + (memory._COUNT - 1) * each_bytes
+    response, request, url = _OBJECT + 8, _OBJECT + 24, _OBJECT + 48
+    struct.pack_into(
+        *("<8Q", data, at + 448),
+        *(response, _OBJECT, request, text, 3, url, text + 3, 9),
+    )
+    stack = at + memory._G_BYTES
+    data[stack + 200 : stack + 212] = b"GET/cart?a=b"
+    return (bytes(data),)
+
+
+def ask_requests(data: bytes) -> None:
+    go = made_up_process(memory._go(), memory.parts_of(data))
+    fields = http_requests._Fields(
+        current=0, conn=0, request=8, method=0, url=16, path=0, pattern=None
+    )
+    with (
+        memory._without_pauses(),
+        mock.patch.object(RequestReader, "_known_fields", return_value=fields),
+        mock.patch.object(RequestReader, "_find_offset", return_value=0),
+    ):
+        scanner = GoroutineScanner(go)
+        found = RequestReader(go, scanner).read(scanner.scan().goroutines)
+    assert len(found) <= memory._COUNT
+    assert all(request.method.isascii() for request in found.values())
+
+
 def ask_objects(data: bytes) -> None:
     go = made_up_process(memory._go(), memory.parts_of(data))
     with memory._without_pauses(), mock.patch.object(ObjectFields, "of", return_value=_FIELDS):
@@ -68,6 +105,14 @@ STACK_OBJECTS: Final = (
         ),
         ask_objects,
         object_seeds,
+        share=100,
+        allowed=(UnreadableMemory, SymbolizerError),
+    ),
+    Parser(
+        "http-requests",
+        ("ebpfprof.goruntime.waits.http_requests",),
+        ask_requests,
+        request_seeds,
         share=100,
         allowed=(UnreadableMemory, SymbolizerError),
     ),
