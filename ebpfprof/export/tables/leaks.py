@@ -75,7 +75,8 @@ def encode(dump: GoroutineDump, groups: Sequence[Suspects], sample: int, gone_ns
 def head(suspects: Suspects, count: int) -> str:
     """How fast a group grows, how many there are now (`count`), what they do: one line."""
     first = suspects.group.first
-    words = [f"+{suspects.per_minute:.3g} a minute"] if suspects.only_grows else []
+    rate = float(f"{suspects.per_minute:.3g}")
+    words = [f"+{rate:,.10g} a minute"] if suspects.only_grows else []
     words.append(f"{count} now")
     if suspects.oldest_ns > 0:
         alive = "alive " if suspects.is_alive else ""
