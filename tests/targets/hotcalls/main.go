@@ -4,7 +4,7 @@
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
 //	profile FILE   Go's own CPU profile is written to FILE from now on; prints "begun"
-//	work N         works N times about a second; prints "done"
+//	work N         works for N seconds of CPU time; prints "done"
 //	end            ends the profile; prints "ended"
 //
 // It ends when its input closes.
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
+	"syscall"
 	"time"
 
 	"ebpfprof.test/harness"
@@ -92,6 +93,13 @@ func store() {
 	}
 }
 
+// used returns the CPU time of the process.
+func used() time.Duration {
+	var usage syscall.Rusage
+	harness.Check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
 func main() {
 	var err error
 	null, err = os.OpenFile("/dev/null", os.O_WRONLY, 0)
@@ -106,7 +114,7 @@ func main() {
 			harness.Check(pprof.StartCPUProfile(file))
 			fmt.Println("begun")
 		case "work":
-			for end := time.Now().Add(time.Duration(harness.Number(words[1])) * time.Second); time.Now().Before(end); {
+			for end := used() + time.Duration(harness.Number(words[1]))*time.Second; used() < end; {
 				kept += draw(2000) + compute(2000)
 				store()
 			}
