@@ -108,7 +108,8 @@ def packed(profile: Profile, process: RingProcess, start_ns: int, end_ns: int) -
     errors = _errors(profile)
     if errors:
         extra += _subfield(_ERRORS, struct.pack(f"<{len(errors)}e", *errors))
-    data = pprof.encode(profile)
+    # Labels would make a sample of each length, and errors are those of whole stacks.
+    data = pprof.encode(replace(profile, has_length_labels=False), keeps_lengths=True)
     header = bytearray(data[:_FIXED])
     header[_FLAGS] |= _HAS_EXTRA
     return b"".join([header, struct.pack("<H", len(extra)), extra, data[_FIXED:]])
