@@ -22,7 +22,10 @@ _DAMAGED: Final = "The profile's lengths of waits are damaged."
 
 
 def lengths_fields(samples: Iterable[Sample]) -> bytes:
-    """The fields of these samples, in their order; none if no length is known. Counts are rounded."""
+    """The fields of these samples, in their order, with rounded counts.
+
+    None if no length is known.
+    """
     samples = [*samples]
     if not any(sample.lengths for sample in samples):
         return b""

@@ -43,7 +43,7 @@ _GROWTH = 4  # times as many goroutines as now may wait later
 _MAX_STACKS = 1 << 15
 _MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
 _MAX_PAIRS = 1 << 16
-_LENGTHS_OF_STACK = 2  # rows of lengths: some stacks have more, and most fewer
+_MAX_LENGTHS = 1 << 17  # four rows for each stack: most have fewer
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
@@ -138,7 +138,7 @@ class WaitsCollector(BoundedProbes):
             "counted_wakers": _MAX_WAITS,
             "tracked": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
             "spreads": stacks,
-            "lengths": _LENGTHS_OF_STACK * stacks,
+            "lengths": _MAX_LENGTHS * stacks // _MAX_STACKS,
         }
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
