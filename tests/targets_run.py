@@ -22,6 +22,7 @@ from typing import IO, Final, Self
 # By how much deadlines are longer than usual, for machines that are slow: software emulation.
 SLOWNESS: Final = float(os.environ.get("EBPFPROF_TEST_SLOWNESS", "1"))
 DEADLINE_S: Final = 120.0 * SLOWNESS
+_READY: Final = "ready "
 
 # While the kernel puts small pages of a heap together (khugepaged), nobody can read them without
 # waiting, and an event that happens then is lost and counted. Exact counts need that off, here and
@@ -56,7 +57,7 @@ class Target:
         *args: str,
         env: Mapping[str, str] | None = None,
         deadline_s: float = DEADLINE_S,
-        ready: str | None = "ready ",
+        ready: str | None = _READY,
     ) -> Self:
         """Start `binary` with `env` added to the environment and wait for its `ready` line.
 
@@ -88,6 +89,12 @@ class Target:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def ready_pid(self) -> int:
+        """The process that its last `ready` line names: another one, if it started that."""
+        line = next(line for line in reversed(self._seen) if line.startswith(_READY))
+        return int(line.split()[1])
 
     @property
     def returncode(self) -> int | None:

@@ -19,8 +19,8 @@ FIRST: Final = 0.002
 """The assumed cost of a process before anything was measured, in processors."""
 OPENING_S: Final = 0.05
 """The CPU time to open and close a process, in seconds."""
-EXPLAINING_S: Final = 0.7
-"""The CPU time to explain a process: half of it for goroutine samples, the rest for dumps."""
+FIRST_EXPLAINING_S: Final = 0.7
+"""The assumed CPU time to explain a process before anything was measured, in seconds."""
 _NEW_WEIGHT: Final = 0.5
 _LEAST: Final = 1e-5
 
@@ -31,6 +31,8 @@ class Costs:
 
     own_each: float = FIRST
     """The agent's own CPU time per recorded process."""
+    explaining_s: float = FIRST_EXPLAINING_S
+    """The CPU time to explain a process, in seconds, by the last ones."""
     _of_targets: dict[Key, float] = field(default_factory=dict)
 
     def note(self, of_targets: Mapping[Key, float], own: float, apart: float = 0.0) -> float:
@@ -54,6 +56,10 @@ class Costs:
         known = self._of_targets
         target = known[key] if key in known else (fmean(known.values()) if known else 0.0)
         return max(_LEAST, target + self.own_each) + OPENING_S / opened_in_s
+
+    def note_explanation(self, cpu_s: float) -> None:
+        """Add the CPU time that an explanation took, in seconds."""
+        self.explaining_s += _NEW_WEIGHT * (cpu_s - self.explaining_s)
 
     def forget(self, kept: Mapping[Key, object]) -> None:
         """Forget all other processes."""

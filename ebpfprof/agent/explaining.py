@@ -10,12 +10,13 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.discovery.processes import started_ns
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone
+from ebpfprof.findings.changes import FindingChanges
 from ebpfprof.findings.words import place
 from ebpfprof.profile.service import ServiceFinding, ServiceFindings
 
@@ -39,7 +40,14 @@ _VARIES: Final = re.compile(
 """Quantities with their units in titles: not addresses, nor numbers in names."""
 
 
-Find = Callable[[int, float, Callable[[float], bool]], Sequence["Finding"]]
+class Found(NamedTuple):
+    """What is wrong with a process, and the CPU time that it took to find that, in seconds."""
+
+    findings: Sequence[Finding]
+    cpu_s: float
+
+
+Find = Callable[[int, float, Callable[[float], bool]], Found]
 """Observes the process with a pid for some seconds, or until a function returns True that gets the
 seconds so far, and returns what is wrong with it. Blocks; raises any of ebpfprof.errors."""
 
@@ -53,10 +61,14 @@ class ExplainingInTurn:
         self._began_s = -float("inf")  # the last observation, CLOCK_MONOTONIC
         self._explained_s: dict[Key, float] = {}
         self._latest: dict[Key, ServiceFindings] = {}
+        self._changes: dict[Key, FindingChanges[ServiceFinding]] = {}
 
     @property
     def findings(self) -> list[ServiceFindings]:
-        """What was last found wrong with each process that runs. Any thread may ask."""
+        """What is wrong with each process that runs: what is found, and is not gone since.
+
+        Any thread may ask.
+        """
         return list(self._latest.values())
 
     async def run(self) -> None:
@@ -104,20 +116,21 @@ class ExplainingInTurn:
             problem = f"{type(error).__name__}: {error}"
             self._log.say(f"Process {member.about.pid} could not be explained: {problem}")
             return
+        self._rounds.costs.note_explanation(found.cpu_s)
         is_same = started_ns(member.about.pid) == member.about.started_ns
         if is_same and not self._stopping.is_set():
-            self._report(member, found)
+            self._report(member, found.findings)
 
     def _report(self, member: Member, found: Iterable[Finding]) -> None:
-        before = self._latest.get(member.key)
-        known = {one.key: one for one in before.findings} if before else {}
+        changes = self._changes.setdefault(member.key, FindingChanges())
         now_s = time.time()
-        findings: dict[tuple[str, str], ServiceFinding] = {}
+        findings: dict[Hashable, ServiceFinding] = {}
         for finding in found:
             one = service_finding(finding, now_s - LENGTH_S)
-            if one.key in known:
-                one = replace(one, since_s=known[one.key].since_s)
+            if before := changes.lasting.get(one.key):
+                one = replace(one, since_s=before.since_s)
             findings.setdefault(one.key, one)
+        changed = changes.add(findings)
         about = member.about
         latest = ServiceFindings(
             identity=member.verdict.identity,
@@ -127,21 +140,19 @@ class ExplainingInTurn:
             time_s=now_s,
             findings=tuple(findings.values()),
         )
-        self._latest[member.key] = latest
+        self._latest[member.key] = replace(latest, findings=tuple(changes.lasting.values()))
         self._rounds.figures.explanations += 1
         self._give(latest)
         named = f"{member.verdict.identity.service} (pid {about.pid})"
-        for key, one in findings.items():
-            if key not in known:
-                self._log.say(f"{named}: {one.title}")
-        for key, one in known.items():
-            if key not in findings:
-                self._log.say(f"{named}: no longer: {one.title}")
+        for change in changed:
+            if change.kind != "still":
+                words = "no longer: " if change.kind == "gone" else ""
+                self._log.say(f"{named}: {words}{change.finding.title}")
 
     def _forget(self) -> None:
         """Forget processes that ended."""
         members = self._rounds.members
-        for kept in (self._explained_s, self._latest):
+        for kept in (self._explained_s, self._latest, self._changes):
             for key in [key for key in kept if key not in members]:
                 del kept[key]
 

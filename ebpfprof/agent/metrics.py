@@ -160,7 +160,7 @@ class _Figures(Collector):
         """What is wrong with services, for as many services as the settings allow."""
         family = GaugeMetricFamily(
             "ebpfprof_service_finding",
-            "What was found wrong with a process of a service by its last explanation: 1.",
+            "What is wrong with a process of a service, by its explanations: 1.",
             labels=(*_OF_SERVICE, "kind"),
         )
         names = self._agent.rounds.figures.name_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.agent.costs import EXPLAINING_S, OPENING_S, Costs
+from ebpfprof.agent.costs import OPENING_S, Costs
 from ebpfprof.agent.figures import Figures
 from ebpfprof.agent.handover import Handover
 from ebpfprof.agent.scheduler import PLACES, Candidate, Key, TurnScheduler
@@ -84,7 +84,7 @@ class Rounds:
         self.waiting: dict[Key, str] = {}
         """The processes that wait, and why."""
         self._recorded: dict[Key, _Recorded] = {}
-        self._opened = self._explained = 0  # in this round
+        self._opened, self._explained_s = 0, 0.0  # in this round; the CPU time of explanations
         self._queue: list[Key] = []  # chosen, but not yet opened
         self._places = settings.max_processes
         self._is_growing = False
@@ -136,12 +136,12 @@ class Rounds:
 
     def explanation_s(self, part: float) -> float:
         """How many seconds pass from one explanation to the next within a part of the budget."""
-        return EXPLAINING_S / (self.income * part)
+        return self.costs.explaining_s / (self.income * part)
 
     def note_explanation(self) -> None:
-        """Take the cost of an explanation from the budget of this round."""
-        self._explained += 1
-        self.scheduler.spend(EXPLAINING_S / self.settings.window)
+        """Take the expected cost of an explanation from the budget of this round."""
+        self._explained_s += self.costs.explaining_s
+        self.scheduler.spend(self.costs.explaining_s / self.settings.window)
 
     @property
     def next_turn_s(self) -> float:
@@ -290,8 +290,8 @@ class Rounds:
         figures = self.figures
         figures.usage = usage
         figures.spent_on_self, figures.spent_on_targets = own, sum(costs.values())
-        apart = (self._opened * OPENING_S + self._explained * EXPLAINING_S) / elapsed_s
-        self._opened = self._explained = 0
+        apart = (self._opened * OPENING_S + self._explained_s) / elapsed_s
+        self._opened, self._explained_s = 0, 0.0
         spent = self.costs.note(costs, own, apart)
         if not figures.rounds:  # the agent starts: imports, first reads of programs
             spent -= max(0.0, own - self.income)

@@ -18,7 +18,7 @@ from ebpfprof.profilers.registry import kinds_to_choose
 from ebpfprof.ring.folder import DEFAULT_FOLDER
 from ebpfprof.ring.writer import KEEP_FREE_BYTES, MAX_AGE_S, MAX_BYTES
 from ebpfprof.server.listener import Address, parse_address
-from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO, MAX_OVERHEAD
+from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO, BY_HANDLER, MAX_OVERHEAD
 from ebpfprof.settings.setting import setting, shared
 from ebpfprof.settings.values import (
     ENVIRONMENT_NAME,
@@ -191,6 +191,7 @@ class Settings:
         "profiles large.",
         is_live=False,
     )
+    by_handler: bool = shared(BY_HANDLER)
     allow_unknown_go: bool = shared(ALLOW_UNKNOWN_GO)
     environment: tuple[str, ...] = setting(
         ListValue(TextValue("a name of a variable", ENVIRONMENT_NAME), "names of variables"),

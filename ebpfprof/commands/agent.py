@@ -16,7 +16,6 @@ from ebpfprof.commands.verb import Verb
 if TYPE_CHECKING:
     from ebpfprof.agent.service import Agent
     from ebpfprof.agent.settings import Settings
-    from ebpfprof.findings.finding import Finding
     from ebpfprof.profilers.options import Options
 
 
@@ -59,9 +58,11 @@ def command(config: str | None, only_checks: bool) -> None:
 def _run(settings: Settings, path: str | None) -> None:
     import asyncio
     import functools
+    import time
     from contextlib import ExitStack
 
     from ebpfprof.agent.endpoints import application
+    from ebpfprof.agent.explaining import Found
     from ebpfprof.agent.log import Log
     from ebpfprof.agent.rounds import SPARE_PLACES
     from ebpfprof.agent.service import Agent
@@ -104,10 +105,10 @@ def _run(settings: Settings, path: str | None) -> None:
                 RepeatedObserver(lambda: open_session(observed, 1, live.processes)[0])
             )
 
-            def find(
-                pid: int, length_s: float, should_stop: Callable[[float], bool]
-            ) -> Sequence[Finding]:
-                return explained(observer.observe(pid, length_s, should_stop)).findings
+            def find(pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Found:
+                began_s = time.thread_time() + observer.sampling_s
+                findings = explained(observer.observe(pid, length_s, should_stop)).findings
+                return Found(findings, time.thread_time() + observer.sampling_s - began_s)
 
             limits = MemoryLimits()
             keep = functools.partial(last_words, live.processes)
@@ -140,6 +141,7 @@ def _options(settings: Settings) -> Options:
         labels=settings.goroutine_labels,
         max_overhead=settings.max_overhead,
         allow_unknown_go=settings.allow_unknown_go,
+        by_handler=settings.by_handler,
     )
     return common.replace(**settings.options)
 

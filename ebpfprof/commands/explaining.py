@@ -12,6 +12,7 @@ from ebpfprof.console.terminal import has_color, progress, say, width
 from ebpfprof.console.text import in_one_line, printable, wrapped
 from ebpfprof.errors import EbpfprofError, ExitCode, FaultFound, TargetGone
 from ebpfprof.export.tables import explanation as table
+from ebpfprof.findings.changes import FindingChanges, by_place
 from ebpfprof.findings.finding import Level
 from ebpfprof.findings.rules import explained
 from ebpfprof.observing.observer import without_cpu
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ebpfprof.commands.trouble import KeptEvidence
+    from ebpfprof.findings.changes import FindingChange
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.findings.finding import Finding
     from ebpfprof.findings.rules import Explanation
@@ -56,6 +58,7 @@ class Explaining:
     _failed: dict[int, EbpfprofError] = field(default_factory=dict)
     _least: Level = Level.NOTE
     _observed: set[int] = field(default_factory=set)
+    _changes: dict[int, FindingChanges[Finding]] = field(default_factory=dict)
 
     def once(self) -> int:
         """Observe all processes, and print what is wrong; returns the exit code."""
@@ -72,7 +75,6 @@ class Explaining:
 
         It ends at a signal, or when all processes have ended.
         """
-        before: dict[int, tuple[Finding, ...]] = {}
         is_first = True
         while is_first or not self._is_over:
             found = self._observe(is_shown=is_first and not self.as_json)
@@ -81,9 +83,10 @@ class Explaining:
             if is_first and not self.as_json:
                 self._show(found)
             for pid, one in found.items():
+                known = self._changes.setdefault(pid, FindingChanges())
+                changes = known.add(by_place(one.explanation.findings))
                 if not is_first or self.as_json:
-                    self._show_changes(one, before.get(pid, ()))
-                before[pid] = one.explanation.findings
+                    self._show_changes(one, changes)
             is_first = False
         return self._code
 
@@ -179,9 +182,9 @@ class Explaining:
         ]
         say("\n".join(texts), end="")
 
-    def _show_changes(self, one: Explained, before: Sequence[Finding]) -> None:
+    def _show_changes(self, one: Explained, changes: Sequence[FindingChange[Finding]]) -> None:
         now_s = time.time()
-        for change in table.changes(before, one.explanation.findings):
+        for change in changes:
             if self.as_json:
                 say(json.dumps(table.change_as_json(one.evidence, change, now_s)))
             else:

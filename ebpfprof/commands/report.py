@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +17,14 @@ from ebpfprof.commands.shared_options import (
 )
 from ebpfprof.commands.source_option import opened_sources, require_html_for, source_option
 from ebpfprof.commands.verb import Verb
+from ebpfprof.console.text import printable
+from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.formats import PROFILES
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.model import Profile
+
+_MOST_NAMED = 10
 
 
 @click.command("report", cls=Verb)
@@ -35,6 +43,18 @@ from ebpfprof.export.formats import PROFILES
     "last]",
 )
 @IDLE_OPTION
+@click.option(
+    "--by-handler",
+    is_flag=True,
+    help="Show the sums of handlers: of the functions that net/http, gRPC, another router or a "
+    "consumer of a queue called. Other formats than text get a label for each sample.",
+)
+@click.option(
+    "--handler",
+    "handler",
+    metavar="TEXT",
+    help="Only what handlers did whose names contain TEXT, such as checkout.",
+)
 @source_option
 def command(
     file: Path,
@@ -43,6 +63,8 @@ def command(
     force: bool,
     sample_type: str | None,
     hide_idle: bool | None,
+    by_handler: bool,
+    handler: str | None,
     source: tuple[str, ...],
 ) -> None:
     """Show a saved profile, or write it in another format.
@@ -55,6 +77,8 @@ def command(
       ebpfprof report waits.block.pb.gz
       ebpfprof report waits.block.pb.gz --show-idle
       ebpfprof report waits.block.pb.gz -o waits.html
+      ebpfprof report waits.block.pb.gz --by-handler
+      ebpfprof report waits.block.pb.gz --handler checkout -o checkout.html
       ebpfprof report waits.block.pb.gz -o waits.html --source ~/src/shop
       ebpfprof report today.cpu.pb.gz -o today.speedscope.json
       ebpfprof report heap.pb.gz --sample-type alloc_space
@@ -66,6 +90,7 @@ def command(
     from ebpfprof.export import formats
     from ebpfprof.export.tables import report
     from ebpfprof.export.tables.idle import hidden_line
+    from ebpfprof.profile.handlers import with_handlers
     from ebpfprof.profile.idle import split
 
     format_name = format_for(format_name, output, default="text")
@@ -73,23 +98,49 @@ def command(
     require_html_for(source, format_name)
     with opened_sources(source) as sources:
         profile = read_profile(file)
+        if by_handler or handler is not None:
+            (profile,) = with_handlers([profile])
+        if handler is not None:
+            profile = _of_handler(profile, handler)
         texts = texts_of(profile, sources) if sources else None
     index = None if sample_type is None else formats.index_of(profile, sample_type)
     hides_idle = formats.hides_idle(format_name, hide_idle)
     if format_name == "text" and output is None:
         out = sys.stdout
         text = report.render(
-            profile, index=index, hide_idle=hides_idle, width=width(out), color=has_color(out)
+            profile,
+            index=index,
+            hide_idle=hides_idle,
+            by_handler=by_handler,
+            width=width(out),
+            color=has_color(out),
         )
         say(text, end="", wraps=True)
         return
     data = formats.encode(
-        profile, format_name, hide_idle=hides_idle, sample_type=sample_type, sources=texts
+        profile,
+        format_name,
+        hide_idle=hides_idle,
+        sample_type=sample_type,
+        sources=texts,
+        by_handler=by_handler,
     )
     write(data, format_name, output, force=force)
     is_asked_for = hide_idle or (output is not None and str(output) != "-")
     if hides_idle and is_asked_for and format_name != "text":
         say(hidden_line(profile, split(profile)[1]), err=True, end="")
+
+
+def _of_handler(profile: Profile, text: str) -> Profile:
+    """What the handlers with this text in their names did. Raises InvalidProfile without one."""
+    from ebpfprof.profile.handlers import handler_names, of_handler
+
+    found = of_handler(profile, text)
+    if found.samples:
+        return found
+    names = ", ".join(map(printable, handler_names(profile)[:_MOST_NAMED]))
+    known = f"It has {names}." if names else "It has no handlers."
+    raise InvalidProfile(f"No handler of the profile has {printable(text)!r} in its name. {known}")
 
 
 def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:

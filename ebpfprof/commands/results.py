@@ -125,6 +125,9 @@ class Writing:
             for profile, file in profiles:
                 with _kept(errors):
                     self._show(report.target, profile, file.name, rows)
+                if report.by_handler:
+                    with _kept(errors):
+                        self._show_handlers(report.target, profile, file.name)
                 if report.locks and profile.kind == kind_with_option("by_lock").name:
                     with _kept(errors):
                         self._show_locks(report, to_stdout=file.name == "-")
@@ -186,7 +189,9 @@ class Writing:
 
         stream = self._stream(next(iter(written), "-"))
         lines, columns = height(stream), width(stream)
-        if self.is_long or not lines or not columns or len(reports) != 1 or reports[0].locks:
+        if self.is_long or not lines or not columns or len(reports) != 1:
+            return None
+        if reports[0].locks or reports[0].by_handler:
             return None
         texts = [*warnings, *_findings(reports[0]), *self._next(written, is_short=True)]
         texts += short_form.cost(
@@ -220,6 +225,20 @@ class Writing:
         )
         blank = "" if rows == 1 else "\n"  # a small terminal has no room for a blank line
         say(f"{blank}{heading}:\n{table}", err=to_stderr, end="", wraps=True)
+
+    def _show_handlers(self, target: Target, profile: Profile, name: str) -> None:
+        from ebpfprof.export.tables import handlers
+
+        stream = self._stream(name)
+        table = handlers.render(
+            profile,
+            hide_idle=self.hide_idle is not False,
+            width=width(stream),
+            color=has_color(stream),
+        )
+        title = kind_named(profile.kind).subject
+        heading = f"\n{title} of process {target.pid} ({target.name}) by handler"
+        say(f"{heading}:\n{table}", err=stream is sys.stderr, end="")
 
     def _show_next(self, written: Sequence[str], *, is_short: bool) -> None:
         """Print the file names, and commands to open the first file."""

@@ -41,7 +41,9 @@ def named_for(path: Path, part: str, suffix: str, endings: Sequence[str]) -> Pat
     A name without one of `endings` gets `suffix`: NAME, block gives NAME.block.pb.gz.
     """
     name = path.name
-    ending = max((each for each in endings if name.lower().endswith(each)), key=len, default="")
+    ending = max(
+        (ending for ending in endings if name.lower().endswith(ending)), key=len, default=""
+    )
     stem = name[: len(name) - len(ending)]
     return path.with_name(f"{stem}.{part}{name[len(stem) :] or suffix}")
 

@@ -73,7 +73,7 @@ class Follower:
             await self.survey()
 
     def _note(self, processes: Iterable[GoProcess]) -> None:
-        self.processes = {each.pid: each for each in processes}
+        self.processes = {process.pid: process for process in processes}
         for process in self._manager.processes:
             if process.about is None:
                 process.about = self.processes.get(process.pid)
@@ -95,7 +95,7 @@ class Follower:
             # The manager itself notices the end of those that were opened.
             if process.target is None and process.pid not in self.processes:
                 manager.note_ending(process, f"process {process.pid} ended")
-        room = self._capacity - sum(each.ending is None for each in manager.processes)
+        room = self._capacity - sum(process.ending is None for process in manager.processes)
         for about in self.processes.values():
             known = manager.find(about.pid)
             is_new = known is None or known.ending is not None

@@ -175,10 +175,10 @@ class Manager:
 
         Processes that the user named stay, so that their ending can be shown.
         """
-        processes = [each for each in self._processes.values() if each.is_found]
-        ended = [each for each in processes if each.is_closed and each not in self.kept]
+        processes = [process for process in self._processes.values() if process.is_found]
+        ended = [process for process in processes if process.is_closed and process not in self.kept]
         # Those without a history come first; of the others, those that ended first.
-        ended.sort(key=lambda each: (bool(each.history.windows), each.ended_s))
-        kept = min(sum(bool(each.history.windows) for each in ended), MAX_ENDED)
+        ended.sort(key=lambda one: (bool(one.history.windows), one.ended_s))
+        kept = min(sum(bool(process.history.windows) for process in ended), MAX_ENDED)
         for process in ended[: len(ended) - kept]:
             del self._processes[process.pid]

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class ProfileView:
     """What of a profile to write: the sample type `index`; None: the format's own choice.
 
-    With `hide_idle` without idle waits. `sources` and `locks` are for HTML (flamegraph.encode).
+    With `hide_idle` without idle waits. `sources` and `locks` are for HTML (flamegraph.encode),
+    `by_handler` is for text (tables.report).
     """
 
     index: int | None = None
     hide_idle: bool = False
     sources: Mapping[str, Any] | None = None
     locks: Sequence[Lock] = ()
+    by_handler: bool = False
 
 
 ProfileWriter = Callable[["Profile", ProfileView], bytes]
@@ -99,20 +101,23 @@ def encode(
     sample_type: str | None = None,
     sources: Mapping[str, Any] | None = None,
     locks: Sequence[Lock] = (),
+    by_handler: bool = False,
 ) -> bytes:
     """The profile in the format `name`.
 
     `hide_idle` leaves out idle waits (profile.idle); in formats with comments, a comment says how
     much that was. An HTML file holds idle waits, but hides them at first. `sample_type` is the
     sample type to write, or to show first if the format holds all of them; by default the last one.
-    An HTML file also holds `sources` and `locks` (flamegraph.encode).
+    An HTML file also holds `sources` and `locks` (flamegraph.encode). With `by_handler`, text has
+    the sums of handlers (tables.handlers).
     Raises InvalidProfile if the profile has no such type or the format can't hold it, ValueError
     if the format takes no profiles, or always holds everything.
     """
     made = FORMATS[name]
     if made.profile is None:
         raise ValueError(f"A profile cannot be written as {name}.")
-    view = ProfileView(_index(made, profile, sample_type, hide_idle), hide_idle, sources, locks)
+    index = _index(made, profile, sample_type, hide_idle)
+    view = ProfileView(index, hide_idle, sources, locks, by_handler)
     return made.profile(profile, view)
 
 
@@ -251,7 +256,9 @@ def _json_difference(profile: Profile, base: Profile, view: ProfileView) -> byte
 def _text(profile: Profile, view: ProfileView) -> bytes:
     from ebpfprof.export.tables import report
 
-    return report.encode(profile, index=view.index, hide_idle=view.hide_idle)
+    return report.encode(
+        profile, index=view.index, hide_idle=view.hide_idle, by_handler=view.by_handler
+    )
 
 
 def _text_difference(profile: Profile, base: Profile, view: ProfileView) -> bytes:

@@ -84,7 +84,7 @@ def encode(profile: Profile, *, default: int | None = None) -> bytes:
 
 def encode_difference(profile: Profile, base: Profile, *, index: int | None = None) -> bytes:
     """Both profiles: {"format": "ebpfprof-difference-1", "profile": {...}, "base": {...}}."""
-    both = (document(each, default=index) for each in (profile, base))
+    both = (document(side, default=index) for side in (profile, base))
     return dumped(
         {"format": "ebpfprof-difference-1", **dict(zip(("profile", "base"), both, strict=True))}
     )
@@ -189,7 +189,7 @@ class _Document:
         self, wanted: Iterable[Frame | None], stacks: Sequence[Sequence[int]]
     ) -> list[int]:
         """The number of a frame of each stack, the innermost that is equal; -1 without one."""
-        keys = [(each.function, each.file, each.line) for each in self._frames.frames]
+        keys = [(frame.function, frame.file, frame.line) for frame in self._frames.frames]
         return [
             -1
             if frame is None
@@ -223,7 +223,7 @@ def _incomplete(profile: Profile) -> dict[str, Any]:
 def _evidence(profile: Profile) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if any(sample.variance for sample in profile.samples):
-        found["errors"] = [round(math.sqrt(each.variance), 1) for each in profile.samples]
+        found["errors"] = [round(math.sqrt(sample.variance), 1) for sample in profile.samples]
         found["max_error"] = MAX_ERROR
     return found
 

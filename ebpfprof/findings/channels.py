@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from ebpfprof.profile.goroutines import Channel
     from ebpfprof.profile.model import Frame
 
-_OPERATIONS: Final = frozenset({"chan send", "chan receive", "select"})
+_SEND: Final = "chan send"
+_RECEIVE: Final = "chan receive"
+_OPERATIONS: Final = frozenset({_SEND, _RECEIVE, "select"})
+_IDLE: Final = (_RECEIVE, "select", "sleep")
 _LEAST_DUMPS: Final = 3  # in which goroutines wait for it: a channel that stays
 _LEAST_WAITING: Final = 2  # at one time: a channel that several share
-_BUSY: Final = 0.8  # of the dumps: a consumer for which producers wait is never idle
+_BUSY: Final = 0.8  # of the dumps: one for which others wait is never idle
 _LEAST_SHARE: Final = 0.5  # of the dumps with waiters, in which it is full or empty
 
 
@@ -83,8 +86,8 @@ def _shared(address: int, seen: Sequence[tuple[GoroutineMoment, Doing, Channel]]
     capacity = seen[0][2].capacity
     full = sum(channel.length == channel.capacity for _, _, channel in seen) / len(seen)
     empty = sum(channel.length == 0 for _, _, channel in seen) / len(seen)
-    if operations["chan send"] or operations["chan receive"]:
-        is_send = operations["chan send"] > operations["chan receive"]
+    if operations[_SEND] or operations[_RECEIVE]:
+        is_send = operations[_SEND] > operations[_RECEIVE]
     elif capacity and full != empty:
         is_send = full > empty
     else:
@@ -122,17 +125,19 @@ def users(waiting: Iterable[Doing], moment: GoroutineMoment) -> list[Doing]:
     return passed
 
 
-def consumers(evidence: Evidence, channel: Shared) -> tuple[Doing, ...]:
-    """The goroutines that receive what others wait to send, in all dumps in which those wait.
+def partners(evidence: Evidence, channel: Shared) -> tuple[Doing, ...]:
+    """The goroutines at the other end of a channel, in all dumps in which goroutines wait for it:
+    they receive what those wait to send, or send what those wait to receive.
 
     They were seen to wait for the channel at another time. Or they stay, are at work, and belong to
-    the same type or else the same package as the senders. () if that is not clear.
+    the same type or else the same package as those that wait. () if that is not clear.
     """
+    operation = _SEND if channel.is_send else _RECEIVE
     seen = {
         doing.goroutine.goid
         for moment in evidence.moments.all
         for doing in moment.all
-        if doing.operation != "chan send"
+        if doing.operation != operation
         and channel.is_waited_for(doing)
         and doing.place not in channel.places
     }
@@ -156,16 +161,14 @@ def consumers(evidence: Evidence, channel: Shared) -> tuple[Doing, ...]:
 
 def _only_at_work(by_function: dict[str, list[Doing]]) -> tuple[Doing, ...]:
     """The goroutines of the only function that is at work at nearly all moments."""
-    at_work = [
-        members
-        for members in by_function.values()
-        if sum(map(_is_at_work, members)) >= _BUSY * len(members)
-    ]
+    at_work = [members for members in by_function.values() if are_at_work(members)]
     return tuple(at_work[0]) if len(at_work) == 1 else ()
 
 
-def _is_at_work(doing: Doing) -> bool:
-    return doing.operation not in ("chan receive", "select", "sleep")
+def are_at_work(members: Sequence[Doing]) -> bool:
+    """Whether goroutines were at work at nearly all moments: they waited for no other work."""
+    at_work = sum(doing.operation not in _IDLE for doing in members)
+    return at_work >= _BUSY * len(members)
 
 
 def _of(goids: set[int], dumps: Iterable[GoroutineMoment]) -> tuple[Doing, ...]:

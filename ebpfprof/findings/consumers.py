@@ -1,11 +1,13 @@
-"""Consumers that do not keep up: requests wait to send to a channel that is full."""
+"""Consumers and producers that do not keep up: requests wait to send to a channel that is full, or
+to receive from one that is empty.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted
-from ebpfprof.findings.channels import Shared, consumers, shared_channels
+from ebpfprof.findings.channels import Shared, are_at_work, partners, shared_channels
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.pools import is_pool
 from ebpfprof.findings.words import doing, mostly, part, place
@@ -26,17 +28,26 @@ _LEAST_WAITING: Final = 0.25
 _PER_CONSUMER: Final = 3.0
 """Goroutines of a program without requests that wait to send, for each that receives."""
 _SEND: Final = "chan send"
+_SENDERS: Final = ("consumer", "to send to", "receive", "a full")
+_RECEIVERS: Final = ("producer", "to receive from", "send", "an empty")
+"""For whom they wait, to do what, what those do, and the channel."""
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Each channel for which senders wait a large part of their time."""
+    """Each channel for which senders, or requests that receive, wait a large part of their time."""
     for channel in shared_channels(evidence):
-        if not channel.is_send or is_pool(channel):
+        if is_pool(channel):
             continue
-        waits = channel.waits(evidence)
-        receiving = consumers(evidence, channel)
-        if _is_much(evidence, channel, waits, receiving):
-            yield _finding(evidence, channel, waits, receiving)
+        waits, others = channel.waits(evidence), partners(evidence, channel)
+        if channel.is_send:
+            is_found = _is_much(evidence, channel, waits, others)
+        else:
+            # Requests that wait for an event, which is rare, are fine.
+            is_found = (
+                bool(others) and are_at_work(others) and _is_much_of_requests(evidence, waits)
+            )
+        if is_found:
+            yield _finding(evidence, channel, waits, others)
 
 
 def fine(evidence: Evidence) -> str:
@@ -45,38 +56,40 @@ def fine(evidence: Evidence) -> str:
     return "no slow consumer" if sends else ""
 
 
+def _is_much_of_requests(evidence: Evidence, waits: Waits) -> bool:
+    is_much = waits.share(evidence).least >= _LEAST_SHARE
+    return evidence.work.is_server and is_much and waits.mean(evidence) >= _LEAST_WAITING
+
+
 def _is_much(evidence: Evidence, channel: Shared, waits: Waits, receiving: Sequence[Doing]) -> bool:
-    share, mean = waits.share(evidence), waits.mean(evidence)
-    if mean < _LEAST_WAITING:
-        return False
     if evidence.work.is_server:
-        return share.least >= _LEAST_SHARE
+        return _is_much_of_requests(evidence, waits)
+    share, mean = waits.share(evidence), waits.mean(evidence)
     number = len(receiving) / len(channel.dumps)
     return share.least >= _LEAST_OF_PIPELINE and 0 < number * _PER_CONSUMER <= mean
 
 
-def _finding(
-    evidence: Evidence, channel: Shared, waits: Waits, receiving: Sequence[Doing]
-) -> Finding:
+def _finding(evidence: Evidence, channel: Shared, waits: Waits, others: Sequence[Doing]) -> Finding:
+    """`others` are at the other end of the channel."""
     share = waits.share(evidence)
-    of = f"{part(share)} of {evidence.work.of}"
-    full = f"a full channel of {channel.capacity}" if channel.capacity else "a channel"
+    role, verb, work, state = _SENDERS if channel.is_send else _RECEIVERS
+    wait = f"{evidence.work.who} wait {part(share)} of their time {verb}"
+    through = f"{state} channel (capacity {channel.capacity})" if channel.capacity else "a channel"
     lines = [
-        f"{waits.mean(evidence):.1f} goroutines wait to send to {full} in {place(waits.place)}."
+        f"{waits.mean(evidence):.1f} goroutines wait {verb} {through} in {place(waits.place)}."
     ]
     where = waits.place
-    if receiving:
-        where = receiving[0].goroutine.frames[-1] if receiving[0].goroutine.frames else where
-        name = place(where)
-        number = len({one.goroutine.goid for one in receiving})
-        does = mostly(doing(one.goroutine, one.peer, has_place=not one.peer) for one in receiving)
-        verb = "receives" if number == 1 else "receive"
-        lines.append(f"{counted(number, 'goroutine')} {verb}, and {does}." if does else "")
-        title = f"Slow consumer {name}: {of} waits for it."
+    if others:
+        where = others[0].goroutine.frames[-1] if others[0].goroutine.frames else where
+        number = len({one.goroutine.goid for one in others})
+        does = mostly(doing(one.goroutine, one.peer, has_place=not one.peer) for one in others)
+        works = f"{work}s" if number == 1 else work
+        lines.append(f"{counted(number, 'goroutine')} {works}, and {does}." if does else "")
+        title = f"Slow {role} {place(where)}: {wait} it."
     else:
-        title = f"Slow consumer: {of} waits to send in {place(where)}."
+        title = f"Slow {role}: {wait} a channel in {place(where)}."
     return Finding(
-        kind="slow_consumer",
+        kind=f"slow_{role}",
         level=Level.SLOW,
         title=title,
         lines=tuple(filter(None, lines)),
@@ -84,4 +97,5 @@ def _finding(
         error=share.error,
         next=f"dump --pid {evidence.program.pid}",
         place=where,
+        about=frozenset({channel.address, *(frame for _, frame in channel.places)}),
     )

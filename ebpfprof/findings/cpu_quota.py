@@ -47,25 +47,19 @@ def fine(evidence: Evidence) -> str:
     throttling = change.throttling if change else None
     if change is None or throttling is None:
         return ""
-    return f"CPU quota: throttled {percent(_stopped(throttling, change))}"
-
-
-def _stopped(throttling: Throttling, change: HostChange) -> float:
-    """The part of the time for which the container was stopped."""
-    stopped_ns = throttling.throttled * throttling.stop_ns
-    return min(1.0, stopped_ns / change.length_ns) if change.length_ns else 0.0
+    return f"CPU quota: throttled {percent(throttling.stopped_share(change.length_ns))}"
 
 
 def _is_throttled(throttling: Throttling, change: HostChange) -> bool:
     is_often = throttling.throttled >= _LEAST_PERIODS
-    return is_often and _stopped(throttling, change) >= _LEAST_STOPPED
+    return is_often and throttling.stopped_share(change.length_ns) >= _LEAST_STOPPED
 
 
 def _throttled(
     evidence: Evidence, throttling: Throttling, change: HostChange, processors: int | None
 ) -> Finding:
     quota = throttling.group.quota_cpus or 0.0
-    stopped = _stopped(throttling, change)
+    stopped = throttling.stopped_share(change.length_ns)
     used = throttling.used_cpus
     if used is None:  # of version 1: what this process alone used
         used = change.cpu_ns / change.length_ns

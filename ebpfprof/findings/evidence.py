@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ebpfprof.findings.cpu import CpuTime, cpu_time_of
 from ebpfprof.findings.host import HostChange
 from ebpfprof.findings.moments import Moments, moments_of
+from ebpfprof.findings.pool_counts import PoolCounts
 from ebpfprof.findings.work import WorkTime, work_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ebpfprof.findings.host import HostMoment
     from ebpfprof.findings.runtime import GrowingStack, HeapMoment, RuntimeMoment
     from ebpfprof.profile.diagnosis import Diagnosis
@@ -55,8 +58,10 @@ class Evidence:
     it. `dumps` are all goroutines at random moments, with what each waits for. `diagnosis` is made
     of samples of the whole time. `leaks` are groups of goroutines of which there were more in each
     dump. `heap` is the heap at the moments of the dumps, `growing` the stacks of which more is in
-    use at the end, `largest_types` the types that take most where stacks are not known. `overhead`
-    is the part of its CPU time that the observation took, 0 to 1.
+    use at the end, `largest_types` the types that take most where stacks are not known. `pools`
+    were found in memory. `channel_users` are the ids of goroutines of the last dump that can use a
+    channel, by its address, of channels for which goroutines wait for very long. `overhead` is the
+    part of its CPU time that the observation took, 0 to 1.
     """
 
     program: ProgramFacts
@@ -70,6 +75,8 @@ class Evidence:
     heap: tuple[HeapMoment, ...] = ()
     growing: tuple[GrowingStack, ...] = ()
     largest_types: tuple[TypeBytes, ...] = ()
+    pools: PoolCounts = field(default_factory=PoolCounts)
+    channel_users: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     host: BeforeAndAfter[HostMoment] | None = None
     overhead: float | None = None
     failures: tuple[str, ...] = field(default=())

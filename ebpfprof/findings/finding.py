@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from ebpfprof.profile.model import Frame
@@ -23,6 +23,12 @@ class Level(IntEnum):
     """Goroutines can never continue, or have not for long."""
 
 
+Subject: TypeAlias = "Frame | int | str"
+"""A line of code, the address of a lock or of a channel, or a function that allocates."""
+MORE_GOROUTINES: Final = "more goroutines"
+"""What a finding is about that has more and more goroutines: their memory grows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong.
@@ -30,7 +36,8 @@ class Finding:
     `kind` is its name for programs, such as "hot_lock". `title` is a sentence with the share in it,
     `lines` are sentences with the evidence. `share` is the part (0 to 1) of the time of requests,
     or of the CPU time, that it takes, `error` its standard error; None where no share is known.
-    `next` is what to type next, without `sudo ebpfprof`. `place` is the line of code.
+    `next` is what to type next, without `sudo ebpfprof`. `place` is the line of code. `about` is
+    what it has in common with findings that follow from it.
 
     Texts may have text of the target in them: they are not fit for a terminal before printable().
     """
@@ -46,6 +53,7 @@ class Finding:
     next: str = ""
     is_certain: bool = False
     place: Frame | None = None
+    about: frozenset[Subject] = frozenset()
 
     @property
     def rank(self) -> tuple[int, float]:

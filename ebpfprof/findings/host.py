@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.connections import TcpConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,8 @@ class HostMoment:
     """For how long some thread waited for "memory" or "io" (PSI): of the innermost group that
     counts that, or of the machine."""
     machine: MachineMoment | None = None
+    connections: Mapping[int, TcpConnection] | None = None
+    """Its TCP connections, by the inode of the socket."""
 
     @property
     def quota_cpus(self) -> float | None:
@@ -120,6 +126,10 @@ class Throttling:
         of_all = self.stopped_ns / self.throttled if self.throttled else 0.0
         total = quota * period_ns + of_all
         return of_all * period_ns / total if total else 0.0
+
+    def stopped_share(self, length_ns: int) -> float:
+        """The part of `length_ns` for which it was stopped, 0 to 1."""
+        return min(1.0, self.throttled * self.stop_ns / length_ns) if length_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)

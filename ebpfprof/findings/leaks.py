@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.text import counted
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import READ_LOOP
+from ebpfprof.findings.subjects import growing
 from ebpfprof.findings.words import place, rounded
-from ebpfprof.profile.idle import is_in_request, rule_of
+from ebpfprof.profile.handlers import is_in_request
+from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Label, Location, Sample
 from ebpfprof.profile.operations import STATE, caller, operation
 
@@ -104,4 +106,5 @@ def _finding(suspects: Suspects, pid: int) -> Finding:
         next=f"dump --pid {pid} --watch",
         is_certain=suspects.is_certain,
         place=created or caller(first.frames),
+        about=growing(group.goroutines),
     )

@@ -7,15 +7,14 @@ goroutine that has not run yet, at most moments at which others wait.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.words import doing, part, place
-from ebpfprof.profile.model import Frame
-from ebpfprof.profile.operations import is_in_library
+from ebpfprof.findings.holds import Holder, HoldTime
+from ebpfprof.findings.words import part, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.findings.moments import Doing, GoroutineMoment
     from ebpfprof.profile.goroutines import DumpedGoroutine
+    from ebpfprof.profile.model import Frame
     from ebpfprof.profile.waiting_for import LockState
 
 _OPERATIONS: Final = frozenset({"Mutex.Lock", "RWMutex.Lock", "RWMutex.RLock"})
@@ -39,7 +39,6 @@ _LEAST_MOMENTS: Final = 5
 _QUEUE: Final = 3  # goroutines that wait for a lock which is free: fewer are about to get it
 _RUNS: Final = 0.5
 """Of the time for which goroutines wait: with more CPU time below it, its holder mostly runs."""
-_SYNC: Final = ("sync.", "internal/sync.")
 _MUTEX: Final = "sync.Mutex"
 _LOCKS: Final = (_MUTEX, "sync.RWMutex")
 
@@ -57,13 +56,20 @@ class _Contended:
         """Where they wait."""
         return {activity.at for activity in self.activities}
 
+    @property
+    def locked_at(self) -> dict[str, int]:
+        """The first line in which each function waits for it."""
+        lines: dict[str, int] = {}
+        for _, frame in self.places:
+            lines[frame.function] = min(frame.line, lines.get(frame.function, frame.line))
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
-class _Hold:
-    """What the holder of a lock did at a moment. `by` is where it holds it; None if unknown."""
+class _LockMoment:
+    """A lock at a moment at which goroutines wait for it, with its holders if they are known."""
 
-    does: str
-    by: Frame | None = None
+    holders: tuple[Holder, ...] = ()
     is_free: bool = False
 
 
@@ -95,19 +101,19 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     share = work.share(lock.activities)
     first = lock.activities[0]
     name = f"lock {lock.name}" if lock.name else f"a lock in {place(first.place)}"
-    holds = [hold for moment in evidence.moments.all if (hold := _hold(moment, lock))]
-    free = sum(hold.is_free for hold in holds)
-    is_convoy = len(holds) >= _LEAST_MOMENTS and free > _CONVOY * len(holds)
+    moments = [one for moment in evidence.moments.all if (one := _moment(moment, lock))]
+    free = sum(moment.is_free for moment in moments)
+    is_convoy = len(moments) >= _LEAST_MOMENTS and free > _CONVOY * len(moments)
     lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, lock)}"]
     if is_convoy:
         title = f"Convoy at {name}: {part(share)} of {work.of}."
         lines.append(
-            f"It is free at {free} of {len(holds)} moments: to hand it over takes longer than "
+            f"It was free in {free} of {len(moments)} samples: to hand it over takes longer than "
             "to hold it."
         )
     else:
         title = f"{name[0].upper()}{name[1:]}: {part(share)} of {work.of}."
-        lines += _held(evidence, lock, [hold for hold in holds if not hold.is_free])
+        lines += _held(evidence, lock, moments)
     return Finding(
         kind="convoy" if is_convoy else "hot_lock",
         level=Level.SLOW,
@@ -117,6 +123,7 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
         error=share.error,
         next=f"attach --pid {pid} --profile block,mutex --by-lock",
         place=first.place,
+        about=frozenset({*({lock.address} - {0}), *(frame for _, frame in lock.places)}),
     )
 
 
@@ -133,47 +140,20 @@ def _is_for(one: Doing, address: int) -> bool:
     return lock is not None and lock.address == address
 
 
-def _held(evidence: Evidence, lock: _Contended, holds: list[_Hold]) -> list[str]:
-    """What those that hold the lock do while others wait for it, in a sentence."""
-    where, cpu_ns = _where_it_runs(evidence, lock)
-    moments = len(evidence.moments.all)
-    if where and holds and cpu_ns >= _RUNS * evidence.length_ns * len(holds) / moments:
-        return [f"Its holder runs, mostly in {place(where)}."]
-    known = [hold for hold in holds if hold.does]
-    if not known:
-        return []
-    by = Counter(hold.by for hold in known if hold.by).most_common(1)
-    held_by = place(by[0][0]) if by else "a goroutine"
-    does, number = Counter(hold.does for hold in known).most_common(1)[0]
-    of_it = "" if number == len(known) else f" ({number} of {len(known)} samples)"
-    return [f"Held by {held_by}, which {does}{of_it}."]
+def _held(evidence: Evidence, lock: _Contended, moments: Sequence[_LockMoment]) -> list[str]:
+    """What those that hold the lock do while others wait for it, in sentences."""
+    locked = [moment for moment in moments if not moment.is_free]
+    time = HoldTime(evidence, [one for moment in locked for one in moment.holders], lock.locked_at)
+    held_ns = evidence.length_ns * len(locked) / len(evidence.moments.all)
+    is_seen = any(one.by for moment in locked for one in moment.holders)
+    # The stack of a goroutine that runs is not known.
+    if time.runs_in and locked and not is_seen and time.cpu_ns >= _RUNS * held_ns:
+        return [f"Its holder runs, mostly in {place(time.runs_in)}."]
+    return time.sentences()
 
 
-def _where_it_runs(evidence: Evidence, lock: _Contended) -> tuple[Frame | None, int]:
-    """Where goroutines take most CPU time below the functions that lock it, and that time."""
-    functions = {activity.place.function for activity in lock.activities}
-    lines = Counter[Frame]()
-    for sample in evidence.cpu.samples if evidence.cpu else ():
-        frames = sample.frames
-        at = next((at for at, one in enumerate(frames) if one.function in functions), None)
-        if at is None or any(one.function.startswith(_SYNC) for one in frames[:at]):
-            continue
-        # What that function calls is more than the function itself.
-        inner = [one for one in frames[: at + 1] if not is_in_library(one.function)]
-        inner = inner or frames[at : at + 1]  # a lock of Go's own library
-        lines[inner[-2] if len(inner) > 1 else inner[-1]] += sample.values[-1]
-    by_function = Counter[str]()
-    for frame, ns in lines.items():
-        by_function[frame.function] += ns
-    if not by_function:
-        return None, 0
-    function = by_function.most_common(1)[0][0]
-    of_function = (one for one in lines if one.function == function)
-    return max(of_function, key=lambda one: lines[one]), by_function.total()
-
-
-def _hold(moment: GoroutineMoment, lock: _Contended) -> _Hold | None:
-    """What the holder did at a moment; None if nobody waited then, or that is not known."""
+def _moment(moment: GoroutineMoment, lock: _Contended) -> _LockMoment | None:
+    """The lock at a moment; None if nobody waited then, or it is not known whether it was held."""
     waiting = [one for one in moment.at(lock.places) if _is_for(one, lock.address)]
     if not waiting:
         return None
@@ -183,16 +163,12 @@ def _hold(moment: GoroutineMoment, lock: _Contended) -> _Hold | None:
     if state.type == _MUTEX and 2 * state.waiters < len(waiting):
         return None  # it was read when they had got it
     if _is_free(state):
-        return _Hold("", is_free=True) if state.waiters >= _QUEUE else None
+        return _LockMoment(is_free=True) if state.waiters >= _QUEUE else None
     ids = waits.surely_hold or waits.may_hold
     holders = [one for goid in ids if (one := moment.by_id.get(goid))]
-    if len(holders) != 1:
-        return _Hold("") if state.is_locked else None
-    holder = holders[0].goroutine
-    if holder.state == "runnable":
-        return _Hold("waits for a processor", _by(holder, lock))
-    peer = holders[0].peer
-    return _Hold(doing(holder, peer, has_place=not peer), _by(holder, lock))
+    if len(holders) != 1 and not state.readers:
+        return _LockMoment() if state.is_locked else None
+    return _LockMoment(tuple(Holder(one, _by(one.goroutine, lock)) for one in holders))
 
 
 def _is_free(state: LockState) -> bool:
@@ -204,7 +180,7 @@ def _by(holder: DumpedGoroutine, lock: _Contended) -> Frame | None:
 
     That of a function that locks it elsewhere, or the innermost method of the type that has it.
     """
-    functions = {activity.place.function for activity in lock.activities}
+    functions = lock.locked_at
     package, _, rest = (lock.name or "").rpartition("/")[2].partition(".")
     method = f"{package}.(*{rest.partition('.')[0]})."
     of_type = None

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import quantity
-from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.finding import MORE_GOROUTINES, Finding, Level
 from ebpfprof.findings.words import place
 from ebpfprof.profile.operations import caller_outside_library
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.findings.finding import Subject
     from ebpfprof.findings.runtime import HeapMoment
 
 _LEAST_BYTES: Final = 5_000_000
@@ -64,7 +65,15 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         lines=tuple(lines),
         next=f"memory --pid {pid} --watch",
         place=caller_outside_library(evidence.growing[0].frames) if evidence.growing else None,
+        about=_about(evidence),
     )
+
+
+def _about(evidence: Evidence) -> frozenset[Subject]:
+    """The functions that allocated what was added; any if they are not known."""
+    if not evidence.growing:
+        return frozenset({MORE_GOROUTINES})
+    return frozenset(caller_outside_library(one.frames).function for one in evidence.growing)
 
 
 def fine(evidence: Evidence) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.profile.idle import is_in_request
+from ebpfprof.profile.handlers import is_in_request
 from ebpfprof.profile.operations import caller_outside_library, operation_in
 
 if TYPE_CHECKING:
@@ -96,10 +96,13 @@ class Moments:
             by_stack[members[0].goroutine.frames] += members
         return by_stack
 
+    def with_stack(self, frames: tuple[Frame, ...]) -> Sequence[Doing]:
+        """The goroutines of all dumps that had this stack."""
+        return self._by_stack.get(frames, ())
+
     def of(self, activity: Activity) -> list[Doing]:
         """The goroutines of all dumps that did the same with the same stack."""
-        seen = self._by_stack.get(activity.frames, ())
-        return [doing for doing in seen if doing.place == activity.at]
+        return [one for one in self.with_stack(activity.frames) if one.place == activity.at]
 
     def where(self, is_wanted: Callable[[Doing], bool]) -> list[Doing]:
         """The goroutines that are wanted, of all dumps."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration
+from ebpfprof.findings import packet_loss
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import GRPC_ANSWER, HTTP_ANSWER, SHORT_NS, Doing, lasting, typical_ns
 from ebpfprof.findings.waits import Waits
@@ -46,15 +47,21 @@ _NAME_SERVER: Final = "net.(*Resolver)."
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Name lookups and connects that take long; other peers that answer late, the worst first."""
-    named: set[str] = set()  # a peer to which connections are slow is not reported again
+    """Name lookups and connects that take long; other peers that answer late, the worst first.
+
+    To peers that answer late because packets are lost, that is the finding.
+    """
+    by_peer = _by_peer(evidence)
+    yield from packet_loss.find(evidence, by_peer)
+    # A peer is not reported twice.
+    named = {loss.peer for loss in packet_loss.losses(evidence) if loss.is_much}
     for finding, peer in _connecting(evidence):
         named.add(peer)
         yield finding
     peers = sorted(
         (
             (waits.share(evidence), peer, waits)
-            for peer, waits in _by_peer(evidence).items()
+            for peer, waits in by_peer.items()
             if not peer or peer not in named
         ),
         key=lambda one: -one[0].value,
@@ -67,7 +74,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def fine(evidence: Evidence) -> str:
     """What was checked."""
     of_requests = any(one.is_request and _is_answer(one) for one in evidence.work.activities)
-    return "no slow peer" if of_requests else ""
+    words = ("no slow peer" if of_requests else "", packet_loss.fine(evidence))
+    return ", ".join(filter(None, words))
 
 
 def _is_much(evidence: Evidence, waits: Waits, share: Share) -> bool:

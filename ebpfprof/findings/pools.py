@@ -24,9 +24,12 @@ _LEAST_WAITING: Final = 0.25
 _USED: Final = 0.5
 """Of the places of a channel: at least these are in the hands of goroutines that have passed it, or
 it is no pool."""
+_MOST_OBJECTS: Final = 2  # of which the counters are shown
+_SQL_CONNECTION: Final = "sql connection"
+_SEMAPHORE: Final = "semaphore Acquire"
 _NAMED: Final = {
-    "sql connection": "a connection of database/sql",
-    "semaphore Acquire": "a semaphore",
+    _SQL_CONNECTION: "a connection of database/sql",
+    _SEMAPHORE: "a semaphore",
     "rate limit": "a rate limiter",
     HTTP_CONNECTION: "a connection of net/http",
     "HTTP stream": "a stream of HTTP/2",
@@ -44,12 +47,12 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         waits = _named(evidence, operation)
         if _is_starved(evidence, waits):
             passed = [_users(evidence, operation, waits, one) for one in evidence.moments.all]
-            yield _finding(evidence, what, waits, passed)
+            yield _finding(evidence, what, waits, passed, _counters(evidence, operation))
     for channel in shared_channels(evidence):
         waits = channel.waits(evidence)
         if is_pool(channel) and _is_starved(evidence, waits):
             verb = "a place in" if channel.is_send else "an item of"
-            what = f"{verb} a channel of {channel.capacity}"
+            what = f"{verb} a channel (capacity {channel.capacity})"
             passed = [users(channel.waiting, moment) for moment in channel.dumps]
             passed = [one[: channel.capacity] for one in passed]  # some had moved on
             yield _finding(evidence, what, waits, passed)
@@ -91,7 +94,7 @@ def _users(
     """The goroutines that use what others wait for."""
     if operation == HTTP_CONNECTION:
         return [one for one in moment.all if one.operation == HTTP_ANSWER]
-    if operation == "sql connection":
+    if operation == _SQL_CONNECTION:
         return [
             one
             for one in moment.all
@@ -99,6 +102,28 @@ def _users(
             and any(frame.function.startswith(_SQL) for frame in one.goroutine.frames[:-1])
         ]
     return users(waits.seen, moment)
+
+
+def _counters(evidence: Evidence, operation: str) -> list[str]:
+    """What the pools of this kind for which goroutines wait count themselves, in sentences."""
+    if operation == _SQL_CONNECTION:
+        wanted = [one for one in evidence.pools.databases if one.waits or one.after.waiting]
+        wanted.sort(key=lambda one: (-one.waited_ns, -one.after.waiting))
+        return [one.sentence() for one in wanted[:_MOST_OBJECTS]]
+    if operation == _SEMAPHORE:
+        taken = [one for one in evidence.pools.semaphores if one.waiting]
+        taken.sort(key=lambda one: -one.waiting)
+        return [
+            f"{one.used:,} of {one.size:,} in use, {counted(one.waiting, 'goroutine')} waiting."
+            for one in taken[:_MOST_OBJECTS]
+        ]
+    if operation == HTTP_CONNECTION:
+        full = [one for one in evidence.pools.http if one.open >= one.limit]
+        return [
+            f"{one.open} of {one.limit} connections to {one.host} are open (MaxConnsPerHost)."
+            for one in full[:_MOST_OBJECTS]
+        ]
+    return []
 
 
 def _text(one: Doing) -> str:
@@ -110,20 +135,22 @@ def _finding(
     what: str,
     waits: Waits,
     passed: Sequence[Sequence[Doing]],
+    counters: Sequence[str] = (),
 ) -> Finding:
+    """`counters` are sentences on the pool, if it counts what is in use itself."""
     share = waits.share(evidence)
-    lines = [f"{waits.mean(evidence):.1f} goroutines wait for it on average."]
+    lines = list(counters) or [f"{waits.mean(evidence):.1f} goroutines wait for it on average."]
     most = max(map(len, passed), default=0)
     if most:
         does = mostly(_text(one) for of_moment in passed for one in of_moment)
         verb = "uses" if most == 1 else "use"
         number = f"{counted(most, 'goroutine')} {verb} it at most"
-        lines = [f"{lines[0][:-1]}; {number}."]
+        lines = lines if counters else [f"{lines[0][:-1]}; {number}."]
         lines += [f"A goroutine that uses it {does}."] if does else []
     return Finding(
         kind="starved_pool",
         level=Level.SLOW,
-        title=f"Pool: {part(share)} of {evidence.work.of} waits for {what} in "
+        title=f"Pool: {evidence.work.who} wait {part(share)} of their time for {what}, in "
         f"{place(waits.place)}.",
         lines=tuple(lines),
         share=share.value,

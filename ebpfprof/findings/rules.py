@@ -65,10 +65,16 @@ RULES: Final = (
 """In the order of the line of what was checked."""
 
 _CAUSES: Final[dict[str, frozenset[str]]] = {
-    "deadlock": frozenset({"hang", "hot_lock", "convoy", "goroutine_leak"}),
-    "lost_wake": frozenset({"hang", "goroutine_leak"}),
+    "deadlock": frozenset(
+        {"hang", "hot_lock", "convoy", "slow_consumer", "slow_producer", "goroutine_leak"}
+    ),
+    "lost_wake": frozenset({"hang", "hot_lock", "goroutine_leak"}),
     "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak", "memory_growth"}),
     "goroutine_leak": frozenset({"memory_growth"}),
+}
+"""Kinds of findings, and those that follow from them if both are about the same: the same line,
+lock or channel. These are not reported beside them."""
+_CAUSES_OF_ALL: Final[dict[str, frozenset[str]]] = {
     "spinning": frozenset({"few_processors"}),
     "timers": frozenset({"few_processors"}),
     "collections": frozenset({"few_processors"}),
@@ -77,7 +83,7 @@ _CAUSES: Final[dict[str, frozenset[str]]] = {
     "throttling": frozenset({"few_processors", "neighbours"}),
     "gomaxprocs": frozenset({"few_processors", "neighbours"}),
 }
-"""Kinds of findings, and those that follow from them: these are not reported beside them."""
+"""The same of kinds that are about the whole process."""
 
 
 class Explanation(NamedTuple):
@@ -101,8 +107,12 @@ def explained(evidence: Evidence) -> Explanation:
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """The findings, the worst first, without those that follow from others."""
-    all_of_them = list(findings)
-    kinds = {finding.kind for finding in all_of_them}
-    follows = {kind for cause in kinds for kind in _CAUSES.get(cause, ())}
-    kept = [finding for finding in all_of_them if finding.kind not in follows]
+    given = list(findings)
+    kept = [one for one in given if not any(_follows(one, cause) for cause in given)]
     return sorted(kept, key=lambda finding: finding.rank, reverse=True)
+
+
+def _follows(finding: Finding, cause: Finding) -> bool:
+    if finding.kind in _CAUSES_OF_ALL.get(cause.kind, ()):
+        return True
+    return finding.kind in _CAUSES.get(cause.kind, ()) and not finding.about.isdisjoint(cause.about)

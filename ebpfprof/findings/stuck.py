@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import ages, counted
 from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.subjects import growing, subjects
 from ebpfprof.findings.words import doing, place, rounded
 from ebpfprof.profile.asleep import Asleep
+from ebpfprof.profile.channel_deadlocks import channel_deadlocks
 from ebpfprof.profile.deadlocks import Circle
-from ebpfprof.profile.hanging import hanging
-from ebpfprof.profile.idle import is_in_request
+from ebpfprof.profile.handlers import is_in_request
+from ebpfprof.profile.hanging import hanging, hangs
 from ebpfprof.profile.operations import caller, operation
 from ebpfprof.profile.standing import LARGE, are_abandoned, waiting_by_channel
 from ebpfprof.profile.waiting_for import Sureness
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ebpfprof.findings.evidence import Evidence
+    from ebpfprof.profile.channel_deadlocks import ChannelDeadlock
     from ebpfprof.profile.goroutines import DumpedGoroutine
-    from ebpfprof.profile.hanging import Hanging
+    from ebpfprof.profile.hanging import Hang
     from ebpfprof.profile.leaks import Suspects
-    from ebpfprof.profile.stuck import Held, Stuck
+    from ebpfprof.profile.stuck import Stuck
 
 _MOST_MEMBERS: Final = 3
 _MOST_HANGS: Final = 3
@@ -35,21 +38,25 @@ _JOINS: Final = ("WaitGroup.Wait", "Cond.Wait")
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Deadlocks, lost wakes and programs that are all asleep; then goroutines that hang."""
-    pid = evidence.program.pid
+    pid, goroutines = evidence.program.pid, evidence.diagnosis.dump.goroutines
     for one in evidence.diagnosis.stuck:
         yield _stuck(one, evidence)
     known = {member.goid for one in evidence.diagnosis.stuck for member in one.goroutines}
-    waiting = waiting_by_channel(evidence.diagnosis.dump.goroutines)
-    held = {held.lock.address: held for held in evidence.diagnosis.held}
+    for deadlock in channel_deadlocks(goroutines, evidence.channel_users):
+        members = {one.goid for one in (*deadlock.goroutines, *deadlock.behind)}
+        if known.isdisjoint(members):
+            yield _over_channel(deadlock, pid)
+            known |= members
+    waiting = waiting_by_channel(goroutines)
     hanging_places = [
         group
-        for group in hanging(evidence.diagnosis.dump.goroutines)
+        for group in hanging(goroutines)
         if not known.issuperset(member.goid for member in group.goroutines)
         # Many, each of which waits to send to a channel of its own: they leak, and nothing hangs.
         and not (len(group.goroutines) >= LARGE and are_abandoned(group.goroutines, waiting))
     ]
-    for group in hanging_places[:_MOST_HANGS]:
-        yield _hang(group, held, pid)
+    for hang in hangs(hanging_places, goroutines)[:_MOST_HANGS]:
+        yield _hang(hang, evidence)
     places = {group.place for group in hanging_places}
     for suspects in requests_that_hang(evidence.leaks)[:_MOST_HANGS]:
         if caller(suspects.group.first.frames) not in places:
@@ -79,6 +86,7 @@ def _requests(suspects: Suspects, pid: int) -> Finding:
         lines=(f"There are about {rounded(suspects.per_minute)} more each minute.",),
         next=f"dump --pid {pid} --watch",
         place=where,
+        about=growing(suspects.group.goroutines),
     )
 
 
@@ -87,30 +95,35 @@ def fine(evidence: Evidence) -> str:
     return "no deadlock, no hang"
 
 
-def _behind(members: Iterable[DumpedGoroutine], all_of_them: Iterable[DumpedGoroutine]) -> int:
-    """How many other goroutines wait for locks of these, or for locks of those that do."""
-    held_by: defaultdict[int, list[int]] = defaultdict(list)
-    for goroutine in all_of_them:
+def _behind(
+    members: Iterable[DumpedGoroutine], goroutines: Iterable[DumpedGoroutine]
+) -> list[DumpedGoroutine]:
+    """The other goroutines that wait for locks of these, or for locks of those that do."""
+    held_by: defaultdict[int, list[DumpedGoroutine]] = defaultdict(list)
+    for goroutine in goroutines:
         for goid in goroutine.waits_for.may_hold:
-            held_by[goid].append(goroutine.goid)
-    stuck = {member.goid for member in members}
-    behind, last = set(stuck), list(stuck)
+            held_by[goid].append(goroutine)
+    known = {member.goid for member in members}
+    behind: list[DumpedGoroutine] = []
+    last = list(known)
     while last:
-        last = [goid for holder in last for goid in held_by[holder] if goid not in behind]
-        behind.update(last)
-    return len(behind - stuck)
+        new = {one.goid: one for goid in last for one in held_by[goid] if one.goid not in known}
+        behind += new.values()
+        known |= new.keys()
+        last = list(new)
+    return behind
 
 
 def _stuck(stuck: Stuck, evidence: Evidence) -> Finding:
     pid = evidence.program.pid
     members = stuck.goroutines
+    behind: list[DumpedGoroutine] = []
     number = counted(len(members), "goroutine")
     if isinstance(stuck, Circle):
         kind = "deadlock"
-        title = f"Deadlock: {number} wait for locks of each other and can never continue."
-        if behind := _behind(members, evidence.diagnosis.dump.goroutines):
-            verb = "waits" if behind == 1 else "wait"
-            title = f"{title[:-1]}; {behind} more {verb} behind them."
+        title = f"Deadlock: {number} wait for each other's locks and can never continue."
+        behind = _behind(members, evidence.diagnosis.dump.goroutines)
+        title = _with_behind(title, len(behind))
     elif isinstance(stuck, Asleep):
         kind = "asleep"
         title = f"All {number} are asleep and wait for each other."
@@ -128,6 +141,27 @@ def _stuck(stuck: Stuck, evidence: Evidence) -> Finding:
         next=f"doctor --pid {pid}",
         is_certain=stuck.sureness is Sureness.CERTAIN,
         place=caller(members[0].frames) if members else None,
+        about=subjects((*members, *behind)),
+    )
+
+
+def _with_behind(title: str, behind: int) -> str:
+    if not behind:
+        return title
+    return f"{title[:-1]}; {behind} more {'waits' if behind == 1 else 'wait'} behind them."
+
+
+def _over_channel(deadlock: ChannelDeadlock, pid: int) -> Finding:
+    members = deadlock.goroutines
+    title = f"Deadlock: {len(members)} goroutines wait for each other, over a channel."
+    return Finding(
+        kind="deadlock",
+        level=Level.STUCK,
+        title=_with_behind(title, len(deadlock.behind)),
+        lines=tuple(_member(member) for member in members[:_MOST_MEMBERS]),
+        next=f"dump --pid {pid}",
+        place=caller(members[0].frames),
+        about=subjects((*members, *deadlock.behind)),
     )
 
 
@@ -138,24 +172,26 @@ def _member(goroutine: DumpedGoroutine) -> str:
     return f"Goroutine {goroutine.goid} waits{what} in {where}: {operation(goroutine.frames)}."
 
 
-def _hang(group: Hanging, held: dict[int, Held], pid: int) -> Finding:
-    members = group.goroutines
+def _hang(hang: Hang, evidence: Evidence) -> Finding:
+    members, first, pid = hang.goroutines, hang.groups[0], evidence.program.pid
     newest_ns = min(member.waited_ns for member in members)
     oldest_ns = max(member.waited_ns for member in members)
     verb = "has" if len(members) == 1 else "have"
-    lock = next((m.waits_for.lock for m in members if m.waits_for.lock), None)
+    lock = next((m.waits_for.lock for m in first.goroutines if m.waits_for.lock), None)
     what = f" for {lock.name}" if lock and lock.name else ""
+    time = f"{ages(newest_ns, oldest_ns, 2)} or longer"
     title = (
-        f"Hang: {counted(len(members), 'goroutine')} {verb} waited{what} "
-        f"{ages(newest_ns, oldest_ns, 2)} or longer: {group.operation} in {place(group.place)}."
+        f"Hang: {counted(len(members), 'goroutine')} {verb} waited {time}{what}: "
+        f"{first.operation} in {place(first.place)}."
     )
-    holders = held[lock.address].holders[:1] if lock and lock.address in held else ()
-    lines = [f"Held by goroutine {holder.goid}, which {doing(holder)}." for holder in holders]
+    holder = hang.holder
+    came = sum(member.waited_ns < evidence.length_ns for member in members) >= LARGE
     return Finding(
         kind="hang",
         level=Level.STUCK,
         title=title,
-        lines=tuple(lines),
+        lines=(f"Held by goroutine {holder.goid}, which {doing(holder)}.",) if holder else (),
         next=f"dump --pid {pid}",
-        place=group.place,
+        place=first.place,
+        about=growing(members) if came else subjects(members),
     )

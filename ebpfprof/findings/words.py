@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
@@ -43,19 +43,23 @@ def rounded(value: float) -> str:
 
 def doing(goroutine: DumpedGoroutine, peer: str = "", *, has_place: bool = True) -> str:
     """What a goroutine does: "waits for 10.0.0.7:5432 in main.fetch (db.go:41)"."""
-    frames = goroutine.frames
-    at = f" in {place(caller_outside_library(frames))}" if frames and has_place else ""
     wait, lock = goroutine.waits_for.file_wait, goroutine.waits_for.lock
-    if peer := peer or (wait.file.peer if wait else ""):
-        return f"waits for {peer}{at}"
-    if lock and lock.name:
-        return f"waits for {lock.name}{at}"
-    if goroutine.state == "running":
-        return f"runs{at}"
-    if goroutine.state == "runnable":
-        return f"waits for a processor{at}"
-    name = operation_in(goroutine.state, frames)[0] if frames else goroutine.state
-    return f"waits ({name}){at}"
+    target = peer or (wait.file.peer if wait else "") or (lock.name if lock else "") or ""
+    return doing_in(goroutine.state, goroutine.frames, target, has_place=has_place)
+
+
+def doing_in(
+    state: str, frames: Sequence[Frame], target: str = "", *, has_place: bool = True
+) -> str:
+    """The same of a state, the word of Go's tracebacks, and a stack, for a peer or a lock."""
+    where = f" in {place(caller_outside_library(frames))}" if frames and has_place else ""
+    if state == "running":
+        return f"runs{where}"
+    if state == "runnable":
+        return f"waits for a processor{where}"
+    if target:
+        return f"waits for {target}{where}"
+    return f"waits ({operation_in(state, frames)[0] if frames else state}){where}"
 
 
 def mostly(texts: Iterable[str]) -> str:

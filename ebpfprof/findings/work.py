@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.findings.activity import Activity
-from ebpfprof.profile.idle import is_of_request, rule_of
+from ebpfprof.profile.handlers import is_of_request
+from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.operations import STATE, caller, operation_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ class WorkTime:
     def of(self) -> str:
         """What shares are parts of, in words."""
         return "the time of requests" if self.is_server else "the time of goroutines at work"
+
+    @property
+    def who(self) -> str:
+        """Whose time that is, in words."""
+        return "requests" if self.is_server else "goroutines at work"
 
     def where(self, is_wanted: Callable[[Activity], bool]) -> tuple[Activity, ...]:
         """The activities that are wanted, the longest first."""

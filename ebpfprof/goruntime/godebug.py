@@ -35,7 +35,9 @@ def memory_profile_rate(binary: GoBinary, target: Target) -> int | None:
 
 def debug_settings(target: Target) -> tuple[tuple[str, str], ...]:
     """The settings of GODEBUG in the environment at the program's start: names and values."""
-    pairs = (each.partition("=") for text in _of_environment(target) for each in text.split(","))
+    pairs = (
+        setting.partition("=") for text in _of_environment(target) for setting in text.split(",")
+    )
     return tuple((name, value) for name, _, value in pairs if name)
 
 
@@ -51,7 +53,7 @@ def _number(wanted: str, binary: GoBinary, target: Target) -> int | None:
 
 
 def _of_environment(target: Target) -> Iterator[str]:
-    for each in target.environment():
-        if each.startswith(_OF_ENVIRONMENT):
-            yield each.removeprefix(_OF_ENVIRONMENT).decode("latin-1")
+    for variable in target.environment():
+        if variable.startswith(_OF_ENVIRONMENT):
+            yield variable.removeprefix(_OF_ENVIRONMENT).decode("latin-1")
             return  # as runtime.gogetenv: the first one counts

@@ -19,7 +19,7 @@ def record(
 
     Fields that this version of Go does not have are left out.
     """
-    present = [each for each in fields if layout.has(struct, each[1])]
+    present = [field for field in fields if layout.has(struct, field[1])]
     return np.dtype(
         {
             "names": [name for name, _, _ in present],

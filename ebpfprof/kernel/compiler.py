@@ -239,7 +239,7 @@ def with_maps(instructions: bytes, map_of: Callable[[int], int]) -> bytes:
 def _set_kernel_headers() -> str:
     """Make BCC take our headers, not the kernel's, and no others; returns their folder."""
     headers = str(_headers())
-    for name in [each for each in os.environ if _LEADING_ELSEWHERE.fullmatch(each)]:
+    for name in [name for name in os.environ if _LEADING_ELSEWHERE.fullmatch(name)]:
         del os.environ[name]
     os.environ[_HEADERS] = headers
     return headers

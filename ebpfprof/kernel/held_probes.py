@@ -81,7 +81,7 @@ class HeldProbes:
         self._text.note([point.address for point in points])
         self._points.update({point.address: point for point in points})
         count = max(1, min(_MOST_HOLDERS, _HOLDERS_OF_ALL // targets))
-        shares = [each for each in self._shared_out(points, count) if each]
+        shares = [share for share in self._shared_out(points, count) if share]
         if not self._anchor:  # the oldest file descriptor is closed last
             shares = [[self._anchor_point, *share] for share in shares]
         holders = self._start(shares, until=self.context.until, are_to_last=not self._anchor)
@@ -189,7 +189,7 @@ def detach(targets: Collection[HeldProbes], *, anchors_stay: bool) -> None:
     were_in = probe_holders.end([holder for held in targets for holder in held.take_holders()])
     left = {held.pid: held.leftovers() for held in targets}
     if not anchors_stay:
-        were_in &= probe_holders.end([each for held in targets for each in held.take_anchor()])
+        were_in &= probe_holders.end([anchor for held in targets for anchor in held.take_anchor()])
     if stayed := [_stayed(pid, addresses) for pid, addresses in left.items() if addresses]:
         warn_in_kernel_log(" ".join(stayed))
         raise errors.AttachFailed(" ".join(stayed))

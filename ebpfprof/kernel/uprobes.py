@@ -42,7 +42,7 @@ def open_probes(
     """
     if uses_links:
         for program in dict.fromkeys(point.program for point in points):
-            own = [(each.offset, each.cookie) for each in points if each.program == program]
+            own = [(point.offset, point.cookie) for point in points if point.program == program]
             yield uprobe_links.link(program, path, own, pid)
         return
     for point in points:

@@ -10,6 +10,7 @@ from ebpfprof.observing.groups import cpu_group, memory_group, stalled_us
 from ebpfprof.process.control_groups import ControlGroups, mounted_groups
 from ebpfprof.process.kernel_numbers import keyed, major_faults, run_delay_ns
 from ebpfprof.process.proc_files import ProcFiles
+from ebpfprof.process.tcp_counters import tcp_connections
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,7 @@ class HostReader:
             memory_groups=tuple(map(memory_group, memory_groups)),
             stalled_us=stalled_us(self._groups.of(readable, "")),
             machine=_machine(),
+            connections=tcp_connections(readable),
         )
 
 

@@ -12,20 +12,23 @@ from ebpfprof.errors import TargetGone
 from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
 from ebpfprof.findings.memory_growth import growth
 from ebpfprof.findings.moments import LONG_NS, SHORT_NS
+from ebpfprof.findings.pool_counts import PoolCounts
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.goruntime.waits.standing import DUMPED, Threshold
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.observing.heap_growth import HeapGrowthReader
 from ebpfprof.observing.host import HostReader
+from ebpfprof.observing.pools import PoolObserver
 from ebpfprof.observing.program import program_of
 from ebpfprof.observing.runtime import RuntimeReader
+from ebpfprof.profile.channel_deadlocks import channels_of_hangs
 from ebpfprof.profile.diagnosis import diagnosis
 from ebpfprof.profile.leaks import LeakWatch
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ebpfprof.findings.runtime import GrowingStack, HeapMoment
     from ebpfprof.goruntime.process import GoTarget
@@ -60,6 +63,7 @@ class Observation:
         with self._for_user():
             self._dumper = GoroutineDumper(go, most=_MOST_DUMPED)
             self._runtime = RuntimeReader(go)
+        self._pools = PoolObserver(go)
         self._heap_growth = HeapGrowthReader(go)
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
@@ -108,7 +112,11 @@ class Observation:
         table_s = time.thread_time() - began_s
         is_dump = len(self._due_s) == 1
         if is_dump:
+            is_first = not self._dumps
             self._dumps.append(self._dump())
+            if is_first:
+                with self._for_user():
+                    self._pools.start(self._dumper)
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
@@ -133,9 +141,14 @@ class Observation:
         host = runtime = None
         growing: tuple[GrowingStack, ...] = ()
         types: tuple[TypeBytes, ...] = ()
+        users: Mapping[int, tuple[int, ...]] = {}
+        pools = PoolCounts()
         try:
             self._sample_table()
             last = self._dump()  # without samples right before it: how long waits take is unknown
+            with self._for_user():
+                users = self._dumper.channel_users(channels_of_hangs(last.goroutines))
+                pools = self._pools.finish(self._dumper)
             host = BeforeAndAfter(self._host_before, self._host.read())
             runtime = BeforeAndAfter(self._runtime_before, self._runtime.read())
             if growth(self._heap):
@@ -169,6 +182,8 @@ class Observation:
             heap=tuple(self._heap),
             growing=growing,
             largest_types=types,
+            pools=pools,
+            channel_users=users,
             runtime=runtime,
             host=host,
             overhead=overhead.ns / overhead.cpu_ns if overhead and overhead.cpu_ns else None,

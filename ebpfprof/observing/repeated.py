@@ -22,6 +22,11 @@ class RepeatedObserver(Closing):
         self._open_live = open_live
         self._live: LiveSession | None = None
 
+    @property
+    def sampling_s(self) -> float:
+        """The CPU time that goroutine samples have taken in all observations."""
+        return self._live.sampling_s if self._live else 0.0
+
     def observe(self, pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Evidence:
         """What was observed of a process, as by Observer. Raises any of ebpfprof.errors."""
         if self._live is None:

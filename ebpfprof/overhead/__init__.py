@@ -1,1 +1,1 @@
-"""What a recording costs the target: the budget, the estimate, and what it changes."""
+"""What a recording costs the target: the budget, and the estimate."""

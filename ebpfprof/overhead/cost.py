@@ -106,17 +106,17 @@ class Overhead:
         measured. There the time in the kernel is a bound, since traps and our programs run there.
         Ticks are exact enough if it is long.
         """
-        return float(self.kernel_ns or 0) if self._is_bounded else self._tried_out_ns
+        return float(self.kernel_ns or 0) if self._is_bounded else self._estimated_ns
 
     @property
-    def _tried_out_ns(self) -> float:
+    def _estimated_ns(self) -> float:
         return self.hits.count * (self.hit_ns or 0.0) + self.hits.ns + self.samples.ns
 
     @property
     def _is_bounded(self) -> bool:
         is_known = self.kernel_ns is not None and self.cpu_ns >= _LEAST_CPU_NS
-        is_large = self._tried_out_ns > self.cpu_ns / 2
-        return is_known and is_large and self._tried_out_ns > (self.kernel_ns or 0)
+        is_large = self._estimated_ns > self.cpu_ns / 2
+        return is_known and is_large and self._estimated_ns > (self.kernel_ns or 0)
 
     @property
     def share(self) -> float:

@@ -41,7 +41,7 @@ class ProcessBudget:
 
     def others_than(self, lease: Lease) -> list[Lease]:
         """All other leases."""
-        return [each for each in self._leases if each is not lease]
+        return [other for other in self._leases if other is not lease]
 
     def close(self) -> None:
         """End all leases: nobody spends any more."""

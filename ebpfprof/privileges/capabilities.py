@@ -84,11 +84,11 @@ def give_up(keep: Collection[str]) -> None:
     header, both = _Header(_VERSION_3, 0), (_Data * 2)()
     if _libc.capget(ctypes.byref(header), both):
         raise _error()
-    for shift, each in zip((0, 32), both, strict=True):
+    for shift, sets in zip((0, 32), both, strict=True):
         mask = kept >> shift & 0xFFFF_FFFF
-        each.permitted &= mask
-        each.effective &= mask
-        each.inheritable = 0
+        sets.permitted &= mask
+        sets.effective &= mask
+        sets.inheritable = 0
     if _libc.capset(ctypes.byref(header), both):
         raise _error()
 
@@ -106,8 +106,8 @@ def passed_on() -> Iterator[None]:
     for sets in (before, more):
         if _libc.capget(ctypes.byref(header), sets):
             raise _error()
-    for each in more:
-        each.inheritable = each.permitted
+    for caps in more:
+        caps.inheritable = caps.permitted
     if _libc.capset(ctypes.byref(header), more):
         raise _error()
     try:

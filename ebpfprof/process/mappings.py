@@ -184,10 +184,10 @@ class MappedObjects(Closing):
         # there before and after; and to the target if that has not ended or called exec.
         after = set(self._target.executable_lines()) if came else set(lines)
         if self._target.ending() is None:
-            came = {line: each for line, each in came.items() if line in after}
+            came = {line: mapping for line, mapping in came.items() if line in after}
             self._now = {line: self._now[line] for line in lines if line in self._now} | came
-            for each in came.values():
-                self._ranges.put(each)
+            for mapping in came.values():
+                self._ranges.put(mapping)
         ended_s = self._clock()
         took_s = ended_s - began_s
         self._next_look_s = ended_s + max(_LOOK_INTERVAL_S, took_s / _MAX_LOOK_SHARE)
@@ -195,9 +195,9 @@ class MappedObjects(Closing):
     @property
     def mappings(self) -> tuple[Mapping, ...]:
         """All that are known, and all that at() returned; the main binary's first, by address."""
-        known = {each.mapping: None for each in self._ranges.objects()} | self._given
+        known = {file.mapping: None for file in self._ranges.objects()} | self._given
         main = self._target.exe_name
-        return tuple(sorted(known, key=lambda each: (each.filename != main, each.start)))
+        return tuple(sorted(known, key=lambda row: (row.filename != main, row.start)))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -336,8 +336,8 @@ class AddressRanges:
     def put(self, new: MappedObject) -> None:
         """Add an object; it replaces others at its addresses."""
         start, limit = new.mapping.start, new.mapping.limit
-        first = bisect_right(self._ranges, start, key=lambda each: each.limit)
-        end = bisect_left(self._ranges, limit, key=lambda each: each.start)
+        first = bisect_right(self._ranges, start, key=lambda row: row.limit)
+        end = bisect_left(self._ranges, limit, key=lambda row: row.start)
         covered = self._ranges[first:end]
         before = [p._replace(limit=start) for p in covered[:1] if p.start < start]
         behind = [p._replace(start=limit) for p in covered[-1:] if p.limit > limit]
@@ -345,14 +345,14 @@ class AddressRanges:
 
     def at(self, address: int) -> MappedObject | None:
         """The object at the address."""
-        index = bisect_right(self._ranges, address, key=lambda each: each.start) - 1
+        index = bisect_right(self._ranges, address, key=lambda row: row.start) - 1
         if index >= 0 and address < self._ranges[index].limit:
             return self._ranges[index].object
         return None
 
     def objects(self) -> list[MappedObject]:
         """All objects that still have addresses, by address."""
-        return list(dict.fromkeys(each.object for each in self._ranges))
+        return list(dict.fromkeys(row.object for row in self._ranges))
 
 
 def bias_of(line: MapsLine, elf: ElfFile) -> int | None:

@@ -36,8 +36,12 @@ class IdleBehaviour:
 def together(behaviours: list[IdleBehaviour | None]) -> IdleBehaviour | None:
     """What holds for all of several sets of goroutines; None unless all of them are idle."""
     known = [behaviour for behaviour in behaviours if behaviour]
-    if not known or len(known) < len(behaviours) or len({each.cause for each in known}) > 1:
+    if (
+        not known
+        or len(known) < len(behaviours)
+        or len({behaviour.cause for behaviour in known}) > 1
+    ):
         return None
-    goroutines = sum(each.goroutines for each in known)
-    share = sum(each.share * each.goroutines for each in known) / goroutines
+    goroutines = sum(behaviour.goroutines for behaviour in known)
+    share = sum(behaviour.share * behaviour.goroutines for behaviour in known) / goroutines
     return IdleBehaviour(goroutines, share, known[0].cause)

@@ -38,16 +38,16 @@ def circles(goroutines: Iterable[DumpedGoroutine]) -> list[Circle]:
         next_of = {
             goid: [
                 other
-                for other in _waited_for(each.waits_for, sureness)
+                for other in _waited_for(pair.waits_for, sureness)
                 if other in standing and other not in done
             ]
-            for goid, each in standing.items()
+            for goid, pair in standing.items()
             if goid not in done
         }
         looked_at = set(done)
         for goid in sorted(next_of):
             if goid not in looked_at and (circle := _shortest_circle(next_of, goid, looked_at)):
-                members = tuple(standing[each] for each in circle)
+                members = tuple(standing[goid] for goid in circle)
                 found.append(Circle(members, sureness))
                 looked_at.update(circle)
                 done.update(circle)

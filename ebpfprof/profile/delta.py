@@ -124,7 +124,7 @@ def normalized(profile: Profile, base: Profile, *, hides_idle: bool = False) -> 
     ratios = [
         of_base / total if total else 0.0
         for total, of_base in zip(
-            *(totals(split(each)[0] if hides_idle else each) for each in (profile, base)),
+            *(totals(split(side)[0] if hides_idle else side) for side in (profile, base)),
             strict=True,
         )
     ]
@@ -162,7 +162,7 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
         )
         for sample in profile.samples
     )
-    kept = tuple(each for each in scaled if any(each.values))
+    kept = tuple(sample for sample in scaled if any(sample.values))
     return replace(profile, samples=kept, duration_ns=base.duration_ns)
 
 

@@ -20,9 +20,6 @@ standard errors reach down to zero. It has no rank and no share."""
 MAX_UNKNOWN: Final = 0.1
 """If the releases of a larger part of the delay are not known, shares of releases say nothing:
 what was not recorded is not like the rest. Probes miss long holds first."""
-LEAST_WINDOWS: Final = 10
-"""With fewer windows, what none of them saw may have lasted for a third of the time: 3 / windows,
-at a confidence of 95 %."""
 UNKNOWN_RELEASE: Final = Location(0x40, None, (Frame("[release not recorded]", "", 0),))
 """In place of the stack of a release that no window recorded. No program has code there."""
 FEW_RELEASES: Final = "few releases of locks were recorded"

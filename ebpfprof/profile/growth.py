@@ -59,7 +59,7 @@ class Growth(Generic[Key]):
                 samples.append((0, 0.0))
         self._thin_out()
         growing = (self._growing(key, samples) for key, samples in self._samples.items())
-        return sorted(filter(None, growing), key=lambda each: -each.per_minute)
+        return sorted(filter(None, growing), key=lambda growth: -growth.per_minute)
 
     def _growing(self, key: Key, samples: Sequence[tuple[int, float]]) -> Growing[Key] | None:
         third = len(samples) // 3

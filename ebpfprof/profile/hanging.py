@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,4 +41,76 @@ def hanging(goroutines: Iterable[DumpedGoroutine]) -> list[Hanging]:
             if name in NEVER_IDLE:
                 found[name, caller(goroutine.frames)].append(goroutine)
     made = [Hanging(*key, tuple(members)) for key, members in found.items()]
-    return sorted(made, key=lambda each: (-len(each.goroutines), each.operation, each.place.line))
+    return sorted(
+        made, key=lambda group: (-len(group.goroutines), group.operation, group.place.line)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Groups of goroutines that hang for one reason: that with most goroutines comes first.
+
+    `holder` holds the lock for which they wait, or the lock for which that one waits that does, and
+    so on; None if it is not known, or they wait for no lock.
+    """
+
+    groups: tuple[Hanging, ...]
+    holder: DumpedGoroutine | None
+
+    @property
+    def goroutines(self) -> tuple[DumpedGoroutine, ...]:
+        """All of them."""
+        return tuple(member for group in self.groups for member in group.goroutines)
+
+
+def hangs(groups: Iterable[Hanging], goroutines: Iterable[DumpedGoroutine]) -> list[Hang]:
+    """The groups by what they wait for in the end, the most goroutines first."""
+    by_id = {goroutine.goid: goroutine for goroutine in goroutines}
+    own = list(groups)
+    holders = {
+        member.goid: holder
+        for group in own
+        for member in group.goroutines
+        if (holder := _last_holder(member, by_id))
+    }
+    last = {holder.goid for holder in holders.values()}
+    by_reason = defaultdict[object, list[Hanging]](list)
+    for group in own:
+        parts = defaultdict[object, list[DumpedGoroutine]](list)
+        for member in group.goroutines:
+            parts[_reason(member, group, holders.get(member.goid), last)].append(member)
+        for reason, members in parts.items():
+            by_reason[reason].append(Hanging(group.operation, group.place, tuple(members)))
+    found = []
+    for of_reason in by_reason.values():
+        of_reason.sort(key=lambda one: -len(one.goroutines))
+        found.append(Hang(tuple(of_reason), holders.get(of_reason[0].goroutines[0].goid)))
+    return sorted(found, key=lambda one: -len(one.goroutines))
+
+
+def _reason(
+    member: DumpedGoroutine, group: Hanging, holder: DumpedGoroutine | None, last: Collection[int]
+) -> object:
+    """What a goroutine waits for in the end: goroutines with an equal one hang for one reason."""
+    if holder is not None:
+        return holder.goid
+    if member.goid in last:
+        return member.goid
+    lock = member.waits_for.lock
+    return lock.address if lock else group.place
+
+
+def _last_holder(
+    goroutine: DumpedGoroutine, by_id: Mapping[int, DumpedGoroutine]
+) -> DumpedGoroutine | None:
+    """The goroutine at the end of the line of those that hold locks of each other."""
+    way = {goroutine.goid}
+    last = None
+    while True:
+        waits = (last or goroutine).waits_for
+        ids = waits.surely_hold or waits.may_hold
+        following = by_id.get(ids[0]) if ids else None
+        if following is None or following.goid in way:
+            return last
+        way.add(following.goid)
+        last = following

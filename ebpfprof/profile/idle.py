@@ -15,6 +15,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.function_names import CLOSURE, owner, package, plain_names
+from ebpfprof.profile.handlers import is_request
 from ebpfprof.profile.model import Frame, Kind, Location, Profile, Sample
 from ebpfprof.profile.operations import waiting_part
 
@@ -24,15 +26,9 @@ _MAX_CACHED: Final = 1 << 16
 _MAX_KNOWN_DEPTH: Final = 31
 # A goroutine that waits in or near the function that it was started with has a short stack.
 _MAX_SHORT: Final = 8
-_MAX_NAME: Final = 1024
 _UNKNOWN: Final = ""
 _NO_FRAMES: Final = (Frame(_UNKNOWN, "", 0),)
 
-_BRACKETS = re.compile(r"[\[\]]")
-# Functions that the compiler makes for `go f(x)` and for method values.
-_WRAPPER = re.compile(r"(?:\.(?:go|defer)wrap\d+|·d?wrap·\d+|-fm)$")
-_VERSION = re.compile(r"(?<=/)(.+?)(?:/|\.|%2e)v\d+(?=[./])")
-_CLOSURE = re.compile(r"(?:\.\d+)?\.func\d+(?P<inner>.*)$")  # in "init.0", too
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -85,33 +81,14 @@ def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
         return None
     names = _names(locations)
     rule = known.find(operation, names)
-    if rule is None and sample.behaviour and not known.is_request(names):
+    if rule is None and sample.behaviour and not is_request(names):
         rule = known.of_behaviour(operation, names, sample.behaviour)
     return rule if rule and profile_kind in rule.kinds else None
 
 
-def is_of_request(sample: Sample) -> bool:
-    """Whether its goroutines serve a request: one of their functions is a request handler.
-
-    Of goroutines that run the stack is not known, only the function that they were started with.
-    """
-    return _rules().is_request(_names(sample.locations)) or _rules().serves(sample.frames)
-
-
-def is_in_request(frames: Iterable[Frame]) -> bool:
-    """Whether a stack has a request handler."""
-    return _rules().is_request(_plain_names(frames))
-
-
 def _names(locations: Iterable[Location]) -> list[str]:
     """The plain names of all logical frames except wrappers, leaf first."""
-    return _plain_names(
-        frame for location in locations for frame in (location.frames or _NO_FRAMES)
-    )
-
-
-def _plain_names(frames: Iterable[Frame]) -> list[str]:
-    return [name for frame in frames if (name := _plain(frame.function)) is not None]
+    return plain_names(frame for location in locations for frame in (location.frames or _NO_FRAMES))
 
 
 def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
@@ -129,8 +106,8 @@ def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
         else:
             _, count, delay_ns = sums.get(rule.name, (rule, 0, 0))
             sums[rule.name] = rule, count + sample.values[0], delay_ns + sample.values[-1]
-    hidden = [Hidden(*each) for each in sums.values()]
-    hidden.sort(key=lambda each: (-each.delay_ns, each.rule.name))
+    hidden = [Hidden(*sums_of_rule) for sums_of_rule in sums.values()]
+    hidden.sort(key=lambda row: (-row.delay_ns, row.rule.name))
     return (replace(profile, samples=tuple(kept)) if hidden else profile), hidden
 
 
@@ -145,8 +122,6 @@ class _Rules:
         }
         self._parts = frozenset(data["parts_of_operations"]["functions"])
         self._runners = frozenset(data["runners"]["functions"])
-        self._requests = frozenset(data["requests"]["functions"])
-        self._serving = frozenset(data["requests"]["goroutines"])
         words = data["words"]
         self._starting = frozenset(words["starting"])
         self._starting_functions = frozenset(words["starting_functions"])
@@ -154,14 +129,14 @@ class _Rules:
         self._looping_last = frozenset(words["looping_last"])
         self._staying_in_main = frozenset(words["staying_in_main"])
         self._tasks = frozenset(words["tasks"])
-        self.all = tuple(_rule(each, data["kinds"]) for each in data["rule"])
+        self.all = tuple(_rule(rule, data["kinds"]) for rule in data["rule"])
         self._kinds: tuple[Kind, ...] = tuple(data["kinds"])
         self._by_behaviour = tuple(data["by_behaviour"]["operations"])
         self._by_call: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
         self._by_goroutine: dict[str, list[IdleRule]] = {}
         self._by_shape: dict[tuple[str, str], IdleRule] = {}
         self._by_outermost: dict[str, list[tuple[tuple[str, ...], IdleRule]]] = {}
-        self.deep = {each for rule in self.all if rule.within for each in rule.operations}
+        self.deep = {operation for rule in self.all if rule.within for operation in rule.operations}
         for rule in self.all:
             for functions in rule.within:
                 self._by_outermost.setdefault(functions[-1], []).append((functions, rule))
@@ -179,7 +154,7 @@ class _Rules:
         if rule is None and len(stack) <= _MAX_KNOWN_DEPTH:
             rule = self._of_goroutine(operation, self._without_runners(behind))
         # Last, since it visits the whole stack, and few stacks get here.
-        return None if rule is None or self.is_request(stack) else rule
+        return None if rule is None or is_request(stack) else rule
 
     def of_behaviour(
         self, operation: str, stack: Sequence[str], behaviour: IdleBehaviour
@@ -193,7 +168,7 @@ class _Rules:
     def may_be_called(self, stack: Sequence[str]) -> bool:
         """Whether the `calls` of some rule begin with the caller of the operation."""
         behind = self._behind(stack)
-        return bool(behind) and _owner(behind[0]) in self._by_call
+        return bool(behind) and owner(behind[0]) in self._by_call
 
     def _behind(self, stack: Sequence[str]) -> Sequence[str]:
         first = 1
@@ -202,14 +177,14 @@ class _Rules:
         return stack[first:]
 
     def _of_call(self, operation: str, behind: Sequence[str]) -> IdleRule | None:
-        for call, rule in self._by_call.get(_owner(behind[0]), ()) if behind else ():
+        for call, rule in self._by_call.get(owner(behind[0]), ()) if behind else ():
             if operation in rule.operations and _is_called(call, behind):
                 return rule
         return None
 
     def _within(self, operation: str, behind: Sequence[str]) -> IdleRule | None:
         for at, name in enumerate(behind if operation in self.deep else ()):
-            for functions, rule in self._by_outermost.get(_owner(name), ()):
+            for functions, rule in self._by_outermost.get(owner(name), ()):
                 inner = behind[max(at + 1 - len(functions), 0) : at + 1]
                 if operation in rule.operations and _is_called(functions, inner):
                     return rule
@@ -218,7 +193,7 @@ class _Rules:
     def _of_goroutine(self, operation: str, body: Sequence[str]) -> IdleRule | None:
         """The rule for a goroutine; `body` has the functions from the waiting one outwards."""
         if len(body) == 1:
-            for rule in self._by_goroutine.get(_owner(body[0]), ()):
+            for rule in self._by_goroutine.get(owner(body[0]), ()):
                 if operation in rule.operations:
                     return rule
         shape = self._shape(body)
@@ -241,7 +216,7 @@ class _Rules:
         if len(body) == 1 or name in self._starting_functions:
             return True
         words = _words(_parts(name)[-1])
-        return _package(name) == "main" and not self._staying_in_main.isdisjoint(words)
+        return package(name) == "main" and not self._staying_in_main.isdisjoint(words)
 
     def _is_worker(self, body: Sequence[str]) -> bool:
         """Whether a goroutine waits in the function that it was started with, a long-lived one.
@@ -256,7 +231,7 @@ class _Rules:
 
     def _is_loop(self, name: str) -> bool:
         """Whether a name is that of a function that loops for ever, not of one for a task."""
-        if _CLOSURE.search(name):
+        if CLOSURE.search(name):
             return False
         *around, function = _parts(name)
         words = _words(function)
@@ -272,13 +247,13 @@ class _Rules:
         Not in a function that does a task. A closure in a closure may belong to a request handler,
         a closure in a loop to a task.
         """
-        closure = _CLOSURE.search(name)
+        closure = CLOSURE.search(name)
         if closure is None or closure["inner"]:
             return False
-        owner = name[: closure.start()]
-        if owner in self._starting_functions:
+        outer = name[: closure.start()]
+        if outer in self._starting_functions:
             return True
-        *around, function = _parts(owner)
+        *around, function = _parts(outer)
         words = _words(function)
         if not words or not self._tasks.isdisjoint(words) or self._is_of_task(around):
             return False
@@ -293,20 +268,10 @@ class _Rules:
                 return True
         return False
 
-    def is_request(self, stack: Sequence[str]) -> bool:
-        """Whether a client waits for what stands above its handler."""
-        return not self._requests.isdisjoint(stack) or any(map(_is_handler, stack))
-
-    def serves(self, frames: Sequence[Frame]) -> bool:
-        """Whether a goroutine without a stack was started to serve requests."""
-        if len(frames) < 2 or not frames[0].function.startswith("["):
-            return False
-        return _plain(frames[-1].function) in self._serving
-
     def _without_runners(self, behind: Sequence[str]) -> Sequence[str]:
         """The frames without runners: functions like pprof.Do that only call another one."""
         body = list(behind)
-        while len(body) > 1 and _owner(body[-1]) in self._runners:
+        while len(body) > 1 and owner(body[-1]) in self._runners:
             body.pop()
         if len(body) > 2 and body[-2] == _LABELLED and body[-3].startswith(f"{body[-1]}."):
             del body[-3:-1]
@@ -318,56 +283,14 @@ _LABELLED: Final = "runtime/pprof.Do"
 
 def _is_called(call: Sequence[str], behind: Sequence[str]) -> bool:
     return len(call) <= len(behind) and all(
-        _owner(name) == wanted for name, wanted in zip(behind, call, strict=False)
+        owner(name) == wanted for name, wanted in zip(behind, call, strict=False)
     )
-
-
-@lru_cache(_MAX_CACHED)
-def _plain(function: str) -> str | None:
-    """The name without type arguments and without the module's version; None for a wrapper."""
-    if _WRAPPER.search(function):
-        return None
-    name = _without_type_arguments(function) if "[" in function else function
-    return _VERSION.sub(r"\1", name) if len(name) <= _MAX_NAME else _UNKNOWN
-
-
-def _without_type_arguments(name: str) -> str:
-    depth, start, kept = 0, 0, []
-    for bracket in _BRACKETS.finditer(name):
-        if depth == 0:
-            kept.append(name[start : bracket.start()])
-        depth = max(depth + (1 if bracket[0] == "[" else -1), 0)
-        start = bracket.end()
-    return "".join(kept) + (name[start:] if depth == 0 else "")
-
-
-@lru_cache(_MAX_CACHED)
-def _owner(name: str) -> str:
-    """For a closure, the name of the enclosing function and ".func"; any other name unchanged."""
-    closure = _CLOSURE.search(name)
-    return f"{name[: closure.start()]}.func" if closure else name
-
-
-@lru_cache(_MAX_CACHED)
-def _package(name: str) -> str:
-    slash = name.rfind("/", 0, name.find("(") if "(" in name else len(name))
-    dot = name.find(".", slash + 1)
-    return name if dot < 0 else name[:dot]
-
-
-@lru_cache(_MAX_CACHED)
-def _is_handler(name: str) -> bool:
-    return _last(_owner(name)) == "ServeHTTP"
-
-
-def _last(name: str) -> str:
-    return name.removesuffix(".func").rpartition(".")[2]
 
 
 @lru_cache(_MAX_CACHED)
 def _parts(name: str) -> list[str]:
     """The parts after the package: "main.(*Pool).work" gives ["(*Pool)", "work"]."""
-    return name[len(_package(name)) + 1 :].split(".")
+    return name[len(package(name)) + 1 :].split(".")
 
 
 @lru_cache(_MAX_CACHED)
@@ -384,7 +307,7 @@ def _rules() -> _Rules:
 
 def _rule(data: dict[str, Any], kinds: Sequence[Kind]) -> IdleRule:
     """A rule of the file; it applies to `kinds` unless it names its own."""
-    calls = (each if isinstance(each, list) else [each] for each in data.get("calls", ()))
+    calls = (call if isinstance(call, list) else [call] for call in data.get("calls", ()))
     within = map(tuple, data.get("within", ()))
     return IdleRule(
         name=data["name"],

@@ -39,14 +39,14 @@ def idle_comments(kind: Kind, samples: Iterable[Sample]) -> tuple[str, ...]:
                 by_stack[_checksum(sample)].append(sample)
     for stack, those in by_stack.items():
         first = those[0]
-        if not first.behaviour or not all(each.behaviour for each in those):
+        if not first.behaviour or not all(sample.behaviour for sample in those):
             continue
         rule = rule_of(kind, first)
         if rule and rule.name == first.behaviour.name:
             _, line = operation_of(first)
             place = f"{line.function[:_MAX_NAME]} ({line.file.rpartition('/')[2]}:{line.line})"
             text = f"idle: {place}: {first.behaviour} (stack {stack})"
-            found[text] = sum(each.values[-1] for each in those)
+            found[text] = sum(sample.values[-1] for sample in those)
     longest = sorted(found, key=lambda text: (-found[text], text))
     return tuple(longest[:_MOST])
 

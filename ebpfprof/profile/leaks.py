@@ -161,8 +161,8 @@ class LeakWatch:
     def add(self, dump: GoroutineDump) -> list[Suspects]:
         """With one more sample: certain leaks, and groups that only grow, the fastest first."""
         now_ns, found = dump.read_ns, []
-        waiting = [each for each in groups(dump.goroutines) if each.first.wait is not None]
-        present = {group_key(each.first): each for each in waiting[:_MAX_GROUPS]}
+        waiting = [group for group in groups(dump.goroutines) if group.first.wait is not None]
+        present = {group_key(group.first): group for group in waiting[:_MAX_GROUPS]}
         self._add(self._histories, present, now_ns, _wait)
         for key, group in present.items():
             suspects = self._histories[key].suspects(group, now_ns)
@@ -170,9 +170,9 @@ class LeakWatch:
                 suspects = suspects or Suspects(group, False, 0.0, group.longest_ns)
             if suspects and (suspects.only_grows or suspects.is_certain):
                 found.append(suspects)
-        found += self._alive(dump, {each.group.first.created_by for each in found})
+        found += self._alive(dump, {leak.group.first.created_by for leak in found})
         self._last_ns = now_ns
-        return sorted(found, key=lambda each: (-each.per_minute, -len(each.group.goroutines)))
+        return sorted(found, key=lambda leak: (-leak.per_minute, -len(leak.group.goroutines)))
 
     def _alive(self, dump: GoroutineDump, known: AbstractSet[Frame | None]) -> list[Suspects]:
         """Goroutines that move and don't end, of creators that are not `known` to leak.
@@ -191,7 +191,7 @@ class LeakWatch:
         self._add(self._lives, present, now_ns, _life)
         for key, group in present.items():
             if group.first.created_by in known or any(
-                each.state == IO_WAIT for each in group.goroutines
+                goroutine.state == IO_WAIT for goroutine in group.goroutines
             ):
                 continue
             suspects = self._lives[key].suspects(group, now_ns)
@@ -213,7 +213,7 @@ class LeakWatch:
                 history = _History(first_ns, None if self._last_ns else now_ns, number)
             history.add(group, now_ns)
             histories[key] = history  # those that were seen last are last
-        for key in [each for each in histories if each not in present]:
+        for key in [key for key in histories if key not in present]:
             histories[key].add(None, now_ns)
         for key in list(histories)[: max(0, len(histories) - _MAX_GROUPS)]:
             del histories[key]

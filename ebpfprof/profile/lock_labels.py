@@ -25,8 +25,8 @@ def without_locks(profile: Profile) -> Profile:
     if not any(sample.labels and sample.labels[-1].key == ADDRESS for sample in profile.samples):
         return profile
     samples = tuple(
-        replace(each, labels=_others(each.labels)) if each.labels else each
-        for each in profile.samples
+        replace(sample, labels=_others(sample.labels)) if sample.labels else sample
+        for sample in profile.samples
     )
     return replace(
         merged([replace(profile, samples=samples)]),

@@ -34,7 +34,7 @@ def losses_since(later: Iterable[Loss], earlier: Iterable[Loss]) -> tuple[Loss, 
     """What was lost between two readings of sums."""
     before = {replace(loss, count=0): loss.count for loss in earlier}
     found = (
-        replace(each, count=each.count - before.get(replace(each, count=0), 0)) for each in later
+        replace(loss, count=loss.count - before.get(replace(loss, count=0), 0)) for loss in later
     )
     return tuple(loss for loss in found if loss.count > 0)
 

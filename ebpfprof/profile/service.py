@@ -78,8 +78,8 @@ class ServiceFinding:
     `kind` is a word, such as "hot_lock", `level` "stuck", "slow", "risk" or "note", `title` a
     sentence, `lines` sentences with the evidence, `place` the line of code, "" if there is none.
     `share` is a part of the time of requests or of CPU time, 0 to 1, `error` its standard error.
-    `subject` is the same as long as it is about the same thing; since `since_s` (Unix time) it was
-    found each time.
+    `subject` is the same as long as it is about the same thing; since `since_s` (Unix time) no two
+    explanations in a row have lacked it.
     """
 
     kind: str

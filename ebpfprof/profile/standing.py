@@ -45,7 +45,11 @@ def standing_senders(dump: GoroutineDump) -> list[Senders]:
     """
     waiting = waiting_by_channel(dump.goroutines)
     senders = []
-    for group in groups(each for each in dump.goroutines if each.stood_ns and each.state == _SEND):
+    for group in groups(
+        goroutine
+        for goroutine in dump.goroutines
+        if goroutine.stood_ns and goroutine.state == _SEND
+    ):
         if len(group.goroutines) >= LARGE:
             is_abandoned = are_abandoned(group.goroutines, waiting)
             senders.append(Senders(group, is_abandoned and not dump.beyond))

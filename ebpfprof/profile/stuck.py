@@ -43,7 +43,7 @@ def stuck(dump: GoroutineDump) -> list[Stuck]:
     found: list[Stuck] = [*circles(dump.goroutines), *lost_wakes(dump.goroutines)]
     if (whole := asleep(dump)) is not None:
         found.append(whole)
-    return sorted(found, key=lambda each: each.sureness is not Sureness.CERTAIN)
+    return sorted(found, key=lambda one: one.sureness is not Sureness.CERTAIN)
 
 
 def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
@@ -60,10 +60,10 @@ def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:
     """Waits for locks that did not move and are in none of the circles or lost wakes, by lock."""
     by_id = {goroutine.goid: goroutine for goroutine in dump.goroutines}
     reported = {
-        each.goid
+        goroutine.goid
         for finding in found
         if not isinstance(finding, Asleep)
-        for each in finding.goroutines
+        for goroutine in finding.goroutines
     }
     waiting = defaultdict[LockState, list[DumpedGoroutine]](list)
     for each in dump.goroutines:
@@ -76,4 +76,4 @@ def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:
         ids = dict.fromkeys((*first.surely_hold, *first.may_hold))
         holders = tuple(by_id[goid] for goid in ids if goid in by_id)
         made.append(Held(tuple(members), lock, holders))
-    return sorted(made, key=lambda each: (-len(each.goroutines), each.lock.address))
+    return sorted(made, key=lambda group: (-len(group.goroutines), group.lock.address))

@@ -134,7 +134,8 @@ class RecordingAccount:
         if coverage:
             found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
             found += [
-                f"{each}{self._exact_rerun(coverage)}" for each in coverage.missing(self.kind)
+                f"{sentence}{self._exact_rerun(coverage)}"
+                for sentence in coverage.missing(self.kind)
             ]
         found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
         found += self.idle
@@ -157,7 +158,7 @@ class RecordingAccount:
     def _error_of_longest(self, coverage: Coverage) -> list[str]:
         if not coverage.knows_errors:
             return []
-        longest = nlargest(_LONGEST, self.spread.values(), key=lambda each: each[0])
+        longest = nlargest(_LONGEST, self.spread.values(), key=lambda pair: pair[0])
         errors = [math.sqrt(variance) / max(delay_ns, 1) for delay_ns, variance in longest]
         known = [error for error in errors if error <= _MOST_ERROR]
         of_ten = "the ten stacks with the longest delays"

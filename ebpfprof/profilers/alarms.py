@@ -40,9 +40,9 @@ class BudgetAlarms(Closing):
                 )
                 self._thread.start()
         self._woken_by[index] = wake
-        each = max(_LEAST_HITS, int(hits / possible_cpus()))
+        share = max(_LEAST_HITS, int(hits / possible_cpus()))
         runs = self._maps["costs"].each_at(index, "runs")
-        self._maps["alarms"].set_each(index, [count + each for count in runs])
+        self._maps["alarms"].set_each(index, [count + share for count in runs])
 
     def forget(self, index: int) -> None:
         """Call nobody any more for this target."""
@@ -63,6 +63,6 @@ class BudgetAlarms(Closing):
         events.register(self._maps["rung"].fd, select.POLLIN)
         events.register(self._closed_fd, select.POLLHUP)
         while all(fd != self._closed_fd for fd, _ in events.poll()):
-            for index in {int.from_bytes(each[:4], "little") for each in reader.consume()}:
+            for index in {int.from_bytes(record[:4], "little") for record in reader.consume()}:
                 if wake := self._woken_by.get(index):
                     wake()

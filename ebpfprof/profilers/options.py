@@ -28,6 +28,8 @@ class Options:
     labels: tuple[str, ...] | None
     max_overhead: float
     allow_unknown_go: bool
+    by_handler: bool
+    """Whether samples have the label of their handler (profile.handlers)."""
     of_kinds: Mapping[str, int] = field(hash=False)
     """The values of the kinds' own options, by Setting.name; a switch has a bool."""
 
@@ -39,6 +41,7 @@ class Options:
         labels: tuple[str, ...] | None = None,
         max_overhead: float = 0.0,
         allow_unknown_go: bool = False,
+        by_handler: bool = False,
         **of_kinds: int,
     ) -> None:
         """Without `kinds`, record the first kind that --profile offers.
@@ -58,13 +61,14 @@ class Options:
             ("labels", labels),
             ("max_overhead", max_overhead),
             ("allow_unknown_go", allow_unknown_go),
+            ("by_handler", by_handler),
             ("of_kinds", MappingProxyType({**defaults, **of_kinds})),
         ):
             object.__setattr__(self, name, value)
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401 - of each option
         """A copy with some options changed, which have the names of the constructor's arguments."""
-        common = {each.name: getattr(self, each.name) for each in fields(self)}
+        common = {field.name: getattr(self, field.name) for field in fields(self)}
         of_kinds = common.pop("of_kinds")
         return type(self)(**{**common, **of_kinds, **changes})
 

@@ -18,7 +18,7 @@ _kinds: dict[str, ProfileKind] = {}
 
 def register(kind: ProfileKind) -> None:
     """Add a kind. Raises ValueError if another kind has its name, key or one of its options."""
-    if kind.name in _kinds or (kind.key and kind.key in {each.key for each in kinds()}):
+    if kind.name in _kinds or (kind.key and kind.key in {kind.key for kind in kinds()}):
         raise ValueError(f"There is a profile kind {kind.name!r} or key {kind.key!r} already.")
     for option in kind.options:
         if option.name in options_of_kinds():
@@ -69,7 +69,7 @@ def kind_of(
     Of kinds with the same types, one with that default type comes first.
     """
     types = [value_type.type for value_type in sample_types]
-    fitting = [k for k in kinds() if [each.type for each in k.sample_types] == types]
+    fitting = [k for k in kinds() if [t.type for t in k.sample_types] == types]
     fitting.sort(key=lambda kind: kind.default_sample_type != default_sample_type)
     by_samples = [kind for kind in fitting if kind.is_of and samples and kind.is_of(samples)]
     rest = [kind for kind in fitting if not kind.is_of]

@@ -12,6 +12,7 @@ from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
+from ebpfprof.profile.handlers import with_handlers
 from ebpfprof.profile.kind import Loader, ProfileKind
 from ebpfprof.profile.losses import Loss, losses_since
 from ebpfprof.profile.model import Lock, Profile
@@ -96,6 +97,8 @@ class Report:
     records_waits: bool = False
     sampled: str = ""
     """Which waits were recorded, a sentence, if not every one was."""
+    by_handler: bool = False
+    """Whether samples have the label of their handler, and tables show sums by it."""
 
 
 class ReportBuilder:
@@ -195,8 +198,8 @@ class ReportBuilder:
             return
         earlier = {profile.kind: profile for profile in self._whole(report, since, self._earlier)}
         self.report.profiles += [
-            difference(each, earlier[each.kind]) if each.kind in earlier else each
-            for each in self._whole(report, sums, self._facts)
+            difference(profile, earlier[profile.kind]) if profile.kind in earlier else profile
+            for profile in self._whole(report, sums, self._facts)
         ]
 
     def _whole(
@@ -229,6 +232,9 @@ class ReportBuilder:
         if self.recording.no_go:
             self.report.hints.append(f"{self.recording.no_go}.")
         self._note_events()
+        if self.options.by_handler:
+            self.report.by_handler = True
+            self.report.profiles = with_handlers(self.report.profiles)
         order = {name: index for index, name in enumerate(self.recording.kinds)}
         self.report.profiles.sort(key=lambda profile: order.get(profile.kind, len(order)))
         return self.report

@@ -89,12 +89,17 @@ class LiveSession(Closing):
             self._thread = threading.Thread(target=self._poll, name="ebpfprof-live", daemon=True)
             self._thread.start()
 
+    @property
+    def sampling_s(self) -> float:
+        """The CPU time that goroutine samples have taken."""
+        return self._sampling_thread.used_s
+
     def load(self) -> None:
         """Make the maps, large enough for the goroutines of the processes, and load the programs.
 
         Raises KernelUnsupported, PermissionDenied and what the compiler raises.
         """
-        self.profilers.load(sum(each.recorded.goroutines() for each in self._targets.values()))
+        self.profilers.load(sum(target.recorded.goroutines() for target in self._targets.values()))
 
     def add(self, pid: int) -> LiveTarget:
         """Open and inspect a process, without attaching probes.
@@ -212,17 +217,17 @@ class LiveSession(Closing):
             together = self.profilers.losses()
             if target is not None:
                 return losses_together(target.recordings.losses(), together)
-            found = (each.recordings.losses() for each in self._targets.values())
+            found = (target.recordings.losses() for target in self._targets.values())
             return losses_in_all((*self._lost_before, *chain(*found), *together))
 
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""
         with self._lock:
-            recorded = [each for each in self._targets.values() if each.is_recording]
+            recorded = [target for target in self._targets.values() if target.is_recording]
             if recorded:
                 self.profilers.poll()
-            for each in recorded:
-                each.recordings.poll()
+            for recorded_target in recorded:
+                recorded_target.recordings.poll()
 
     def notice_endings(self) -> None:
         """Check which processes have ended, and stop recording them."""

@@ -27,7 +27,7 @@ _END_LEAD_EACH_NS = 50_000  # for each process
 def rights_for(options: Options) -> Rights:
     """When the kernel requires CAP_SYS_ADMIN for what these options record."""
     found = [_module(name).rights(options) for name in _modules(options)]
-    return Rights(any(each.to_attach for each in found), any(each.to_record for each in found))
+    return Rights(any(spans.to_attach for spans in found), any(spans.to_record for spans in found))
 
 
 class ProcessRecordings:
@@ -81,13 +81,13 @@ class ProcessRecordings:
     def sums(self, kinds: Collection[str] | None = None) -> dict[Recording, Any]:
         """What those recordings have until now that were started, of these kinds or all."""
         wanted = [
-            each
-            for each in self._in_order
-            if kinds is None or not self._kinds[each].isdisjoint(kinds)
+            profiler
+            for profiler in self._in_order
+            if kinds is None or not self._kinds[profiler].isdisjoint(kinds)
         ]
         if self._sampler and wanted:
             self._sampler.refresh()
-        found = ((each, each.sums()) for each in wanted)
+        found = ((profiler, profiler.sums()) for profiler in wanted)
         return {recording: sums for recording, sums in found if sums is not None}
 
     @property

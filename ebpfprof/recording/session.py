@@ -56,7 +56,7 @@ class Session(Closing):
 
     def files(self, target: Target) -> tuple[str, ...]:
         """The names of the profiles that finish() returns for a process, in order."""
-        recorded = next(each for each in self._recorded() if each.target is target)
+        recorded = next(recording for recording in self._recorded() if recording.target is target)
         added = [kind for kind in self._options.recorded_kinds if kind.enabled_by]
         fitting = (kind.name for kind in added if recorded.go or not kind.loader.needs_go)
         return (*recorded.kinds, *fitting)
@@ -105,15 +105,15 @@ class Session(Closing):
         live, profilers = self._live, self._live.profilers
         live.notice_endings()
         recorded = self._recorded()
-        new_tracers = [each.notice_tracer(is_over=True) for each in recorded]
-        new_unprobed = [each.notice_unprobed() for each in recorded]
-        running = [each.recordings for each in self._targets if not each.ending]
+        new_tracers = [recording.notice_tracer(is_over=True) for recording in recorded]
+        new_unprobed = [recording.notice_unprobed() for recording in recorded]
+        running = [target.recordings for target in self._targets if not target.ending]
         for recordings in running:
             recordings.note_end()
         ended_ns = end_together(running)
         live.notice_endings()
-        for each in recorded:
-            each.read_cpu_time(is_over=True)
+        for recorded_target in recorded:
+            recorded_target.read_cpu_time(is_over=True)
         overheads = self.overheads()  # until the same moment as the CPU time
         profilers.detach()
         parts = [target.recordings.sums() for target in self._targets]
@@ -122,32 +122,32 @@ class Session(Closing):
         # Free the maps first: finding names needs memory, which may be short.
         profilers.close()
         reports = []
-        for index, each in enumerate(recorded):
+        for index, recorded_target in enumerate(recorded):
             target = self._targets[index]
             facts = RecordingFacts(
-                target=each.target,
-                go=each.go,
-                kinds=each.kinds,
+                target=recorded_target.target,
+                go=recorded_target.go,
+                kinds=recorded_target.kinds,
                 started_ns=target.started_ns,
                 started_unix_ns=target.started_unix_ns,
-                ended_ns=each.ended_ns or ended_ns,
-                ending=each.ending,
+                ended_ns=recorded_target.ended_ns or ended_ns,
+                ending=recorded_target.ending,
                 until_end=self._until_end,
-                traced=each.traced,
-                unprobed=each.unprobed,
+                traced=recorded_target.traced,
+                unprobed=recorded_target.unprobed,
                 overhead=overheads[index],
                 own_cost=own_cost(),
                 losses=losses[index],
-                no_go=each.no_go,
+                no_go=recorded_target.no_go,
             )
             sums = ProcessSums(target, facts, parts[index])
             report = interruptible(partial(reported, sums, self._starts[index], self._options))
             if report.failure:
                 self._names_failed.append(report.failure)
             if new_tracers[index]:
-                report.hints.append(each.traced)
+                report.hints.append(recorded_target.traced)
             if new_unprobed[index]:
-                report.hints.append(each.unprobed)
+                report.hints.append(recorded_target.unprobed)
             reports.append(report)
         return reports
 
@@ -167,7 +167,7 @@ class Session(Closing):
     def refusals(self) -> list[str]:
         """What the options ask for and some processes can't have, and why, in words."""
         found = (target.go.no_runtime_locks for target in self._recorded() if target.go)
-        no_go = (each.no_go for each in self._recorded())
+        no_go = (recording.no_go for recording in self._recorded())
         return [*filter(None, no_go), *(refusal for refusal in found if refusal)]
 
     def tracers(self) -> list[str]:

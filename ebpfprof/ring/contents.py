@@ -2,8 +2,9 @@
 
 Any reader of gzip skips that part of the header (RFC 1952, FEXTRA). So each file stands for itself:
 the index can be rebuilt from the files, and a file that was copied elsewhere stays complete.
-The part has two subfields: facts as JSON, deflated, and of estimates the standard error of each
-sample as a part of its value, a half-precision number, in the order of the samples.
+The part has up to three subfields: facts as JSON, deflated; and of estimates the standard errors of
+the amounts and of the counts of its samples, in their order, as parts of these values, in half
+precision.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ebpfprof.errors import InvalidProfile
@@ -20,14 +21,17 @@ from ebpfprof.export import pprof
 from ebpfprof.export.pprof.writer import in_order
 from ebpfprof.profile.delta import totals
 from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Profile
+from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.service import ServiceIdentity
 from ebpfprof.profilers.registry import find_kind
 from ebpfprof.ring.account import AccountFacts, facts_of, is_estimate, with_account
 from ebpfprof.ring.typed import from_plain, to_plain
 
-FORMAT = 1
-"""The version of the facts. A reader refuses others."""
+FORMAT = 2
+"""The version that is written."""
+_READ = (1, FORMAT)
+"""Those that are read. Format 1 has no errors of counts: they are taken to be as large, in
+proportion, as those of amounts, which are larger as a rule."""
 
 MAX_HEADER = 12 + 0xFFFF
 """That many bytes of a file hold all that facts() needs."""
@@ -35,10 +39,9 @@ MAX_HEADER = 12 + 0xFFFF
 _FIXED = 10  # bytes of a gzip header without optional parts
 _FLAGS, _HAS_EXTRA = 3, 4
 _MAGIC = b"\x1f\x8b\x08"
-_FACTS, _ERRORS = b"Eb", b"Ee"
+_FACTS, _ERRORS, _COUNT_ERRORS = b"Eb", b"Ee", b"Ec"
 _MAX_FACTS = 32 << 10  # in the file
 _MAX_UNPACKED = 1 << 20
-_MAX_ERRORS = (0xFFFF - _MAX_FACTS - 8) // 2
 _LARGEST = 65504.0  # of half precision
 _INT64_MAX = (1 << 63) - 1
 _MAX_PID = (1 << 31) - 1
@@ -105,9 +108,8 @@ def packed(profile: Profile, process: RingProcess, start_ns: int, end_ns: int) -
     if len(text) > _MAX_FACTS:
         raise InvalidProfile("The name and labels of the service are too long for a file.")
     extra = _subfield(_FACTS, text)
-    errors = _errors(profile)
-    if errors:
-        extra += _subfield(_ERRORS, struct.pack(f"<{len(errors)}e", *errors))
+    for name, errors in _errors(profile).items():
+        extra += _subfield(name, struct.pack(f"<{len(errors)}e", *errors))
     # Labels would make a sample of each length, and errors are those of whole stacks.
     data = pprof.encode(replace(profile, has_length_labels=False), keeps_lengths=True)
     header = bytearray(data[:_FIXED])
@@ -132,8 +134,13 @@ def unpacked(data: bytes) -> tuple[RingFacts, Profile]:
     if kind and len(profile.sample_types) != len(kind.sample_types):
         raise InvalidProfile(f"The file holds no {about.kind} profile.")
     profile = replace(profile, module=about.module)
-    if kind and _ERRORS in found:
-        profile = _with_variances(profile, kind, found[_ERRORS])
+    if kind and (
+        errors := {name: found[name] for name in (_ERRORS, _COUNT_ERRORS) if name in found}
+    ):
+        most = _most_errors(len(errors))
+        if about.format == 1 and _ERRORS in errors:
+            errors[_COUNT_ERRORS] = errors[_ERRORS]
+        profile = _with_variances(profile, kind, errors, most)
     if kind and about.account:
         profile = with_account(profile, about.account)
     return about, profile
@@ -152,10 +159,10 @@ def _facts(text: bytes) -> RingFacts:
     except (zlib.error, ValueError, RecursionError) as error:
         raise InvalidProfile("The file does not name its process and time.") from error
     version = plain.get("format") if isinstance(plain, dict) else None
-    if isinstance(version, int) and version != FORMAT:
+    if isinstance(version, int) and version not in _READ:
         raise InvalidProfile(
-            f"The file is of format {version}, this ebpfprof reads {FORMAT}: use the version that "
-            "wrote it."
+            f"The file is of format {version}, this ebpfprof reads {_READ[0]} to {FORMAT}: use the "
+            "version that wrote it."
         )
     about: RingFacts = from_plain(RingFacts, plain)
     _check(about)
@@ -175,32 +182,57 @@ def _check(about: RingFacts) -> None:
         raise InvalidProfile("A time, a process id or the service's name is out of range.")
 
 
-def _errors(profile: Profile) -> list[float]:
+def _errors(profile: Profile) -> dict[bytes, list[float]]:
+    """The relative errors of the samples with the largest values, by subfield."""
     kind = find_kind(profile.kind)
-    if kind is None or not any(sample.variance for sample in profile.samples):
-        return []
-    errors = []
-    for sample in in_order(profile.samples):
-        value = sample.values[kind.shown[1]]
-        error = math.sqrt(sample.variance) / abs(value) if value else 0.0
-        errors.append(min(error, _LARGEST))
-    return errors[:_MAX_ERRORS]
+    if kind is None:
+        return {}
+    samples = list(in_order(profile.samples))
+    variances = {
+        _ERRORS: [(sample.values[kind.shown[1]], sample.variance) for sample in samples],
+        _COUNT_ERRORS: [(sample.values[0], sample.count_variance) for sample in samples],
+    }
+    known = {name: each for name, each in variances.items() if any(v for _, v in each)}
+    return {
+        name: [_relative(*each) for each in of_samples[: _most_errors(len(known))]]
+        for name, of_samples in known.items()
+    }
 
 
-def _with_variances(profile: Profile, kind: ProfileKind, data: bytes) -> Profile:
-    """The profile with variances from errors; without, if they are not of its samples."""
-    if len(data) % 2:
-        raise InvalidProfile("The file's standard errors are cut off.")
-    errors: Sequence[float] = struct.unpack(f"<{len(data) // 2}e", data)
-    if len(errors) != min(len(profile.samples), _MAX_ERRORS):
-        return profile
-    at = kind.shown[1]
+def _most_errors(subfields: int) -> int:
+    """How many errors fit into each of one or two subfields."""
+    return (0xFFFF - _MAX_FACTS - 4 - 4 * subfields) // 2 // subfields
+
+
+def _relative(value: int, variance: float) -> float:
+    return min(math.sqrt(variance) / abs(value), _LARGEST) if value else 0.0
+
+
+def _with_variances(
+    profile: Profile, kind: ProfileKind, errors: Mapping[bytes, bytes], most: int
+) -> Profile:
+    """The profile with variances from errors; without, if they are not of its samples.
+
+    There are errors of `most` samples at most.
+    """
     samples = list(profile.samples)
-    for number, error in enumerate(errors):
-        if 0 < error <= _LARGEST:
-            sample = samples[number]
-            samples[number] = replace(sample, variance=(error * sample.values[at]) ** 2)
+    for name, data in errors.items():
+        if len(data) % 2:
+            raise InvalidProfile("The file's standard errors are cut off.")
+        of_samples: Sequence[float] = struct.unpack(f"<{len(data) // 2}e", data)
+        if len(of_samples) != min(len(profile.samples), most):
+            return profile
+        for number, error in enumerate(of_samples):
+            if 0 < error <= _LARGEST:
+                samples[number] = _with_error(samples[number], name, error, kind.shown[1])
     return replace(profile, samples=tuple(samples))
+
+
+def _with_error(sample: Sample, name: bytes, error: float, amount: int) -> Sample:
+    """The sample with this relative error of a value; `amount` is the index of the amount."""
+    if name == _COUNT_ERRORS:
+        return replace(sample, count_variance=(error * sample.values[0]) ** 2)
+    return replace(sample, variance=(error * sample.values[amount]) ** 2)
 
 
 def _subfield(name: bytes, data: bytes) -> bytes:

@@ -76,11 +76,11 @@ def coverage_of_one(time: RecordedTime, process: IndexedProcess) -> TimeWatched:
     """What was watched of one process, while it ran as far as is known."""
     lived = within([life(time, process)], (time.begun_ns, time.until_ns))
     agent = [
-        Gap(*each, gap.reason)
+        Gap(*span, gap.reason)
         for gap in agent_gaps(time)
-        for each in both([(gap.begun_ns, gap.until_ns)], lived)
+        for span in both([(gap.begun_ns, gap.until_ns)], lived)
     ]
-    return _coverage(time, [process], agent, [(each.begun_ns, each.until_ns) for each in agent])
+    return _coverage(time, [process], agent, [(run.begun_ns, run.until_ns) for run in agent])
 
 
 def _coverage(
@@ -92,15 +92,15 @@ def _coverage(
     span = time.begun_ns, time.until_ns
     numbers = {process.number for process in processes}
     windows = _windows(time, numbers)
-    watched = union(each for spans in windows.values() for each in within(spans, span))
-    lives = [life(time, each) for each in processes]
+    watched = union(window for spans in windows.values() for window in within(spans, span))
+    lives = [life(time, process) for process in processes]
     absent = without([span], [*lives, *down, *watched])
     rest = without([span], [*absent, *down, *watched])
     gaps = [*agent, *_unrecorded(time, numbers, rest)]
     return TimeWatched(
         span,
         watched,
-        [each for each in absent if each[1] - each[0] >= LEAST_GAP_NS],
+        [span for span in absent if span[1] - span[0] >= LEAST_GAP_NS],
         sorted(gaps, key=lambda gap: (gap.begun_ns, gap.until_ns)),
         sum(length_ns(within(spans, span)) for spans in windows.values()),
     )
@@ -175,4 +175,4 @@ def _ran(time: RecordedTime) -> list[Interval]:
 
 
 def _gaps(spans: Iterable[Interval], reason: str) -> list[Gap]:
-    return [Gap(*each, reason) for each in union(spans) if each[1] - each[0] >= LEAST_GAP_NS]
+    return [Gap(*span, reason) for span in union(spans) if span[1] - span[0] >= LEAST_GAP_NS]

@@ -106,7 +106,7 @@ class RingFolder:
 
     def index_bytes(self) -> int:
         """What the index takes."""
-        return sum(self._bytes_of(each) for each in _OF_INDEX)
+        return sum(self._bytes_of(name) for name in _OF_INDEX)
 
     def require_index(self, *, create: bool = False) -> bool:
         """Whether there is an index; `create` makes an empty file for it.
@@ -179,7 +179,7 @@ class RingFolder:
 
         Raises OSError if the folder can't be read.
         """
-        for hour in sorted(each for each in os.listdir(self._fd) if _HOUR.fullmatch(each)):
+        for hour in sorted(name for name in os.listdir(self._fd) if _HOUR.fullmatch(name)):
             try:
                 fd = os.open(hour, _FOLDER, dir_fd=self._fd)
             except OSError:

@@ -44,13 +44,13 @@ def merged_windows(
     if no file can be read.
     """
     numbers = {process.number for process in processes}
-    files = [each for each in time.files if each.kind == kind and each.process in numbers]
+    files = [file for file in time.files if file.kind == kind and file.process in numbers]
     if not files:
         return None
     found = find_kind(kind)
     is_moment = found is not None and found.is_moment
     if is_moment:
-        files = list({time.processes[each.process].process.key: each for each in files}.values())
+        files = list({time.processes[file.process].process.key: file for file in files}.values())
     read: list[IndexedFile] = []
     faults: list[str] = []
     gone = 0

@@ -162,13 +162,13 @@ class RingStore:
         for file in files:
             self._folder.remove(file.path)
         with self.changes() as changes:
-            changes.remove_files(each.path for each in files)
+            changes.remove_files(file.path for file in files)
             oldest_ns, _ = self.times()
             before_ns = oldest_ns or self._now_ns() - self._bounds.max_age_ns
             if self._is_to_forget(before_ns):
                 changes.forget(before_ns)
         self._files -= len(files)
-        self._bytes -= sum(each.bytes for each in files)
+        self._bytes -= sum(file.bytes for file in files)
         self.pruned[reason] += len(files)
 
     def _is_to_forget(self, before_ns: int) -> bool:

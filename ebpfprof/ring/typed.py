@@ -19,7 +19,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - JSON has any type
     if isinstance(value, Mapping):
         return {key: to_plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [to_plain(each) for each in value]
+        return [to_plain(item) for item in value]
     return value
 
 
@@ -68,7 +68,7 @@ def _one_of(kinds: tuple[Any, ...], value: object) -> Any:  # noqa: ANN401 - of 
 
 def _tuple(kinds: tuple[Any, ...], values: list[object]) -> tuple[Any, ...]:
     if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(from_plain(kinds[0], each) for each in values)
+        return tuple(from_plain(kinds[0], value) for value in values)
     if len(kinds) != len(values):
         raise _wrong()
     return tuple(from_plain(kind, each) for kind, each in zip(kinds, values, strict=True))

@@ -106,7 +106,7 @@ class Access:
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
         # A wrong one in the query is refused, also if the cookie has the right one.
         given = [_bearer(headers)] if in_query else [_bearer(headers), cookie]
-        if any(each is not None and _same(each, token) for each in given):
+        if any(value is not None and _same(value, token) for value in given):
             return None
         return refused(
             scope,

@@ -27,6 +27,7 @@ from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
 from ebpfprof.server.read_endpoint import ReadEndpoint
 from ebpfprof.server.refusals import refused
+from ebpfprof.server.series import ProcessSeries
 from ebpfprof.server.source_api import SourceApi
 from ebpfprof.server.trace_child import TraceSettings
 from ebpfprof.server.watches import GoroutineWatches
@@ -74,6 +75,7 @@ def application(
     *,
     lock_labels: bool = False,
     recorders: FlightRecorders | None = None,
+    series: ProcessSeries | None = None,
 ) -> ASGIApp:
     """All handlers, behind the middleware that decides which requests they get.
 
@@ -81,11 +83,12 @@ def application(
     """
     watches = watches or GoroutineWatches(manager, processes)
     recorders = recorders or FlightRecorders(manager, TraceSettings())
+    series = series or ProcessSeries(manager, processes)
     reads = ReadEndpoint(manager, processes)
     explanations = Explanations(manager, processes)
     pprof = PprofEndpoints(manager, recorders, reads, processes, lock_labels=lock_labels)
     metrics = Metrics(manager, watches, recorders, processes)
-    api = PageApi(manager, follower, watches, recorders, reads, explanations)
+    api = PageApi(manager, follower, watches, recorders, reads, explanations, series)
     routes = [
         Route("/", _page),
         Route("/assets/{name:path}", _asset),
@@ -95,6 +98,7 @@ def application(
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
         Route("/api/targets/{pid:pid}/explain", api.explain),
+        Route("/api/targets/{pid:pid}/series", api.series),
         Route("/api/targets/{pid:pid}/profile", api.profile),
         Route("/api/targets/{pid:pid}/source", SourceApi(manager, sources).source),
         Route("/api/targets/{pid:pid}/pprof", api.pprof),

@@ -32,7 +32,7 @@ def as_json(goroutines: WatchedGoroutines) -> list[dict[str, Any]]:
     names in stacks are as the target has them.
     """
     return [
-        *(_stuck(each) for each in goroutines.stuck),
+        *(_stuck(stuck) for stuck in goroutines.stuck),
         *(_hanging(group) for group in goroutines.hanging),
         *(_leak(*leak) for leak in goroutines.leaks),
     ]

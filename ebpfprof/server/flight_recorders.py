@@ -101,11 +101,11 @@ class FlightRecorders:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), CHECK_S)
             await asyncio.gather(*(recorded.child.close() for recorded in self._recorded.values()))
-            await asyncio.gather(*(each.running for each in self._recorded.values()))
+            await asyncio.gather(*(recorder.running for recorder in self._recorded.values()))
         finally:
-            for each in self._recorded.values():
-                each.running.cancel()
-            runs = [each.running for each in self._recorded.values()]
+            for recorder in self._recorded.values():
+                recorder.running.cancel()
+            runs = [recorder.running for recorder in self._recorded.values()]
             await asyncio.gather(*runs, return_exceptions=True)
 
     async def trace(
@@ -162,7 +162,7 @@ class FlightRecorders:
             return NoLastSecondsError(404, "Only Go programs can be traced.")
         if recorded or self._has_room:
             return NoLastSecondsError(503, "Its trace is starting: try again in a few seconds.")
-        others = ", ".join(str(each.pid) for each in self._recorded)
+        others = ", ".join(str(recorder.pid) for recorder in self._recorded)
         return NoLastSecondsError(
             503,
             f"The last seconds are kept for {MOST} processes at most, now of {others}. For this "
@@ -224,7 +224,7 @@ class FlightRecorders:
     def _forget(self) -> None:
         while self._left:
             oldest, left = next(iter(self._left.items()))
-            size = sum(each.size for each in self._left.values())
+            size = sum(recorder.size for recorder in self._left.values())
             is_too_much = len(self._left) > 1 and size > MOST_LEFT_BYTES
             is_old = time.time() - left.end_s > KEPT_S
             if not (is_old or is_too_much or len(self._left) > MOST_LEFT):

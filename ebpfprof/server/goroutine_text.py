@@ -21,9 +21,9 @@ def text(counts: Sequence[GoroutineCount], rules: TracebackRules, most: int) -> 
     As runtime/pprof/pprof.go, printCountProfile, of Go 1.19 to 1.27 writes it.
     """
     lines = [f"goroutine profile: total {sum(count.count for count in counts)}"]
-    for each in counts:
-        lines.append(f"{each.count} {each.key}")
-        lines += aligned(_rows(each.calls[:most], rules))
+    for row in counts:
+        lines.append(f"{row.count} {row.key}")
+        lines += aligned(_rows(row.calls[:most], rules))
         lines.append("")
     return "\n".join(lines) + "\n"
 

@@ -46,7 +46,7 @@ def profile(process: OpenProcess, kind: ProfileKind) -> Profile:
     _, counts = _counted(process)
     build_id = process.binary(any_version=True).elf.build_id
     mappings = process.target.executable_mappings(build_id)
-    running = sum(each.count for each in counts if not each.has_stack)
+    running = sum(count.count for count in counts if not count.has_stack)
     comments = (
         [f"{running} goroutines were running: a running goroutine has no stack to read"]
         if running

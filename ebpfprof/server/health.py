@@ -49,7 +49,7 @@ class Readiness:
         """How many processes run, and how many of them are recorded."""
         manager = self._manager
         running = [process for process in manager.processes if process.ending is None]
-        recorded = sum(each.is_recording for each in running)
+        recorded = sum(process.is_recording for process in running)
         is_ready = bool(running) and (not manager.continuous or recorded == len(running))
         words = f"{recorded} of {len(running)} running processes recorded now"
         if is_ready and not manager.stopping.is_set():

@@ -111,7 +111,7 @@ def _tcp(address: Address) -> socket.socket:
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         # "localhost" is 127.0.0.1 to every client, but ::1 not to all of them.
-        family, *_, where = min(found, key=lambda each: each[0] != socket.AF_INET)
+        family, *_, where = min(found, key=lambda address: address[0] != socket.AF_INET)
         both = address.host == "::" and socket.has_dualstack_ipv6()
         made = socket.create_server(where[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:

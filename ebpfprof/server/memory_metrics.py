@@ -81,10 +81,12 @@ class MemoryMetrics(Collector):
 
     def read(self) -> None:
         """Read all processes that are open, and open some more. Blocks for a few milliseconds."""
-        running = [each for each in self._manager.processes if each.ending is None]
+        running = [process for process in self._manager.processes if process.ending is None]
         for process in self._readers.keys() - set(running):
             self._close(process)
-        for process in [each for each in running if each not in self._readers][:_OPENED_AT_ONCE]:
+        for process in [process for process in running if process not in self._readers][
+            :_OPENED_AT_ONCE
+        ]:
             self._readers[process] = self._opened(process.pid)
         self._found = {}
         for process, (_, reader) in list(self._readers.items()):

@@ -145,7 +145,7 @@ class _Sums(Collector):
                     now = live.overhead(process.target)
                     # To Prometheus, a counter that falls has been reset; an estimate may fall.
                     before = known.get(process, now)
-                    self._overheads[process] = max(now, before, key=lambda each: each.ns)
+                    self._overheads[process] = max(now, before, key=lambda row: row.ns)
 
     def collect(self) -> Iterable[Metric]:
         targets = GaugeMetricFamily(
@@ -242,7 +242,7 @@ class _Goroutines(Collector):
             of_process = (str(process.pid), process.name)
             every.add_metric(of_process, known.goroutines)
             sums = {
-                "hanging": sum(each.count for each in known.hanging),
+                "hanging": sum(group.count for group in known.hanging),
                 **_stuck(known.stuck),
                 "leaking": sum(count for _, count in known.leaks),
             }
@@ -254,6 +254,6 @@ class _Goroutines(Collector):
 def _stuck(found: Iterable[Stuck]) -> dict[str, int]:
     """How many goroutines are in findings of each kind."""
     sums = dict.fromkeys(_STUCK.values(), 0)
-    for each in found:
-        sums[_STUCK[type(each)]] += len(each.goroutines)
+    for stuck in found:
+        sums[_STUCK[type(stuck)]] += len(stuck.goroutines)
     return sums

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
     from ebpfprof.server.explanations import Explanations
     from ebpfprof.server.flight_recorders import FlightRecorders
+    from ebpfprof.server.series import ProcessSeries
     from ebpfprof.server.watches import GoroutineWatches
 
 LEASE_S = 30.0
@@ -69,8 +70,10 @@ class PageApi:
         recorders: FlightRecorders,
         reads: ReadEndpoint,
         explanations: Explanations,
+        series: ProcessSeries,
     ) -> None:
         self._manager = manager
+        self._series = series
         self._explanations = explanations
         self._reads = reads
         self._usage = ServedUsage()
@@ -86,8 +89,8 @@ class PageApi:
             await self._follower.survey()
         running = [process.pid for process in manager.processes if process.ending is None]
         usage = await asyncio.to_thread(self._usage.of, running)
-        found = [self._served(each, usage.get(each.pid)) for each in manager.processes]
-        found += [_unserved(each) for each in self._follower.unrecorded]
+        found = [self._served(process, usage.get(process.pid)) for process in manager.processes]
+        found += [_unserved(process) for process in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
             "interval_s": manager.interval_s,
@@ -109,6 +112,10 @@ class PageApi:
     async def explain(self, request: Request) -> Response:
         """What is wrong with a process, observed for ?seconds=N from now on."""
         return await self._answered(request, self._explain)
+
+    async def series(self, request: Request) -> Response:
+        """What a process used and did in the last minutes. Has it sampled for a time."""
+        return await self._answered(request, self._series_of)
 
     async def profile(self, request: Request) -> Response:
         """The profile of a time, as JSON."""
@@ -190,6 +197,10 @@ class PageApi:
             raise _BadRequestError(str(error)) from error
         return JSONResponse(found, headers=_HEADERS)
 
+    async def _series_of(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
+        found = self._series.as_json(process, _seconds(request, "after", 0.0))
+        return JSONResponse(found, headers=_HEADERS)
+
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         profile = await self._of_time(request, process, kind)
         body = await asyncio.to_thread(json_profile.encode, profile)
@@ -236,7 +247,7 @@ class PageApi:
             memory_bytes=usage and usage.memory_bytes,
             goroutines=goroutines and goroutines.goroutines,
             not_read=goroutines.beyond if goroutines else 0,
-            findings=[{"kind": each["kind"], "title": each["title"]} for each in shown],
+            findings=[{"kind": finding["kind"], "title": finding["title"]} for finding in shown],
             **states.as_json(process),
             **({"go": version} if version else {}),
         )

@@ -83,7 +83,7 @@ def process_of(manager: Manager, pid: int | None) -> RecordedProcess:
         if process is None:
             raise NoSuchProcess(f"Process {pid} is not served here: / shows those that are.")
         return process
-    running = [each for each in manager.processes if each.ending is None]
+    running = [process for process in manager.processes if process.ending is None]
     candidates = running or manager.processes
     if len(candidates) != 1:
         raise NoSuchProcess(

@@ -317,7 +317,7 @@ def _described(process: RecordedProcess) -> dict[str, str]:
 
 def _unknown(process: RecordedProcess, name: str) -> str:
     """Go's words, and what there is: `go tool pprof` prints it."""
-    known = sorted({*_described(process), *(each.name for _, each in _endpoints(process))})
+    known = sorted({*_described(process), *(kind.name for _, kind in _endpoints(process))})
     why = ""
     if name == trace_endpoint.NAME:
         why = "Only Go programs can be traced, and this process is not one. "

@@ -25,7 +25,7 @@ def text(
     `type_argument_lists` become "[...]" (runtime/symtab.go, Frames.Next): see shortened().
     """
     lines = list(head)
-    for sample in sorted(profile.samples, key=lambda each: -each.values[-1]):
+    for sample in sorted(profile.samples, key=lambda sample: -sample.values[-1]):
         values = " ".join(str(value) for value in reversed(sample.values))
         pcs = "".join(f" {location.address + 1:#x}" for location in sample.locations)
         lines.append(f"{values} @{pcs}")

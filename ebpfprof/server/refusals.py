@@ -69,7 +69,7 @@ def refused(
 def wants_page(scope: Scope) -> bool:
     """Whether a browser asks for something to show: tools don't name text/html."""
     accepted = Headers(scope=scope).get("accept", "")
-    return "text/html" in (each.partition(";")[0].strip() for each in accepted.split(","))
+    return "text/html" in (part.partition(";")[0].strip() for part in accepted.split(","))
 
 
 def _page(scope: Scope, status: int, sentence: str) -> str:

@@ -15,6 +15,7 @@ from ebpfprof.errors import Aborted
 from ebpfprof.server.app import application
 from ebpfprof.server.flight_recorders import FlightRecorders
 from ebpfprof.server.quiet_server import QuietServer
+from ebpfprof.server.series import ProcessSeries
 from ebpfprof.server.trace_child import TraceSettings
 from ebpfprof.server.watches import GoroutineWatches
 from ebpfprof.system.signals import check
@@ -95,16 +96,20 @@ def run(
             follower = service.follower(manager, table)
             await _unless_aborted(follower.survey())
             watches = GoroutineWatches(manager, processes)
+            series = ProcessSeries(manager, processes)
             recorders = FlightRecorders(manager, service.traces)
             app = application(
                 *(manager, follower, policy, processes, watches, sources),
                 lock_labels=service.lock_labels,
                 recorders=recorders,
+                series=series,
             )
             server = QuietServer(app)
-            regular = (manager.run(), follower.run(), watches.run(), recorders.run())
+            regular = (manager.run(), follower.run(), watches.run(), series.run(), recorders.run())
             await _serve(server, listener, manager, regular, on_ready, should_end)
-            return [each for p in manager.processes for each in p.history.completeness()]
+            return [
+                completeness for p in manager.processes for completeness in p.history.completeness()
+            ]
         except KeyboardInterrupt:  # asyncio would complain of a task that ends so
             raise Aborted("Aborted.") from None
 
@@ -121,7 +126,7 @@ async def _serve(
 ) -> None:
     """Serve while the `regular` work is done, the manager's first."""
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    working = [asyncio.ensure_future(each) for each in regular]
+    working = [asyncio.ensure_future(task) for task in regular]
     managing, tasks = working[0], (serving, *working)
     try:
         while not server.started and not serving.done():

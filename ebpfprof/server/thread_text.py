@@ -28,7 +28,7 @@ def text(profile: Profile, binary: GoBinary, load_bias: int) -> str:
 
     zeros = "" if binary.layout.profile_stacks.unwinds_by_tables else " 0x0" * _NO_STACK
     lists = binary.layout.tracebacks.shortened_type_arguments
-    lines = [f"{profile.kind} profile: total {sum(each.values[0] for each in profile.samples)}"]
+    lines = [f"{profile.kind} profile: total {sum(sample.values[0] for sample in profile.samples)}"]
     for each in sorted(profile.samples, key=lambda sample: -sample.values[0]):
         pcs = "".join(f" {location.address + 1:#x}" for location in each.locations) or zeros
         lines += [f"{each.values[0]} @{pcs}", *_labels(each)]

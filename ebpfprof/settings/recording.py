@@ -20,6 +20,16 @@ MAX_OVERHEAD: Final = Setting(
     metavar="PERCENT",
     is_live=False,
 )
+BY_HANDLER: Final = Setting(
+    "by_handler",
+    SwitchValue(),
+    False,
+    "Add the label handler to each sample: the function of the program that net/http, gRPC, "
+    "another router or a consumer of a queue called. Also show the time of each handler, and what "
+    "it consists of.",
+    flags="--by-handler",
+    is_live=False,
+)
 ALLOW_UNKNOWN_GO: Final = Setting(
     "allow_unknown_go",
     SwitchValue(),

@@ -25,7 +25,7 @@ def own_usage() -> OwnUsage:
     """What this process uses, with its children that run and those that ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = sum(each.ru_utime + each.ru_stime for each in (ended, own))
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in (ended, own))
     children = _descendants(os.getpid())
     cpu_s += sum(map(_cpu_s, children))
     return OwnUsage(cpu_s, sum(map(_memory_bytes, [os.getpid(), *children])))
@@ -62,7 +62,7 @@ def _descendants(pid: int) -> list[int]:
         for task in tasks:
             try:
                 with open(f"/proc/{parent}/task/{task}/children", "rb") as file:
-                    children = [int(each) for each in file.read().split()]
+                    children = [int(word) for word in file.read().split()]
             except OSError:
                 continue
             descendants += children

@@ -56,8 +56,12 @@ def _of(
                 *timeline.label_sets.get(span.labels, ()),
                 *timeline.labels.get(span.goid, ()),
             )
-            if all((each.key, str(each.value)) != label for each in labels):
+            if all((candidate.key, str(candidate.value)) != label for candidate in labels):
                 continue
         begin_ns, _ = times.get(span.goid, (span.begin_ns, 0))
         times[span.goid] = begin_ns, span.end_ns
-    return [Chosen(goid, *each) for goid, each in sorted(times.items()) if each[0] < each[1]]
+    return [
+        Chosen(goid, *candidate)
+        for goid, candidate in sorted(times.items())
+        if candidate[0] < candidate[1]
+    ]

@@ -38,7 +38,7 @@ class Chains:
         found: Counter[Chain] = Counter()
         for (state, link), ns in self.sweep.sums(of, walk).items():
             if chain := walk.chain(state, link):
-                found[tuple(self.links.all[each] for each in chain)] += ns
+                found[tuple(self.links.all[number] for number in chain)] += ns
         return found
 
     def everyone(self) -> list[Chosen]:

@@ -46,7 +46,7 @@ def cycles(graph: WaitGraph) -> list[Cycle]:
         if not edge.waiter.is_system:
             edges[edge.waiter].append(edge)
     found = (_cycle(circle, edges) for circle in _circles(_neighbours(edges)))
-    return sorted((cycle for cycle in found if cycle), key=lambda each: -each.own_ns)
+    return sorted((cycle for cycle in found if cycle), key=lambda cycle: -cycle.own_ns)
 
 
 def _neighbours(
@@ -56,9 +56,9 @@ def _neighbours(
     for waiter, of in edges.items():
         least_ns = _LEAST * sum(edge.ns for edge in of)
         between: Counter[TracedGroup] = Counter()
-        for each in of:
-            if isinstance(each.waited_for, TracedGroup):
-                between[each.waited_for] += each.ns
+        for edge_of in of:
+            if isinstance(edge_of.waited_for, TracedGroup):
+                between[edge_of.waited_for] += edge_of.ns
         neighbours[waiter] = {other for other, ns in between.items() if ns >= least_ns}
     return neighbours
 
@@ -68,8 +68,8 @@ def _cycle(
 ) -> Cycle | None:
     waited_ns, is_idle = 0, True
     causes: Counter[Cause] = Counter()
-    for each in circle:
-        for edge in edges[each]:
+    for group in circle:
+        for edge in edges[group]:
             waited_ns += edge.ns
             is_idle &= edge.is_idle or edge.waited_for not in circle
             for cause, ns in edge.causes.items():

@@ -45,7 +45,7 @@ def groups(timeline: Timeline) -> list[FunctionGroup]:
         if group is None:
             group = found[name] = FunctionGroup(name, bool(goroutine and goroutine.is_system))
         group.add(span)
-    return sorted(found.values(), key=lambda each: -_busy_ns(each))
+    return sorted(found.values(), key=lambda group: -_busy_ns(group))
 
 
 def _busy_ns(group: FunctionGroup) -> int:

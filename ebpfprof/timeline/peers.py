@@ -25,11 +25,11 @@ class Peers:
     def __init__(self, objects: Iterable[WaitObject]) -> None:
         peers: dict[str, set[str]] = defaultdict(set)
         self._served: set[str] = set()
-        for each in objects:
-            if each.file and each.file.local:
-                port = port_of(each.file.local)
-                peers[port].add(each.file.peer)
-                if each.file.is_listener:
+        for waited in objects:
+            if waited.file and waited.file.local:
+                port = port_of(waited.file.local)
+                peers[port].add(waited.file.peer)
+                if waited.file.is_listener:
                     self._served.add(port)
         self._served |= {port for port, found in peers.items() if len(found) > 1}
 

@@ -95,7 +95,7 @@ class Replay:
                     scheduler.end_call(thread, begin_ns)
             if thread.g:
                 scheduler.block(thread, begin_ns, NOT_RECORDED, 0, inferred=True)
-        free = next((each for each in scheduler.threads.values() if each.p != NO_P), None)
+        free = next((thread for thread in scheduler.threads.values() if thread.p != NO_P), None)
         if free:
             for g in tuple(scheduler.goroutines.values()):
                 self._sampled.hide(g, free, begin_ns, known)

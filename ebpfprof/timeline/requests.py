@@ -79,9 +79,9 @@ def is_address(what: str) -> bool:
 def connection(timeline: Timeline, address: str) -> ConnectionUse:
     """The requests on all connections from or to an address, or of a local port: ":8080"."""
     files = {
-        key: each.file
-        for key, each in timeline.objects.items()
-        if each.file and not each.file.is_listener and _is_at(address, each.file)
+        key: span.file
+        for key, span in timeline.objects.items()
+        if span.file and not span.file.is_listener and _is_at(address, span.file)
     }
     # Of a connection within the program both ends are its own.
     if of_peer := {key: file for key, file in files.items() if file.peer == address}:
@@ -91,7 +91,7 @@ def connection(timeline: Timeline, address: str) -> ConnectionUse:
     return ConnectionUse(
         len({(file.local, file.peer) for file in files.values()}),
         any(map(peers.serves, files.values())),
-        sorted(requests.all(), key=lambda each: (each.begin_ns, each.goid)),
+        sorted(requests.all(), key=lambda span: (span.begin_ns, span.goid)),
         len(requests.waits),
         sum(wait.length_ns for wait in requests.waits),
     )
@@ -153,7 +153,7 @@ class _Requests:
                 if part.length_ns
             ]
             if self._reads_for_others(goid):
-                yield from self._of_created(goid, [each.begin_ns for each in of if each.is_begun])
+                yield from self._of_created(goid, [span.begin_ns for span in of if span.is_begun])
             else:
                 yield from of
 
@@ -182,7 +182,7 @@ class _Requests:
     def _between_waits(self, goid: int) -> Iterator[Request]:
         """Times in which a goroutine did something else than wait for the next request."""
         of = self._spans[goid]
-        known = {self._functions(each) for each in of if each.on in self._wanted}
+        known = {self._functions(span) for span in of if span.on in self._wanted}
         begun: Request | None = None
         waited = does = woken = False
         for number, span in enumerate(of):
@@ -216,11 +216,11 @@ class _Requests:
         There is a background reader for each, from when the request is read until it is answered,
         unless the next request came meanwhile.
         """
-        readers = [each for each in self._created.get(goid, ()) if self._is_background(each[1])]
+        readers = [span for span in self._created.get(goid, ()) if self._is_background(span[1])]
         marks = []
         for (_, reader), (next_ns, _) in pairwise(readers):
             of = self._spans[reader]
-            has_read = any(each.word == BY_NETWORK for each in of)
+            has_read = any(span.word == BY_NETWORK for span in of)
             marks.append((next_ns if has_read else min(next_ns, of[-1].end_ns), next_ns))
         return marks
 

@@ -74,9 +74,9 @@ def spans(timeline: Timeline) -> Iterator[Span]:
             now[step.goid] = _begun(step, step.state)._replace(is_cut=True)
             continue
         if step.kind is StepKind.GAP:  # what it was then is not known
-            for goid, each in now.items():
-                yield each._replace(end_ns=max(each.begin_ns, step.at_ns), is_cut=True)
-                now[goid] = each._replace(begin_ns=step.other, end_ns=step.other, is_cut=True)
+            for goid, span in now.items():
+                yield span._replace(end_ns=max(span.begin_ns, step.at_ns), is_cut=True)
+                now[goid] = span._replace(begin_ns=step.other, end_ns=step.other, is_cut=True)
             continue
         state = step.state or _AFTER.get(step.kind)
         if state is None:
@@ -87,8 +87,8 @@ def spans(timeline: Timeline) -> Iterator[Span]:
             now[step.goid] = _begun(step, state)
         else:
             now.pop(step.goid, None)
-    for each in now.values():
-        yield each._replace(end_ns=max(each.begin_ns, timeline.end_ns), is_cut=True)
+    for span in now.values():
+        yield span._replace(end_ns=max(span.begin_ns, timeline.end_ns), is_cut=True)
 
 
 def _begun(step: TraceStep, state: str) -> Span:

@@ -132,7 +132,7 @@ def wait_graph(chains: Chains) -> WaitGraph:
     edges.count()
     timeline = chains.timeline
     return WaitGraph(
-        sorted((each for each in edges.edges.values() if each.ns), key=lambda each: -each.ns),
+        sorted((edge for edge in edges.edges.values() if edge.ns), key=lambda edge: -edge.ns),
         hidden,
         Counter(chains.links.groups.values()),
         recorded_ns(timeline),
@@ -158,7 +158,7 @@ class _Edges:
         self._peers = Peers(chains.timeline.objects.values())
         gaps = _gaps(chains.timeline)
         self._pause_begins = {gap.at_ns for gap in gaps}
-        self._pause_ends = {each.other for each in gaps}
+        self._pause_ends = {gap.other for gap in gaps}
         self.edges: dict[tuple[TracedGroup, TracedGroup | OutsideCause, bool], WaitEdge] = {}
 
     def between(self, waiter: Link, waited_for: TracedGroup | None) -> WaitEdge:
@@ -183,7 +183,7 @@ class _Edges:
                 link = links.all[links.of[goid][last]]
                 edge = self.between(link, links.groups.get(part.waker))
                 edge.count += 1
-                longest = max(of[first : last + 1], key=lambda each: each.end_ns - each.begin_ns)
+                longest = max(of[first : last + 1], key=lambda part: part.end_ns - part.begin_ns)
                 length_ns = longest.end_ns - longest.begin_ns
                 is_cut = first < last or self._is_cut(part)
                 wait = LongestWait(length_ns, longest.begin_ns, goid, part.waker, link, is_cut)

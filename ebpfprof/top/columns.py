@@ -146,7 +146,7 @@ _ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
 
 
 def _events(kind: ProfileKind, row: TopRow) -> str:
-    return events_of(kind, row.count_per_s, row.value)
+    return events_of(kind, row.count_per_s, row.value, row.count_error)
 
 
 def _mean(kind: ProfileKind, row: TopRow) -> str:
@@ -156,7 +156,7 @@ def _mean(kind: ProfileKind, row: TopRow) -> str:
 
 def _digits(row: TopRow) -> int:
     """How many digits of the mean are known: of the time since the last sample, or of all."""
-    return known_digits(row.error if row.count else row.total_error)
+    return known_digits(max(row.error, row.count_error) if row.count else row.total_error)
 
 
 def _all_known(row: TopRow) -> tuple[int, int]:
@@ -213,20 +213,20 @@ class Layout:
     def _room(self, width: int) -> int:
         """What the other columns leave the name; the first column of the line is the cursor's."""
         widths = [column.width for column in self._columns]
-        widths += [each for each in (self._operation, self._pid, self._place) if each]
-        return width - 1 - sum(each + 1 for each in widths)
+        widths += [column for column in (self._operation, self._pid, self._place) if column]
+        return width - 1 - sum(width + 1 for width in widths)
 
     @property
     def widths(self) -> list[int]:
         """How wide each column is."""
-        texts = [each for each in (self._pid, self._operation) if each]
+        texts = [column for column in (self._pid, self._operation) if column]
         place = [self._place] if self._place else []
         return [*(column.width for column in self._columns), *texts, self._name, *place]
 
     @property
     def sorts(self) -> list[Sort | None]:
         """The order that each column shows; None if rows can't be sorted by it."""
-        texts = [each for each in (self._pid, self._operation) if each]
+        texts = [column for column in (self._pid, self._operation) if column]
         place = [None] if self._place else []
         return [*(column.sort for column in self._columns), *(None for _ in texts), "name", *place]
 

@@ -84,10 +84,10 @@ class DrawnTable(App[None]):
         self._is_searching = False
         self._shape: object = None
         self._cells: list[list[Text]] = []
-        taken = {each.key for each in views()}
+        taken = {view.key for view in views()}
         self._moves = [key for key in _MOVES if key not in taken]
-        for each in views():
-            self.bind(each.key, f"view('{each.key}')", show=False)
+        for shown in views():
+            self.bind(shown.key, f"view('{shown.key}')", show=False)
         for key in self._moves:
             self.bind(key, f"move('{_MOVES[key]}')", show=False)
 

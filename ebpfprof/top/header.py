@@ -108,10 +108,10 @@ def _share(share: float) -> str:
 
 def _hidden(view: TopView, width: int | None) -> str:
     hidden = view.shown.hidden
-    rate = sum(each.rate for each in hidden)
-    count = sum(each.count_per_s for each in hidden)
+    rate = sum(row.rate for row in hidden)
+    count = sum(row.count_per_s for row in hidden)
     sums = f"{in_a_second(rate)}/s" + (f", {count_per_s(count)} waits/s" if count else "")
-    named = [f"{each.rule.name} {in_a_second(each.rate)}/s" for each in hidden[:_MAX_RULES_NAMED]]
+    named = [f"{row.rule.name} {in_a_second(row.rate)}/s" for row in hidden[:_MAX_RULES_NAMED]]
     choices = [
         f"idle, hidden (i shows it): {sums} "
         f"({', '.join(named[:number])}{', ...' if number < len(hidden) else ''})"

@@ -69,6 +69,7 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "value_per_s": row.rate * 1e9,
         "value_error": row.error,
         "count_per_s": row.count_per_s if has_count else None,
+        "count_error": row.count_error,
         "total_value": row.total_value,
         "total_error": row.total_error,
         "total_count": None if row.is_unknown else row.total_count,

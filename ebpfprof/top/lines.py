@@ -66,7 +66,7 @@ def wrapped(text: str, room: int | None, style: str = "", most: int | None = Non
     lines.append(line)
     if most is not None and len(lines) > most:
         lines[most - 1 :] = [cut(" ".join(lines[most - 1 :]), room)]
-    return [Text(each, style) for each in lines]
+    return [Text(line, style) for line in lines]
 
 
 def is_room(text: str, room: int | None) -> bool:

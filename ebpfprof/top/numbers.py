@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ebpfprof.console.text import duration, quantity
-from ebpfprof.export.tables.quantities import error_cell
+from ebpfprof.export.tables.quantities import error_cell, known_digits, rounded
+from ebpfprof.profile.evidence import MAX_ERROR
 from ebpfprof.profile.kind import ProfileKind
 
 _MANY: Final = 59.95
@@ -56,12 +57,17 @@ def events(kind: ProfileKind, count: float) -> str:
     return f"{count:,.0f}" if kind.is_moment else count_per_s(count)
 
 
-def events_of(kind: ProfileKind, count: float, value: float) -> str:
-    """Events in a second of which this is the value; "-" where there is time and no event.
+def events_of(kind: ProfileKind, count: float, value: float, error: float) -> str:
+    """Events in a second of which this is the value, with as many digits as are known.
 
-    Waits in progress: their time is known from goroutine samples, and they have not ended yet.
+    "-" if `error`, their standard error as a part of them, is too large; and where there is time
+    and no event. Waits in progress: their time is known from goroutine samples, and they have not
+    ended yet.
     """
-    return events(kind, count) if count or value <= 0 else NONE
+    if error > MAX_ERROR or (not count and value > 0):
+        return NONE
+    text = events(kind, rounded(count, error))
+    return text.removesuffix(".0") if known_digits(error) < 3 else text
 
 
 def in_a_second(rate: float, digits: int = 3) -> str:

@@ -48,7 +48,9 @@ class Poller:
         kinds = {kind for target in targets for kind in target.kinds}
         self.views: Sequence[View] = views_of(kinds, options)
         """The tables that there are."""
-        self._tables = {view: TopTable(view.name) for view in self.views}
+        self._tables = {
+            view: TopTable(view.name, by_handler=options.by_handler) for view in self.views
+        }
         self._own_before = time.process_time_ns(), self._started_ns
 
     @property
@@ -120,7 +122,7 @@ class Poller:
     def _overhead_share(self) -> float:
         overheads = [self._session.overhead(target) for target in self._targets]
         cpu_ns = sum(overhead.cpu_ns for overhead in overheads)
-        lost_ns = sum(each.ns for each in overheads) + self.trace.lost_ns
+        lost_ns = sum(overhead.ns for overhead in overheads) + self.trace.lost_ns
         return min(max(lost_ns / cpu_ns, 0.0), 1.0) if cpu_ns > 0 else 0.0
 
     def _own_cpu(self) -> float:
@@ -131,7 +133,7 @@ class Poller:
 
 def _snapshot(view: View, target: LiveTarget, report: Report) -> Snapshot:
     """What a view shows of a target."""
-    profile = next((each for each in report.profiles if each.kind == view.kind.name), None)
+    profile = next((profile for profile in report.profiles if profile.kind == view.kind.name), None)
     return Snapshot(
         target.pid,
         profile.duration_ns if profile else 0,

@@ -83,10 +83,12 @@ class TopRow:
     held_ns: float | None = None
     variance: float = 0.0
     total_variance: float = 0.0
+    count_variance: float = 0.0
+    """That of `count`, where it is an estimate."""
+    total_count_variance: float = 0.0
+    """That of `total_count`, where it is an estimate."""
     lengths: WaitHistogram = NO_LENGTHS
     """How long its waits since the start were, as far as that is known."""
-    count_variance: float = 0.0
-    """That of `total_count`, if it is an estimate."""
     is_unknown: bool = False
     """Whether it stands for releases that were not recorded, or for a lock with many of them: the
     count and means say nothing."""
@@ -95,6 +97,11 @@ class TopRow:
     def error(self) -> float:
         """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
         return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def count_error(self) -> float:
+        """The standard error of the count, as a part of it; 0 for one that is exact, or for 0."""
+        return math.sqrt(self.count_variance) / self.count if self.count > 0 else 0.0
 
     @property
     def is_ranked(self) -> bool:
@@ -117,7 +124,7 @@ class TopRow:
     def quantile(self, name: str) -> Quantile | None:
         """One of QUANTILES of the lengths of its waits since the start; None if it is not known."""
         found = self.lengths.quantile(
-            QUANTILES[name], waits=self.total_count, variance=self.count_variance
+            QUANTILES[name], waits=self.total_count, variance=self.total_count_variance
         )
         return found if found and found.is_known else None
 
@@ -152,11 +159,24 @@ class TopStack:
     window_ns: int
     variance: float = 0.0
     """That of `value` where it is an estimate."""
+    count_variance: float = 0.0
+    """The same of `count`."""
 
     @property
     def error(self) -> float:
         """The standard error of the value, as a part of it; 0 for one that is exact, or for 0."""
         return math.sqrt(self.variance) / self.value if self.value > 0 else 0.0
+
+    @property
+    def count_error(self) -> float:
+        """The same of the count."""
+        return math.sqrt(self.count_variance) / self.count if self.count > 0 else 0.0
+
+    @property
+    def total_count_error(self) -> float:
+        """The same of the count since the start."""
+        total = self.sample.values[0]
+        return math.sqrt(self.sample.count_variance) / total if total > 0 else 0.0
 
     @property
     def total_error(self) -> float:
@@ -308,7 +328,7 @@ def shown(
         matching.reverse()
     if sort == "delay":
         matching.sort(key=lambda row: not row.is_ranked)
-    by_delay = sorted(hidden.values(), key=lambda each: (-each.rate, each.rule.name))
+    by_delay = sorted(hidden.values(), key=lambda row: (-row.rate, row.rule.name))
     return Shown(matching, by_delay, all_rows, len(kept))
 
 

@@ -9,7 +9,8 @@ from typing import Final
 from rich.text import Text
 
 from ebpfprof.console.columns import cells_of, fit
-from ebpfprof.export.tables.quantities import known_digits
+from ebpfprof.export.tables.quantities import known_digits, rounded
+from ebpfprof.profile.evidence import MAX_ERROR
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Frame, Label
 from ebpfprof.top.lines import wrapped
@@ -63,9 +64,13 @@ def _values(
     text += f" {error(stack.error, safe)}" if stack.error > 0 else ""
     text += f" ({share(stack.rate, all_rates)})"
     if len(values) > 1:
-        text += f"  {events_of(kind, stack.count_per_s, stack.value)}{per(kind)}"
+        events = events_of(kind, stack.count_per_s, stack.value, stack.count_error)
+        text += f"  {events}{per(kind)}"
     if not kind.is_moment:
-        times = f", {values[0]:,} times" if values[0] or not values[-1] else ""
+        has_count = values[0] or not values[-1]
+        has_count = has_count and stack.total_count_error <= MAX_ERROR
+        count = rounded(values[0], stack.total_count_error)
+        times = f", {count:,.0f} times" if has_count else ""
         text += f"  since the start: {total(kind, values[-1], all_digits)}{times}"
     return text
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.export.go_quotes import readable
+from ebpfprof.export.tables.handlers import OUTSIDE
 from ebpfprof.profile.evidence import are_releases_known, is_unknown_release
+from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
@@ -23,8 +25,10 @@ _RELEASED: Final = "released"
 class TopTable:
     """The rows of one view, by name. Remembers what was seen in the sample before."""
 
-    def __init__(self, view: str) -> None:
+    def __init__(self, view: str, *, by_handler: bool = False) -> None:
+        """With `by_handler`, rows of operations are of handlers, not of the lines that called."""
         self._view: Final = view_named(view)
+        self._by_handler: Final = by_handler
         self._is_moment: Final = self._view.kind.is_moment
         self._read: dict[int, _Read] = {}  # by pid
         self._stacks: dict[object, _Known] = {}
@@ -44,7 +48,7 @@ class TopTable:
         last ones that are known. Snapshots that share their Location objects are quick to read.
         """
         self._read.update({snapshot.pid: self._of_target(snapshot) for snapshot in snapshots})
-        reads = [self._read[each.pid] for each in snapshots]
+        reads = [self._read[snapshot.pid] for snapshot in snapshots]
         stacks = [stack for read in reads for stack in read.stacks]
         held = {number: held for read in reads for number, held in read.held.items()}
         window_ns = max((read.window_ns for read in reads), default=0)
@@ -116,10 +120,10 @@ class TopTable:
                 known.is_idle = sample.behaviour is not None
                 known.rows = self._rows_of(pid, sample, stack)
             more = count - known.count, value - known.value
-            variance = known.new_variance(sample)
-            yield TopStack(known.rows, role, sample, *more, window_ns, variance)
+            yield TopStack(known.rows, role, sample, *more, window_ns, *known.new_variances(sample))
             if not self._is_moment:
-                known.count, known.value, known.variance = count, value, sample.variance
+                known.count, known.value = count, value
+                known.variance, known.count_variance = sample.variance, sample.count_variance
 
     def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
         """The numbers of the rows that a stack belongs to: the first one's own value is its."""
@@ -127,6 +131,8 @@ class TopTable:
             return self._functions_of(pid, sample, stack)
         name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
+        if self._by_handler:
+            return (self._number(RowKey(pid, name, handler_label(sample) or OUTSIDE, idle=rule)),)
         own = None
         if not is_of_program(line.function, self._module):
             own = frame_of_program(waiter_of(sample).frames, self._module)
@@ -179,7 +185,7 @@ class TopTable:
 
     def _rows(self, stacks: Iterable[TopStack], held: Mapping[int, float | None]) -> list[TopRow]:
         sums = [[0, 0, 0, 0, 0, 0] for _ in self._keys]
-        variances = [[0.0, 0.0, 0.0] for _ in self._keys]
+        variances = [[0.0, 0.0, 0.0, 0.0] for _ in self._keys]
         lengths = [NO_LENGTHS for _ in self._keys]
         for stack in stacks:
             if not stack.rows or stack.role not in ("", _RELEASED):
@@ -192,7 +198,8 @@ class TopTable:
             row[3] += values[-1]
             variances[stack.rows[0]][0] += stack.variance
             variances[stack.rows[0]][1] += stack.sample.variance
-            variances[stack.rows[0]][2] += stack.sample.count_variance
+            variances[stack.rows[0]][2] += stack.count_variance
+            variances[stack.rows[0]][3] += stack.sample.count_variance
             lengths[stack.rows[0]] += stack.sample.lengths
             if self._view.rows == "functions":
                 for number in stack.rows:
@@ -213,6 +220,7 @@ class TopTable:
                 variance=variances[number][0],
                 total_variance=variances[number][1],
                 count_variance=variances[number][2],
+                total_count_variance=variances[number][3],
                 lengths=lengths[number],
                 is_unknown=number in self._unknown,
             )
@@ -246,15 +254,24 @@ class _Known:
     count: int = 0
     value: int = 0
     variance: float = 0.0
+    count_variance: float = 0.0
     is_idle: bool = False  # by behaviour, which shows only after several samples
 
-    def new_variance(self, sample: Sample) -> float:
-        """The variance of what is new: that of a later sum has that of an earlier one in it.
+    def new_variances(self, sample: Sample) -> tuple[float, float]:
+        """The variances of the value and of the count that are new."""
+        count, value = sample.values[0], sample.values[-1]
+        return (
+            _of_new(value, sample.variance, self.value, self.variance),
+            _of_new(count, sample.count_variance, self.count, self.count_variance),
+        )
 
-        Where the sum became more certain, what is new is as certain as the sum.
-        """
-        value = sample.values[-1]
-        more = sample.variance - self.variance
-        if more > 0 or not sample.variance or value <= 0:
-            return max(0.0, more)
-        return float(sample.variance * ((value - self.value) / value) ** 2)
+
+def _of_new(value: int, variance: float, earlier: int, variance_of_earlier: float) -> float:
+    """The variance of what is new: that of a later sum has that of an earlier one in it.
+
+    Where the sum became more certain, what is new is as certain as the sum.
+    """
+    more = variance - variance_of_earlier
+    if more > 0 or not variance or value <= 0:
+        return max(0.0, more)
+    return variance * ((value - earlier) / value) ** 2

@@ -69,9 +69,9 @@ class HeapCounters:
     def between(self, begin_ns: int, end_ns: int) -> tuple[HeapSize, ...]:
         """What was found in that time; first what it was at its begin."""
         found = tuple(self._found)  # another thread may take a sample meanwhile
-        before = [each for each in found if each.at_ns <= begin_ns][-1:]
-        inside = [each for each in found if begin_ns < each.at_ns <= end_ns]
-        return (*(each._replace(at_ns=begin_ns) for each in before), *inside)
+        before = [moment for moment in found if moment.at_ns <= begin_ns][-1:]
+        inside = [moment for moment in found if begin_ns < moment.at_ns <= end_ns]
+        return (*(moment._replace(at_ns=begin_ns) for moment in before), *inside)
 
 
 def heap_size(at_ns: int, word: Callable[[str], int], headroom_percent: int) -> HeapSize | None:

@@ -49,7 +49,7 @@ class TraceNames:
             key: (
                 *_kernel_calls(kernel),
                 *self._c_calls(of_c),
-                *(_call(each) for each in self._frames.physical(pcs)),
+                *(_call(frame) for frame in self._frames.physical(pcs)),
             )
             for key, (kernel, of_c, pcs) in chosen.items()
         }
@@ -62,11 +62,15 @@ class TraceNames:
     ) -> dict[int, TimelineGoroutine]:
         """All goroutines of a sample, and those that the steps create."""
         goroutines = {}
-        for each in known:
-            start = self._start(each.start_pc)
-            created = self._frames.creator(each.created_pc)
-            goroutines[each.goid] = TimelineGoroutine(
-                each.goid, start, created, each.parent, self._is_system(each.start_pc)
+        for goroutine in known:
+            start = self._start(goroutine.start_pc)
+            created = self._frames.creator(goroutine.created_pc)
+            goroutines[goroutine.goid] = TimelineGoroutine(
+                goroutine.goid,
+                start,
+                created,
+                goroutine.parent,
+                self._is_system(goroutine.start_pc),
             )
         for step in steps:
             if step.kind is StepKind.CREATE:

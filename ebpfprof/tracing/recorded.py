@@ -60,7 +60,7 @@ class RecordedTrace:
     @property
     def traced_ns(self) -> int:
         """How long all was recorded, without pauses."""
-        return sum(each.end_ns - max(each.begin_ns, self.begin_ns) for each in self.slices)
+        return sum(part.end_ns - max(part.begin_ns, self.begin_ns) for part in self.slices)
 
     @property
     def has_pauses(self) -> bool:

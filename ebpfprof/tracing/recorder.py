@@ -304,9 +304,9 @@ class TraceRecorder(Closing):
 
     def _forget(self, before_ns: int) -> None:
         """Forget slices, and stacks of samples, that are too old by now."""
-        self.slices = [each for each in self.slices if each.end_ns > before_ns]
+        self.slices = [part for part in self.slices if part.end_ns > before_ns]
         if len(self.census.stacks) > _MOST_STACKS:
-            self.census.forget_stacks(each.known for each in self.slices)
+            self.census.forget_stacks(part.known for part in self.slices)
 
     def _used_ns(self) -> float:
         now_ns = self.go.target.cpu_ns()
@@ -321,7 +321,7 @@ class TraceRecorder(Closing):
 def _within(slices: Sequence[Slice], begin_ns: int) -> list[Slice]:
     """The slices since a time, cut off there."""
     return [
-        each._replace(begin_ns=max(begin_ns, each.begin_ns))
-        for each in slices
-        if each.end_ns > begin_ns
+        part._replace(begin_ns=max(begin_ns, part.begin_ns))
+        for part in slices
+        if part.end_ns > begin_ns
     ]

@@ -106,7 +106,7 @@ class Trigger:
             since_ns = self._judge.standing(threshold).by_wait()
             lasting = sorted(since_ns)
             rejected &= set(lasting)
-            found = [each for each in lasting if each not in rejected and condition.may_be(each)]
+            found = [goid for goid in lasting if goid not in rejected and condition.may_be(goid)]
             wait = self._stacks.first(condition, found, rejected)
             if wait:
                 self.why = wait.sentence(began_ns - since_ns[wait.state])

@@ -55,18 +55,18 @@ class SampledWaits:
         """
         waits = {goroutine.goid: goroutine.wait for goroutine in goroutines if goroutine.is_parked}
         new = [
-            each
-            for each in goroutines
-            if each.goid in waits and waits[each.goid] not in self._known
+            goroutine
+            for goroutine in goroutines
+            if goroutine.goid in waits and waits[goroutine.goid] not in self._known
         ]
         before, self._known = self._known, {}
         for wait in waits.values():
             self._known[wait] = before.get(wait, 0)
-        by_address = {each.address: each.wait for each in new}
+        by_address = {goroutine.address: goroutine.wait for goroutine in new}
         for address, lock in lock_waits(self._go, self._memory, self._frames, new).items():
             at = lock.address + lock.sema_offset
             self._known[by_address[address]] = at + self._list_lock * (lock.type == COND)
-        polling = [each.address for each in new if each.state == _FILE]
+        polling = [goroutine.address for goroutine in new if goroutine.state == _FILE]
         files = file_waits(self._memory, self._go.binary.layout, self._descriptors, polling)
         for address, file in files.items():
             key = self._files.setdefault(file, _SAMPLED_AT + len(self._files))
@@ -120,10 +120,10 @@ class WaitObjects:
     def _named_locks(self, locks: Mapping[int, set[_Lock]]) -> Iterator[tuple[int, WaitObject]]:
         by_address: dict[int, set[_Lock]] = defaultdict(set)
         for some in locks.values():
-            for each in some:
-                by_address[each.address].add(each)
+            for goroutine in some:
+                by_address[goroutine.address].add(goroutine)
         for key, some in locks.items():
-            addresses = {each.address for each in some}
+            addresses = {goroutine.address for goroutine in some}
             if len(addresses) > 1:
                 continue  # another lock took the place of one
             (address,) = addresses
@@ -131,7 +131,7 @@ class WaitObjects:
             types = {use.type for use in uses}
             # The Mutex in a RWMutex has the same address.
             kind = RW_MUTEX if RW_MUTEX in types else min(types)
-            callers = {each.caller for each in uses if each.caller}
+            callers = {use.caller for use in uses if use.caller}
             name = self._namer.name(address, kind, callers)
             place = f"{kind} at {address:#x}"
             if name:

@@ -79,14 +79,14 @@ class WaitStacks:
         # Stacks belong to the states that are still there: they were read in between.
         still = set(self._states.of(self._table.read()).tolist())
         for state in states:
-            each = goroutines.get(goid_of(state))
-            if each is None or state not in still:
+            call = goroutines.get(goid_of(state))
+            if call is None or state not in still:
                 if condition.needs_stack:
                     continue  # the next sample has its next state
                 return FoundWait(state, None, None)
-            place = self._place(condition, each)
+            place = self._place(condition, call)
             if place is not None:
-                return FoundWait(state, each, place)
+                return FoundWait(state, call, place)
             rejected.add(state)
         return None
 

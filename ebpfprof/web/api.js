@@ -29,6 +29,10 @@ class Api {
     return this._get(`/api/targets/${pid}/explain`, { seconds });
   }
 
+  async series(pid, after) {
+    return this._get(`/api/targets/${pid}/series`, { after });
+  }
+
   async profile(pid, kind, time) {
     return this._get(`/api/targets/${pid}/profile`, { kind, ...time });
   }

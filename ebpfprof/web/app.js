@@ -4,6 +4,7 @@
 
 const TARGETS_EVERY_MS = 5000;
 const BEGINNING_EVERY_MS = 500; // while a recording begins, its state changes
+const OVERVIEW = "Overview"; // the tab that is shown while no kind of profile is chosen
 const READ_PAUSES = 10; // pause between readings of memory, in multiples of their duration
 
 const byId = (id) => document.getElementById(id);
@@ -41,6 +42,15 @@ class State {
     ViewState.write(state, words, true);
     return `#${words}`;
   }
+
+  /** The state that shows what is wrong and the last minutes: it names no profile, and nothing of one. */
+  static overview(pid) {
+    return { ...State.read(""), pid };
+  }
+
+  static isOverview(state) {
+    return State.write(state) === State.write(State.overview(state.pid));
+  }
 }
 
 class Page {
@@ -61,6 +71,7 @@ class Page {
     this.traces = new Traces(byId("traces"), this.api);
     this.findings = new Findings(byId("findings"));
     this.explanation = new Explanation(byId("explanation"), this.api);
+    this.strips = new Strips(byId("strips"), this.api);
     this.processes = new ProcessTable(byId("processes"), {
       hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
     });
@@ -155,16 +166,14 @@ class Page {
       const target = this.target;
       this.showProcesses(target);
       if (!target) return;
-      if (!target.kinds.includes(this.state.kind) && target.kinds.length) this.state.kind = target.kinds[0];
+      if (!target.kinds.includes(this.state.kind)) {
+        this.state.kind = "";
+        if (!State.isOverview(this.state)) this.state.kind = target.kinds[0] ?? "";
+      }
       this.showTarget(target);
       this.traces.show(target, found.last_s);
-      this.explanation.show(target, this.paused);
-      if (!target.kinds.length) {
-        this.findings.show(null);
-        return;
-      }
       this.begin(target);
-      await Promise.all([this.loadFindings(target, question), this.load(target, question, isNew)]);
+      await (this.state.kind ? this.load(target, question, isNew) : this.loadOverview(target, question));
     } catch (error) {
       if (question === this.question) this.showProblem(error);
     }
@@ -175,7 +184,7 @@ class Page {
     const { kind, window, base } = this.state;
     this.wanted = JSON.stringify([target.pid, kind, window, base]);
     const place = `${target.pid} ${kind}`;
-    if (this.loaded !== this.wanted && this.profile) {
+    if (this.loaded !== this.wanted && (this.profile || (this.place && this.place !== place))) {
       this.profile = this.base = null;
       this.missing = "Loading…";
       if (this.place !== place) this.times = null;
@@ -184,9 +193,13 @@ class Page {
     this.place = place;
   }
 
-  /** Goroutines that hang or leak now, whatever time and kind of profile the page shows. */
-  async loadFindings(target, question) {
-    const found = target.ended ? null : await this.api.goroutines(target.pid);
+  /** What is wrong now, goroutines that hang or leak, and the last minutes: none needs a recording. */
+  async loadOverview(target, question) {
+    this.explanation.show(target, this.paused);
+    const [found] = await Promise.all([
+      target.ended || !target.kinds.length ? null : this.api.goroutines(target.pid),
+      this.strips.show(target.kinds.length ? target : null),
+    ]);
     if (question === this.question) this.findings.show(found);
   }
 
@@ -267,11 +280,15 @@ class Page {
     words.textContent = [target.go, target.user && `user ${target.user}`,
       target.container && `container ${target.container.slice(0, 12)}`].filter(Boolean).join(" · ");
     about.replaceChildren(name, words);
+    byId("overview").hidden = Boolean(this.state.kind);
+    byId("recorded").hidden = !this.state.kind;
     // The timeline's request begins a recording; what is read from memory says when it was.
-    if (target.state !== "idle" && !target.read.includes(this.state.kind)) this.showState(target);
+    if (!this.state.kind || (target.state !== "idle" && !target.read.includes(this.state.kind))) this.showState(target);
     document.title = `${name.textContent} – ebpfprof`;
+    const worst = findingWords(target.findings);
+    const overview = { name: "", title: worst ? `${OVERVIEW} (${worst})` : OVERVIEW, summary: "What is wrong, and the last minutes; nothing is recorded for it" };
     const kinds = [...this.kinds.values()].filter(({ name }) => target.kinds.includes(name));
-    const tabs = kinds.map(({ name: kind, title, summary }) => {
+    const tabs = [overview, ...kinds].map(({ name: kind, title, summary }) => {
       const tab = document.createElement("button");
       tab.type = "button";
       tab.setAttribute("role", "tab");
@@ -279,7 +296,7 @@ class Page {
       tab.dataset.kind = kind;
       tab.textContent = title.charAt(0).toUpperCase() + title.slice(1);
       tab.title = summary;
-      tab.addEventListener("click", () => this.set({ kind, type: "", group: "", zoom: [], waker: [], waited: [] }));
+      tab.addEventListener("click", () => this.set(kind ? { kind, type: "", group: "", zoom: [], waker: [], waited: [] } : State.overview(target.pid)));
       return tab;
     });
     const list = byId("kinds");

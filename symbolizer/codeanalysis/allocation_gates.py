@@ -80,7 +80,7 @@ def _gates(
     }
     if any(call not in flow for call in calls):
         raise unknown_code(f"the code of {function.name} can't be decoded")
-    ready = [each for each in published if each in flow]
+    ready = [address for address in published if address in flow]
     jumps = [_gate_of(call, instructions, flow, function, ready) for call in calls]
     around = {at: () if at in jumps else leads for at, leads in flow.items()}
     # Large objects are published again when their pointers are known, behind the gate.
@@ -88,7 +88,10 @@ def _gates(
     if not new or any(_returns(instructions[at]) for at in reachable(around, new)):
         raise unknown_code(f"not all objects of {function.name} pass a place that we know")
     text = code.binary.elf.read(function.entry, function.end - function.entry)
-    raw = {each.address: each for each in detailed_decoder().disasm(text, function.entry)}
+    raw = {
+        instruction.address: instruction
+        for instruction in detailed_decoder().disasm(text, function.entry)
+    }
     gates = []
     for jump, call in zip(jumps, calls, strict=True):
         arguments = derived(raw, flow, jump, call, (_OBJECT, _SIZE))
@@ -111,16 +114,16 @@ def _gate_of(
         for instruction in instructions.values()
         if call - _MOST_BYTES <= instruction.address < call
     ]
-    for each in reversed(before):
-        is_conditional = each.is_jump and each.falls_through and each.emulated
+    for jump in reversed(before):
+        is_conditional = jump.is_jump and jump.falls_through and jump.emulated
         if not is_conditional:
             continue
-        if call in reachable(flow, [function.entry], without=each.address):
+        if call in reachable(flow, [function.entry], without=jump.address):
             continue
-        leading = [at for at in ready if each.address in reachable(flow, [at])]
-        passed = reachable(flow, leading, without=each.address)
+        leading = [at for at in ready if jump.address in reachable(flow, [at])]
+        passed = reachable(flow, leading, without=jump.address)
         if leading and not any(_returns(instructions[at]) for at in passed):
-            return each.address
+            return jump.address
     raise unknown_code(f"no jump guards the call of {_PROFILE} in {function.name}")
 
 

@@ -88,7 +88,7 @@ def scheduling_latencies(binary: GoBinary) -> int | None:
     code refers to its beginning and its last word (runtime/proc.go, Go 1.19 to 1.27). None if the
     code differs.
     """
-    records = {each.entry for each in binary.functions_named(_RECORD_TIME)}
+    records = {function.entry for function in binary.functions_named(_RECORD_TIME)}
     size = binary.layout.size("timeHistogram")
     for function in binary.functions_named(_SET_STATUS):
         length = min(function.end - function.entry, _MAX_CODE_BYTES)
@@ -126,16 +126,22 @@ def cpu_statistics_address(binary: GoBinary) -> int | None:
     """
     if "cpuStats" not in binary.layout.structs:
         return None
-    methods = {f"{each.entry:#x}" for each in binary.functions_named(_ACCUMULATE)}
+    methods = {f"{function.entry:#x}" for function in binary.functions_named(_ACCUMULATE)}
     for function in binary.functions_named(_END_OF_MARKING):
         length = min(function.end - function.entry, _MAX_CODE_BYTES)
         address, displacement = 0, None
-        for each in bare_instructions(binary.elf.read(function.entry, length), function.entry):
+        for bare_instruction in bare_instructions(
+            binary.elf.read(function.entry, length), function.entry
+        ):
             if displacement is not None:  # counts from the end of the instruction
-                address = each.address + displacement
-            if each.mnemonic == "call" and each.operands in methods:
+                address = bare_instruction.address + displacement
+            if bare_instruction.mnemonic == "call" and bare_instruction.operands in methods:
                 break
-            match = _RELATIVE.search(each.operands) if each.mnemonic == "lea" else None
+            match = (
+                _RELATIVE.search(bare_instruction.operands)
+                if bare_instruction.mnemonic == "lea"
+                else None
+            )
             displacement = int(match[1].replace(" ", ""), 16) if match else None
         else:
             address = 0

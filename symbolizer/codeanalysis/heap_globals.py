@@ -48,7 +48,7 @@ def heap_globals(binary: GoBinary) -> HeapGlobals:
     # Code that was compiled without optimizations takes addresses where other code loads words.
     draws = _NEXT_SAMPLE if any(binary.functions_named(_NEXT_SAMPLE)) else _NEW_CACHE
     rates = [operand for operand in _operands(binary, draws) if operand.loads]
-    locks = [each for each in _operands(binary, _FLUSH) if each.is_address]
+    locks = [operand for operand in _operands(binary, _FLUSH) if operand.is_address]
     return HeapGlobals(
         _checked(binary, _FLUSH_LOCKED, _operands(binary, _FLUSH_LOCKED)[-1:]),
         _checked(binary, draws, rates[:1] if draws == _NEXT_SAMPLE else rates[-1:]),
@@ -71,9 +71,9 @@ def _operands(binary: GoBinary, name: str) -> list[Operand]:
 
 def _checked(binary: GoBinary, name: str, found: list[Operand], size: int = _WORD_BYTES) -> int:
     """The address of the one operand, if it can be that of such a variable."""
-    for each in found:
-        if each.size in (0, size) and is_variable(binary.elf, each.address, size, size):
-            return each.address
+    for operand in found:
+        if operand.size in (0, size) and is_variable(binary.elf, operand.address, size, size):
+            return operand.address
     raise GoTableError(
         f"{name} does not use the variables of the memory profile as in known versions of Go: "
         "this program was compiled in an unknown way"

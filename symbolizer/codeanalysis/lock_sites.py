@@ -168,7 +168,7 @@ class LockSites:
         call = _call(code, return_pc)
         found: dict[LockPlace, None] = {}
         for address, where in code.unlocked.items():
-            taken = {at for at, each in code.taking.values() if each == where}
+            taken = {at for at, instruction in code.taking.values() if instruction == where}
             is_own = address not in _after(code, (code.entry,), taken)
             if code.is_clear and (is_own or call not in _after(code, code.flow[address])):
                 continue
@@ -207,19 +207,23 @@ class LockSites:
         self._left -= size
         code = list(detailed_decoder().disasm(text, function.entry))
         found = _Code(function.entry, _flow(code), [], {}, {})
-        for at, each in enumerate(code):
-            name = self._names.get(_target(each)) if each.group(x86_const.X86_GRP_CALL) else None
+        for at, instruction in enumerate(code):
+            name = (
+                self._names.get(_target(instruction))
+                if instruction.group(x86_const.X86_GRP_CALL)
+                else None
+            )
             if name in _LOCKS:
                 where = _argument(code, at, _ARGUMENT)
-                found.locked.append((each.address + each.size, where, _LOCKS[name]))
-                found.taking[each.address] = each.address, where
+                found.locked.append((instruction.address + instruction.size, where, _LOCKS[name]))
+                found.taking[instruction.address] = instruction.address, where
             elif name in _UNLOCKS:
-                found.unlocked[each.address] = _argument(code, at, _ARGUMENT)
+                found.unlocked[instruction.address] = _argument(code, at, _ARGUMENT)
             elif name in _SLOW_LOCKS:
                 address, where = _changed(code, at, _SLOW_LOCKS[name])
                 is_read = _SLOW_LOCKS[name] == _READER_COUNT
-                found.locked.append((each.address + each.size, where, is_read))
-                found.taking[each.address] = address, where
+                found.locked.append((instruction.address + instruction.size, where, is_read))
+                found.taking[instruction.address] = address, where
             elif name in _SLOW_UNLOCKS:
                 address, where = _changed(code, at, _SLOW_UNLOCKS[name])
                 found.unlocked[address] = where
@@ -276,16 +280,17 @@ def _after(code: _Code, starts: Iterable[int], ends: AbstractSet[int] = frozense
 
 def _flow(code: Iterable[capstone.CsInsn]) -> dict[int, tuple[int, ...]]:
     flow = {}
-    for each in code:
+    for instruction in code:
         leads = []
         if not (
-            each.group(x86_const.X86_GRP_RET)
-            or each.id in (x86_const.X86_INS_JMP, x86_const.X86_INS_UD2, x86_const.X86_INS_INT3)
+            instruction.group(x86_const.X86_GRP_RET)
+            or instruction.id
+            in (x86_const.X86_INS_JMP, x86_const.X86_INS_UD2, x86_const.X86_INS_INT3)
         ):
-            leads.append(each.address + each.size)
-        if each.group(x86_const.X86_GRP_JUMP):
-            leads.append(_target(each))
-        flow[each.address] = tuple(leads)
+            leads.append(instruction.address + instruction.size)
+        if instruction.group(x86_const.X86_GRP_JUMP):
+            leads.append(_target(instruction))
+        flow[instruction.address] = tuple(leads)
     return flow
 
 
@@ -298,18 +303,18 @@ def _target(instruction: capstone.CsInsn) -> int:
 def _changed(code: list[capstone.CsInsn], at: int, offset: int) -> tuple[int, _Where]:
     """The atomic instruction before a slow path's call, and the lock in which it changes a word."""
     for index in range(at - 1, max(-1, at - _MAX_BACK), -1):
-        each = code[index]
-        if each.id not in (x86_const.X86_INS_CMPXCHG, x86_const.X86_INS_XADD):
+        instruction = code[index]
+        if instruction.id not in (x86_const.X86_INS_CMPXCHG, x86_const.X86_INS_XADD):
             continue
-        if each.operands[0].type != x86_const.X86_OP_MEM:
+        if instruction.operands[0].type != x86_const.X86_OP_MEM:
             break
-        memory = each.operands[0].mem
+        memory = instruction.operands[0].mem
         if memory.index != x86_const.X86_REG_INVALID:
-            return each.address, _UNKNOWN
+            return instruction.address, _UNKNOWN
         if memory.base == x86_const.X86_REG_RIP:
-            return each.address, _Where(_next(each) + memory.disp - offset, None)
+            return instruction.address, _Where(_next(instruction) + memory.disp - offset, None)
         base = _argument(code, index, memory.base)
-        return each.address, _further(base, memory.disp - offset)
+        return instruction.address, _further(base, memory.disp - offset)
     return code[at].address, _UNKNOWN
 
 
@@ -323,21 +328,33 @@ def _argument(
     first = max(0, at - _MAX_BACK) if first is None else first
     added = 0
     for index in range(at - 1, first - 1, -1):
-        each = code[index]
-        if each.group(x86_const.X86_GRP_CALL):
+        instruction = code[index]
+        if instruction.group(x86_const.X86_GRP_CALL):
             return _UNKNOWN
-        if not _writes(each, register):
+        if not _writes(instruction, register):
             continue
-        source = each.operands[1] if len(each.operands) == 2 else None
-        if each.id == x86_const.X86_INS_ADD and source and source.type == x86_const.X86_OP_IMM:
+        source = instruction.operands[1] if len(instruction.operands) == 2 else None
+        if (
+            instruction.id == x86_const.X86_INS_ADD
+            and source
+            and source.type == x86_const.X86_OP_IMM
+        ):
             added += source.imm
-        elif each.id == x86_const.X86_INS_LEA and source:
+        elif instruction.id == x86_const.X86_INS_LEA and source:
             return _computed(code, index, source.mem, added, first)
-        elif each.id == x86_const.X86_INS_MOV and source and source.type == x86_const.X86_OP_REG:
+        elif (
+            instruction.id == x86_const.X86_INS_MOV
+            and source
+            and source.type == x86_const.X86_OP_REG
+        ):
             return _further(_argument(code, index, source.reg, first), added)
-        elif each.id == x86_const.X86_INS_MOV and source and source.type == x86_const.X86_OP_MEM:
+        elif (
+            instruction.id == x86_const.X86_INS_MOV
+            and source
+            and source.type == x86_const.X86_OP_MEM
+        ):
             is_variable = source.mem.base == x86_const.X86_REG_RIP
-            return _Where(_next(each) + source.mem.disp if is_variable else 0, added)
+            return _Where(_next(instruction) + source.mem.disp if is_variable else 0, added)
         else:
             return _UNKNOWN
     return _Where(0, added)

@@ -36,8 +36,8 @@ def memory_globals(binary: GoBinary) -> MemoryGlobals:
     total = layout.offset("gcControllerState", "totalAlloc")
     for function in binary.functions_named(_REFILL):
         used = operands(binary.elf, function)
-        generations = [each.address for each in used if each.loads and each.size == 4]
-        named = [each.address for each in used if each.is_address]
+        generations = [operand.address for operand in used if operand.loads and operand.size == 4]
+        named = [operand.address for operand in used if operand.is_address]
         if not generations:
             continue
         heap = generations[0] - sweepgen

@@ -39,13 +39,13 @@ def operands(elf: ElfFile, function: Function) -> list[Operand]:
     except ElfError as error:
         raise GoTableError(f"the program's text is not in the file: {error}") from error
     found = []
-    for each in detailed_decoder().disasm(code, function.entry):
-        for number, operand in enumerate(each.operands):
+    for instruction in detailed_decoder().disasm(code, function.entry):
+        for number, operand in enumerate(instruction.operands):
             if operand.type != x86_const.X86_OP_MEM or operand.mem.base != x86_const.X86_REG_RIP:
                 continue
-            is_address = each.id == x86_const.X86_INS_LEA
-            loads = each.id == x86_const.X86_INS_MOV and number == 1
-            address = each.address + each.size + operand.mem.disp
+            is_address = instruction.id == x86_const.X86_INS_LEA
+            loads = instruction.id == x86_const.X86_INS_MOV and number == 1
+            address = instruction.address + instruction.size + operand.mem.disp
             found.append(Operand(address, 0 if is_address else operand.size, loads, is_address))
     return found
 

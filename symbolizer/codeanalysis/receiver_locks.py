@@ -139,12 +139,15 @@ class ReceiverLocks:
         if not self._calls_any(text, function.entry):
             return {}
         self._left -= size
-        code = {each.address: each for each in detailed_decoder().disasm(text, function.entry)}
+        code = {
+            instruction.address: instruction
+            for instruction in detailed_decoder().disasm(text, function.entry)
+        }
         states = _followed(code, function.entry)
         found: dict[str, set[int | None]] = {}
         for address, state in states.items():
-            each = code[address]
-            name = self._names.get(_target(each), "")
+            pair = code[address]
+            name = self._names.get(_target(pair), "")
             for kind, called in _CALLED.items():
                 if name in called:
                     at = state.registers.get(_RAX)
@@ -164,9 +167,9 @@ def _followed(code: Mapping[int, capstone.CsInsn], entry: int) -> dict[int, _Sta
     """The state before each instruction that can be reached; {} if that takes too long."""
     # The address of such a slot is known elsewhere, so that others may change it.
     taken = {
-        each.operands[1].mem.disp
-        for each in code.values()
-        if each.id == x86_const.X86_INS_LEA and each.operands[1].mem.base == _RSP
+        instruction.operands[1].mem.disp
+        for instruction in code.values()
+        if instruction.id == x86_const.X86_INS_LEA and instruction.operands[1].mem.base == _RSP
     }
     states = {entry: _State(registers={_RAX: 0})}
     pending = [entry]
@@ -174,13 +177,13 @@ def _followed(code: Mapping[int, capstone.CsInsn], entry: int) -> dict[int, _Sta
         if not pending:
             return states
         address = pending.pop()
-        each = code.get(address)
-        if each is None:
+        pair = code.get(address)
+        if pair is None:
             del states[address]
             continue
         after = states[address].copy()
-        _step(each, after, taken)
-        for to in _successors(each):
+        _step(pair, after, taken)
+        for to in _successors(pair):
             if to not in code:
                 continue
             if to not in states:
@@ -256,7 +259,7 @@ def _stack_pointer(instruction: capstone.CsInsn, state: _State) -> int | None:
         return state.sp - _WORD
     if instruction.id == x86_const.X86_INS_POP:
         return state.sp + _WORD
-    if _RSP not in {_WHOLE.get(each, each) for each in instruction.regs_access()[1]}:
+    if _RSP not in {_WHOLE.get(register, register) for register in instruction.regs_access()[1]}:
         return state.sp
     operands = instruction.operands
     if len(operands) == 2 and operands[1].type == x86_const.X86_OP_IMM:

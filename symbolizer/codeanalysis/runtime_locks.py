@@ -126,10 +126,10 @@ def _wake(code: RuntimeCode, semaphore_offset: int) -> tuple[int, str]:
         instructions = code.decoded(function)
         jumped_to = {instruction.target for instruction in instructions if instruction.is_jump}
         raises = [
-            (index, each.adds_to[0])
-            for index, each in enumerate(instructions)
-            if each.adds_to and each.adds_to[1] == semaphore_offset
-            if code.names_at(each.address)[:1] == [_WAKE]
+            (index, pair.adds_to[0])
+            for index, pair in enumerate(instructions)
+            if pair.adds_to and pair.adds_to[1] == semaphore_offset
+            if code.names_at(pair.address)[:1] == [_WAKE]
         ]
         if len(raises) != 1 or raises[0][1] in _NO_THREAD:
             continue

@@ -129,7 +129,7 @@ def schedule_sites(binary: GoBinary) -> ScheduleSites:
             missing.append(name)
     for name, moment in _ON_GOROUTINES:
         functions = code.functions(name)
-        found += [ScheduleSite(moment, _behind_any_check(code, each)) for each in functions]
+        found += [ScheduleSite(moment, _behind_any_check(code, function)) for function in functions]
         if not functions:
             missing.append(name)
     for moment in _NEEDED:

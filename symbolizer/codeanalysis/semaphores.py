@@ -137,17 +137,17 @@ def _kept_argument(
         for instruction in instructions.values()
         if instruction.saves and instruction.saves[0] == _ARGUMENT
     ]
-    for each in [save for save in saves if save.address in always][:_MAX_SAVES]:
-        assert each.saves
-        before = reachable(flow, [function.entry], without=each.address)
-        offset = each.saves[1] - (code.binary.sp_delta(each.address) - _WORD_BYTES)
+    for saving in [save for save in saves if save.address in always][:_MAX_SAVES]:
+        assert saving.saves
+        before = reachable(flow, [function.entry], without=saving.address)
+        offset = saving.saves[1] - (code.binary.sp_delta(saving.address) - _WORD_BYTES)
         # Code without a frame only grows the stack, which restores the arguments.
         is_argument = not any(
             _ARGUMENT in instructions[passed].written and code.binary.sp_delta(passed) > 0
-            for passed in before.intersection(_backwards(flow, each.address))
+            for passed in before.intersection(_backwards(flow, saving.address))
         )
-        kept_there = [i for i in instructions.values() if i.saves and i.saves[1] == each.saves[1]]
-        if offset == _SLOT_OFFSET or (is_argument and kept_there == [each]):
+        kept_there = [i for i in instructions.values() if i.saves and i.saves[1] == saving.saves[1]]
+        if offset == _SLOT_OFFSET or (is_argument and kept_there == [saving]):
             return offset
     raise unknown_code(f"{function.name} does not keep its argument on the stack")
 

@@ -37,19 +37,19 @@ def _fs_offset(elf: ElfFile, function: Function) -> int | None:
     except ElfError:
         return None
     loaded: dict[int, int] = {}
-    for each in detailed_decoder().disasm(code, function.entry):
-        for operand in each.operands:
+    for instruction in detailed_decoder().disasm(code, function.entry):
+        for operand in instruction.operands:
             if operand.type == x86_const.X86_OP_MEM and operand.mem.segment == x86_const.X86_REG_FS:
                 base = operand.mem.base
                 if base == x86_const.X86_REG_INVALID:
                     return _signed(operand.mem.disp)
                 if base in loaded:
                     return _signed(loaded[base] + operand.mem.disp)
-        if each.id == x86_const.X86_INS_MOV:
-            target, source = each.operands
+        if instruction.id == x86_const.X86_INS_MOV:
+            target, source = instruction.operands
             if target.type == x86_const.X86_OP_REG:
                 loaded.pop(target.reg, None)
-                value = _value(elf, each, source)
+                value = _value(elf, instruction, source)
                 if value is not None:
                     loaded[target.reg] = value
     return None

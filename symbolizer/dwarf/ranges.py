@@ -32,9 +32,9 @@ class UnitRanges:
         """Read .debug_aranges, and the first entry of each unit that is not in it."""
         self.failure: DwarfError | ElfError | None = None
         found: list[tuple[int, int, int]] = []
-        for each in self._from_table(units):
+        for span in self._from_table(units):
             units.work.keep(1, _RANGE_BYTES)
-            found.append(each)
+            found.append(span)
         listed = {start for _, _, start in found}
         for unit in units.all:
             if unit.start not in listed:

@@ -6,6 +6,7 @@ layout of abi.Type, StructType, ArrayType, UncommonType and Name (internal/abi/t
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ MAX_BYTES: Final = 128 << 20
 
 # Size_, PtrBytes, Hash, TFlag, Align_, FieldAlign_, Kind_, Equal, GCData, Str, PtrToThis.
 _TYPE = struct.Struct("<QQIBBBBQQiI")
+_TEXT_AT: Final = 40  # of Str in it
 # Of a StructType behind its Type: PkgPath, Fields; of an ArrayType: Elem, Slice, Len.
 _STRUCT = struct.Struct("<QQQQ")
 _ARRAY = struct.Struct("<QQQ")
@@ -121,6 +123,28 @@ class TypeDescriptors:
         at = np.flatnonzero(is_struct)
         addresses = at.astype(np.uint64) * np.uint64(_WORD) + np.uint64(self._start + first)
         return addresses, size[at]
+
+    def structs_named(self, text: str) -> list[int]:
+        """The addresses of the struct types that Go code writes like this: "sql.DB"."""
+        names = [
+            position - 1
+            for shown in (text, f"*{text}")
+            for position in self._positions(bytes([len(shown)]) + shown.encode())
+        ]
+        addresses, _ = self.structs()
+        if not names or not len(addresses):
+            return []
+        at = (addresses - np.uint64(self._start)).astype(np.int64) + _TEXT_AT
+        data = np.frombuffer(self._data, np.uint8)
+        offsets = data[at[:, None] + np.arange(_NAME_OFFSET.size)].view("<i4")[:, 0]
+        named: list[int] = addresses[np.isin(offsets, names)].tolist()
+        return [address for address in named if self.text(address) == text]
+
+    def _positions(self, part: bytes) -> Iterator[int]:
+        at = self._data.find(part)
+        while at >= 0:
+            yield at
+            at = self._data.find(part, at + 1)
 
     def _read(self, address: int) -> TypeDescriptor:
         size, pointers, _, flags, _, _, kind, _, _, text, _ = _TYPE.unpack_from(

@@ -97,11 +97,11 @@ class HeapLockNames:
         ]
         # Without a method of the very type, a function that locks what it is given a pointer to
         # could lock any of them.
-        has_method = any(owner_of(c) in each.owners for c in callers for each in able)
+        has_method = any(owner_of(c) in candidate.owners for c in callers for candidate in able)
         left = able if heap_object.type or has_method else candidates
         if not able or not left:
             return None
-        shared = set.intersection(*(set(each.names) for each in left))
+        shared = set.intersection(*(set(candidate.names) for candidate in left))
         return next((str(name) for name in able[0].names if name in shared), None)
 
     def of_receiver(self, owner: str, offset: int, kind: str) -> str | None:
@@ -118,7 +118,10 @@ class HeapLockNames:
                     shown = without_type_arguments(known.name)
                     self._by_name.setdefault(shown, []).append(address)
         wanted = _WANTED.get(kind, (kind,))
-        candidates = [self._lock_at(each, offset, wanted) for each in self._by_name.get(owner, ())]
+        candidates = [
+            self._lock_at(type_address, offset, wanted)
+            for type_address in self._by_name.get(owner, ())
+        ]
         names = {
             str(candidate.names[0]) for candidate in candidates if candidate and candidate.names
         }

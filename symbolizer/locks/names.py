@@ -134,7 +134,7 @@ class LockNames:
         useful = [candidate for candidate in candidates if candidate is not None and candidate.near]
         return _text(
             _in_common([nameable.near for nameable in useful])
-            or _in_common([each.wide for each in useful])
+            or _in_common([rule.wide for rule in useful])
         )
 
     def _or_none(self, ask: Callable[[], _T]) -> _T | None:

@@ -110,11 +110,11 @@ def _stack_switches(binary: GoBinary, function: Function) -> range:
     """
     code = binary.elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     loads = [
-        int(each.address + each.size)
-        for each in detailed_decoder().disasm(code, function.entry)
-        if each.id == x86_const.X86_INS_MOV
-        and each.operands[0].type == x86_const.X86_OP_REG
-        and each.operands[0].reg == x86_const.X86_REG_RSP
+        int(instruction.address + instruction.size)
+        for instruction in detailed_decoder().disasm(code, function.entry)
+        if instruction.id == x86_const.X86_INS_MOV
+        and instruction.operands[0].type == x86_const.X86_OP_REG
+        and instruction.operands[0].reg == x86_const.X86_REG_RSP
     ]
     return range(*loads) if len(loads) == 2 else range(function.entry, function.end)
 

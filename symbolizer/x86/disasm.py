@@ -234,10 +234,10 @@ def _shortest_path(flow: dict[int, tuple[int, ...]], start: int, to: int) -> lis
     while layer and to not in origins:
         following = []
         for address in layer:
-            for each in flow[address]:
-                if each not in origins:
-                    origins[each] = address
-                    following.append(each)
+            for successor in flow[address]:
+                if successor not in origins:
+                    origins[successor] = address
+                    following.append(successor)
         layer = following
     if to not in origins:
         return []

@@ -72,7 +72,9 @@ def derived(
             continue
         if steps == _MOST_STEPS or paths == _MOST_PATHS or not _run(code[at], state):
             return None
-        pending += [(each, state.copy(), steps + 1) for each in flow[at] if each in backwards]
+        pending += [
+            (successor, state.copy(), steps + 1) for successor in flow[at] if successor in backwards
+        ]
     values = found.pop() if len(found) == 1 else (None,)
     known = tuple(source for source in values if source is not None)
     return known if len(known) == len(values) else None

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ebpfprof.agent import explaining as module
-from ebpfprof.agent.costs import EXPLAINING_S
-from ebpfprof.agent.explaining import ExplainingInTurn
+from ebpfprof.agent.costs import FIRST_EXPLAINING_S
+from ebpfprof.agent.explaining import ExplainingInTurn, Found
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service_sums import OTHERS, ServiceSums
 from ebpfprof.agent.settings import Settings
@@ -50,10 +50,9 @@ class Finder:
     at_once: int = 0
     most_at_once: int = 0
     waits: bool = False
+    cpu_s: float = FIRST_EXPLAINING_S
 
-    def __call__(
-        self, pid: int, length_s: float, should_stop: Callable[[float], bool]
-    ) -> Sequence[Finding]:
+    def __call__(self, pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Found:
         self.asked.append(pid)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -64,7 +63,17 @@ class Finder:
         answer = self.answers.get(pid, ())
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Found(answer, self.cpu_s)
+
+
+class Alternating(Finder):
+    """Finds it the first time, and every other time from then on."""
+
+    def __call__(
+        self, pid: int, length_s: float, should_stop: Callable[[float], bool]
+    ) -> Sequence[Finding]:
+        found = super().__call__(pid, length_s, should_stop)
+        return found if len(self.asked) % 2 else ()
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +143,7 @@ def test_the_time_between_explanations_follows_settings_and_budget(three: list[G
         # With little budget it takes longer.
         rounds = made.node.rounds
         rounds.settings = replace(rounds.settings, max_node_overhead=0.001)
-        needed_s = EXPLAINING_S / (0.00001 * rounds.processors / 4)
+        needed_s = FIRST_EXPLAINING_S / (0.00001 * rounds.processors / 4)
         made.explaining._began_s -= needed_s - 1
         await asyncio.sleep(0.05)
         assert len(asked) == 2
@@ -178,11 +187,56 @@ def test_what_explanations_cost_is_no_cost_of_recording(shop: GoProcess) -> None
         rounds = made.node.rounds
         await made.node.turn()
         before = rounds.costs.own_each
-        rounds._cpu_s -= EXPLAINING_S  # so much was spent
+        rounds._cpu_s -= FIRST_EXPLAINING_S  # so much was spent
         rounds.note_explanation()
         rounds._begun_s = time.monotonic() - 1
         rounds._spent()
-        assert rounds.costs.own_each < before + 0.2 * EXPLAINING_S
+        assert rounds.costs.own_each < before + 0.2 * FIRST_EXPLAINING_S
+
+    run(work())
+
+
+def test_the_cost_of_an_explanation_is_that_of_the_last_ones(
+    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
+
+    async def work() -> None:
+        made = explained(shop, finder=Finder(cpu_s=4.0))
+        await made.node.begin()
+        rounds = made.node.rounds
+        before_s = rounds.explanation_s(0.25)
+        running = asyncio.ensure_future(made.explaining.run())
+        await until(lambda: rounds.figures.explanations >= 8)
+        made.explaining.stop()
+        await running
+        assert rounds.costs.explaining_s == pytest.approx(4.0, rel=0.02)
+        assert rounds.explanation_s(0.25) == pytest.approx(
+            before_s * 4.0 / FIRST_EXPLAINING_S, rel=0.02
+        )
+
+    run(work())
+
+
+def test_what_only_one_explanation_lacks_is_neither_gone_nor_new(
+    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
+
+    async def work() -> None:
+        finder = Alternating({shop.pid: (HOT,)})
+        made = explained(shop, finder=finder)
+        await made.node.begin()
+        running = asyncio.ensure_future(made.explaining.run())
+        await until(lambda: len(made.findings(shop.pid)) >= 6)
+        (lasting,) = made.explaining.findings
+        made.explaining.stop()
+        await running
+        assert made.said == [f"ebpfprof: dash (pid {shop.pid}): {HOT.title}"]
+        assert [one.subject for one in lasting.findings] == [module.service_finding(HOT, 0).subject]
+        first, second, third, *_ = made.findings(shop.pid)
+        assert second.findings == ()  # what is given is what was found
+        assert third.findings[0].since_s == first.findings[0].since_s
 
     run(work())
 
@@ -200,12 +254,14 @@ def test_a_change_is_reported_once_and_each_explanation_is_given(
         await until(lambda: len(made.findings(shop.pid)) >= 2)
         more = replace(HOT, title="Lock main.mu: 61 ± 4 % of the time of requests.", share=0.61)
         finder.answers[shop.pid] = (more,)
-        await until(lambda: made.findings(shop.pid)[-1].findings[0].share == 0.61)
+        await until(lambda: len(made.said) == 3)
+        assert made.findings(shop.pid)[-1].findings[0].share == 0.61
         assert [each.findings for each in made.explaining.findings] == [
             made.findings(shop.pid)[-1].findings
         ]
         finder.answers[shop.pid] = ()
-        await until(lambda: made.findings(shop.pid)[-1].findings == ())
+        await until(lambda: len(made.said) == 4)
+        assert made.findings(shop.pid)[-1].findings == ()
         made.explaining.stop()
         await running
         named = f"dash (pid {shop.pid})"

@@ -31,17 +31,28 @@ def built(which: tuple[str, str]) -> Path:
     Raises ToolchainError if a module can't be fetched, is another one, or does not compile.
     """
     name, package = which
-    source, go = HERE / name, toolchain(MINOR)
-    digest = hashlib.sha256(go.version.encode())
-    for path in sorted(source.iterdir()):
+    return built_from(HERE / name, name, package)
+
+
+def built_from(
+    source: Path, name: str, package: str, *, tags: str = "", minor: str = MINOR
+) -> Path:
+    """The program `name`: a package that the module in `source` requires, from the cache if it can
+    be.
+
+    Raises ToolchainError as built() does.
+    """
+    go = toolchain(minor)
+    digest = hashlib.sha256(f"{go.version}{tags}".encode())
+    for path in sorted(path for path in source.iterdir() if path.is_file()):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     program = cache_dir() / "backends" / f"{name}-{digest.hexdigest()[:16]}" / name
     with locked(cache_dir() / "backends" / f"{name}.lock"):
         if not program.exists():
             program.parent.mkdir(parents=True, exist_ok=True)
             fresh = program.with_suffix(".new")
-            command = ("build", "-buildvcs=false", "-ldflags=-s -w", "-o", fresh, package)
-            go.go(*command, cwd=source, env=NETWORK)
+            flags = ("-buildvcs=false", "-ldflags=-s -w", f"-tags={tags}", "-o", fresh)
+            go.go("build", *flags, package, cwd=source, env=NETWORK)
             fresh.rename(program)
     return program
 

@@ -2,6 +2,7 @@
 
     python -m tests.bench.bench_agent [--processes 1,10,50,100,200] [--churn 50] [--seconds 120]
                                       [--window 30s] [--node-overhead 100] [--memory 512MiB]
+                                      [--explain 1m]
 
 As root. For each number it starts that many Go programs (tests/targets/crowd; one in ten waits for
 10 ms each time, the others for 200 ms), and all the time that many more each second that end at
@@ -9,7 +10,8 @@ once. An agent that may record none of them shows what it takes to watch the mac
 records them all. The table has, from the agent's own metrics, CPU time in percent of one processor
 once all are recorded, the most memory that any sample found, and the time until all were recorded
 and until the agent had ended. If all of them at once don't fit into --memory, they have turns: then
-all were recorded once each has had one.
+all were recorded once each has had one. With --explain, a third agent also explains each process
+that often: the table has its CPU time, and what an explanation takes.
 
 Fails if an agent reports a loss, takes a tenth more than --memory, leaves a probe, has recorded a
 process that came and went, or has not recorded all.
@@ -43,6 +45,7 @@ _CPU: Final = "ebpfprof_agent_cpu_seconds_total"
 _MEMORY: Final = 'ebpfprof_agent_memory_bytes{of="agent"}'
 _LIMIT: Final = 'ebpfprof_agent_memory_bytes{of="limit"}'
 _RECORDED: Final = 'ebpfprof_agent_processes{state="recorded"}'
+_EXPLANATIONS: Final = "ebpfprof_agent_explanations_total"
 _WINDOWS: Final = "ebpfprof_agent_windows_total"
 
 Metrics = Mapping[str, float]
@@ -57,6 +60,8 @@ class Found:
     all_after_s: float
     ended_in_s: float
     came: int
+    explained: float
+    """Explanations a second."""
     problems: list[str]
 
 
@@ -119,8 +124,13 @@ def crowd(count: int, env: dict[str, str]) -> Iterator[list[Target]]:
             target.kill()
 
 
-def measured(given: argparse.Namespace, folder: Path, targets: list[Target], most: int) -> Found:
-    """Run an agent that may record all of the processes, or none: those that know the folder."""
+def measured(
+    given: argparse.Namespace, folder: Path, targets: list[Target], most: int, explain: str = ""
+) -> Found:
+    """Run an agent that may record all of the processes, or none: those that know the folder.
+
+    It explains each so often.
+    """
     env = {"AGENT_TEST": str(folder)}
     own = {target.pid for target in targets}
     text = settings(
@@ -131,6 +141,7 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
         max_node_overhead=given.node_overhead,
         max_processes=max(1, len(targets) + 10),
         min_age="3s",
+        explain=explain or 0,
     )
     churn = Churn(given.churn, env)
     with RunningAgent(folder, text) as agent:
@@ -146,7 +157,9 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
             churn.go_on(_STEP_S)
             memory.sample()
         now = read(agent)
-        cpu = (now[_CPU] - before[_CPU]) / (time.monotonic() - since_s)
+        passed_s = time.monotonic() - since_s
+        cpu = (now[_CPU] - before[_CPU]) / passed_s
+        explained = (now[_EXPLANATIONS] - before[_EXPLANATIONS]) / passed_s
         lost = {
             name: value
             for name, value in now.items()
@@ -168,10 +181,13 @@ def measured(given: argparse.Namespace, folder: Path, targets: list[Target], mos
                 ("probes left in", left),
                 ("not recorded", own - seen if most else 0),
                 ("no windows", bool(most) and not now[_WINDOWS]),
+                ("nothing explained", bool(explain) and not explained),
             )
             if value
         ]
-        return Found(cpu, memory.bytes / 2**20, all_after_s, ended_in_s, churn.came, problems)
+        return Found(
+            cpu, memory.bytes / 2**20, all_after_s, ended_in_s, churn.came, explained, problems
+        )
 
 
 def main() -> int:
@@ -182,6 +198,7 @@ def main() -> int:
     parser.add_argument("--window", default="30s")
     parser.add_argument("--node-overhead", type=float, default=100)
     parser.add_argument("--memory", default="512MiB")
+    parser.add_argument("--explain", default="", metavar="TIME")
     given = parser.parse_args()
     print("processes  watching  recording     each   memory  all after  ended in  came and went")
     has_failed = False
@@ -199,7 +216,22 @@ def main() -> int:
             f"{found.all_after_s:7.0f} s  {found.ended_in_s:6.1f} s  {found.came:13}",
             flush=True,
         )
-        for problem in [*watching.problems, *found.problems]:
+        problems = [*watching.problems, *found.problems]
+        if given.explain:
+            with (
+                tempfile.TemporaryDirectory() as name,
+                crowd(count, {"AGENT_TEST": name}) as targets,
+            ):
+                explaining = measured(given, Path(name), targets, count, given.explain)
+            more = explaining.cpu - found.cpu
+            each_s = more / explaining.explained if explaining.explained else 0.0
+            print(
+                f"{count:9}  explaining {100 * explaining.cpu:6.2f} %, {explaining.memory_mib:.0f} "
+                f"MiB: {60 * explaining.explained:.1f} explanations a minute, {each_s:.2f} s each",
+                flush=True,
+            )
+            problems += explaining.problems
+        for problem in problems:
             print(f"FAILED: {problem}")
             has_failed = True
     return int(has_failed)

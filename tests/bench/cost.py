@@ -1,6 +1,7 @@
 """What profiling costs: every kind of blocking under every profiler, in one run, as ratios.
 
     python -m tests.bench.cost [--quick] [--workloads A,B] [--arms A,B] [--rounds N] [--write]
+    python -m tests.bench.cost --one-in-eight [--quick] [--write]
 
 Each round with a profiler stands between two without one (tests/bench/pairs), each does as much
 work as takes a quarter of a second, one second where there is a bound on what it may cost, and the
@@ -11,7 +12,9 @@ and, of the server, the client share the processors.
 
 Prints tables in Markdown. With --write they go to docs/performance.md and docs/costs.md, pictures
 to docs/images, all numbers to tests/bench/cost.json; --redraw does that with the numbers of the
-last run. The exit status is 1 if a promise was broken (tests/bench/costresults).
+last run. --one-in-eight measures only what the tables of one wait in eight have, and writes only
+these, and tests/bench/eighth.json. The exit status is 1 if a promise was broken
+(tests/bench/costresults).
 """
 
 from __future__ import annotations
@@ -28,10 +31,12 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
-from tests.bench import accuracy, growth
+from tests.bench import accuracy, affordable, growth
 from tests.bench.arms import ARMS, Arm, Profiler
-from tests.bench.costdocs import as_text, write_docs
+from tests.bench.costdocs import EIGHTH_ARMS, as_text, write_docs, write_eighth
 from tests.bench.costresults import (
+    EIGHTH_FILE,
+    FILE,
     Accuracy,
     BpfRun,
     Cost,
@@ -39,6 +44,8 @@ from tests.bench.costresults import (
     Machine,
     Measured,
     Results,
+    WaitCost,
+    Ways,
     verdicts,
 )
 from tests.bench.pairs import Pair, in_pairs, schedule, times_bare
@@ -62,8 +69,12 @@ ACCURACY_S: Final = {
 }  # chance takes part in the second
 QUICK_ACCURACY_S: Final = 2.0
 GROWTH_ROUNDS: Final = 7
+WAIT_COST_ROUNDS: Final = 3
+WAYS_S: Final = 10.0
+QUICK_WAYS_S: Final = 3.0
 LONG_ROUND_S: Final = 1.0  # those of profilers with a bound
-PARTS: Final = ("costs", "accuracy", "growth", "bpf")
+PARTS: Final = ("costs", "accuracy", "growth", "bpf", "waits")
+EIGHTH_PARTS: Final = ("costs", "waits")
 
 
 def costs_on(workload: Workload, profilers: Mapping[Arm, Profiler], rounds: int) -> Measured:
@@ -178,9 +189,10 @@ def chosen(names: str | None, known: Sequence[str], what: str) -> list[str]:
 
 def measure(arguments: argparse.Namespace) -> Results:
     """All that was asked for."""
-    parts = chosen(arguments.parts, PARTS, "part")
+    is_eighth = arguments.one_in_eight
+    parts = chosen(arguments.parts, EIGHTH_PARTS if is_eighth else PARTS, "part")
     wanted = chosen(arguments.workloads, [each.name for each in WORKLOADS], "workload")
-    arms = chosen(arguments.arms, [arm.name for arm in ARMS], "arm")
+    arms = chosen(arguments.arms, EIGHTH_ARMS if is_eighth else [arm.name for arm in ARMS], "arm")
     rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
     seconds = dict.fromkeys(ACCURACY_ARMS, QUICK_ACCURACY_S) if arguments.quick else ACCURACY_S
     others = OthersTime()
@@ -189,6 +201,8 @@ def measure(arguments: argparse.Namespace) -> Results:
     exact: dict[str, dict[str, Accuracy]] = {}
     curves: tuple[Curve, ...] = ()
     bpf: tuple[BpfRun, ...] = ()
+    wait_costs: tuple[WaitCost, ...] = ()
+    ways: tuple[Ways, ...] = ()
     if "costs" in parts:
         with ExitStack() as held:
             loaded = [(arm, arm.make(held)) for arm in ARMS if arm.name in arms]
@@ -206,8 +220,12 @@ def measure(arguments: argparse.Namespace) -> Results:
     if "bpf" in parts:
         say("BPF programs")
         bpf = growth.bpf_runs()
+    if "waits" in parts:
+        say("waits that 1 % affords")
+        wait_costs = affordable.wait_costs(1 if arguments.quick else WAIT_COST_ROUNDS)
+        ways = affordable.ways(QUICK_WAYS_S if arguments.quick else WAYS_S)
     titles = {arm.name: arm.title for arm in ARMS}
-    return Results(machine(others), titles, found, exact, curves, bpf)
+    return Results(machine(others), titles, found, exact, curves, bpf, wait_costs, ways)
 
 
 @contextmanager
@@ -243,18 +261,22 @@ def main(words: list[str]) -> int:
     parser.add_argument("--workloads", help="some of them, with commas between")
     parser.add_argument("--arms", help="some of the profilers, with commas between")
     parser.add_argument("--parts", help=f"some of {', '.join(PARTS)}, with commas between")
+    parser.add_argument(
+        "--one-in-eight", action="store_true", help="only the tables of one wait in eight"
+    )
     parser.add_argument("--write", action="store_true", help="to docs/, and the numbers as JSON")
     parser.add_argument("--redraw", action="store_true", help="what the last run has written")
     arguments = parser.parse_args(words)
+    file, write = (EIGHTH_FILE, write_eighth) if arguments.one_in_eight else (FILE, write_docs)
     if arguments.redraw:
-        results = Results.load()
+        results = Results.load(file)
     else:
         with first_of_all():
             results = measure(arguments)
     if arguments.write:
-        results.save()
+        results.save(file)
     if arguments.write or arguments.redraw:
-        write_docs(results)
+        write(results)
     print(as_text(results))
     return 0 if all(verdict.may_be_kept for verdict in verdicts(results)) else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ from tests.bench.costresults import (
     own_table,
     verdict_table,
     verdicts,
+    wait_cost_table,
+    ways_table,
 )
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -28,6 +31,10 @@ COSTS_PICTURE: Final = DOCS / "images" / "cost.svg"
 GROWTH_PICTURE: Final = DOCS / "images" / "cost-growth.svg"
 
 _SHORT_ARMS: Final = ("go-block-1", "block", "block-mutex", "bounded-all", "bpftrace-block")
+EIGHTH_ARMS: Final = (
+    *("go-block-1", "eighth", "eighth-mutex", "block", "block-mutex", "bpftrace-block"),
+)
+"""The rows of the table of one wait in eight."""
 _SHORT_WORKLOADS: Final = ("pingpong", "mutex", "pool", "http")
 _COLOURS: Final = {
     "Go's": "#57ab5a",
@@ -60,8 +67,7 @@ def tables(results: Results) -> dict[str, str]:
 def short_tables(results: Results) -> dict[str, str]:
     """The tables of the short document, by name: none if nothing of theirs was measured."""
     short = replace(
-        results,
-        arms={name: title for name, title in results.arms.items() if name in _SHORT_ARMS},
+        _with_arms(results, _SHORT_ARMS),
         workloads={
             name: measured
             for name, measured in results.workloads.items()
@@ -71,6 +77,27 @@ def short_tables(results: Results) -> dict[str, str]:
     if not short.workloads:
         return {}
     return {"machine": machine_line(results), "short": cost_table(short)}
+
+
+def eighth_tables(results: Results) -> dict[str, str]:
+    """The tables of one wait in eight, by the names of their places in the document."""
+    found = {}
+    if any("eighth" in measured.costs for measured in results.workloads.values()):
+        found["eighth"] = cost_table(_with_arms(results, EIGHTH_ARMS))
+    if results.wait_costs:
+        found["wait costs"] = wait_cost_table(results.wait_costs)
+    if results.ways:
+        found["ways"] = ways_table(results.ways)
+    if found:
+        found["eighth, machine"] = machine_line(results)
+    return found
+
+
+def _with_arms(results: Results, names: Sequence[str]) -> Results:
+    """The results of these arms, in that order."""
+    return replace(
+        results, arms={name: results.arms[name] for name in names if name in results.arms}
+    )
 
 
 def machine_line(results: Results) -> str:
@@ -87,13 +114,22 @@ def machine_line(results: Results) -> str:
 
 def as_text(results: Results) -> str:
     """All tables, for the terminal."""
-    return "\n".join(tables(results).values())
+    found = {**eighth_tables(results), **tables(results)}
+    if "costs" in found:
+        found.pop("eighth", None)  # which has rows of that table
+    return "\n".join(found.values())
+
+
+def write_eighth(results: Results) -> None:
+    """Put the tables of one wait in eight into their document. Raises ResultsError."""
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), eighth_tables(results)))
 
 
 def write_docs(results: Results) -> None:
-    """Put the tables into the documents, and draw the pictures. Raises ResultsError."""
+    """Put all tables into the documents, and draw the pictures. Raises ResultsError."""
     for document, found in ((DOCUMENT, tables(results)), (SHORT_DOCUMENT, short_tables(results))):
         document.write_text(with_tables(document.read_text(), found))
+    write_eighth(results)
     if results.workloads:
         COSTS_PICTURE.write_text(picture_of_costs(results))
     if results.growth:

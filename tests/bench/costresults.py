@@ -11,6 +11,8 @@ from typing import Any, Final, Self
 from tests.bench.pairs import Estimate
 
 FILE: Final = Path(__file__).parent / "cost.json"
+EIGHTH_FILE: Final = Path(__file__).parent / "eighth.json"
+"""The same of a run of what the tables of one wait in eight need."""
 
 # What was promised. A promise is broken if the interval says so; if what was measured is beyond it
 # but the interval is not, that may be noise.
@@ -18,6 +20,7 @@ OF_BPFTRACE: Final = 1 / 10
 BOUND: Final = 0.02
 TOP_TEN: Final = 0.1
 BOUNDED: Final = "bounded"  # how the names of those begin that are given a bound
+AFFORDED_NS: Final = 1e7  # in a second: 1 % of one CPU
 FLOOR: Final = "floor"
 """The name of the arm that has empty BPF programs at the places of our block profile."""
 
@@ -98,6 +101,35 @@ class BpfRun:
 
 
 @dataclass(frozen=True)
+class WaitCost:
+    """What a recorded wait adds to the CPU time of a workload, in ns.
+
+    By the clock of that time, and as ebpfprof reports it. Of one in eight, seven of eight waits add
+    nothing.
+    """
+
+    workload: str
+    recorder: str
+    ns: float
+    reported_ns: float
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How waits were recorded within a limit of 1 %, at that many waits per second of one CPU.
+
+    `every`, `eighth` and `windowed` are parts of the time, `overhead` of the process's CPU time.
+    """
+
+    rate: float
+    every: float
+    eighth: float
+    windowed: float
+    windows: int
+    overhead: float
+
+
+@dataclass(frozen=True)
 class Results:
     """One run of the command. `arms` are the titles of profilers by name, in order; of `accuracy`
     the keys are titles of workloads and names of arms."""
@@ -108,6 +140,8 @@ class Results:
     accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
     growth: tuple[Curve, ...] = ()
     bpf: tuple[BpfRun, ...] = ()
+    wait_costs: tuple[WaitCost, ...] = ()
+    ways: tuple[Ways, ...] = ()
 
     def save(self, path: Path = FILE) -> None:
         """Write them as JSON."""
@@ -136,6 +170,8 @@ class Results:
                 for each in row["growth"]
             ),
             tuple(BpfRun(**each) for each in row["bpf"]),
+            tuple(WaitCost(**each) for each in row["wait_costs"]),
+            tuple(Ways(**each) for each in row["ways"]),
         )
 
 
@@ -229,6 +265,44 @@ def bpf_table(runs: Sequence[BpfRun]) -> str:
         for program, sampling in dict.fromkeys((run.program, run.sampling) for run in runs)
     ]
     return table(("ns a run", "events", *(f"{n} frames" for n in depths)), rows)
+
+
+def wait_cost_table(costs: Sequence[WaitCost]) -> str:
+    """One row a workload; of each recorder the cost of a wait, and how many a second 1 % is."""
+    recorders = list(dict.fromkeys(cost.recorder for cost in costs))
+    header = ["1 % of a CPU"]
+    for recorder in recorders:
+        header += [f"{recorder}: ns a wait", "reported", "waits a second"]
+    rows = []
+    for workload in dict.fromkeys(cost.workload for cost in costs):
+        row = [workload]
+        for recorder in recorders:
+            (found,) = (c for c in costs if (c.workload, c.recorder) == (workload, recorder))
+            # Within noise, there is no upper bound.
+            affordable = f"{AFFORDED_NS / found.ns:,.0f}" if found.ns > 0 else ""
+            row += [f"{found.ns:,.0f}", f"{found.reported_ns:,.0f}", affordable]
+        rows.append(row)
+    return table(header, rows)
+
+
+def ways_table(ways: Sequence[Ways]) -> str:
+    """One row a rate of waits."""
+    header = ("waits a second", "every wait", "one in eight", "in windows", "windows", "overhead")
+    return table(
+        header,
+        [
+            (
+                f"{found.rate:,.0f}",
+                *(
+                    f"{part:.0%} of the time"
+                    for part in (found.every, found.eighth, found.windowed)
+                ),
+                str(found.windows),
+                f"{found.overhead:.2%}",
+            )
+            for found in ways
+        ],
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,10 +5,15 @@
 OPTIONS are those of profilers.options.Options, as JSON. Prints "ready PID" once the programs are
 loaded, then obeys the lines that it reads:
 
-    add PID       opens a process; prints "added" start PID     records it; prints "started" stop
-    PID      stops that; prints "stopped" events PID    prints "events COUNT STACKS DEPTH": recorded
-    so far, in that many stacks, the
+    add PID       opens a process; prints "added"
+    start PID     records it; prints "started"
+    stop PID      stops that; prints "stopped"
+    events PID    prints "events COUNT STACKS DEPTH": recorded so far, in that many stacks, the
                   deepest of which has that many frames
+    cost PID      prints "cost SPENT USED": the CPU time (ns) that recording it took so far, as it
+                  is reported, and that the process used meanwhile
+    ways PID      prints "ways EVERY EIGHTH WINDOWS COUNT": for how long (ns) so far every wait was
+                  recorded, one in eight, and one in eight in windows; and the number of windows
 """
 
 from __future__ import annotations
@@ -23,7 +28,9 @@ from typing import Any, Final
 
 import psutil
 
+from ebpfprof.overhead.cost import Cost
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import ProcessSums
 from ebpfprof.recording.target import LiveTarget
@@ -87,6 +94,16 @@ def main() -> int:
                     count = sum(sample.values[0] for sample in found)
                     deepest = max((len(sample.locations) for sample in found), default=0)
                     answer = f"events {count} {len(found)} {deepest}"
+                case "cost":
+                    overhead = session.report(session.sums(targets[pid]), starts[pid]).overhead
+                    assert overhead
+                    spent = Cost(overhead.hits, overhead.samples, overhead.hit_ns)
+                    answer = f"cost {spent.ns:.0f} {overhead.cpu_ns}"
+                case "ways":
+                    coverage = session.report(session.sums(targets[pid])).coverage
+                    assert isinstance(coverage, WaitsCoverage)
+                    times = coverage.every_ns, coverage.eighth_ns, coverage.windows_ns
+                    answer = " ".join(map(str, ("ways", *times, coverage.windows)))
                 case _:
                     raise ValueError(f"no such order: {line!r}")
             print(answer, flush=True)

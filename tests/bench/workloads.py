@@ -53,6 +53,17 @@ WORKLOADS: Final = (
         "garbage", "garbage", "one goroutine whose stack grows, with garbage", times_the_rounds=3
     ),
 )
+# What is hard for a profiler that records one stop in eight of each goroutine.
+PATTERNS: Final = (
+    Workload("bursts", "bursts", "one Lock and Unlock, in ten bursts", {"procs": 1}),
+    Workload("turns", "regular turns of one", "one wait, at two places in turn"),
+    Workload("turns", "regular turns of 16", "one wait, at two places in turn", {"goroutines": 32}),
+    Workload("oneshots", "one wait each", "one goroutine that waits once"),
+    Workload("systemcalls", "system calls", "one wait and three system calls", {"goroutines": 8}),
+    Workload("yielding", "Gosched loops", "one wait and twenty yields", {"goroutines": 8}),
+)
+PACED: Final = Workload("paced", "paced", "one send over an unbuffered channel", {"procs": 1})
+"""Works before each send, for the parameter `work` (ns): so it waits as often as one wants."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +76,18 @@ class Took:
 
 
 @cache
-def program() -> Path:
-    """The program of all workloads."""
-    return toolchain(MINORS[-1]).build(SOURCE)
+def program(minor: str = MINORS[-1]) -> Path:
+    """The program of all workloads, of a Go version."""
+    return toolchain(minor).build(SOURCE)
 
 
 class Running:
     """A workload's process, and its client where it has one."""
 
-    def __init__(self, workload: Workload, held: ExitStack) -> None:
+    def __init__(self, workload: Workload, held: ExitStack, minor: str = MINORS[-1]) -> None:
         """Start it; it ends with `held`."""
         self.workload = workload
-        self.target = held.enter_context(Target.start(program()))
+        self.target = held.enter_context(Target.start(program(minor)))
         self._asked, self._order = self.target, f"go {workload.name}"
         if workload.served:
             address = self.target.ask("serve", "address ").split()[1]

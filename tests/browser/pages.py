@@ -14,6 +14,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.browser.pageserver import PageServer
 
 DEADLINE_S = 60
+OVERVIEW = "#pid=1234"
+"""What is wrong with the process, and its last minutes; no profile."""
 
 
 class Page:
@@ -83,6 +85,9 @@ class FakedPage(Page):
     def __init__(self, browser: Chrome, url: str, server: PageServer) -> None:
         super().__init__(browser, url)
         self.server = server
+
+    def open(self, fragment: str = "#kind=block") -> Page:
+        return super().open(fragment)
 
 
 def forget_errors(page: FakedPage) -> None:

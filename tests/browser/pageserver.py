@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ebpfprof.export import json_profile
+from ebpfprof.goruntime.goroutines.state_counts import GROUPS
 from ebpfprof.profile.model import (
     Frame,
     Label,
@@ -30,6 +31,7 @@ from ebpfprof.server.page_api import described_kind
 START_S = 1_790_000_000
 WINDOW_S = 5
 WINDOWS = 40
+MOMENTS = 90
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>name"
 _MAIN = Mapping(0x400000, 0x800000, 0, "/srv/shop", "")
 
@@ -134,6 +136,26 @@ def explanation(*findings: dict[str, Any], **fields: object) -> dict[str, Any]:
     }
 
 
+def point(number: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What a process used at a moment, each two seconds after the one before."""
+    return {
+        "time_s": START_S + 2.0 * number,
+        "seconds": 2.0 if number else None,
+        "goroutines": {state: 3 * place for place, state in enumerate(GROUPS)},
+        "cpu": {"used": 0.5, "throttled": 0.25, "quota": 0.75, "gomaxprocs": 8},
+        "memory": {
+            "heap": (40 + number) << 20,
+            "goal": 100 << 20,
+            "gomemlimit": None,
+            "resident": 120 << 20,
+            "group_used": 110 << 20,
+            "group_limit": 1 << 30,
+        },
+        "collections": {"count": 3, "stopped": 0.001},
+        **fields,
+    }
+
+
 @dataclass
 class PageServer:
     """What it answers; may be changed at any time."""
@@ -148,6 +170,8 @@ class PageServer:
     """Of goroutines that hang or leak."""
     explanation: dict[str, Any] = field(default_factory=explanation)
     """What is wrong, or an error."""
+    points: list[dict[str, Any]] = field(default_factory=lambda: [point(n) for n in range(MOMENTS)])
+    """The last minutes."""
     unwatched: str = ""
     """Why goroutines can't be read."""
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -205,6 +229,10 @@ class PageServer:
         if path.endswith("/explain"):
             code = 500 if "error" in self.explanation else 200
             return code, "application/json", json.dumps(self.explanation).encode()
+        if path.endswith("/series"):
+            points = [one for one in self.points if one["time_s"] > float(query["after"])]
+            series = {"interval_s": 2.0, "kept_s": 600.0, "problem": "", "points": points}
+            return 200, "application/json", json.dumps(series).encode()
         if path.endswith("/source"):
             found = self.sources.get(query["file"], {"problem": "Start serve with --source DIR."})
             return 200, "application/json", json.dumps(found).encode()

@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.browser.pages import DEADLINE_S, FakedPage, Page, forget_errors
+from tests.browser.pages import DEADLINE_S, OVERVIEW, FakedPage, Page, forget_errors
 from tests.browser.pageserver import HOSTILE, described, explanation
 from tests.browser.servedpage import serving
 from tests.browser.test_findings import LONG, PHONE, phone, width
+from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -39,9 +40,9 @@ def asked(page: FakedPage) -> int:
 
 def test_it_is_above_all_else_on_a_phone_and_on_a_desktop(page: FakedPage) -> None:
     page.server.explanation = explanation(LOCK, incomplete=["Without CPU samples: refused."])
-    page.open()
+    page.open(OVERVIEW)
     page.until_text("#explanation li strong", "Lock main.priceCache.mu: 54 %")
-    assert page.one("#explanation").location["y"] < page.one("#kinds").location["y"]
+    assert page.one("#explanation").location["y"] < page.one("#strips").location["y"]
     with phone(page.browser):
         assert width(page.browser) <= PHONE
         shown = page.text("#explanation")
@@ -55,13 +56,15 @@ def test_it_is_above_all_else_on_a_phone_and_on_a_desktop(page: FakedPage) -> No
 
 
 def test_the_button_observes_again(page: FakedPage) -> None:
-    page.open()
+    page.open(OVERVIEW)
     page.until_text("#explanation", "Nothing is wrong, as far as this shows.")
     before = asked(page)
     assert before == 1
     page.server.explanation = explanation(LOCK)
-    page.browser.execute_script("page.refresh(true)")
+    page.click("[data-kind=block]")
     page.until_text("#headline", "Mutex.Lock")
+    page.click("[data-kind='']")
+    page.until_text("#explanation", "Nothing is wrong, as far as this shows.")
     assert asked(page) == before  # a refresh of the page observes once a minute only
     page.click("#explanation button")
     page.until_text("#explanation", "54 % of the time of requests")
@@ -75,8 +78,8 @@ def test_the_button_observes_again(page: FakedPage) -> None:
 
 def test_only_running_go_programs_are_explained(page: FakedPage) -> None:
     page.server.targets = [described(1234, "nginx", go=None)]
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
+    page.open(OVERVIEW)
+    page.until_text("#strips", "CPU")
     assert not page.one("#explanation").is_displayed()
     assert asked(page) == 0
 
@@ -101,6 +104,9 @@ def test_a_real_process_is_observed_for_the_page_and_for_programs(
     ):
         page = Page(chromium, address).open()
         page.until_text("#explanation", "Observing for 10 s…")
+        page.until_text("#strips [data-strip=goroutines] li", "wait for locks")
+        page.until_text("#strips [data-strip=cpu] li", "CPUs used")
+        assert not has_probes(target.pid)
         with urlopen(f"{address}debug/explain?seconds=1", timeout=DEADLINE_S) as answer:
             document = json.load(answer)
     jsonschema.validate(document, SCHEMA)

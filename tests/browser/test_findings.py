@@ -1,17 +1,16 @@
-"""Goroutines that hang or leak are on the page, whatever the profile shows."""
+"""Goroutines that hang or leak are on the overview of a process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.browser.pages import FakedPage, Page
-from tests.browser.pageserver import HOSTILE, block_profile
+from tests.browser.pages import OVERVIEW, FakedPage, Page
+from tests.browser.pageserver import HOSTILE
 from tests.browser.servedpage import serving
 from tests.kernel.oncall_program import oncall
 
@@ -38,31 +37,28 @@ def width(browser: Chrome) -> int:
     return int(browser.execute_script("return document.documentElement.scrollWidth"))
 
 
-def test_they_are_above_the_profiles_of_a_program_that_stands_still(page: FakedPage) -> None:
-    page.server.profiles["block"] = replace(block_profile(), samples=())
+def test_they_are_on_the_overview_without_a_recording(page: FakedPage) -> None:
     page.server.findings = [
         finding("deadlock", "Probably a deadlock: 2 goroutines wait.", lines=["goroutine 7 waits"]),
         finding("hanging", f"2 goroutines have not moved: chan send in {LONG} (replica.go:77)."),
     ]
     with phone(page.browser):
-        page.open()
-        page.until_text(
-            "#nothing", "Nothing was recorded in this time: no goroutine waited and was woken."
-        )
+        page.open(OVERVIEW)
+        page.until_text("#findings", "Probably a deadlock: 2 goroutines wait.")
         deadlock, hanging = page.texts("#findings summary")
         assert deadlock == "Probably a deadlock: 2 goroutines wait."
         assert hanging.endswith(f"chan send in {LONG} (replica.go:77).")
         page.click("#findings .hanging summary")
         assert LONG in page.text("#findings .hanging pre")
         assert "replica.go:77" in page.text("#findings .hanging pre")
-        assert page.one("#findings").location["y"] < page.one("#kinds").location["y"]
         assert page.one("#findings summary").location["y"] < 740
+        assert not any("/timeline" in path for path in page.server.asked)
         assert width(page.browser) <= PHONE
 
 
 def test_without_them_nothing_is_reported(page: FakedPage) -> None:
-    page.open()
-    page.until_text("#headline", "Mutex.Lock")
+    page.open(OVERVIEW)
+    page.until_text("#explanation", "Nothing is wrong")
     assert not page.one("#findings").is_displayed()
     page.server.unwatched = "The memory of process 1234 can't be read."
     page.browser.execute_script("page.refresh(true)")
@@ -71,7 +67,7 @@ def test_without_them_nothing_is_reported(page: FakedPage) -> None:
 
 def test_what_a_user_unfolded_stays_open(page: FakedPage) -> None:
     page.server.findings = [finding("hanging", "2 goroutines have not moved for 5 s.")]
-    page.open()
+    page.open(OVERVIEW)
     page.until_text("#findings", "for 5 s")
     page.click("#findings summary")
     page.server.findings = [finding("hanging", "3 goroutines have not moved for 9 s.")]
@@ -88,7 +84,7 @@ def test_names_of_a_target_are_text(page: FakedPage) -> None:
     page.server.findings = [
         finding("leak", f"Perhaps a leak: {HOSTILE}", lines=[HOSTILE], stack=[frame])
     ]
-    page.open()
+    page.open(OVERVIEW)
     page.until_text("#findings", HOSTILE)
     page.click("#findings summary")
     assert page.text("#findings pre").count("<img src=x") >= 2

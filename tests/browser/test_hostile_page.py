@@ -44,7 +44,7 @@ def assert_harmless(browser: Chrome) -> None:
 
 @pytest.mark.full
 def test_the_page_shows_hostile_names_as_text(page: Page) -> None:
-    page.open()
+    page.open("#kind=block")
     page.until(lambda p: any(COMMENT in name for name in p.functions()), "the hostile function")
     assert_harmless(page.browser)
     for kind in ("cpu", "mutex"):

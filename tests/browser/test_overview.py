@@ -103,7 +103,7 @@ def test_the_overview_fits_every_screen(page: FakedPage, width: int) -> None:
         assert page.browser.execute_script(f"return {root}.scrollWidth") <= width
         scroll = "const e = document.querySelector('#processes .scroll'); return "
         assert page.browser.execute_script(f"{scroll} e.scrollWidth <= e.clientWidth")
-        page.open("#pid=1007")
+        page.open("#pid=1007&kind=block")
         page.until_text("#headline", "Mutex.Lock")
         page.until(lambda p: bool(p.texts(".timeline canvas")), "the timeline")
         assert page.browser.execute_script(f"return {root}.scrollWidth") <= width

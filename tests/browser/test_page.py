@@ -36,7 +36,7 @@ def test_the_only_process_is_shown_at_once_with_its_worst_wait(page: FakedPage) 
     # Of 10.001 s that are not idle.
     assert page.text("#headline").startswith("80 % of waiting: ")
     assert "8.00 s in 100 waits" in page.text("#headline")
-    assert page.texts("[role=tab]") == ["Block", "Mutex", "CPU"]
+    assert page.texts("[role=tab]") == ["Overview", "Block", "Mutex", "CPU"]
     assert "shop (1234)" in page.text("#about")
     assert "go1.27.3" in page.text("#about")
     assert page.browser.title.startswith("shop (1234)")
@@ -79,7 +79,7 @@ def test_a_kind_that_is_only_registered_has_a_tab(
         page.server.bodies[kind.name] = with_words_of(kind)
         page.open()
         page.until_text("#headline", "Mutex.Lock")
-        assert page.texts("[role=tab]") == ["Block", "Mutex", "CPU", "Nap"]
+        assert page.texts("[role=tab]") == ["Overview", "Block", "Mutex", "CPU", "Nap"]
         assert page.attribute("[data-kind=naps]", "title") == "where goroutines took a nap"
         page.click("[data-kind=naps]")
         page.until_text("#headline", "of all naps:")

@@ -32,7 +32,7 @@ from tests.builds import in_full
 def test_a_broken_link_does_no_harm(page: FakedPage, fragment: str) -> None:
     page.open(fragment)
     page.until(lambda p: "shop" in p.text("#processes") + p.text("#about"), "the process")
-    page.open("#pid=1234&value=99")
+    page.open("#pid=1234&kind=block&value=99")
     page.until_text("#headline", "Mutex.Lock")
 
 
@@ -41,7 +41,7 @@ def test_names_are_never_markup(page: FakedPage) -> None:
     page.server.targets.append(described(7, HOSTILE))
     page.open()
     page.until_text("#processes", HOSTILE)
-    page.open("#pid=1234")
+    page.open("#pid=1234&kind=block")
     page.until(lambda p: HOSTILE in p.functions(), "the hostile function")
     assert HOSTILE in page.text("#about")
     assert page.browser.title.startswith("<img src=x")
@@ -90,7 +90,7 @@ def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
     page.server.no_profile = "Process 1234 was not recorded in that time."
     page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
     page.until_text("#nothing", "Process 1234 was not recorded in that time.")
-    page.open("#pid=1234")
+    page.open("#pid=1234&kind=block")
     page.until_text("#state", "Recording.")
     assert not page.text("#nothing")
     forget_errors(page)
@@ -136,7 +136,7 @@ def test_escape_sequences_are_made_visible(page: FakedPage) -> None:
     page.server.profiles["block"] = replace(
         profile, samples=(sample,), comments=(f"incomplete: {odd}",)
     )
-    page.open("#pid=1234")
+    page.open("#pid=1234&kind=block")
     page.until_text("#functions", "\\x1b[31m\\u202e")
     shown = page.browser.execute_script("return document.body.textContent + document.title")
     assert shown.count("\\x1b[31m\\u202e") >= 6

@@ -69,7 +69,7 @@ def two(chromium: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_an_open_page_keeps_its_process_recorded(chromium: Chrome, two: Two) -> None:
     page, demo = Page(chromium, two.address), two.stays
     assert not has_probes(demo.pid)
-    page.open(f"#pid={demo.pid}")
+    page.open(f"#pid={demo.pid}&kind=block")
     page.until_text("#headline", "main.(*PriceCache).Get, shop.go:79")
     assert has_probes(demo.pid)
     assert "Mutex.Lock" in page.text("#headline")
@@ -94,12 +94,12 @@ def test_an_open_page_keeps_its_process_recorded(chromium: Chrome, two: Two) -> 
 
 @pytest.mark.full
 def test_the_page_keeps_the_profiles_of_an_ended_process(chromium: Chrome, two: Two) -> None:
-    page = Page(chromium, two.address).open(f"#pid={two.ends.pid}")
+    page = Page(chromium, two.address).open(f"#pid={two.ends.pid}&kind=block")
     page.until_text("#headline", "Mutex.Lock")
     two.ends.close_input()
     two.ends.wait()
     page.until_text("#state", "ended. What was recorded until then is still here.")
-    page.open(f"#pid={two.ends.pid}")
+    page.open(f"#pid={two.ends.pid}&kind=block")
     page.until_text("#headline", "Mutex.Lock")
 
 
@@ -119,7 +119,7 @@ def test_what_needs_no_restart_is_there_always(chromium: Chrome, served: str, de
 
 @pytest.mark.full
 def test_waits_are_grouped_by_lock_without_an_option(chromium: Chrome, served: str) -> None:
-    page = Page(chromium, served).open()
+    page = Page(chromium, served).open("#kind=block")
     page.until_text("#headline", "Mutex.Lock")
     page.until_text("#group", "lock")
     page.open("#group=label:lock")
@@ -153,7 +153,7 @@ def test_a_browser_without_the_token_gets_a_form(
     (tmp_path / "token").write_text("a-token-of-some-length")
     options = ("--token-file", str(tmp_path / "token"), "--profile", "goroutine")
     with serving(chromium, [demo.pid], tmp_path, *options) as address:
-        page = Page(chromium, address).open()
+        page = Page(chromium, address).open("#kind=goroutine")
         page.until_text("h1", "Unauthorized")
         page.one("input[name=token]").send_keys("wrong", Keys.ENTER)
         page.until(lambda p: "token=wrong" in p.browser.current_url, "the answer")

@@ -1,4 +1,4 @@
-"""Told errors beside Go's own block profile: few rounds of tests.tools.error_rounds."""
+"""Reported errors beside Go's own profiles: few rounds of tests.tools.error_rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.error_rounds import Reported, Row, one_round, shown, tallied
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.live import LiveSession
+from tests.tools.error_rounds import Load, all_rounds, one_round, programs, shown, tallied
 
 pytestmark = pytest.mark.alone
 
@@ -17,32 +19,31 @@ SIGMAS = 4
 
 
 @pytest.mark.full
-def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
-    found = tallied(one_round(1.5, tmp_path) for _ in range(ROUNDS))
-    for way in ("block", "wall"):
-        of_way = [each for (each_way, _), each in found.items() if each_way == way]
-        assert len(of_way) >= 5
-        rounds, inside = sum(e.rounds for e in of_way), sum(e.inside for e in of_way)
-        assert rounds >= 4 * ROUNDS
-        least = 0.95 * rounds - SIGMAS * math.sqrt(0.95 * 0.05 * rounds)
-        assert inside >= least, shown(found)
-
-
-def test_the_truth_is_inside_within_two_errors_or_not() -> None:
-    stack = (("sync.(*Mutex).Lock", 0), ("main.main", 1))
-    assert Row("wall", stack, Reported(119, 100.0), 100).is_inside
-    assert not Row("wall", stack, Reported(120, 100.0), 100).is_inside
-    tally = tallied(iter([[Row("wall", stack, Reported(ns, 100.0), 100)] for ns in (119, 121)]))
-    assert (tally["wall", stack].inside, tally["wall", stack].rounds) == (1, 2)
+@pytest.mark.parametrize("way", ["default", "eighth", "wall"])
+def test_intervals_contain_gos_own_numbers_as_often_as_they_say(way: str) -> None:
+    known = programs(1.0)
+    chosen = [known[title] for title in ("load", "contended mutex", "worker pool", "Gosched loops")]
+    rows = list(all_rounds(chosen, [way], ROUNDS))
+    by_number = {what: [row for row in rows if row.what == what] for what in {r.what for r in rows}}
+    assert by_number.keys() >= ({"wall delay"} if way == "wall" else {"block count", "mutex count"})
+    for what, some in by_number.items():
+        judged = [row for row in some if row.is_shown]
+        assert len(judged) >= 2 * ROUNDS, (what, shown(rows))
+        inside = sum(row.is_inside for row in judged)
+        least = 0.95 * len(judged) - SIGMAS * math.sqrt(0.95 * 0.05 * len(judged))
+        assert inside >= least, (what, shown(rows))
 
 
 @pytest.mark.full
-def test_few_samples_are_honest_about_goroutines_that_begin_together(tmp_path: Path) -> None:
+def test_few_samples_have_true_errors_of_goroutines_that_begin_together(tmp_path: Path) -> None:
     """As on a busy machine: all goroutines of a stack begin between the same two samples."""
-    found = tallied(one_round(1.5, tmp_path, kinds=("wall",), wall_hz=8) for _ in range(6))
+    with LiveSession(Options(kinds=("wall",), max_overhead=1, wall_hz=8)) as session:
+        rows = [row for _ in range(6) for row in one_round(session, "wall", Load(1.5), tmp_path)]
     ((_, long),) = [
-        (stack, each) for (_, stack), each in found.items() if stack[1][0] == "main.waitLong"
+        (stack, found)
+        for (*_, stack), found in tallied(rows).items()
+        if stack[1][0] == "main.waitLong"
     ]
-    # A round counts if it has ten samples of the stack: about 12 are taken.
+    # About 12 samples of the stack are taken.
     assert long.rounds >= 4
-    assert long.inside >= long.rounds - 1, shown(found)
+    assert long.inside >= long.rounds - 1, shown(rows)

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,21 @@ from tests.targets_run import Target
 CGROUPS: Final = Path("/sys/fs/cgroup")
 _PERIOD_US: Final = 100_000
 
+# A network namespace of its own: only the loopback, on which packets of some ports are lost. They
+# are as long as on a real network.
+_LOSE: Final = """
+ip link set lo mtu 1500 gso_max_segs 1 up || exit 1
+probability=$1; shift
+while [ "$1" != -- ]; do
+    for side in --dport --sport; do
+        iptables -A INPUT -p tcp $side "$1" -m statistic --mode random \\
+            --probability "$probability" -j DROP || exit 1
+    done
+    shift
+done
+shift
+exec "$@"
+"""
 _ENTER: Final = """
 while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done
 shift
@@ -64,6 +79,13 @@ class Environment:
     """How much memory its control group may use."""
     writes_per_second: int | None = None
     """How many writes to the disk of temporary files its control group may start."""
+    reads_per_second: int | None = None
+    """How many reads from that disk it may start. What is in memory is not read."""
+    has_own_network: bool = False
+    """Whether it has a network namespace of its own, with nothing but the loopback."""
+    loss: float = 0.0
+    """The part of the packets from and to `lossy_ports` of that network that are lost, 0 to 1."""
+    lossy_ports: tuple[int, ...] = ()
     neighbours: int = 0
     """Other processes that each use a whole CPU if they can."""
 
@@ -92,21 +114,50 @@ class _Limit:
         (folder / file).write_text(text)
 
 
-@contextmanager
-def running(program: Path, *arguments: str, environment: Environment) -> Iterator[Target]:
-    """Run a program until the block ends; it gets ready first.
+@dataclass(frozen=True)
+class Container:
+    """What is put before the command lines of programs that run in an environment.
 
-    Needs root if there are limits. Raises TargetError or OSError.
+    `network` starts a program in its network, `enter` starts it in its control groups.
+    `variables` are set for both.
     """
+
+    network: tuple[str, ...]
+    enter: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+@contextmanager
+def container(environment: Environment) -> Iterator[Container]:
+    """Make an environment, until the block ends. Needs root if it has limits. Raises OSError."""
     with ExitStack() as held:
         scratch = Path(tempfile.mkdtemp(prefix="ebpfprof-faults-"))
         groups = held.enter_context(_groups(_limits(environment, scratch), scratch))
         for _ in range(environment.neighbours):
             held.enter_context(_neighbour())
         variables = dict(setting.split("=", 1) for setting in environment.variables)
-        command = ("-c", _ENTER, "sh", *map(str, groups), "--", str(program), *arguments)
-        target = Target.start(Path("/bin/sh"), *command, env={"TMPDIR": str(scratch), **variables})
-        yield held.enter_context(target)
+        enter = ("/bin/sh", "-c", _ENTER, "sh", *map(str, groups), "--")
+        yield Container(_network(environment), enter, {"TMPDIR": str(scratch), **variables})
+
+
+@contextmanager
+def running(program: Path, *arguments: str, environment: Environment) -> Iterator[Target]:
+    """Run a program until the block ends; it gets ready first.
+
+    Needs root if there are limits. Raises TargetError or OSError.
+    """
+    with container(environment) as inside:
+        command = (*inside.network, *inside.enter, str(program), *arguments)
+        with Target.start(Path(command[0]), *command[1:], env=inside.variables) as target:
+            yield target
+
+
+def _network(environment: Environment) -> tuple[str, ...]:
+    if not environment.has_own_network:
+        return ()
+    ports = map(str, environment.lossy_ports)
+    lose = ("/bin/sh", "-c", _LOSE, "sh", str(environment.loss), *ports, "--")
+    return ("/usr/bin/unshare", "--net", *lose)
 
 
 def _limits(environment: Environment, scratch: Path) -> tuple[_Limit, ...]:
@@ -118,10 +169,14 @@ def _limits(environment: Environment, scratch: Path) -> tuple[_Limit, ...]:
     if environment.memory_mib is not None:
         size = str(environment.memory_mib << 20)
         limits.append(_Limit("memory", ("memory.limit_in_bytes", size), ("memory.max", size)))
-    if environment.writes_per_second is not None:
-        disk, writes = _disk(scratch), environment.writes_per_second
-        old = ("blkio.throttle.write_iops_device", f"{disk} {writes}")
-        limits.append(_Limit("blkio", old, ("io.max", f"{disk} wiops={writes}")))
+    for way, number in (
+        ("write", environment.writes_per_second),
+        ("read", environment.reads_per_second),
+    ):
+        if number is not None:
+            disk = _disk(scratch)
+            old = (f"blkio.throttle.{way}_iops_device", f"{disk} {number}")
+            limits.append(_Limit("blkio", old, ("io.max", f"{disk} {way[0]}iops={number}")))
     return tuple(limits)
 
 

@@ -1,4 +1,4 @@
-"""The programs on which `explain` is judged: one fault each or none.
+"""The programs of ours on which `explain` is judged: one fault each or none.
 
 Most are services of tests/targets/faults; those that call C are in tests/targets/faultcgo. Those
 that need modules of others are in tests/faults/modules, which are built with the Go module proxy.
@@ -8,6 +8,7 @@ python -m tests.faults.programs    builds these, unless they are in the cache
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -29,32 +30,30 @@ MODULES: Final = Path(__file__).parent / "modules"
 
 
 @cache
-def built_module(name: str) -> Path:
-    """A program of tests/faults/modules, built. Raises ToolchainError."""
+def built_module(name: str, modules: Path = MODULES) -> Path:
+    """A program of a folder with a go.mod, by default tests/faults/modules, built.
+
+    Raises ToolchainError.
+    """
     # Go builds again what has changed. Each checkout has programs of its own.
-    folder = cache_dir() / "faults" / sha256(str(MODULES).encode()).hexdigest()[:16]
+    folder = cache_dir() / "faults" / sha256(str(modules).encode()).hexdigest()[:16]
     path = folder / name
     with locked(folder / f"{name}.lock"):
         command = ("build", "-buildvcs=false", "-o", path, f"./{name}")
-        toolchain(NEWEST).go(*command, cwd=MODULES, env=NETWORK)
+        toolchain(NEWEST).go(*command, cwd=modules, env=NETWORK)
     return path
 
 
 @dataclass(frozen=True)
-class FaultProgram:
+class JudgedProgram(ABC):
     """A program, and the kind of the finding that must come first; None if it is healthy.
 
     `also` are kinds that name the same cause in other words, so that they are right, too.
-    `is_module`: it is in tests/faults/modules. If not, `folder` of tests/targets has it, and
-    `service` is its argument; "" is its name.
     """
 
     name: str
     kind: str | None
     also: tuple[str, ...] = ()
-    is_module: bool = False
-    folder: str = "faults"
-    service: str = ""
     environment: Environment = PLAIN
 
     @property
@@ -62,22 +61,49 @@ class FaultProgram:
         """The kinds of which one must come first; none for a healthy program."""
         return () if self.kind is None else (self.kind, *self.also)
 
+    @abstractmethod
+    def build(self) -> None:
+        """Build what start() runs, unless it is in the cache. Raises ToolchainError."""
+
+    @abstractmethod
+    def start(self) -> AbstractContextManager[Target]:
+        """Run it: it is under load, and its fault shows. Its `ready` line has the pid.
+
+        Raises TargetError or ToolchainError.
+        """
+
+
+@dataclass(frozen=True)
+class FaultProgram(JudgedProgram):
+    """A program with a planted fault, or a healthy one.
+
+    `is_module`: it is in tests/faults/modules. If not, `folder` of tests/targets has it, and
+    `service` is its argument; "" is its name.
+    """
+
+    is_module: bool = False
+    folder: str = "faults"
+    service: str = ""
+
+    def build(self) -> None:
+        """See JudgedProgram.build()."""
+        _ = self._path
+
+    def start(self) -> AbstractContextManager[Target]:
+        """See JudgedProgram.start()."""
+        arguments = () if self.is_module else (self.service or self.name,)
+        return running(self._path, *arguments, environment=self.environment)
+
     @property
-    def path(self) -> Path:
-        """The built program. Raises ToolchainError."""
+    def _path(self) -> Path:
         if self.is_module:
             return built_module(self.name)
         return program(self.folder, mode=self.environment.mode)
 
-    def start(self) -> AbstractContextManager[Target]:
-        """Run it: it is under load, and its fault shows. Raises TargetError or ToolchainError."""
-        arguments = () if self.is_module else (self.service or self.name,)
-        return running(self.path, *arguments, environment=self.environment)
-
 
 PROGRAMS: Final = (
     FaultProgram("deadlock", "deadlock"),
-    FaultProgram("channeldeadlock", "deadlock", also=("hang",)),
+    FaultProgram("channeldeadlock", "deadlock"),
     FaultProgram("lostsignal", "lost_wake", also=("hang",)),
     FaultProgram("neverdone", "lost_wake", also=("hang",)),
     FaultProgram("hang", "hang"),
@@ -96,8 +122,9 @@ PROGRAMS: Final = (
     FaultProgram("slowconnect", "slow_connect"),
     FaultProgram("slowtls", "slow_connect"),
     FaultProgram("slowconsumer", "slow_consumer"),
-    # Both say that its only decoder is too slow: for those before it, or for those behind it.
-    FaultProgram("slowstage", "starved_consumer", also=("slow_consumer",)),
+    # Its only decoder is too slow: requests wait for it. Those behind it have nothing to do.
+    FaultProgram("slowstage", "slow_consumer"),
+    FaultProgram("slowproducer", "slow_producer"),
     FaultProgram("crowdedlock", "hot_lock", also=("convoy",)),
     FaultProgram("throttled", "throttling", environment=Environment(cpus=0.5)),
     FaultProgram(

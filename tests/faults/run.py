@@ -1,13 +1,15 @@
 """Runs `ebpfprof explain` on programs with one planted fault or none, and counts right answers.
 
     sudo .venv/bin/python -m tests.faults.run --rounds 3
+    sudo .venv/bin/python -m tests.faults.run --real
 
-    --names a,b        only these programs
-    --healthy          only the healthy ones
-    --seconds 10       how long explain observes
-    --at-once 1        programs that run side by side; they disturb each other
-    --keep FOLDER      keeps the JSON of each run there, as NAME-ROUND.json
-    --output FILE      writes the table there, too
+    --real         servers that others wrote, where a disk, a quota or the network is the fault
+    --names a,b    only these programs
+    --healthy      only the healthy ones
+    --seconds 10   how long explain observes
+    --at-once 1    programs that run side by side; they disturb each other
+    --keep FOLDER  keeps the JSON of each run there, as NAME-ROUND.json
+    --output FILE  writes the table there, too: into the section of its programs
 
 It is right on a program with a fault if the first finding has the kind of that fault, and on a
 healthy program if it finds nothing. Exits with 1 if it was right in less than 90 % of the runs on
@@ -30,7 +32,9 @@ from statistics import median
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.programs import PROGRAMS, FaultProgram
+from tests.faults.programs import PROGRAMS, JudgedProgram
+from tests.faults.real_programs import REAL_PROGRAMS
+from tests.faults.results import write_section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 LEAST_RIGHT: Final = 0.9
 LEAST_SILENT: Final = 0.99
 WARM_UP_S: Final = 1.0
+_OURS: Final = "Programs with one planted fault or none"
+_REAL: Final = "Servers that others wrote"
 _EXIT_CODES: Final = (0, 15)  # nothing was found, something was
 
 
@@ -49,7 +55,7 @@ class ExplainError(Exception):
 class Run:
     """What one run of explain found: kinds, the worst first. Seconds it took, and of CPU time."""
 
-    program: FaultProgram
+    program: JudgedProgram
     kinds: tuple[str, ...]
     seconds: float
     cpu_s: float
@@ -82,18 +88,18 @@ def explain(pid: int, seconds: float) -> tuple[str, float, float]:
         return output.read(), took_s, usage.ru_utime + usage.ru_stime
 
 
-def run(program: FaultProgram, number: int, seconds: float, keep: Path | None) -> Run:
+def run(program: JudgedProgram, number: int, seconds: float, keep: Path | None) -> Run:
     """Start a program, explain it and end it. Raises ExplainError or TargetError."""
     with program.start() as target:
         sleep(WARM_UP_S)
-        text, took_s, cpu_s = explain(target.pid, seconds)
+        text, took_s, cpu_s = explain(target.ready_pid, seconds)
     if keep:
         (keep / f"{program.name}-{number}.json").write_text(text)
     (process,) = json.loads(text)["processes"]
     kinds = tuple(finding["kind"] for finding in process["findings"])
     done = Run(program, kinds, took_s, cpu_s)
     mark = "right" if done.is_right else "WRONG"
-    print(f"{program.name:14} {mark}: {', '.join(kinds) or 'silent'}", file=sys.stderr, flush=True)
+    print(f"{program.name:16} {mark}: {', '.join(kinds) or 'silent'}", file=sys.stderr, flush=True)
     return done
 
 
@@ -150,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--real", action="store_true")
     parser.add_argument("--names", default="")
     parser.add_argument("--healthy", action="store_true")
     parser.add_argument("--seconds", type=float, default=10.0)
@@ -157,19 +164,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
-    names = options.names.split(",") if options.names else [each.name for each in PROGRAMS]
-    unknown = set(names) - {each.name for each in PROGRAMS}
+    programs: Sequence[JudgedProgram] = REAL_PROGRAMS if options.real else PROGRAMS
+    known = [program.name for program in programs]
+    names = options.names.split(",") if options.names else known
+    unknown = set(names).difference(known)
     if unknown:
         parser.error(f"no such program: {', '.join(sorted(unknown))}")
-    chosen = [each for each in PROGRAMS if each.name in names]
+    chosen = [program for program in programs if program.name in names]
     if options.healthy:
-        chosen = [each for each in chosen if each.kind is None]
+        chosen = [program for program in chosen if program.kind is None]
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
     if not chosen:
         parser.error("no program is chosen")
     for program in chosen:
-        _ = program.path  # built before programs run side by side
+        program.build()  # before programs run side by side
     with ThreadPoolExecutor(options.at_once) as pool:
         pending = [
             pool.submit(run, program, number, options.seconds, options.keep)
@@ -180,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = "\n".join([*table(runs), "", *summary(runs)])
     print(text)
     if options.output:
-        options.output.write_text(f"{text}\n")
+        write_section(options.output, _REAL if options.real else _OURS, text)
     right, silent = part_right(runs, healthy=False), part_right(runs, healthy=True)
     is_good = (right is None or right >= LEAST_RIGHT) and (silent is None or silent >= LEAST_SILENT)
     return 0 if is_good else 1

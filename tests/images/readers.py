@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from ebpfprof.export import traceback_text
 from ebpfprof.goruntime.godebug import shows_labels
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
+from ebpfprof.goruntime.goroutines.state_counts import StateCounter
 from ebpfprof.goruntime.goroutines.threads import AllThreads, ThreadScanner
 from ebpfprof.goruntime.goroutines.times_run import TimesRun
 from ebpfprof.goruntime.goroutines.tracebacks import TracebackReader
@@ -57,6 +58,12 @@ def sampled(go: GoTarget) -> StateTotals:
         sampler.sample()
     sampler.idle()
     return sampler.totals()
+
+
+def state_counts(go: GoTarget) -> Mapping[str, int]:
+    """How many goroutines do what, by groups of states."""
+    counter = StateCounter(go)
+    return counter.read()
 
 
 def waits(go: GoTarget) -> list[Any]:
@@ -143,7 +150,7 @@ READERS: Final[dict[str, Callable[[GoTarget], object]]] = {
     each.__name__: each
     for each in (
         *(traceback, goroutines, sampled, waits, times_run, watched, memory, live_memory),
-        *(allocations, threads, timers, causes, lock_names),
+        *(allocations, threads, timers, causes, lock_names, state_counts),
     )
 }
 

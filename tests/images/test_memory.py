@@ -8,6 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from ebpfprof.goruntime.goroutines.frames import StackFrames
+from ebpfprof.goruntime.goroutines.states import LOCK_WORDS
 from tests.images import readers
 from tests.images.facts import MAIN, facts
 from tests.images.image import VERSIONS, image
@@ -158,6 +159,26 @@ def test_samples_find_each_goroutine_in_its_state(version: str) -> None:
     for word, count in go_facts.items():
         main = word == "syscall"  # where main waits by now
         assert found[word] == readers.LOOKS * (count + main), word
+
+
+@every_version
+def test_goroutines_are_counted_by_groups_of_states(version: str) -> None:
+    with image(version).opened() as go:
+        found = readers.state_counts(go)
+    words = Counter(
+        each.state.split(", ")[0]
+        for goid, each in facts(version).goroutines.items()
+        if goid != MAIN
+    )
+    words["syscall"] += 1  # main waits for its input by now
+    channels = [word for word in words if word.startswith(("chan", "select"))]
+    locks = [word for word in words if word in LOCK_WORDS]
+    assert len(channels) >= 3
+    assert locks
+    assert found["channel"] == sum(words[word] for word in channels)
+    assert found["lock"] == sum(words[word] for word in locks)
+    assert (found["syscall"], found["network"]) == (words["syscall"], words["IO wait"])
+    assert sum(found.values()) == words.total()
 
 
 @every_version

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.bench.affordable import RATES
 from tests.targets_run import SLOWNESS
 
 pytestmark = pytest.mark.alone
@@ -20,7 +21,7 @@ ARMS: Final = {
     "block": "ebpfprof: block",
     "bpftrace-mutex": "bpftrace: mutex",
 }
-DEADLINE_S: Final = 120 * SLOWNESS
+DEADLINE_S: Final = 240 * SLOWNESS
 # 1,234.5 [1,200.0, 1,300.5]
 ESTIMATE: Final = r"[\d,]*\d\.\d+ \[[^]]+\]"
 
@@ -64,6 +65,20 @@ def test_the_cost_of_the_bound_is_compared_with_its_promise() -> None:
         ("not shown: within noise", 0),
         ("**not kept**", 1),
     }
+
+
+@pytest.mark.full
+def test_one_wait_in_eight_is_measured_by_itself() -> None:
+    words = ("--workloads", "mutex", "--arms", "eighth", "--rounds", "1", "--quick")
+    done = cost("--one-in-eight", *words)
+    assert done.returncode == 0, done.stderr
+    assert has_row("ebpfprof: block, one wait in eight", done.stdout), done.stdout
+    for workload in ("ping-pong", "contended mutex", "worker pool", "HTTP server"):
+        assert re.search(rf"^\| {workload} \| -?[\d,]+ \| [\d,]+ \|", done.stdout, re.MULTILINE)
+    shares = re.findall(r"^\| [\d,]+ \| (\d+)% of the time \|", done.stdout, re.MULTILINE)
+    # The fewer waits, the more of them are recorded, all of them at first.
+    assert len(shares) == len(RATES)
+    assert int(shares[0]) > int(shares[-1])
 
 
 def test_an_unknown_workload_is_reported_with_the_known_ones() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,9 @@ from ebpfprof.recording.session import Session
 from tests.builds import in_full, versions
 from tests.kernel.programs import program
 from tests.kernel.windowed_runs import is_below
+from tests.recorder import only_profile, recording
 from tests.targets_run import Target
+from tests.toolchains import toolchain
 
 _NOT_PARKED = 20  # waits that were over before the goroutine parked
 EXACT = Options(kinds=("block",))
@@ -71,6 +75,25 @@ def test_with_every_wait_recorded_quantiles_are_within_a_bucket(shape: str, vers
         assert found
         bucket = SCALE.bucket_of(quantile(logged, part))
         assert abs(SCALE.bucket_of(int(found.ns)) - bucket) <= 1, (part, shape)
+
+
+def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:
+    arguments = "-shape=bimodal", "-waits=2000"
+    with Target.start(program("lengths"), *arguments) as target:
+        with recording(target.pid, tmp_path, "--max-overhead=0", "--lengths") as recorder:
+            target.ask("go", "done")
+            recorder.interrupt()
+            finished = recorder.finish()
+        logged = json.loads(target.ask("log", "["))
+    assert finished.code == 0, finished.stderr
+    (path,) = tmp_path.rglob("*.block.pb.gz")
+    command = "tool", "pprof", "-sample_index=contentions", "-tagfocus=wait=10ms:", "-top"
+    text = toolchain("1.27").go(*command, path)
+    found = re.search(r"Showing nodes accounting for (\d+)", text)
+    assert found, text
+    assert int(found[1]) == sum(ns >= 10_000_000 for ns in logged)
+    read = lengths_of(only_profile(tmp_path))[0]
+    assert read.total == pytest.approx(len(logged), abs=_NOT_PARKED)
 
 
 @pytest.mark.parametrize("version", versions())

@@ -15,6 +15,7 @@ from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.waits import watch as watch_module
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile import hanging as hanging_module
+from ebpfprof.server import sampling
 from ebpfprof.server import watches as watches_module
 from ebpfprof.server.watches import GoroutineWatches
 from tests.continuous.fakes import FakeLive, FakeTarget, managed
@@ -56,7 +57,7 @@ def test_a_deadlock_is_found_while_a_client_asks() -> None:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches_module, "CHECK_S", 0.001)
+    monkeypatch.setattr(sampling, "CHECK_S", 0.001)
     monkeypatch.setattr(watches_module, "_QUICK", (0.0, 0.0))
     monkeypatch.setattr(watches_module, "_SLOW", (0.0, 0.0))
     for name, value in (("_SOON_S", 0.0), ("_FULL_SHARE", 1e9), ("_QUICK_SHARE", 1e9)):
@@ -113,9 +114,9 @@ def test_a_process_without_requests_is_watched_no_longer(
             running = asyncio.ensure_future(watches.run())
             watches.read(process)
             await until(lambda: watches.known(process) is not None)
-            monkeypatch.setattr(watches_module, "LEASE_S", 0.0)
+            monkeypatch.setattr(sampling, "LEASE_S", 0.0)
             await until(lambda: watches.known(process) is None)
-            monkeypatch.setattr(watches_module, "LEASE_S", 600.0)
+            monkeypatch.setattr(sampling, "LEASE_S", 600.0)
             watches.read(process)
             await until(lambda: watches.known(process) is not None)
             target.target.kill()
@@ -135,7 +136,7 @@ def test_a_program_that_is_not_go_has_no_findings_and_no_problem() -> None:
         watches = GoroutineWatches(manager, OpenProcesses())
         running = asyncio.ensure_future(watches.run())
         watches.read(process)
-        await until(lambda: watches._watched[process].due_s > monotonic() + 9)
+        await until(lambda: watches._sampled[process].due_s > monotonic() + 9)
         found, sampled_s, problem = watches.read(process)
         assert (found.samples, sampled_s, problem) == (0, 0.0, "")
         manager.stopping.set()

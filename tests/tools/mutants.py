@@ -49,11 +49,11 @@ class Mutant(NamedTuple):
 def mutants(module: Path) -> Iterator[Mutant]:
     """All changes of a module; annotations and docstrings have none."""
     tree = ast.parse(module.read_text())
-    # `strict` of zip() says what holds anyway.
+    # These of zip() and dataclass() say what holds anyway.
     skipped = {
         id(node.value)
         for node in ast.walk(tree)
-        if isinstance(node, ast.keyword) and node.arg == "strict"
+        if isinstance(node, ast.keyword) and node.arg in ("strict", "frozen", "slots", "kw_only")
     }
     skipped |= {
         id(below)

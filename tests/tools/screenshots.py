@@ -2,9 +2,9 @@
 
     python -m tests.tools.screenshots [FOLDER]
 
-As root. Of the served page it writes page-light.png, page-dark.png and page-phone.png, and
-locks-light.png and locks-dark.png, by lock; of an HTML file flamegraph.png, flamegraph-dark.png and
-callgraph.png.
+As root. Of the served page it writes page-light.png, page-dark.png and page-phone.png, the
+overview; profile-light.png and profile-dark.png; locks-light.png and locks-dark.png, by lock; of an
+HTML file flamegraph.png, flamegraph-dark.png and callgraph.png.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser.chromium import FLAGS
@@ -77,19 +78,23 @@ def show(browser: webdriver.Chrome, media: dict[str, object], width: int, height
 
 def take_page(browser: webdriver.Chrome, url: str, folder: Path) -> None:
     """The page of the server."""
+    locks = "#kind=mutex&group=label:lock"
+    overview, profile = ("#explanation [data-rest]", "OK: "), ("#headline", "Mutex")
     views = (
-        ("page-light", LIGHT, 1200, ""),
-        ("page-dark", DARK, 1200, ""),
-        ("page-phone", LIGHT, 390, ""),
-        ("locks-light", LIGHT, 1200, "#kind=mutex&group=label:lock"),
-        ("locks-dark", DARK, 1200, "#kind=mutex&group=label:lock"),
+        ("page-light", LIGHT, 1200, "", overview),
+        ("page-dark", DARK, 1200, "", overview),
+        ("page-phone", LIGHT, 390, "", overview),
+        ("profile-light", LIGHT, 1200, "#kind=block", profile),
+        ("profile-dark", DARK, 1200, "#kind=block", profile),
+        ("locks-light", LIGHT, 1200, locks, profile),
+        ("locks-dark", DARK, 1200, locks, profile),
     )
-    for name, media, width, fragment in views:
+    for name, media, width, fragment, (filled, said) in views:
         show(browser, media, width, 900)
         browser.get("about:blank")
         browser.get(url + fragment)
         WebDriverWait(browser, DEADLINE_S).until(
-            lambda b: bool(b.find_element(By.ID, "headline").text)
+            text_to_be_present_in_element((By.CSS_SELECTOR, filled), said)
         )
         browser.save_screenshot(str(folder / f"{name}.png"))
 

@@ -93,7 +93,7 @@ class _Encoder:
                 ids.update(
                     (id(location), self._location(location)) for location in sample.locations
                 )
-                location_ids = [ids[id(each)] for each in sample.locations]
+                location_ids = [ids[id(location)] for location in sample.locations]
             message = part.sample.add(location_id=location_ids, value=sample.values)
             for label in sample.labels:
                 self._label(message, label)

@@ -91,7 +91,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
                 "certain": finding["certain"],
                 "title": finding["title"],
                 "lines": finding["lines"],
-                "goroutines": [_as_json(each) for each in finding["members"]],
+                "goroutines": [_as_json(member) for member in finding["members"]],
             }
             for finding in _findings(diagnosis)
         ],
@@ -99,14 +99,14 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _findings(diagnosis: Diagnosis) -> Iterable[dict[str, Any]]:
-    for each in diagnosis.stuck:
-        title, *lines = stuck_table.lines(each)
+    for stuck in diagnosis.stuck:
+        title, *lines = stuck_table.lines(stuck)
         yield {
-            "kind": stuck_table.kind(each),
-            "certain": each.sureness is Sureness.CERTAIN,
+            "kind": stuck_table.kind(stuck),
+            "certain": stuck.sureness is Sureness.CERTAIN,
             "title": title,
             "lines": lines,
-            "members": each.goroutines,
+            "members": stuck.goroutines,
         }
     for held in diagnosis.held:
         title, *lines = map(printable, _held(held))
@@ -227,7 +227,7 @@ def _stacks(members: Sequence[DumpedGoroutine], shown: set[int], width: int | No
         lines = stack(alike_ones, width and max(width - len(_INDENT), 1))
         body = "".join(f"{_INDENT}{line}\n" for line in lines.splitlines())
         stacks.append("".join(f"{line}\n" for line in wrapped(head, width)) + body)
-    shown.update(each.goid for each in new)
+    shown.update(goroutine.goid for goroutine in new)
     if len(alike) > _MAX_STACKS:
         stacks.append(f"{_INDENT}and {len(alike) - _MAX_STACKS} more stacks: see ebpfprof dump\n")
     return stacks

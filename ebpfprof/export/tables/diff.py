@@ -84,9 +84,9 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
     changed = [change for change in found if change.difference]
     return sorted(
         changed,
-        key=lambda each: (
-            *(not each.is_ranked, -each.difference),
-            *(each.function, each.operation, each.waker),
+        key=lambda one: (
+            *(not one.is_ranked, -one.difference),
+            *(one.function, one.operation, one.waker),
         ),
     )
 
@@ -135,8 +135,8 @@ def render(
     if said:  # which places made others wait is not known
         found = []
     ranked = [change for change in found if change.is_ranked]
-    grown = [each for each in ranked if each.difference > 0]
-    shrunk = [each for each in reversed(ranked) if each.difference < 0]
+    grown = [change for change in ranked if change.difference > 0]
+    shrunk = [change for change in reversed(ranked) if change.difference < 0]
     parts = [
         _sentence(profile, recorded, f"{text(before)} before, {text(after)} after", not color),
         f"Change: {_signed(after - before, text)}{_percent(after - before, before)}\n",
@@ -190,7 +190,7 @@ def _rates(profile: Profile, base: Profile, index: int, text: _Amount) -> str:
         rates = (round(1e9 * ns / length) for ns, length in zip(sums, lengths, strict=True))
         found += _before_and_after(f"{heading(name)} per second", text, *rates)
     if _has_means(profile, base, index):
-        numbers = [sum(each.values[counts] for each in p.samples) for p in (base, profile)]
+        numbers = [sum(sample.values[counts] for sample in p.samples) for p in (base, profile)]
         if all(numbers):
             means = (round(value / number) for value, number in zip(sums, numbers, strict=True))
             found += _before_and_after(f"Mean {name}", text, *means)
@@ -223,7 +223,7 @@ def _has_means(profile: Profile, base: Profile, index: int) -> bool:
     """Whether both have events that are counted: not releases of which few were recorded."""
     types = profile.sample_types
     is_amount = index % len(types) != count_index(profile) % len(types)
-    known = all(are_releases_known(each.samples) for each in (profile, base))
+    known = all(are_releases_known(side.samples) for side in (profile, base))
     return has_operations(profile) and bool(count_heading(profile)) and is_amount and known
 
 
@@ -246,7 +246,7 @@ def _places(profile: Profile) -> Iterator[tuple[Sample, tuple[str, str, str]]]:
 
 
 def _sentence(profile: Profile, base: Profile, values: str, ascii_only: bool) -> str:
-    lengths = [duration(each.duration_ns) for each in (base, profile) if each.duration_ns > 0]
+    lengths = [duration(side.duration_ns) for side in (base, profile) if side.duration_ns > 0]
     length = f" ({lengths[0]} and {lengths[1]} recorded)" if len(lengths) == 2 else ""
     return printable(f"{title(profile)}: {values}{length}", ascii_only=ascii_only) + "\n"
 
@@ -290,19 +290,19 @@ def _table(
     headings += ["Mean"] if has_means else []
     has_operation = any(change.operation for change in changed)
     rows = []
-    for each in changed:
+    for row in changed:
         cells = [
-            _signed(each.difference, text),
-            f"{100 * each.difference / whole:+.1f}%" if whole else "",
-            _relative(each),
-            text(each.before),
-            text(each.after),
+            _signed(row.difference, text),
+            f"{100 * row.difference / whole:+.1f}%" if whole else "",
+            _relative(row),
+            text(row.before),
+            text(row.after),
         ]
         if has_means:
-            cells.append(_means(each, text))
+            cells.append(_means(row, text))
         if has_operation:
-            cells.append(columns.operation_cell(each.operation, color=color))
-        woken = f"woken by {each.waker}" if each.waker else ""
-        rows.append(columns.Row(cells, each.function, below=woken))
+            cells.append(columns.operation_cell(row.operation, color=color))
+        woken = f"woken by {row.waker}" if row.waker else ""
+        rows.append(columns.Row(cells, row.function, below=woken))
     headings += ["Operation", place] if has_operation else ["Function"]
     return columns.table(headings, rows, left=2 if has_operation else 1, width=width, color=color)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import duration, percent, printable
 from ebpfprof.export.tables.goroutine_frames import frame_as_json
 from ebpfprof.findings.finding import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from ebpfprof.findings.changes import FindingChange
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.findings.finding import Finding
     from ebpfprof.findings.rules import Explanation
@@ -188,39 +188,8 @@ def document(
     return json.dumps(found if kept is None else {**found, "kept": kept}, indent=1)
 
 
-class FindingChange(NamedTuple):
-    """A finding that is new, is still there, or is gone since the last observation."""
-
-    kind: Literal["new", "still", "gone"]
-    finding: Finding
-
-
-def changes(before: Sequence[Finding], now: Sequence[Finding]) -> Iterator[FindingChange]:
-    """What changed from one observation to the next: new findings, those that stay, those gone.
-
-    A finding is the same if its kind and its place in the code are.
-    """
-    old, new = _numbered(before), _numbered(now)
-    for key, finding in new.items():
-        yield FindingChange("still" if key in old else "new", finding)
-    for key, finding in old.items():
-        if key not in new:
-            yield FindingChange("gone", finding)
-
-
-def _numbered(findings: Sequence[Finding]) -> dict[object, Finding]:
-    """The findings by what makes them the same, with a number where several have that."""
-    seen: Counter[object] = Counter()
-    found: dict[object, Finding] = {}
-    for finding in findings:
-        key = (finding.kind, finding.place)
-        found[(*key, seen[key])] = finding
-        seen[key] += 1
-    return found
-
-
 def change_line(
-    evidence: Evidence, change: FindingChange, now_s: float, *, of_process: bool
+    evidence: Evidence, change: FindingChange[Finding], now_s: float, *, of_process: bool
 ) -> str:
     """A change in one line, with the time of day; `of_process`: and the process."""
     program = evidence.program
@@ -229,7 +198,9 @@ def change_line(
     return printable(f"{when}{process} {change.kind}: {change.finding.title}")
 
 
-def change_as_json(evidence: Evidence, change: FindingChange, now_s: float) -> dict[str, Any]:
+def change_as_json(
+    evidence: Evidence, change: FindingChange[Finding], now_s: float
+) -> dict[str, Any]:
     """The same for programs: docs/explain.schema.json has the fields."""
     program = evidence.program
     return {

@@ -39,7 +39,9 @@ def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: st
     `locks` belong to the profile of kind `locks_kind`.
     """
     found = [finding(profile, locks if profile.kind == locks_kind else ()) for profile in profiles]
-    return [each for each in found if each] or [each for each in map(summary, profiles[:1]) if each]
+    return [sentence for sentence in found if sentence] or [
+        sentence for sentence in map(summary, profiles[:1]) if sentence
+    ]
 
 
 def summary(profile: Profile) -> str:

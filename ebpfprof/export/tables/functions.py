@@ -82,13 +82,13 @@ def render(
     """
     is_first = index % len(profile.sample_types) == default_index(profile)
     rows_found = function_sums(profile.samples, index)
-    found = [each for each in rows_found if each.is_ranked or not is_first]
-    unranked = [each for each in rows_found if not each.is_ranked and is_first]
+    found = [row for row in rows_found if row.is_ranked or not is_first]
+    unranked = [row for row in rows_found if not row.is_ranked and is_first]
     whole = sum(sample.values[index] for sample in profile.samples)
-    ranked_whole = whole - sum(each.own for each in unranked)
-    shown = [each for each in found[:limit] if each.own]
+    ranked_whole = whole - sum(row.own for row in unranked)
+    shown = [row for row in found[:limit] if row.own]
     value_type = profile.sample_types[index]
-    is_estimate = is_first and any(each.variance for each in shown)
+    is_estimate = is_first and any(row.variance for row in shown)
 
     def cells(value: int, error: float = 0) -> tuple[str, str]:
         digits = known_digits(error)
@@ -105,7 +105,7 @@ def render(
     if is_estimate:
         names.insert(1, "Error")
     text = columns.table(names, rows, width=width, color=color)
-    rest = sum(1 for each in found if each.own) - len(shown)
+    rest = sum(1 for row in found if row.own) - len(shown)
     more = f"; {counted(rest, 'more function')}" if rest else ""
     in_all = f"{amount(whole, value_type.unit, color=color)} in all{more}\n"
     return f"{text}{in_all}{unranked_line(len(unranked))}"

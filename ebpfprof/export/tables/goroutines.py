@@ -49,7 +49,9 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
         if each_alone
         else groups(dump.goroutines)
     )
-    waiting = Counter(channel for each in dump.goroutines for channel in set(each.channels))
+    waiting = Counter(
+        channel for goroutine in dump.goroutines for channel in set(goroutine.channels)
+    )
     for group in found:
         head = _head(group, dump.apart_ns, each_alone=each_alone)
         shown = (_alarm if _is_leak(group) else _bold)(head, color=color)
@@ -81,7 +83,7 @@ def encode(dump: GoroutineDump) -> str:
                 for finding in circles(dump.goroutines)
             ],
             "stuck": [stuck_as_json(finding) for finding in stuck(dump)],
-            "goroutines": [_as_json(each) for each in dump.goroutines],
+            "goroutines": [_as_json(goroutine) for goroutine in dump.goroutines],
         },
         indent=1,
     )
@@ -123,7 +125,7 @@ def _heading(dump: GoroutineDump, width: int | None, *, color: bool) -> str:
         f"{standing} did not move in {duration(dump.apart_ns)}, "
         f"in {_NUMBERS.get(dump.samples, dump.samples)} samples"
     ]
-    states = Counter(each.state for each in dump.goroutines)
+    states = Counter(goroutine.state for goroutine in dump.goroutines)
     named = [f"{count} {printable(state)}" for state, count in states.most_common(_MAX_STATES)]
     if named:
         others = len(states) - len(named)

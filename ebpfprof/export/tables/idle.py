@@ -24,10 +24,10 @@ def hidden_line(
     """
     if not hidden:
         return ""
-    whole_ns = sum(each.delay_ns for each in hidden)
-    count = sum(each.count for each in hidden)
-    largest = sorted(hidden, key=lambda each: -each.delay_ns)[:_MAX_RULES_NAMED]
-    named = ", ".join(f"{each.rule.name} {duration(each.delay_ns)}" for each in largest)
+    whole_ns = sum(row.delay_ns for row in hidden)
+    count = sum(row.count for row in hidden)
+    largest = sorted(hidden, key=lambda row: -row.delay_ns)[:_MAX_RULES_NAMED]
+    named = ", ".join(f"{row.rule.name} {duration(row.delay_ns)}" for row in largest)
     more = ", ..." if len(hidden) > _MAX_RULES_NAMED else ""
     kind = find_kind(profile.kind)
     number = "" if kind and not kind.table.count else f" in {counted(count, 'wait')}"

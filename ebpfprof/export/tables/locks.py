@@ -48,17 +48,17 @@ def _rows(lock: Lock, whole_ns: int) -> Iterator[columns.Row]:
 
 def _places(verb: str, samples: Sequence[Sample]) -> Iterator[columns.Row]:
     sums = [row for row in operation_sums(samples) if row.is_ranked]
-    for each in sums[:_PLACES]:
-        line = f", {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""
+    for pair in sums[:_PLACES]:
+        line = f", {pair.file.rpartition('/')[2]}:{pair.line}" if pair.file else ""
         yield columns.Row(
-            _numbers(each.count, each.value),
-            each.function + line,
+            _numbers(pair.count, pair.value),
+            pair.function + line,
             before=f"{_INDENT}{verb} by ",
-            after=f": {each.operation}",
+            after=f": {pair.operation}",
             is_dim=True,
         )
     if rest := sums[_PLACES:]:
-        numbers = _numbers(sum(each.count for each in rest), sum(each.value for each in rest))
+        numbers = _numbers(sum(place.count for place in rest), sum(place.value for place in rest))
         name = counted(len(rest), "more place")
         yield columns.Row(numbers, name, before=f"{_INDENT}{verb} in ", is_dim=True)
 

@@ -38,7 +38,7 @@ def render(
 def _lines(memory: MemoryParts, now_s: float) -> list[str]:
     statistics = memory.statistics
     held = sum(size_class.held for size_class in statistics.classes)
-    waste = sum(each.waste for each in statistics.classes)
+    waste = sum(size_class.waste for size_class in statistics.classes)
     runtime = statistics.mapped - statistics.heap_mapped - statistics.stacks_mapped
     free = f"{_bytes(waste)} of it free slots" if held else "no spans"
     rows = [
@@ -90,24 +90,24 @@ def _sizes(memory: MemoryParts, limit: int, *, width: int | None, color: bool) -
         for size_class in memory.statistics.classes
         if size_class.objects or size_class.held
     ]
-    classes.sort(key=lambda each: -each.used)
-    whole = sum(each.used for each in classes)
+    classes.sort(key=lambda size_class: -size_class.used)
+    whole = sum(size_class.used for size_class in classes)
     rows = [
         columns.Row(
             (
-                _bytes(each.used),
-                percent(each.used / whole) if whole else "",
-                f"{each.objects:,}",
-                _bytes(each.waste),
-                percent(each.pointerless / each.held) if each.held else "",
+                _bytes(size_class.used),
+                percent(size_class.used / whole) if whole else "",
+                f"{size_class.objects:,}",
+                _bytes(size_class.waste),
+                percent(size_class.pointerless / size_class.held) if size_class.held else "",
             ),
-            _size(each),
+            _size(size_class),
         )
-        for each in classes[:limit]
+        for size_class in classes[:limit]
     ]
     text = columns.table(_HEADINGS, rows, width=width, color=color)
     rest = classes[limit:]
-    used = sum(each.used for each in rest)
+    used = sum(size_class.used for size_class in rest)
     more = f"and {counted(len(rest), 'more size')}, {_bytes(used)}\n" if rest else ""
     return text + more
 

@@ -10,7 +10,7 @@ from ebpfprof.console import columns
 from ebpfprof.console.text import printable
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables.lengths import length_cell
-from ebpfprof.export.tables.quantities import amount, error_cell, known_digits
+from ebpfprof.export.tables.quantities import amount, count_cell, error_cell, known_digits
 from ebpfprof.profile.evidence import few_releases, is_ranked, unranked_line
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Frame, Profile, Sample
@@ -71,12 +71,7 @@ class OperationSums:
     @property
     def count_cell(self) -> str:
         """The count, with as many digits as are known; "-" if it may as well be near nothing."""
-        if not is_ranked(self.count, self.count_variance) or not (self.count or not self.value):
-            return "-"
-        if not self.count_variance:
-            return str(self.count)
-        digits = known_digits(math.sqrt(self.count_variance) / self.count)
-        return str(round(self.count, digits - len(str(self.count))))
+        return count_cell(self.count, self.count_variance) if self.count or not self.value else "-"
 
     @property
     def is_ranked(self) -> bool:
@@ -84,10 +79,14 @@ class OperationSums:
         return is_ranked(self.value, self.variance)
 
     @property
+    def count_error(self) -> float:
+        """The standard error of `count`, as a part of it; 0 for a count that is exact."""
+        return math.sqrt(self.count_variance) / self.count if self.count else 0.0
+
+    @property
     def digits_of_mean(self) -> int:
         """How many digits of the mean are known."""
-        of_count = math.sqrt(self.count_variance) / self.count if self.count else 0.0
-        return known_digits(max(self.error, of_count))
+        return known_digits(max(self.error, self.count_error))
 
     @property
     def mean(self) -> float:
@@ -172,7 +171,7 @@ def render(
         return f"{whole} of waiting for locks. {printable(said, ascii_only=not color)}\n"
     rows_found = operation_sums(profile.samples, profile.module)
     found = [row for row in rows_found if row.is_ranked][:limit]
-    below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
+    below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
     if not found:
         return below_table
     is_single = len(profile.sample_types) == 1 or not table.count

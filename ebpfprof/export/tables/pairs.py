@@ -27,11 +27,11 @@ def render(
     """
     rows_found = operation_sums(profile.samples, profile.module)
     found = [row for row in rows_found if row.is_ranked][:limit]
-    below_table = unranked_line(sum(not each.is_ranked for each in rows_found))
+    below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
     if not found:
         return below_table
     unit = profile.sample_types[-1].unit
-    is_estimate = any(each.variance for each in found)
+    is_estimate = any(row.variance for row in found)
     names = [table.value, *(["Error"] if is_estimate else []), table.count]
     names += [table.place[0], table.waker[0]]
     rows = []

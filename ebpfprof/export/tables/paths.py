@@ -41,7 +41,7 @@ def render_path(path: Counter[Chain], *, limit: int = 16, width: int | None, col
     For `width` and `color` see columns.table(). Ends with a newline.
     """
     root = _tree(path)
-    nodes = [each for each in root.in_order() if each[1].ns >= _LEAST * root.ns]
+    nodes = [node for node in root.in_order() if node[1].ns >= _LEAST * root.ns]
     least_ns = min((node.ns for _, node in _largest(nodes, limit)), default=0)
     # What is within another is not longer: none is shown without that.
     shown = [(depth, node) for depth, node in nodes if node.ns >= least_ns][:limit]

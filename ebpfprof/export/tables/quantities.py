@@ -3,6 +3,7 @@
 import math
 
 from ebpfprof.console.text import printable, quantity
+from ebpfprof.profile.evidence import is_ranked
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _MAX_TEXT = 24
@@ -20,12 +21,24 @@ def known_digits(error: float) -> int:
     return max(1, min(3, 1 - math.floor(math.log10(error))))
 
 
+def rounded(value: float, error: float) -> float:
+    """The value with as many digits as are known, with a standard error of this part of it."""
+    return float(f"{value:.{known_digits(error)}g}") if error > 0 else value
+
+
 def error_cell(error: float, *, color: bool) -> str:
     """A standard error as a part of its value (0 to 1): "" where there is none."""
     if error <= 0:
         return ""
     sign = PLUS_MINUS if color else "+-"
     return f"{sign}{100 * error:.2g}%" if error < 0.1 else f"{sign}{100 * error:.0f}%"
+
+
+def count_cell(count: int, variance: float) -> str:
+    """A count, with as many digits as are known; "-" if it may as well be near nothing."""
+    if not is_ranked(count, variance):
+        return "-"
+    return str(round(rounded(count, math.sqrt(variance) / count if variance else 0.0)))
 
 
 def share(value: float, whole: float) -> str:

@@ -23,16 +23,16 @@ def render(use: ConnectionUse, of: Sequence[Request], timeline: Timeline) -> str
             "  No goroutine waited for such a connection: PATH is a peer (10.0.0.2:4242), a local "
             "address, or a local port (:8080).\n"
         )
-    whole = [each for each in of if each.is_whole]
+    whole = [request for request in of if request.is_whole]
     noun = "request" if use.is_served else "time"
     lines = [f"{counted(len(whole), noun)} on {counted(use.sockets, 'connection')}"]
     if whole:
-        total_ns = sum(each.length_ns for each in whole)
-        slowest = max(whole, key=lambda each: each.length_ns)
+        total_ns = sum(request.length_ns for request in whole)
+        slowest = max(whole, key=lambda one: one.length_ns)
         lines[0] += f": {duration(total_ns)}, mean {duration(total_ns / len(whole))}"
         lines.append(f"the slowest took {described(slowest, timeline)}")
-    if cut := [each for each in of if not each.is_whole]:
-        longest = max(cut, key=lambda each: each.length_ns)
+    if cut := [request for request in of if not request.is_whole]:
+        longest = max(cut, key=lambda one: one.length_ns)
         lines += [
             f"{counted(len(cut), noun)} more began before the trace, or continued past its end or "
             "into a pause;",

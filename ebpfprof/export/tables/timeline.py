@@ -26,7 +26,7 @@ def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: boo
     newline.
     """
     found = [group for group in groups(timeline) if not group.is_system]
-    rows = [_row(each) for each in found[:limit]]
+    rows = [_row(row) for row in found[:limit]]
     text = columns.table(_HEADINGS, rows, width=width, color=color)
     text += f"... and {len(found) - limit} more\n" if len(found) > limit else ""
     return text if timeline.has_exact_starts else text + _ESTIMATE

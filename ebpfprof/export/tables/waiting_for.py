@@ -35,7 +35,7 @@ def lines(waits: Sequence[WaitsFor]) -> list[str]:
         *_locks(waits),
         *_one_of(len(waits), len(files), _files(files)),
         *_one_of(len(waits), len(threads), _threads(threads)),
-        *_sleeps([each.wakes_in_ns for each in waits if each.wakes_in_ns is not None]),
+        *_sleeps([wait.wakes_in_ns for wait in waits if wait.wakes_in_ns is not None]),
     ]
 
 
@@ -136,7 +136,7 @@ def _s(number: int) -> str:
 def _holders(waits: WaitsFor) -> list[str]:
     holders = []
     if waits.may_hold:
-        shown = [str(each) for each in waits.may_hold[:_MAX_HOLDERS]]
+        shown = [str(goid) for goid in waits.may_hold[:_MAX_HOLDERS]]
         more = len(waits.may_hold) - len(shown)
         shown += [f"{more} more"] if more else []
         noun = "goroutine" if len(shown) == 1 else "goroutines"
@@ -166,10 +166,10 @@ def _files(waits: Sequence[FileWait]) -> list[str]:
 def _ends(files: Sequence[OpenFile]) -> str:
     """The ends of connections: the servers' addresses, which are fewer, and the clients' hosts."""
     here = Counter(file.local for file in files if file.local)
-    there = Counter(each.peer for each in files if each.peer)
+    there = Counter(file.peer for file in files if file.peer)
     if there and len(there) < len(here):
         return f": {_commonest(there)}"
-    hosts = Counter(each.peer.rpartition(":")[0] for each in files if each.peer)
+    hosts = Counter(file.peer.rpartition(":")[0] for file in files if file.peer)
     on = f" on {_commonest(here)}" if here else ""
     return f"{on}; peers: {_commonest(hosts)}" if hosts else on
 

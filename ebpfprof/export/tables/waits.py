@@ -37,8 +37,8 @@ def render(graph: WaitGraph, *, limit: int = 10, width: int | None, color: bool)
 
     For `width` and `color` see columns.table(). Ends with a newline.
     """
-    whole_ns = sum(each.ns for each in graph.shown)
-    shown = [each for each in graph.shown if each.ns >= _LEAST * whole_ns]
+    whole_ns = sum(edge.ns for edge in graph.shown)
+    shown = [edge for edge in graph.shown if edge.ns >= _LEAST * whole_ns]
     names = Counter(member.name for member in graph.members)
     rows = [row for edge in shown[:limit] for row in _rows(edge, whole_ns, names)]
     text = columns.table(_HEADINGS, rows, width=width, color=color) if rows else ""
@@ -56,14 +56,14 @@ def waits_findings(graph: WaitGraph) -> list[str]:
     whole_ns = sum(edge.ns for edge in graph.shown)
     if whole_ns < _LEAST_WAITING * graph.length_ns or not whole_ns:
         return []
-    open_ns = sum(each.ns for each in graph.shown if _is_open(each))
+    open_ns = sum(edge.ns for edge in graph.shown if _is_open(edge))
     if open_ns >= _MOST * whole_ns:
         return [
             f"{percent(open_ns / whole_ns)} of the waiting had not ended when the trace did; "
             "ebpfprof dump shows which goroutine may hold what is waited for."
         ]
     much = [cycle for cycle in cycles(graph) if cycle.own_ns >= _MUCH * whole_ns][:_MOST_CYCLES]
-    findings = [printable(cycle_sentence(each)) for each in much]
+    findings = [printable(cycle_sentence(cycle)) for cycle in much]
     if not much or much[0].own_ns < _MOST * whole_ns:
         findings += _cause_sentence(graph, whole_ns)
     return findings
@@ -71,10 +71,10 @@ def waits_findings(graph: WaitGraph) -> list[str]:
 
 def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
     """The longest wait that is not idle, printable; "" if there is none. The trace began then."""
-    found = [(each.longest, each) for each in graph.shown if each.longest]
+    found = [(edge.longest, edge) for edge in graph.shown if edge.longest]
     if not found:
         return ""
-    wait, edge = max(found, key=lambda each: each[0].length_ns)
+    wait, edge = max(found, key=lambda pair: pair[0].length_ns)
     other = edge.waited_for
     if isinstance(other, TracedGroup):
         whom = f"G{wait.waker} {other.name}"

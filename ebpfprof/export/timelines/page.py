@@ -193,9 +193,9 @@ def _created(goroutine: TimelineGoroutine | None) -> str:
 def _heap(timeline: Timeline) -> dict[str, str]:
     heap = timeline.heap
     return {
-        "times": _packed("<f8", (each.at_ns - timeline.begin_ns for each in heap)),
-        "live": _packed("<f8", (each.live for each in heap)),
-        "goal": _packed("<f8", (each.goal or 0 for each in heap)),
+        "times": _packed("<f8", (moment.at_ns - timeline.begin_ns for moment in heap)),
+        "live": _packed("<f8", (moment.live for moment in heap)),
+        "goal": _packed("<f8", (moment.goal or 0 for moment in heap)),
     }
 
 

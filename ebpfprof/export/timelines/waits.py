@@ -21,15 +21,15 @@ _LEAST: Final = 0.001
 def waits_document(timeline: Timeline) -> dict[str, Any]:
     """The nodes and the longest edges of the graph, without idle waits; times are ns."""
     graph = graph_of(timeline)
-    whole_ns = sum(each.ns for each in graph.shown)
-    edges = [each for each in graph.shown if each.ns >= _LEAST * whole_ns][:_MOST_EDGES]
+    whole_ns = sum(edge.ns for edge in graph.shown)
+    edges = [edge for edge in graph.shown if edge.ns >= _LEAST * whole_ns][:_MOST_EDGES]
     numbers: dict[TracedGroup | OutsideCause, int] = {}
     for edge in edges:
-        for each in (edge.waiter, edge.waited_for):
-            numbers.setdefault(each, len(numbers))
+        for goroutine in (edge.waiter, edge.waited_for):
+            numbers.setdefault(goroutine, len(numbers))
     longest = longest_sentence(graph, timeline.begin_ns)
     return {
-        "findings": [each for each in (*waits_findings(graph), longest) if each],
+        "findings": [sentence for sentence in (*waits_findings(graph), longest) if sentence],
         "hidden": printable(hidden_line(graph).strip()),
         "left": len(graph.shown) - len(edges),
         "whole_ns": whole_ns,

@@ -51,9 +51,11 @@ def channels_of(
         for owner, channel in zip(owners.tolist(), records["c"].tolist(), strict=True):
             found[owner].append(channel)
         sudogs = records["next"].copy()
-    channels = _channels(memory, layout, sorted({each for row in found.values() for each in row}))
+    channels = _channels(
+        memory, layout, sorted({address for row in found.values() for address in row})
+    )
     return {
-        owner: tuple(channels[each] for each in row if each in channels)
+        owner: tuple(channels[address] for address in row if address in channels)
         for owner, row in found.items()
     }
 

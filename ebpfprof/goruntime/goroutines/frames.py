@@ -61,7 +61,7 @@ class StackFrames:
         """The frames of a stack, innermost first, without runtime.goexit and without wrappers."""
         frames = self._stacks.get(pcs)
         if frames is None:
-            frames = self._stacks[pcs] = tuple(each.frame for each in self.physical(pcs))
+            frames = self._stacks[pcs] = tuple(physical.frame for physical in self.physical(pcs))
         return frames
 
     def physical(self, pcs: tuple[int, ...]) -> list[PhysicalFrame]:

@@ -99,7 +99,7 @@ class SeenStacks:
         self._at[shape] = WINDOW_WORDS
         self._at[shape, : len(at)] = at
         self._moves[shape] = 0
-        self._moves[shape, : len(at) : 2] = [words[row, each] != 0 for each in at[::2]]
+        self._moves[shape, : len(at) : 2] = [words[row, column] != 0 for column in at[::2]]
         self._width = max(self._width, len(at))
         held = self._held(copies, rows, words, np.array([shape]))
         number = len(self.stacks)
@@ -138,7 +138,7 @@ def _hashes(columns: Column) -> Column:
 
 
 def _numbers(known: dict[int, int], hashes: Column) -> npt.NDArray[np.int64]:
-    return np.array([known.get(each, UNKNOWN) for each in hashes.tolist()], np.int64)
+    return np.array([known.get(key, UNKNOWN) for key in hashes.tolist()], np.int64)
 
 
 def _frame_words(words: memoryview, sp: int, bp: int, most: int) -> list[int]:

@@ -35,6 +35,10 @@ STATES: Final = {
     status: word for status, word in STATUS_WORDS.items() if status not in (*GONE, *PARKED)
 }
 """The same of goroutines that don't wait: for those that do, the word is the wait reason's."""
+LOCK_WORDS: Final = frozenset(
+    {"semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"}
+)
+"""The states of goroutines that wait for a lock. Go 1.19 has one word for all semaphores."""
 UNKNOWN_REASON: Final = "unknown wait reason"
 _UNCOUNTED: Final = ("Coroutine",)
 

@@ -92,9 +92,9 @@ class ThreadScanner:
         numbers = self._threads.numbers()
         after = self.machines()
         found = [
-            self._thread(each, before.get(each.address), goroutines, numbers)
-            for each in after
-            if each.thread in numbers
+            self._thread(words, before.get(words.address), goroutines, numbers)
+            for words in after
+            if words.thread in numbers
         ]
         return AllThreads(found, max(0, len(numbers) - len(found)))
 

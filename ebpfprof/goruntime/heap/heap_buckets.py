@@ -183,7 +183,7 @@ class HeapBuckets:
         ):
             good &= (counts >= 0) & (counts <= _MOST_BYTES // each_stands_for)
         stacks = [stack for stack, kept in zip(self._list.stacks, good, strict=True) if kept]
-        kept_swept = [None if each is None else each[good] for each in swept]
+        kept_swept = [None if column is None else column[good] for column in swept]
         return HeapCounts(
             stacks=stacks,
             sizes=sizes[good],

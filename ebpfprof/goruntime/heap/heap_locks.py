@@ -10,11 +10,11 @@ import numpy as np
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.arenas import PAGE_SHIFT, Arenas
+from ebpfprof.goruntime.heap.program_types import program_types
 from ebpfprof.goruntime.records import record
 from ebpfprof.process.memory import Memory
 from symbolizer import GoTableError, SymbolizerError
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
-from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
 from symbolizer.locks.heap import HeapLockNames, HeapObject, owner_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from symbolizer import GoBinary
     from symbolizer.go.runtime_layout import RuntimeLayout
+    from symbolizer.go.type_descriptors import TypeDescriptors
     from symbolizer.locks.names import Caller
 
 _MAX_PAGES: Final = 1 << 35
@@ -68,10 +69,10 @@ class HeapLocks:
         if self._receivers is None:
             self._receivers = ReceiverLocks(self._go.binary)
         shared: set[str | None] | None = None
-        for each in callers:
-            offsets = self._receivers.offsets(each.function, each.pc, kind)
+        for caller in callers:
+            offsets = self._receivers.offsets(caller.function, caller.pc, kind)
             if offsets:
-                found = {names.of_receiver(owner_of(each), at, kind) for at in offsets}
+                found = {names.of_receiver(owner_of(caller), at, kind) for at in offsets}
                 shared = found if shared is None else shared & found
         return next(iter(shared)) if shared and len(shared) == 1 else None
 
@@ -113,16 +114,13 @@ def _word(memory: Memory, address: int) -> int:
     return int.from_bytes(memory.read(address, 8), "little")
 
 
-_names: WeakKeyDictionary[GoBinary, tuple[int, HeapLockNames]] = WeakKeyDictionary()
+_names: WeakKeyDictionary[GoBinary, tuple[TypeDescriptors, HeapLockNames]] = WeakKeyDictionary()
 
 
 def _names_of(go: GoTarget, memory: Memory) -> HeapLockNames:
     """The names for a target, kept for as long as its program is open."""
+    types = program_types(memory, go.binary, go.load_bias)
     known = _names.get(go.binary)
-    if known is None or known[0] != go.load_bias:
-        start, end = go.binary.types
-        size = end - start
-        data = memory.read(start + go.load_bias, size) if 0 < size <= MAX_BYTES else b""
-        known = go.load_bias, HeapLockNames(TypeDescriptors(data, start + go.load_bias))
-        _names[go.binary] = known
+    if known is None or known[0] is not types:
+        known = _names[go.binary] = types, HeapLockNames(types)
     return known[1]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from ebpfprof.goruntime.heap.program_types import program_types
 from ebpfprof.goruntime.mark_bits import marked, marks, slots_of
-from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,10 +40,7 @@ class HeapTypes:
     def __init__(self, memory: Memory, binary: GoBinary, load_bias: int) -> None:
         """Reads the program's types. Raises TargetGone or UnreadableMemory."""
         self._memory = memory
-        start, end = binary.types
-        size = end - start
-        data = memory.read(start + load_bias, size) if 0 < size <= MAX_BYTES else b""
-        self._types = TypeDescriptors(data, start + load_bias)
+        self._types = program_types(memory, binary, load_bias)
         self._names: dict[int, str] = {}
 
     def name(self, address: int) -> str:

@@ -139,8 +139,8 @@ class MemoryStatisticsReader:
 
         classes = self._size_classes(sums)
         small = [size_class for size_class in classes if size_class.size]
-        total = of("largeAlloc") + sum(each.mallocs * each.size for each in small)
-        freed = of("largeFree") + sum(each.frees * each.size for each in small)
+        total = of("largeAlloc") + sum(size_class.mallocs * size_class.size for size_class in small)
+        freed = of("largeFree") + sum(size_class.frees * size_class.size for size_class in small)
         in_use, free, released = (paced(n) for n in ("heapInUse", "heapFree", "heapReleased"))
         extra = of("inWorkBufs") + of("inPtrScalarBits")
         own = ("stacks_sys", "mspan_sys", "mcache_sys", "buckhash_sys", "gcMiscSys", "other_sys")
@@ -148,8 +148,8 @@ class MemoryStatisticsReader:
         return MemoryStatistics(
             total_allocated=total,
             total_freed=freed,
-            mallocs=tiny + sum(each.mallocs for each in classes),
-            frees=tiny + sum(each.frees for each in classes),
+            mallocs=tiny + sum(size_class.mallocs for size_class in classes),
+            frees=tiny + sum(size_class.frees for size_class in classes),
             tiny_mallocs=tiny,
             heap_mapped=in_use + free + released,
             heap_in_use=in_use,

@@ -171,8 +171,8 @@ class IdleLoops:
                 behaviours[state] = behaviour
         # Two timers that fire at the same time don't make one goroutine wait for the other.
         return {
-            state: each
-            for state, each in behaviours.items()
+            state: behaviour
+            for state, behaviour in behaviours.items()
             if not self._has_followers(state, behaviours)
         }
 
@@ -293,8 +293,8 @@ class IdleLoops:
         present = {state for state, _ in self._at.values()}
         present.update(state for state, _ in self._trips.values())
         self._sets = {state: group for state, group in self._sets.items() if state in present}
-        for each in self._sets.values():
-            each.age()
+        for group in self._sets.values():
+            group.age()
         self._lefts, self._long_lefts = _halved(self._lefts), _halved(self._long_lefts)
         for left, counts in ((self._left, self._lefts), (self._long_left, self._long_lefts)):
             for state in left.keys() - counts.keys():

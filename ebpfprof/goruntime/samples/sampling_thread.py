@@ -95,6 +95,8 @@ class SamplingThread:
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
         self._waking_s = 0.0  # what it takes to wake, for each of those that are sampled then
+        self.used_s = 0.0
+        """The CPU time that all samples have taken, with what it takes to wake."""
 
     @property
     def share(self) -> float:
@@ -158,6 +160,7 @@ class SamplingThread:
             targets = [turn for turn in self._turns if turn.due_s < now_s + _NEARLY * turn.mean_s]
         costs_s = [self._sample(target, max(0.0, now_s - due_s)) for target in targets]
         now_used_s = time.thread_time()
+        self.used_s += now_used_s - used_s
         waking_s = (now_used_s - used_s - sum(costs_s)) / max(len(targets), 1)
         self._waking_s += _SMOOTHED * (waking_s - self._waking_s)
         return now_used_s

@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.errors import EbpfprofError, TargetGone
+from ebpfprof.goruntime.goroutines.states import LOCK_WORDS
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import SampledTarget
-from ebpfprof.goruntime.waits.idle_holders import LOCK_WORDS, lock_holders
+from ebpfprof.goruntime.waits.idle_holders import lock_holders
 from ebpfprof.goruntime.waits.standing import LOCKED_OUT, OPEN_WAIT
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.profile.losses import Loss

@@ -14,6 +14,7 @@ from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
+from ebpfprof.goruntime.waits.channel_users import channel_users
 from ebpfprof.goruntime.waits.standing import DUMPED, DUMPED_SLOWLY, StandingJudge, Threshold
 from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.goruntime.waits.waits_for import WaitReader
@@ -23,11 +24,12 @@ from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingS
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, Goroutine
     from ebpfprof.goruntime.goroutines.table import Heads
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.waits.pools import PoolReader
     from ebpfprof.goruntime.waits.waits_for import Moving
 
 _MOST_SAMPLES: Final = 4  # of which goroutine holds which lock
@@ -50,6 +52,7 @@ class GoroutineDumper:
         self._scanner = GoroutineScanner(go, most=most)
         self._frames = StackFrames(go)
         self._waits: WaitReader | None = None
+        self._last: AllGoroutines | None = None
         self._stuck: StuckCheck | None = None
 
     def dump(self, *, apart_s: float, samples: int = DUMPED.samples) -> GoroutineDump:
@@ -113,13 +116,26 @@ class GoroutineDumper:
         """
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
-        found = self._scanner.scan()
+        found = self._last = self._scanner.scan()
         moving = self._waits.read_moving(found) if has_waits and self._waits else None
         self._look_up(found)
         waits = self._waits.read(found, moving) if moving and self._waits else {}
         stood_ns, waited_ns = _stood(found, since_ns or {}), _stood(found, seen_ns or {})
         made = self._made(found, waits, stood_ns, 0, 1, waited_ns)
         return self._confirmed(made, found, moving) if moving else made
+
+    def find_pools(self, pools: PoolReader) -> None:
+        """Find the pools of the goroutines of the last dump_once(). Raises what that raises."""
+        if self._last is not None:
+            pools.find(self._last.goroutines, self._frames)
+
+    def channel_users(self, channels: Collection[int]) -> dict[int, tuple[int, ...]]:
+        """The goroutines of the last dump_once() that can use channels: see channel_users.
+
+        Raises what dump_once() raises.
+        """
+        goroutines = self._last.goroutines if self._last else ()
+        return channel_users(self._scanner.memory, self._frames, goroutines, channels)
 
     def judge(self) -> StandingJudge:
         """A new judge of the target's goroutines, for sample()."""
@@ -152,8 +168,12 @@ class GoroutineDumper:
         if len(born) < 2:
             return ()
         shown = {goroutine.goid: goroutine for goroutine in made.goroutines}
-        now = {each.goid: each.created_pc for each in last.goroutines if each.goid in shown}
-        counts = [Counter(each.values()) for each in (*born, now)]
+        now = {
+            goroutine.goid: goroutine.created_pc
+            for goroutine in last.goroutines
+            if goroutine.goid in shown
+        }
+        counts = [Counter(sites.values()) for sites in (*born, now)]
         for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
         ended = Counter(pc for goid, pc in born[0].items() if goid not in now)
         examples = {pc: shown[goid] for goid, pc in now.items()}
@@ -165,7 +185,7 @@ class GoroutineDumper:
             is_much = grown >= max(_LEAST_GROWN, _LEAST_SHARE * before)
             if created and is_steady and is_much and pc not in for_network:
                 found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
-        return tuple(sorted(found, key=lambda each: each.before - each.now))
+        return tuple(sorted(found, key=lambda site: site.before - site.now))
 
     def _look_up(self, goroutines: AllGoroutines) -> None:
         self._frames.look_up(
@@ -204,7 +224,7 @@ class GoroutineDumper:
             len(goroutines.goroutines) - len(shown),
             goroutines.moved,
             goroutines.beyond,
-            sum(each.labels is None for each in goroutines.goroutines),
+            sum(goroutine.labels is None for goroutine in goroutines.goroutines),
             goroutines.read_ns,
             samples=samples,
         )

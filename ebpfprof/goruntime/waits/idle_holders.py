@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.goruntime.goroutines.states import LOCK_WORDS
 from ebpfprof.goruntime.waits.dump import dump
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
-
-LOCK_WORDS: Final = frozenset(
-    {"semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"}
-)
-"""The states of goroutines that wait for a lock. Go 1.19 has one word for all semaphores."""
 
 
 def lock_holders(go: GoTarget) -> frozenset[int] | None:

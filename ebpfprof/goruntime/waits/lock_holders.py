@@ -18,19 +18,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX
 from ebpfprof.goruntime.waits.lock_waits import COND
-from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.goruntime.waits.stack_words import StackWords
 from symbolizer.codeanalysis.lock_sites import LockPlace, LockSites
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.waits.lock_waits import LockWait
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from ebpfprof.profile.waiting_for import LockState
 
 _MAX_STACKS: Final = 1 << 14  # that we read: about 20 us each
-_MAX_STACK_BYTES: Final = 1 << 16
 _MAX_HOLDERS: Final = 64  # of a lock
 _MAX_FRAMES: Final = 256
 # What no word that is a lock has: as many waiters or readers (sync/rwmutex.go, rwmutexMaxReaders).
@@ -55,10 +51,6 @@ _RW_WORDS: Final = np.dtype(
         *(("count", "<i4"), ("wait", "<i4")),
     ]
 )
-_FRAME_BYTES: Final = 16  # the frame pointer and the return address, between a frame and arguments
-# The compiler keeps arguments that come in registers above the return address, nine words at most
-# (cmd/compile/abi-internal.md).
-_ARGUMENT_BYTES: Final = 9 * 8
 _MASK: Final = (1 << 64) - 1
 _LOCKER: Final = 8  # of the pointer in sync.Cond.L, an interface
 
@@ -95,10 +87,10 @@ class HolderFinder:
         found: dict[int, dict[int, bool]] = {address: {} for address in held}
         if not held:
             return found
-        waiters = Counter(each.address for each in waits.values())
+        waiters = Counter(wait.address for wait in waits.values())
         read = 0
         # Those that wait for no lock first: not all stacks may be read.
-        for goroutine in sorted(goroutines, key=lambda each: each.address in waits):
+        for goroutine in sorted(goroutines, key=lambda waiter: waiter.address in waits):
             frames = self._frames_of(goroutine.pcs) if goroutine.words.bp else []
             if not frames:
                 continue
@@ -107,7 +99,7 @@ class HolderFinder:
                 break
             wait = waits.get(goroutine.address)
             condition = _lock_of_condition(memory, wait)
-            stack = _Words(memory, goroutine, self._sites, self._bias)
+            stack = StackWords(memory, goroutine, self._argument_bytes)
             for number, address, place in self._held_by(memory, stack, frames, held):
                 # It does not hold the lock in the frame in which it waits for it.
                 if wait and wait.address == address and number <= wait.frame:
@@ -141,7 +133,7 @@ class HolderFinder:
     def _held_by(
         self,
         memory: Memory,
-        stack: _Words,
+        stack: StackWords,
         frames: Sequence[_Frame],
         locks: Mapping[int, LockState],
     ) -> Iterator[tuple[int, int, LockPlace]]:
@@ -153,7 +145,7 @@ class HolderFinder:
                         yield number, address, place
 
     def _addresses(
-        self, memory: Memory, stack: _Words, number: int, place: LockPlace
+        self, memory: Memory, stack: StackWords, number: int, place: LockPlace
     ) -> dict[int, None]:
         """Where the lock of a place in a frame may be."""
         if place.variable:
@@ -164,10 +156,13 @@ class HolderFinder:
             address for pointer in pointers for address in (pointer, (pointer + offset) & _MASK)
         )
 
+    def _argument_bytes(self, pc: int) -> int | None:
+        return self._sites.argument_bytes(pc - self._bias)
+
     def _is_sure(
         self,
         memory: Memory,
-        stack: _Words,
+        stack: StackWords,
         number: int,
         place: LockPlace,
         known: AbstractSet[int],
@@ -185,7 +180,9 @@ class HolderFinder:
         others = {(pointer + (place.offset or 0)) & _MASK for pointer in pointers} - known
         return not _any_is_held(memory, sorted(others), waiters, is_read=place.is_read)
 
-    def _is_released(self, memory: Memory, stack: _Words, number: int, address: int) -> bool | None:
+    def _is_released(
+        self, memory: Memory, stack: StackWords, number: int, address: int
+    ) -> bool | None:
         """Whether functions that a frame called, and that continue, unlocked the lock; None:
         perhaps.
 
@@ -213,53 +210,6 @@ class HolderFinder:
             return (), 0
         found = memory.read_records(np.array([variable], np.uint64), np.dtype("<u8"))
         return found.tolist(), place.offset
-
-
-class _Words:
-    """The words of a goroutine's stack, frame by frame."""
-
-    def __init__(
-        self, memory: Memory, goroutine: Goroutine, sites: LockSites, load_bias: int
-    ) -> None:
-        self._sites, self._bias = sites, load_bias
-        self.pcs, words = goroutine.pcs, goroutine.words
-        self._memory, self._sp, self._hi, self._bp = memory, words.sp, words.hi, words.bp
-        self._words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._ends: list[int] | None = None
-
-    def of_frame(self, number: int) -> list[int]:
-        """The words of a physical frame and of the arguments that it was given."""
-        if self._ends is None:
-            self._ends = self._read()
-        if number >= len(self._ends):
-            return []
-        start = self._ends[number - 1] + 16 if number else self._sp
-        arguments = self._sites.argument_bytes(self.pcs[number] - self._bias)
-        end = self._ends[number] + _FRAME_BYTES
-        end += min(_ARGUMENT_BYTES if arguments is None else arguments, _ARGUMENT_BYTES)
-        words: list[int] = self._words[(start - self._sp) // 8 : (end - self._sp) // 8].tolist()
-        return words
-
-    def _read(self) -> list[int]:
-        size = min(self._hi - self._sp, _MAX_STACK_BYTES) // 8 * 8
-        if size > 0:
-            with suppress(UnreadableMemory):
-                self._words = np.frombuffer(self._memory.read(self._sp, size), "<u8")
-        return self._frame_pointers(self._bp)
-
-    def _frame_pointers(self, bp: int) -> list[int]:
-        """Of the frames whose return addresses are those that the goroutine had."""
-        pointers: list[int] = []
-        for following in (*self.pcs[1:], None):
-            at = (bp - self._sp) // 8
-            is_inside = self._sp <= bp and bp % 8 == 0 and at + 1 < len(self._words)
-            if not is_inside or (following is not None and self._words[at + 1] != following):
-                break
-            pointers.append(bp)
-            if (below := int(self._words[at])) <= bp:
-                break
-            bp = below
-        return pointers
 
 
 def _owners(lock: LockState, found: dict[int, bool]) -> dict[int, bool]:

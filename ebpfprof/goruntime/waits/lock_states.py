@@ -46,12 +46,12 @@ class LockStates:
         found = {}
         types = types_of(waits)
         for kind in set(types.values()):
-            addresses = [at for at, each in types.items() if each == kind][:_MAX_LOCKS]
+            addresses = [at for at, state in types.items() if state == kind][:_MAX_LOCKS]
             layout = self._go.binary.layout
             places = np.array(addresses, np.uint64)
             records = memory.read_records(places, record(layout, kind, _FIELDS[kind]))
-            for address, each in zip(addresses, records, strict=True):
-                found[address] = _state(layout, address, kind, each)
+            for address, state in zip(addresses, records, strict=True):
+                found[address] = _state(layout, address, kind, state)
         return found
 
     def named(

@@ -81,15 +81,15 @@ def lock_waits(
     places: list[WordPlace] = []
     finder = LockPlaces(go, frames)
     parked = [goroutine for goroutine in goroutines if goroutine.is_parked and goroutine.words.bp]
-    stacks = {each.pcs[:_DEPTH] for each in parked}
+    stacks = {stack.pcs[:_DEPTH] for stack in parked}
     frames.look_up(pc for pcs in stacks if finder.number(pcs) is not None for pc in pcs)
-    for each in parked:
-        pcs = each.pcs[:_DEPTH]
+    for stack in parked:
+        pcs = stack.pcs[:_DEPTH]
         if pcs not in kinds:
             kinds[pcs] = finder.place(pcs)
         place = kinds[pcs]
         if place:
-            chosen.append(each)
+            chosen.append(stack)
             places.append(place)
     if not chosen:
         return {}
@@ -97,10 +97,10 @@ def lock_waits(
     _find_conditions(go, memory, chosen, places, words)
     is_same = _have_not_moved(go, memory, chosen)
     return {
-        each.address: LockWait(
+        stack.address: LockWait(
             word - place.sema_offset, place.type, place.sema_offset, place.caller, place.frame
         )
-        for each, place, word, good in zip(
+        for stack, place, word, good in zip(
             chosen, places, words.tolist(), is_same.tolist(), strict=True
         )
         if good and word > place.sema_offset
@@ -180,7 +180,7 @@ def frame_pointers(
 ) -> npt.NDArray[np.uint64]:
     """The frame pointer of the physical frame of that number of each stack; 0 if there is none."""
     bps = np.array([goroutine.words.bp for goroutine in goroutines], np.uint64)
-    his = np.array([each.words.hi for each in goroutines], np.uint64)
+    his = np.array([goroutine.words.hi for goroutine in goroutines], np.uint64)
     left = np.array(numbers)
     while (left > 0).any():
         rows = np.flatnonzero(left > 0)
@@ -195,7 +195,7 @@ def _argument_words(
     memory: Memory, chosen: Sequence[Goroutine], places: Sequence[WordPlace]
 ) -> npt.NDArray[np.uint64]:
     bps = frame_pointers(memory, chosen, [place.number for place in places])
-    offsets = np.array([each.offset for each in places], np.int64)
+    offsets = np.array([place.offset for place in places], np.int64)
     found = memory.read_records((bps.astype(np.int64) + offsets).astype(np.uint64), _WORD)
     words: npt.NDArray[np.uint64] = np.where(bps != 0, found, 0).astype(np.uint64)
     return words
@@ -246,7 +246,7 @@ def _waiters(go: GoTarget, memory: Memory, address: int) -> frozenset[int]:
 def _have_not_moved(
     go: GoTarget, memory: Memory, chosen: Sequence[Goroutine]
 ) -> npt.NDArray[np.bool_]:
-    addresses = np.array([each.address for each in chosen], np.uint64)
+    addresses = np.array([goroutine.address for goroutine in chosen], np.uint64)
     records = memory.read_records(addresses, g_record(go.binary.layout, *IDENTITY))
     same: npt.NDArray[np.bool_] = waits_in(records) == np.array(
         [goroutine.wait for goroutine in chosen], np.uint64

@@ -57,12 +57,12 @@ def lock_words(
     """The words of locks, by address. Those of sync.Cond are left out. Raises TargetGone."""
     found: dict[int, LockWords] = {}
     for kind, fields in _FIELDS.items():
-        addresses = [address for address, each in types.items() if each == kind]
+        addresses = [address for address, words in types.items() if words == kind]
         places = np.array(addresses, np.uint64)
         records = memory.read_records(places, record(layout, kind, fields))
         names = records.dtype.names or ()
-        for address, each in zip(addresses, records, strict=True):
-            found[address] = {name: int(each[name]) for name in names}
+        for address, words in zip(addresses, records, strict=True):
+            found[address] = {name: int(words[name]) for name in names}
     return found
 
 
@@ -75,10 +75,10 @@ def stays_held(kind: str, samples: Sequence[LockWords]) -> bool:
     """
     if kind not in (MUTEX, RW_MUTEX):
         return all(sample == samples[0] for sample in samples)
-    is_writer = all(each["state"] & _LOCKED for each in samples)
-    is_read = kind == RW_MUTEX and all(_readers(each) > 0 for each in samples)
+    is_writer = all(sample["state"] & _LOCKED for sample in samples)
+    is_read = kind == RW_MUTEX and all(_readers(sample) > 0 for sample in samples)
     if not (is_writer or is_read):
-        return all(each == samples[0] for each in samples)
+        return all(sample == samples[0] for sample in samples)
     return all(_only_grew(kind, *pair) for pair in pairwise(samples))
 
 

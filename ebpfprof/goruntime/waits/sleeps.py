@@ -29,7 +29,7 @@ def ends_of_sleeps(
     """
     own = {address: words for address, words in sleeping.items() if not words.bubble}
     if layout.has("g", "sleepWhen"):
-        return {address: each.sleep_when for address, each in own.items() if each.sleep_when > 0}
+        return {address: sleep.sleep_when for address, sleep in own.items() if sleep.sleep_when > 0}
     timed = {address: words.timer for address, words in own.items() if words.timer}
     records = memory.read_records(
         np.array(list(timed.values()), np.uint64), record(layout, "timer", _TIMER)

@@ -115,11 +115,11 @@ class StuckCheck:
         GoTableError.
         """
         stood = {goroutine.goid for goroutine in dump.goroutines if goroutine.stood_ns}
-        standing = [each for each in goroutines.goroutines if each.goid in stood]
+        standing = [goroutine for goroutine in goroutines.goroutines if goroutine.goid in stood]
         suspects = self._suspects(standing, waits)
         free = suspects.free
         asleep = may_be_asleep(dump) and not any(
-            each.words.bubble for each in goroutines.goroutines
+            goroutine.words.bubble for goroutine in goroutines.goroutines
         )
         if not (free or asleep or circles(dump.goroutines)):
             return dump
@@ -133,7 +133,7 @@ class StuckCheck:
             samples.append(sample)
             judge.add(again.waits, again.read_ns, again.read_ns)
         waits_still = judge.standing(CONFIRMED).by_wait()
-        still = {each.goid for each in standing if each.wait in waits_still}
+        still = {goroutine.goid for goroutine in standing if goroutine.wait in waits_still}
         same = {
             address
             for address, words in suspects.words.items()
@@ -168,9 +168,11 @@ class StuckCheck:
 
     def _suspects(self, standing: Sequence[Goroutine], waits: Mapping[int, LockWait]) -> _Suspects:
         chosen = [goroutine for goroutine in standing if goroutine.address in waits][:_MAX_WAITS]
-        types = types_of({each.address: waits[each.address] for each in chosen})
+        types = types_of({goroutine.address: waits[goroutine.address] for goroutine in chosen})
         words = lock_words(self._memory, self._layout, types)
-        return _Suspects({each.goid: waits[each.address] for each in chosen}, types, words)
+        return _Suspects(
+            {goroutine.goid: waits[goroutine.address] for goroutine in chosen}, types, words
+        )
 
     def sample_again(self, types: Mapping[int, str]) -> tuple[StuckSample, AllGoroutines]:
         """Another sample of locks of these types, by address, and of all goroutines.
@@ -186,9 +188,9 @@ class StuckCheck:
             if pc
         )
         own = [
-            each
-            for each in goroutines.goroutines
-            if not self._frames.is_system(each.start_pc, each.pcs, each.state)
+            goroutine
+            for goroutine in goroutines.goroutines
+            if not self._frames.is_system(goroutine.start_pc, goroutine.pcs, goroutine.state)
         ]
         after = lock_words(self._memory, self._layout, types)
         sample = StuckSample(
@@ -197,8 +199,12 @@ class StuckCheck:
                 for address, words in after.items()
                 if stays_held(types[address], (before[address], words))
             },
-            {each.goid: each.wait for each in own if each.is_parked},
-            {each.goid: self._awake(each) for each in own if not self._waits(each)},
+            {goroutine.goid: goroutine.wait for goroutine in own if goroutine.is_parked},
+            {
+                goroutine.goid: self._awake(goroutine)
+                for goroutine in own
+                if not self._waits(goroutine)
+            },
             self._timers.pending(),
             self._others(),
         )
@@ -220,7 +226,7 @@ class StuckCheck:
         if self._machines is None:
             return None
         with suppress(UnreadableMemory):
-            own = {each.thread for each in self._machines.read(self._memory)}
+            own = {machine.thread for machine in self._machines.read(self._memory)}
             return len(self._threads.numbers().keys() - own)
         return None
 
@@ -246,7 +252,7 @@ def sureness(samples: Sequence[StuckSample], *, beyond: int) -> Sureness | None:
         }
     for goid in doubtful:
         seen = [sample.awake[goid] for sample in samples]
-        if any(each.in_sync for each in seen) or len({each.sequence for each in seen}) == 1:
+        if any(sample.in_sync for sample in seen) or len({sample.sequence for sample in seen}) == 1:
             return None
     return Sureness.LIKELY if doubtful or beyond else Sureness.CERTAIN
 
@@ -256,11 +262,11 @@ def _outside(samples: Sequence[StuckSample], dump: GoroutineDump) -> Outside | N
     known_ids = {goroutine.goid for goroutine in dump.goroutines}
     for sample in samples:
         is_same = sample.parked == samples[0].parked and sample.parked.keys() <= known_ids
-        if not is_same or not all(each.takes_signals for each in sample.awake.values()):
+        if not is_same or not all(words.takes_signals for words in sample.awake.values()):
             return None
     timers = [sample.timers for sample in samples]
     others = [sample.others for sample in samples]
     if None in timers or any(timers):
         return None
-    known = [each for each in others if each is not None]
+    known = [other for other in others if other is not None]
     return Outside(max(known) if len(known) == len(others) else None)

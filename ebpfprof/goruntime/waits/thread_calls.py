@@ -56,7 +56,7 @@ def thread_calls(
     chosen = chosen[:_MAX_THREADS]
     if not chosen:
         return {}
-    machines = np.array([each.words.thread for each in chosen], np.uint64)
+    machines = np.array([goroutine.words.thread for goroutine in chosen], np.uint64)
     kind = record(layout, "m", _M)
     before = memory.read_records(machines, kind)
     numbers = threads.numbers()
@@ -66,10 +66,12 @@ def thread_calls(
         state = threads.state(thread) if thread else None
         founds.append(_Found(each, thread, state) if state else None)
     is_same = memory.read_records(machines, kind) == before
-    is_same &= before["goroutine"] == np.array([each.address for each in chosen], np.uint64)
+    is_same &= before["goroutine"] == np.array(
+        [goroutine.address for goroutine in chosen], np.uint64
+    )
     is_same &= _still_there(memory, layout, chosen)
     settled = [each for each, good in zip(founds, is_same.tolist(), strict=True) if each and good]
-    fds = [_descriptor(each.state) for each in settled]
+    fds = [_descriptor(call.state) for call in settled]
     files = descriptors.files({fd for fd in fds if fd is not None})
     return {
         each.goroutine.address: ThreadWait(
@@ -97,7 +99,7 @@ def _call(state: ThreadState, file: OpenFile | None) -> SystemCall | None:
 def _still_there(
     memory: Memory, layout: RuntimeLayout, chosen: Sequence[Goroutine]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    addresses = np.array([each.address for each in chosen], np.uint64)
+    addresses = np.array([goroutine.address for goroutine in chosen], np.uint64)
     records = memory.read_records(addresses, g_record(layout, *IDENTITY, "thread"))
     waits = np.array([goroutine.wait for goroutine in chosen], np.uint64)
     threads = np.array([goroutine.words.thread for goroutine in chosen], np.uint64)

@@ -142,7 +142,7 @@ class CauseReader:
         if self._sleep_ends:
             return [int(head) for head in heads["sleep_when"]]
         records = self._memory.read_records(heads["timer"].copy(), self._sleep)
-        return [int(each) for each in records["when"]]
+        return [int(record) for record in records["when"]]
 
     def _is_of_signals(self, kind: int) -> bool:
         """Whether the elements of a channel are of type os.Signal."""

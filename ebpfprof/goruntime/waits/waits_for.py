@@ -67,7 +67,9 @@ class WaitReader:
             self._memory, layout, self._threads, self._descriptors, goroutines.goroutines
         )
         sleeping = {
-            each.address: each.words for each in goroutines.goroutines if each.state == _SLEEP
+            goroutine.address: goroutine.words
+            for goroutine in goroutines.goroutines
+            if goroutine.state == _SLEEP
         }
         ends = ends_of_sleeps(self._memory, layout, sleeping)
         return Moving(locks, states, holders, files, threads, ends)

@@ -132,7 +132,7 @@ class GoroutineWatch:
         self._stuck = []
         if any(group.is_lock for group in groups) or _none_runs(dump):
             self._stuck = stuck(self._dumper.dump_once(since_ns, has_waits=True))[:_MOST]
-        self._hangs = [_hang(each, dump.read_ns) for each in groups[:_MOST]]
+        self._hangs = [_hang(group, dump.read_ns) for group in groups[:_MOST]]
         leaks, is_due = self._found.leaks, now_ns >= self._full_due_ns
         if is_due:
             leaks = tuple(map(_example, self._leaks.add(dump)[:_MOST]))
@@ -153,7 +153,7 @@ class GoroutineWatch:
         """Leave out what continued since the last full sample."""
         waits = self._judge.waits
         groups = [_still_there(hang, waits, now_ns) for hang in self._hangs]
-        still = [each for each in self._stuck if np.isin(_numbers(each.goroutines), waits).all()]
+        still = [stuck for stuck in self._stuck if np.isin(_numbers(stuck.goroutines), waits).all()]
         self._found = replace(
             self._found,
             hanging=tuple(group for group in groups if group),

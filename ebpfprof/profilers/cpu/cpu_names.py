@@ -137,7 +137,7 @@ class CpuTranslator:
             if not (role is FuncRole.WRAPPER and callee.elides_wrapper):
                 kept.append((index, frame, physical))
             callee = role
-        for _, group in groupby(kept, key=lambda each: each[0]):
+        for _, group in groupby(kept, key=lambda row: row[0]):
             members = list(group)
             frames = [frame for _, frame, _ in members if frame]
             if not frames or frames[-1].function != _GO_END:

@@ -50,7 +50,7 @@ class GoroutineRecording(MemoryRecording["AllGoroutines"]):
             ("labels_unread", _UNLABELLED, unlabelled),
             ("goroutines_beyond", _BEYOND, self.last.beyond),
         )
-        return [Loss(*each) for each in counts if each[2]]
+        return [Loss(*count) for count in counts if count[2]]
 
     def read(self) -> AllGoroutines:
         """The goroutines now."""

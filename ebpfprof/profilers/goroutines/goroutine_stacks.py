@@ -34,8 +34,16 @@ class GoroutineStacks:
         self._known: dict[tuple[int, ...], tuple[Location, ...]] = {}
         self._locations: dict[tuple[int, tuple[Frame, ...]], Location] = {}
 
-    def samples(self, goroutines: AllGoroutines, wanted: tuple[str, ...] | None) -> list[Sample]:
+    def samples(
+        self,
+        goroutines: AllGoroutines,
+        wanted: tuple[str, ...] | None,
+        *,
+        has_wrappers: bool = False,
+    ) -> list[Sample]:
         """A sample for each stack and set of labels, without the runtime's own goroutines.
+
+        For `has_wrappers` see of().
 
         Stacks are as deep as Go's own profile has them. Raises GoTableError.
         """
@@ -48,7 +56,7 @@ class GoroutineStacks:
         counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
         for each in goroutines.goroutines:
             if not self.is_system(each.start_pc, each.pcs, each.state):
-                stack = self.of(each.state, each.pcs, each.start_pc)
+                stack = self.of(each.state, each.pcs, each.start_pc, has_wrapper=has_wrappers)
                 counts[stack, chosen(each.labels or (), wanted)] += 1
         return [Sample(stack, (count,), labels) for (stack, labels), count in counts.items()]
 
@@ -60,15 +68,22 @@ class GoroutineStacks:
         """Whether a goroutine is the runtime's own: see StackFrames.is_system."""
         return self._frames.is_system(start_pc, pcs, state)
 
-    def of(self, state: str, pcs: tuple[int, ...], start_pc: int) -> tuple[Location, ...]:
-        """The stack of a goroutine; of one without a stack, why, and where it began."""
+    def of(
+        self, state: str, pcs: tuple[int, ...], start_pc: int, *, has_wrapper: bool = False
+    ) -> tuple[Location, ...]:
+        """The stack of a goroutine; of one without a stack, why, and where it began.
+
+        With `has_wrapper`, the outermost function may be the wrapper of its `go` statement, whose
+        name says which function that is in.
+        """
+        wrapped = self._frames.wrapped(start_pc) if start_pc else 0
+        wrapper = self._of((start_pc,)) if has_wrapper and wrapped != start_pc else ()
         if pcs:
-            return self._of(pcs)
+            return (*self._of(pcs), *wrapper)
         leaf = _RUNNING if state == "running" else _MOVED
         if not start_pc:
             return (leaf,)
-        bias = self.go.load_bias
-        return (leaf, *self._of((self.go.binary.wrapped(start_pc - bias) + bias,)))
+        return (leaf, *self._of((wrapped,)), *wrapper)
 
     def _of(self, pcs: tuple[int, ...]) -> tuple[Location, ...]:
         stack = self._known.get(pcs)
@@ -78,7 +93,7 @@ class GoroutineStacks:
             # (runtime/symtab.go, expandFinalInlineFrame).
             while depth < len(shown) and shown[depth].number == shown[depth - 1].number:
                 depth += 1
-            physical = groupby(shown[:depth], key=lambda each: each.number)
+            physical = groupby(shown[:depth], key=lambda frame: frame.number)
             stack = self._known[pcs] = tuple(
                 self._location(tuple(frames)) for _, frames in physical
             )
@@ -86,7 +101,7 @@ class GoroutineStacks:
 
     def _location(self, physical: tuple[PhysicalFrame, ...]) -> Location:
         """One object for each, so that exports are fast."""
-        address, frames = physical[0].address, tuple(each.frame for each in physical)
+        address, frames = physical[0].address, tuple(inlined.frame for inlined in physical)
         key = address, frames
         if key not in self._locations:
             mapping = _mapping_of(address, self.go.mappings)
@@ -107,7 +122,10 @@ def report(read: ReadGoroutines, stacks: GoroutineStacks, builder: ReportBuilder
     samples: list[Sample] = []
     if read.goroutines is not None:
         try:
-            samples = stacks.samples(read.goroutines, builder.options.labels)
+            options = builder.options
+            samples = stacks.samples(
+                read.goroutines, options.labels, has_wrappers=options.by_handler
+            )
         except Exception as error:  # any error: the other profiles matter more
             builder.fail(error)
     profile = GOROUTINE.make_profile(

@@ -37,7 +37,7 @@ class ThreadStacks:
             for pc in (*goroutine.pcs, goroutine.start_pc, goroutine.created_pc)
             if pc
         )
-        counts = Counter(self._key(each) for each in threads.threads)
+        counts = Counter(self._key(thread) for thread in threads.threads)
         if threads.others:
             counts[self._without_goroutine(NOT_GOS)] += threads.others
         return counts

@@ -47,12 +47,13 @@ def report(reading: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -
     """Add the wall profile, without the runtime's own goroutines."""
     sums: dict[_Key, _Sum] = {}
     try:
-        sums = _sums(reading, stacks, builder.options.labels)
+        options = builder.options
+        sums = _sums(reading, stacks, options.labels, has_wrappers=options.by_handler)
     except Exception as error:  # any error: the other profiles matter more
         builder.fail(error)
     samples = [
-        Sample(stack, (each.hits, each.ns), labels, each.variance, together(each.behaviours))
-        for (stack, labels), each in sums.items()
+        Sample(stack, (total.hits, total.ns), labels, total.variance, together(total.behaviours))
+        for (stack, labels), total in sums.items()
     ]
     coverage = SampleCoverage(
         reading.totals.samples,
@@ -65,7 +66,7 @@ def report(reading: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -
         builder.account(WALL, f"{WALL.title} profile"),
         coverage=coverage,
         idle=idle_comments(WALL.name, samples),
-        spread={key: (each.ns, each.variance) for key, each in sums.items()},
+        spread={key: (total.ns, total.variance) for key, total in sums.items()},
     )
     profile = WALL.make_profile(
         samples,
@@ -78,7 +79,11 @@ def report(reading: ReadWall, stacks: GoroutineStacks, builder: ReportBuilder) -
 
 
 def _sums(
-    reading: ReadWall, stacks: GoroutineStacks, wanted: tuple[str, ...] | None
+    reading: ReadWall,
+    stacks: GoroutineStacks,
+    wanted: tuple[str, ...] | None,
+    *,
+    has_wrappers: bool,
 ) -> dict[_Key, _Sum]:
     states = reading.totals.states
     stacks.look_up(pc for state in states for pc in (*state.pcs, state.start_pc) if pc)
@@ -87,7 +92,8 @@ def _sums(
         if state.start_pc and stacks.is_system(state.start_pc, state.pcs, state.word):
             continue
         labels = (*chosen(state.labels or (), wanted), Label(STATE, state.word))
-        each = sums[stacks.of(state.word, state.pcs, state.start_pc), labels]
+        stack = stacks.of(state.word, state.pcs, state.start_pc, has_wrapper=has_wrappers)
+        each = sums[stack, labels]
         each.hits += total.hits
         each.ns += total.ns
         each.variance += total.variance

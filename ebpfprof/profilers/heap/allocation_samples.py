@@ -47,20 +47,29 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
     both = (*counts.allocated, *counts.in_use)
     stacks.look_up(stack.return_pcs for stack in both)
     for stack, estimate in counts.allocated.items():
-        each = sums[stacks.of(stack.return_pcs), stack.size_bytes]
-        each.allocated += estimate.objects
-        each.variance += estimate.variance
+        sums_of_stack = sums[stacks.of(stack.return_pcs), stack.size_bytes]
+        sums_of_stack.allocated += estimate.objects
+        sums_of_stack.variance += estimate.variance
     for stack, estimate in counts.in_use.items():
-        each = sums[stacks.of(stack.return_pcs), stack.size_bytes]
-        each.in_use += estimate.objects
-        each.in_use_variance += estimate.variance
+        sums_of_stack = sums[stacks.of(stack.return_pcs), stack.size_bytes]
+        sums_of_stack.in_use += estimate.objects
+        sums_of_stack.in_use_variance += estimate.variance
     found = []
-    for (shown, size), each in sums.items():
-        variance = each.in_use_variance if of_use else each.variance
-        amounts = each.allocated, each.allocated * size, each.in_use, each.in_use * size
+    for (shown, size), sums_of_stack in sums.items():
+        variance = sums_of_stack.in_use_variance if of_use else sums_of_stack.variance
+        amounts = (
+            sums_of_stack.allocated,
+            sums_of_stack.allocated * size,
+            sums_of_stack.in_use,
+            sums_of_stack.in_use * size,
+        )
         values = tuple(min(round(amount), _MOST) for amount in amounts)
         # An unknown error counts as one of all of it.
-        known = variance if math.isfinite(variance) else max(each.allocated, each.in_use) ** 2
+        known = (
+            variance
+            if math.isfinite(variance)
+            else max(sums_of_stack.allocated, sums_of_stack.in_use) ** 2
+        )
         found.append(Sample(shown, values, (Label(_BYTES, size),), known * size * size))
     return [*found, *_remainder(counts)]
 
@@ -122,7 +131,7 @@ def _unseen(counts: AllocationCounts) -> str:
 
 def _allocated(counts: AllocationCounts) -> float:
     """In bytes."""
-    seen = sum(each.objects * stack.size_bytes for stack, each in counts.allocated.items())
+    seen = sum(estimate.objects * stack.size_bytes for stack, estimate in counts.allocated.items())
     return seen + counts.unseen_bytes
 
 
@@ -214,12 +223,12 @@ def coverage(counts: AllocationCounts, heap: str, allocs: str) -> AllocationCove
 def _errors(found: dict[AllocatingStack, Estimated]) -> tuple[float, float]:
     """The standard errors of all bytes, and the largest of the largest stacks."""
     sizes = [
-        (each.objects * stack.size_bytes, each.variance * stack.size_bytes**2)
-        for stack, each in found.items()
+        (estimate.objects * stack.size_bytes, estimate.variance * stack.size_bytes**2)
+        for stack, estimate in found.items()
     ]
     total = sum(used for used, _ in sizes)
     first, *others = sorted(sizes, reverse=True)[:_LARGEST]
-    largest = [first, *(each for each in others if each[0] >= _LEAST_SHARE * total)]
+    largest = [first, *(other for other in others if other[0] >= _LEAST_SHARE * total)]
     return (
         math.sqrt(sum(variance for _, variance in sizes)) / max(total, 1.0),
         max(math.sqrt(variance) / max(used, 1.0) for used, variance in largest),

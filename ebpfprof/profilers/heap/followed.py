@@ -156,9 +156,9 @@ class Followed:
                 by_window[stack][window] += count
         weighted, squares = {}, {}
         for stack, counts in by_window.items():
-            each = [(self._weight(window), count) for window, count in counts.items()]
-            weighted[stack] = sum(weight * count for weight, count in each)
-            squares[stack] = sum((weight * count) ** 2 for weight, count in each if weight > 1)
+            weights = [(self._weight(window), count) for window, count in counts.items()]
+            weighted[stack] = sum(weight * count for weight, count in weights)
+            squares[stack] = sum((weight * count) ** 2 for weight, count in weights if weight > 1)
         return FollowedObjects(
             weighted,
             squares,

@@ -178,8 +178,8 @@ class GateProgram(BoundedProbes):
             return ()
         found = losses(self._program.maps["losses"].numbers())
         return [
-            replace(each, kinds=(HEAP.name,)) if each.name == _UNFOLLOWED else each
-            for each in found
+            replace(loss, kinds=(HEAP.name,)) if loss.name == _UNFOLLOWED else loss
+            for loss in found
         ]
 
     def close(self) -> None:

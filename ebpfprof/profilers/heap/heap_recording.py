@@ -94,7 +94,7 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
 
     def losses(self) -> Sequence[Loss]:
         """Buckets that were not read, and what probes lost."""
-        kinds = tuple(each.name for each in _KINDS)
+        kinds = tuple(kind.name for kind in _KINDS)
         counts = (
             ("heap_buckets_corrupt", _CORRUPT, getattr(self.last, "corrupt", 0)),
             ("heap_buckets_beyond", _BEYOND, int(getattr(self.last, "beyond", False))),
@@ -162,7 +162,7 @@ class HeapProfiler(MemoryProfiler[HeapRecording]):
 
         Raises as LoadedProfiler.load.
         """
-        if self._gates and any(each.gates for each in self.recordings):
+        if self._gates and any(recording.gates for recording in self.recordings):
             self._gates.load()
 
     def poll(self) -> None:

@@ -101,8 +101,8 @@ class HeapStacks:
         another inlined function can begin. All calls if there are no others. Raises GoTableError.
         """
         calls = list(self._without_wrappers(self._calls(stack)))
-        for number, each in enumerate(calls):
-            behind = self._at(each.address + 1)
+        for number, call in enumerate(calls):
+            behind = self._at(call.address + 1)
             if not behind or not behind[0].function.startswith(self._hidden):
                 return calls[number:]
         return calls

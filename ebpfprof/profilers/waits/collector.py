@@ -258,9 +258,9 @@ class WaitsCollector(BoundedProbes):
         self, probes: Sequence[Sequence[Uprobe]], index: int, groups: Sequence[int]
     ) -> None:
         go = self._attached[index].go
-        for group, code, each in zip(groups, go.probed, probes, strict=True):
+        for group, code, probe in zip(groups, go.probed, probes, strict=True):
             self._program.attach_uprobes(
-                code.elf.fd, go.target.pid, each, anchor=code.anchor, group=group
+                code.elf.fd, go.target.pid, probe, anchor=code.anchor, group=group
             )
 
     @contextmanager
@@ -374,7 +374,7 @@ class WaitsCollector(BoundedProbes):
         if not self._program.is_loaded:
             return ()
         found = losses(self._program.maps["losses"].numbers())
-        return [replace(each, kinds=_KINDS_OF_LOSSES.get(each.name, ())) for each in found]
+        return [replace(loss, kinds=_KINDS_OF_LOSSES.get(loss.name, ())) for loss in found]
 
     def close(self) -> None:
         """Detach the probes and free the maps."""

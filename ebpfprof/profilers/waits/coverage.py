@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.console.text import duration, percent
-from ebpfprof.overhead.estimator import of_differences
 from ebpfprof.profile.evidence import FEW_RELEASES, MAX_UNKNOWN
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
@@ -66,7 +65,10 @@ class WaitsCoverage:
             self.eighth_ns - earlier.eighth_ns,
             self.windows_ns - earlier.windows_ns,
             self.windows - earlier.windows,
-            {k: each - earlier.deviations.get(k, none) for k, each in self.deviations.items()},
+            {
+                k: deviation - earlier.deviations.get(k, none)
+                for k, deviation in self.deviations.items()
+            },
             self.uncharged_ns - earlier.uncharged_ns,
         )
 
@@ -145,8 +147,3 @@ class WaitsCoverage:
             return [f"not recorded: the releases of {duration(self.uncharged_ns)} of waiting"]
         share = percent(min(1.0, self.uncharged_ns / delay_ns)) if delay_ns else "all"
         return [f"{FEW_RELEASES}: those of {share} of the delay are not known"]
-
-
-def widened(variance: float, windows: int) -> float:
-    """The variance of an estimate from that of the differences of windows, two at least."""
-    return of_differences(windows) * variance

@@ -86,13 +86,13 @@ def estimates(
     """
     block = _block(sums, waits, alternation_variances(sums, group_of), hit_ns)
     mutex = releases(
-        sums, [each for each in block if is_lock(each.row.return_pcs)], is_runtime_lock
+        sums, [estimate for estimate in block if is_lock(estimate.row.return_pcs)], is_runtime_lock
     )
     rows = {
-        "block": [each.row for each in block],
+        "block": [estimate.row for estimate in block],
         "mutex": mutex,
         "wakers": pairs_of(block, sums.stacks(["wakers"])),
-        "runqueue": [row for each in block if (row := _runnable(each))],
+        "runqueue": [row for estimate in block if (row := _runnable(estimate))],
     }
     return WaitEstimates(
         [row for found in rows.values() for row in found],
@@ -152,7 +152,7 @@ def _block(
             estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
             row = _unprobed_row(stack, estimate, seen)
             found.append(BlockEstimate(row, StackSums(), StackSums()))
-    return [each for each in found if each.row.count > 0 or each.row.delay_ns > 0]
+    return [estimate for estimate in found if estimate.row.count > 0 or estimate.row.delay_ns > 0]
 
 
 def _bounded_by_samples(variance: float, estimate: StackEstimate, seen: SampledStack) -> float:
@@ -321,10 +321,10 @@ def _by_known_locks(
     """What samples saw, with those locks as OTHER_LOCKS that the kernel adds up."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
     found: dict[StackKey, SampledStack] = {}
-    for key, each in waits.items():
+    for key, estimate in waits.items():
         others = (OTHER_LOCKS, *key[1:])
         place = others if key not in known and others in known else key
-        found.setdefault(place, SampledStack()).add(each)
+        found.setdefault(place, SampledStack()).add(estimate)
     return found
 
 

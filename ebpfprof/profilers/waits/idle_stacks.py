@@ -62,5 +62,5 @@ class IdleStacks:
             at = None if state.word in _NOT_WAITING else sampler.park_at(state.pcs)
             if at is not None:
                 by_stack[state.pcs[at:][:MAX_DEPTH]].append(idle.get(state))
-        found = {stack: together(each) for stack, each in by_stack.items()}
-        return {stack: each for stack, each in found.items() if each}
+        found = {stack: together(behaviours) for stack, behaviours in by_stack.items()}
+        return {stack: behaviours for stack, behaviours in found.items() if behaviours}

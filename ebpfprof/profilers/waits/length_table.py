@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import numpy.typing as npt
+    from collections.abc import Mapping, Sequence
 
     from ebpfprof.kernel.program import BpfProgram
 
@@ -33,15 +29,32 @@ _NONE: Final = LengthSums()
 
 
 class StackLengths:
-    """The sums of all stacks at one moment."""
+    """The sums of all stacks at one moment; histograms are made of those that are asked for."""
 
-    def __init__(self, by_stack: dict[int, LengthSums]) -> None:
-        """By the keys of the stacks, without the bits that have the number of a row."""
-        self._by_stack = by_stack
+    def __init__(
+        self,
+        sums: Mapping[int, tuple[int, int, int, int]],
+        buckets: Sequence[int],
+        counts: Sequence[float],
+    ) -> None:
+        """All buckets of all stacks, one behind the other, and how many waits each has.
+
+        `sums` are, by the keys of the stacks without the bits that have the number of a row: where
+        its buckets begin and end, the count in the kernel's unit, and the delay.
+        """
+        self._sums, self._buckets, self._counts = sums, buckets, counts
 
     def of(self, key: int) -> LengthSums:
         """Those of the stack with this key in `totals`."""
-        return self._by_stack.get(key >> _ROW_BITS, _NONE)
+        found = self._sums.get(key >> _ROW_BITS)
+        if found is None:
+            return _NONE
+        begin, end, units, delay_ns = found
+        buckets, counts = tuple(self._buckets[begin:end]), tuple(self._counts[begin:end])
+        return LengthSums(units, delay_ns, WaitHistogram(buckets, counts))
+
+
+NO_STACKS: Final = StackLengths({}, (), ())
 
 
 class LengthTable:
@@ -57,42 +70,27 @@ class LengthTable:
 
         keys, rows = self._program.maps["lengths"].rows()
         if not len(keys):
-            return StackLengths({})
+            return NO_STACKS
         order = keys.argsort()
         keys, units, delays = keys[order], rows["counts"][order], rows["delay_ns"][order]
         stacks = keys >> np.uint64(_ROW_BITS)
         first = np.flatnonzero(np.diff(stacks, prepend=~stacks[:1]))
-        sums = zip(
-            stacks[first].tolist(),
-            np.add.reduceat(units.sum(axis=1), first).tolist(),
-            np.add.reduceat(delays, first).tolist(),
-            self._histograms(keys, units, first),
-            strict=True,
-        )
-        return StackLengths({stack: LengthSums(*each) for stack, *each in sums})
-
-    def _histograms(
-        self,
-        keys: npt.NDArray[np.uint64],
-        units: npt.NDArray[np.uint64],
-        first: npt.NDArray[np.intp],
-    ) -> list[WaitHistogram]:
-        """Those of each stack; `first` has where its rows begin."""
-        import numpy as np
-
         # What is taken back from a row may be there before what was added to it is.
         at, column = np.nonzero((units > 0) & (units < _LEAST_NEGATIVE))
-        counts = units[at, column]
         row = (keys & np.uint64((1 << _ROW_BITS) - 1)).astype(np.intp)[at]
-        buckets = (row * _IN_ROW + column).tolist()
-        whole = 1 << self._shift
+        limits = [*np.searchsorted(at, first).tolist(), len(at)]
+        sums = zip(
+            limits,
+            limits[1:],
+            np.add.reduceat(units.sum(axis=1), first).tolist(),
+            np.add.reduceat(delays, first).tolist(),
+            strict=False,
+        )
+        by_stack = dict(zip(stacks[first].tolist(), sums, strict=True))
+        counts, whole = units[at, column], 1 << self._shift
         is_whole = not (counts % whole).any()
-        numbers = (counts >> self._shift if is_whole else counts / whole).tolist()
-        limits = [*np.searchsorted(at, first).tolist(), len(buckets)]
-        return [
-            WaitHistogram(tuple(buckets[begin:end]), tuple(numbers[begin:end]))
-            for begin, end in pairwise(limits)
-        ]
+        numbers = counts >> self._shift if is_whole else counts / whole
+        return StackLengths(by_stack, (row * _IN_ROW + column).tolist(), numbers.tolist())
 
     def forget(self, stacks: Sequence[int]) -> None:
         """Delete the rows of the stacks with these keys."""

@@ -48,7 +48,9 @@ class LockTable:
         self._heap = HeapLocks(go)
         with suppress(Exception):  # with corrupt tables, locks have only addresses
             all_totals = (*totals, *waiting)
-            translator.look_up({pc for each in all_totals if each.sema for pc in each.return_pcs})
+            translator.look_up(
+                {pc for total in all_totals if total.sema for pc in total.return_pcs}
+            )
         self._of_sema: dict[int, int] = {}
         self._uses: dict[int, _Uses] = defaultdict(_Uses)
         self._locks: dict[int, tuple[str, str | None]] = {}
@@ -60,7 +62,7 @@ class LockTable:
         known = [total for total in totals if total.sema > OTHER_LOCKS]
         seen = [(total, lock_use(translator, total.return_pcs)) for total in known]
         # First those stacks that tell the address of the lock.
-        for total, found in sorted(seen, key=lambda each: each[1] is None):
+        for total, found in sorted(seen, key=lambda pair: pair[1] is None):
             self._use(total.sema, found).totals.append(total)
         for sema, hold in holds.items():
             if sema in self._of_sema:

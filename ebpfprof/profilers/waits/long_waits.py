@@ -115,7 +115,7 @@ class LongWaits:
 
     def found(self) -> dict[StackKey, SampledStack]:
         """The waits by stack, since begin()."""
-        found = {key: replace(each) for key, each in self._past.items()}
+        found = {key: replace(sampled) for key, sampled in self._past.items()}
         if self._base is None:
             return found
         sampler, totals, base = self.samples.sampler, self.samples.totals(), self._base

@@ -71,15 +71,19 @@ def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
     counts = (
         ("goroutines_moving", _MOVED, found.unreadable),
         ("stack_cut", _CUT, found.cut_short),
-        ("labels_unread", _UNLABELLED, sum(each.labels is None for each in found.goroutines)),
+        (
+            "labels_unread",
+            _UNLABELLED,
+            sum(goroutine.labels is None for goroutine in found.goroutines),
+        ),
     )
     lost = tuple(Loss(name, text, count, (OPEN.name,)) for name, text, count in counts if count)
     sites = CallSites(go.binary, go.load_bias, has_arguments=False)
     shown = [
-        each
-        for each in found.goroutines
+        goroutine
+        for goroutine in found.goroutines
         # One that runs finalizers and waits here waits in a finalizer of the program.
-        if not sites.is_system(each.start_pc) or sites.runs_finalizers(each.start_pc)
+        if not sites.is_system(goroutine.start_pc) or sites.runs_finalizers(goroutine.start_pc)
     ]
     return ParkedAtEnd(shown, now_ns, lost)
 

@@ -41,8 +41,8 @@ def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> l
     row, every = stack.row, stack.every
     rest = max(0.0, row.count - every.count)
     rest_ns = max(0.0, row.delay_ns - every.delay_ns)
-    seen = sum(each.sampled.count for each in pairs.values())
-    seen_ns = sum(each.sampled.delay_ns for each in pairs.values())
+    seen = sum(pair.sampled.count for pair in pairs.values())
+    seen_ns = sum(pair.sampled.delay_ns for pair in pairs.values())
     relative = row.delay_variance / rest_ns**2 if rest_ns else 0.0
     found = []
     for stack_and_waker, estimate in pairs.items():

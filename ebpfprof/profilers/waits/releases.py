@@ -2,18 +2,20 @@
 
 The kernel charges a release with an eighth of what it made others wait, on average
 (bpf/waits/one_in_eight.h). That gives the proportions. How much there is to charge the block
-profile knows better, which has each long wait. A window does not know which release ended the waits
-that went on at its end, nor what made those wait before that were there at its begin. That part is
-charged to none.
+profile knows better, which has each long wait.
+
+Of windows, two parts are charged to none. A window does not know which release ended the waits that
+went on at its end, nor what made those wait before that were there at its begin. And where samples
+saw much more waiting than windows stand for, releases of another kind were between them.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ebpfprof.profile.evidence import LEAST_WINDOWS
 from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
 from ebpfprof.profilers.waits.sampled_sums import (
     BlockEstimate,
@@ -26,6 +28,7 @@ from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 # Of n releases one in eight is recorded, and what they are charged varies as much as it is.
 _RELATIVE: Final = 2 * (TRACKING_PERIOD - 1)
+_SURE: Final = 2  # standard errors
 
 _Releases = dict[KnownStack, StackEstimate]
 
@@ -40,15 +43,19 @@ def releases(
     What no recorded release accounts for has no return addresses. `is_runtime_lock` tells whether a
     stack releases one of the runtime's own locks: nothing else is known of the waits for these.
     """
+
+    def is_untracked(stack: KnownStack) -> bool:
+        return is_runtime_lock(stack.return_pcs)
+
     found, by_lock = [], defaultdict[int, _Releases](dict)
-    for stack, estimate in sums.stacks(["mutex"]).items():
-        if is_runtime_lock(stack.return_pcs):
+    for stack, estimate in sums.stacks(["mutex"], is_untracked).items():
+        if is_untracked(stack):
             found.append(row_of(stack, estimate))
         else:
             by_lock[stack.sema][stack] = estimate
     waited = defaultdict[int, list[BlockEstimate]](list)
-    for each in locks:
-        waited[each.row.sema].append(each)
+    for lock in locks:
+        waited[lock.row.sema].append(lock)
     uncharged = _uncharged(sums, by_lock.keys() | waited.keys())
     for sema in {**by_lock, **waited}:
         known = by_lock[sema]
@@ -75,14 +82,19 @@ def _of_lock(
     uncharged_ns: float,
     windows: int,
 ) -> list[StackTotal]:
-    charged_ns = sum(each.sampled.delay_ns for each in known.values())
-    waited_ns = sum(each.row.delay_ns - each.every.delay_ns for each in waits)
-    variance = sum(each.row.delay_variance for each in waits)
-    is_known = charged_ns > 0 and not 0 < windows < LEAST_WINDOWS
-    known_ns = waited_ns * charged_ns / (charged_ns + uncharged_ns) if is_known else 0.0
+    charged_ns = sum(release.sampled.delay_ns for release in known.values())
+    waited_ns = sum(wait.row.delay_ns - wait.every.delay_ns for wait in waits)
+    variance = sum(wait.row.delay_variance for wait in waits)
+    seen_ns = waited_ns
+    if windows:
+        of_windows = variance + sum(release.delay_variance for release in known.values())
+        most_ns = charged_ns + uncharged_ns + _SURE * math.sqrt(of_windows)
+        seen_ns = min(waited_ns, most_ns)
+    known_ns = seen_ns * charged_ns / (charged_ns + uncharged_ns) if charged_ns > 0 else 0.0
     relative = variance / waited_ns**2 if waited_ns > 0 else 0.0
-    parks = sum(each.seen.parks for each in waits)
-    correction = sum(each.correction * each.seen.parks for each in waits) / parks if parks else 1.0
+    of_count = _relative_variance_of_count(waits)
+    parks = sum(wait.seen.parks for wait in waits)
+    correction = sum(wait.correction * wait.seen.parks for wait in waits) / parks if parks else 1.0
     found = []
     for stack, estimate in known.items():
         row, sampled = row_of(stack, estimate), estimate.sampled
@@ -90,9 +102,12 @@ def _of_lock(
         own = estimate.delay_variance / sampled.delay_ns**2 if sampled.delay_ns > 0 else 0.0
         own += _RELATIVE / max(sampled.count, 1.0)
         row.count += (correction - 1) * sampled.count
+        # What makes the counts of waits uncertain does so with those of releases.
+        of_sampled = (correction * sampled.count) ** 2 * of_count
+        row.count_variance = max(correction**2 * row.count_variance, of_sampled)
         row.delay_ns = round(estimate.every.delay_ns + part_ns)
         row.delay_variance = part_ns**2 * (relative + own)
-        if not is_known:
+        if charged_ns <= 0:
             row.count = estimate.every.count
         if row.count > 0 or row.delay_ns > 0:
             found.append(row)
@@ -100,3 +115,10 @@ def _of_lock(
         of_unknown = unknown_ns**2 * relative
         found.append(StackTotal("mutex", sema, (), 0.0, unknown_ns, (), of_unknown))
     return found
+
+
+def _relative_variance_of_count(waits: Sequence[BlockEstimate]) -> float:
+    """The variance of the number of all sampled waits for a lock, as a part of its square."""
+    count = sum(wait.row.count - wait.every.count for wait in waits)
+    variance = sum(wait.row.count_variance for wait in waits)
+    return variance / count**2 if count > 0 else 0.0

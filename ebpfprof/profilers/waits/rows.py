@@ -210,4 +210,4 @@ class StackSums:
         return StackSums(*[factor * value for value in _values(self)])
 
 
-_values = attrgetter(*(each.name for each in fields(StackSums)))  # astuple() is ten times slower
+_values = attrgetter(*(field.name for field in fields(StackSums)))  # astuple() is ten times slower

@@ -47,5 +47,5 @@ def probes(go: GoTarget) -> list[Probe]:
     return [
         Probe("on_thread_wake", sites.wake_pc),
         Probe("on_thread_sleep", sites.sleep_pc),
-        *(Probe("on_runtime_unlock", each.call_pc, each.return_pc) for each in sites.unlocks),
+        *(Probe("on_runtime_unlock", unlock.call_pc, unlock.return_pc) for unlock in sites.unlocks),
     ]

@@ -16,11 +16,11 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ebpfprof.profilers.waits.coverage import widened
+from ebpfprof.overhead.estimator import of_differences
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
@@ -104,7 +104,7 @@ class SampledSums:
         found = copy.copy(self)
         found.every, found.eighth = dict(self.every), dict(self.eighth)
         found.windowed, found.uncharged = dict(self.windowed), dict(self.uncharged)
-        moments = {of: copy.copy(each) for of, each in self._moments.items()}
+        moments = {of: copy.copy(sums_of_stack) for of, sums_of_stack in self._moments.items()}
         found._moments = defaultdict(_Moments, moments)
         return found
 
@@ -178,24 +178,40 @@ class SampledSums:
         has_pause = not self.windows and not self.runs_in_eighth and self.runs_at_first > 0
         return self.runs / self.runs_at_first if has_pause else 0.0
 
-    def stacks(self, kinds: Iterable[str]) -> dict[KnownStack, StackEstimate]:
-        """What the stacks of these kinds add up to."""
+    def stacks(
+        self,
+        kinds: Iterable[str],
+        is_untracked: Callable[[KnownStack], bool] = lambda _: False,
+    ) -> dict[KnownStack, StackEstimate]:
+        """What the stacks of these kinds add up to.
+
+        Of those that are `is_untracked`, not one event in eight was recorded, but every one.
+        """
         wanted = set(kinds)
         names = {**self.every, **self.eighth, **self.windowed}  # in an order that repeats
-        return {stack: self._stack(stack) for stack in names if stack.kind in wanted}
+        return {
+            stack: self._stack(stack, is_untracked(stack))
+            for stack in names
+            if stack.kind in wanted
+        }
 
     def seen(self, stack: KnownStack) -> StackSums:
         """The sums of a stack as they were recorded, in all parts."""
         parts = (self.every, self.eighth, self.windowed)
         return sum((part.get(stack, _NONE) for part in parts), _NONE)
 
-    def _stack(self, stack: KnownStack) -> StackEstimate:
+    def _stack(self, stack: KnownStack, is_untracked: bool) -> StackEstimate:
         eighth, windowed = self.eighth.get(stack, _NONE), self.windowed.get(stack, _NONE)
         every = self.every.get(stack, _NONE)
         counts, delays = self.window_variances(stack)
         scale = max(1.0, self.scale)
-        counts += scale**2 * _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD)
-        delays += scale**2 * _OTHERS * eighth.squares
+        if is_untracked:
+            # For pauses they stand as rare events do, with delays that vary as much as they are.
+            counts += scale * (scale - 1) * eighth.count
+            delays += scale * (scale - 1) * 2 * eighth.delay_ns**2 / max(1.0, eighth.count)
+        else:
+            counts += scale**2 * _OTHERS * max(eighth.parks, eighth.count / TRACKING_PERIOD)
+            delays += scale**2 * _OTHERS * eighth.squares
         parks, seen = eighth.times(scale) + windowed.times(self.scale), eighth + windowed
         sampled = parks.as_events(seen)
         if seen.again and seen.runs:
@@ -227,7 +243,7 @@ class SampledSums:
         ):
             rate = total / self.runs_in_windows
             rest = squares - 2 * rate * with_runs + rate * rate * self._run_squares
-            found.append(widened(scale**2 * max(0.0, rest) * left, count))
+            found.append(of_differences(count) * scale**2 * max(0.0, rest) * left)
         return found[0], found[1]
 
 
@@ -266,5 +282,5 @@ def row_of(stack: KnownStack, estimate: StackEstimate) -> StackTotal:
 
 
 def _add(sums: Sums, more: Mapping[KnownStack, StackSums]) -> None:
-    for stack, each in more.items():
-        sums[stack] = sums.get(stack, _NONE) + each
+    for stack, sums_of_stack in more.items():
+        sums[stack] = sums.get(stack, _NONE) + sums_of_stack

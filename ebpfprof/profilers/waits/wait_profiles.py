@@ -100,7 +100,7 @@ class _WaitReporter:
                 f"Sampled ({found.coverage.how}). Use --max-overhead 0 to record every wait."
             )
         waiting = self._open_waits()
-        table = self._lock_table([each.total for each in waiting])
+        table = self._lock_table([row.total for row in waiting])
 
         def labels(total: StackTotal) -> tuple[Label, ...]:
             of_lock = table.labels(total.sema) if table and options["lock_labels"] else ()
@@ -110,7 +110,7 @@ class _WaitReporter:
             totals = [(total, labels(total)) for total in found.totals if total.kind == kind.name]
             self._add(kind, totals, f"{kind.title} profile")
         if OPEN in found.kinds:
-            totals = [(each.total, each.labels + labels(each.total)) for each in waiting]
+            totals = [(row.total, row.labels + labels(row.total)) for row in waiting]
             self._add(OPEN, totals, "waits still open at the end")
 
     def _open_waits(self) -> list[OpenWait]:
@@ -128,7 +128,7 @@ class _WaitReporter:
             )
         if {BLOCK, WAKERS} & set(found.kinds):
             return waits
-        return [each for each in waits if lock_use(self._translator, each.total.return_pcs)]
+        return [wait for wait in waits if lock_use(self._translator, wait.total.return_pcs)]
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
         """The locks, if the options ask for them and we can find them."""

@@ -286,23 +286,23 @@ class WaitsProfiler:
     def poll(self) -> None:
         """Read missing label pages, and begin to take goroutine samples that are due."""
         self.collector.poll()
-        for each in self._recordings:
-            each.poll()
+        for recording in self._recordings:
+            recording.poll()
 
     def detach(self) -> None:
         """Detach all probes, and read the final sums of all processes."""
-        for each in self._recordings:
-            each.stop_samples()
-        for each in self._recordings:
-            each.stop_budgeted()
+        for recording in self._recordings:
+            recording.stop_samples()
+        for recording in self._recordings:
+            recording.stop_budgeted()
         self.collector.stop()
         self.collector.detach()
         tables = self.collector.tables
         totals, holds = tables.snapshot(), tables.holds()
         last_waits = tables.last_waits() if self.options["open_waits"] else {}
-        for each in self._recordings:
-            slot = each.slot
-            each.finish(
+        for recording in self._recordings:
+            slot = recording.slot
+            recording.finish(
                 _FinalSums(totals.get(slot, []), holds.get(slot, {}), last_waits.get(slot, {}))
             )
 
@@ -316,13 +316,13 @@ class WaitsProfiler:
 
     def least_turn_ns(self) -> float:
         """How long a pause and its window last at least, in ns."""
-        return _TURN_EACH_NS * sum(each.takes_turns for each in [*self._recordings])
+        return _TURN_EACH_NS * sum(recording.takes_turns for recording in [*self._recordings])
 
     def close(self) -> None:
         """Detach the probes and free the maps."""
-        for each in self._recordings:
-            each.end(kernel_now_ns())
-            each.stop_samples()  # which are announced to the program
-        for each in self._recordings:
-            each.stop_budgeted()
+        for recording in self._recordings:
+            recording.end(kernel_now_ns())
+            recording.stop_samples()  # which are announced to the program
+        for recording in self._recordings:
+            recording.stop_budgeted()
         self.collector.close()

@@ -191,10 +191,10 @@ class StackTranslator:
         return self._heads[key]
 
     def _new_head(self, kind: Waiting, frames: list[_Logical]) -> tuple[int, ...] | None:
-        if frames[0].name == _UNLOCK or any(each.name == _CGO_CALLBACK for each in frames):
+        if frames[0].name == _UNLOCK or any(frame.name == _CGO_CALLBACK for frame in frames):
             return None
         frames = _without_wrappers(frames, everywhere=self._rules.unwinds_by_tables)
-        skipped = _bookkeeping(kind, [each.name for each in frames])
+        skipped = _bookkeeping(kind, [frame.name for frame in frames])
         if skipped is None or len(frames) < _HEAD:
             return None
         return self._numbers_of(frames[skipped:])
@@ -205,8 +205,8 @@ class StackTranslator:
             at = self._call_pc(return_pc)
             frames = self._frames_at(at) or (None,)
             logical = [_Logical(0, at, frame) for frame in frames]
-            names = {each.name for each in logical}
-            has_wrapper = any(each.role is FuncRole.WRAPPER for each in logical)
+            names = {call.name for call in logical}
+            has_wrapper = any(call.role is FuncRole.WRAPPER for call in logical)
             # When Go unwinds by tables, a wrapper's callee decides whether Go leaves it out.
             is_odd = names & {_CGO_CALLBACK, _END} or (
                 has_wrapper and self._rules.unwinds_by_tables
@@ -229,7 +229,7 @@ class StackTranslator:
                 frames = self._logical([*return_pcs, start_pc])
             frames, depth, by_tables = _jumped(frames), self._rules.runtime_lock_depth, True
         frames = _without_wrappers(frames, everywhere=by_tables)
-        skipped = _bookkeeping(kind, [each.name for each in frames])
+        skipped = _bookkeeping(kind, [frame.name for frame in frames])
         if skipped is None:
             return None
         visible = frames[skipped:]
@@ -240,7 +240,7 @@ class StackTranslator:
         return self._numbered(self._numbers_of(kept), is_cut=len(kept) < len(visible))
 
     def _numbered(self, numbers: tuple[int, ...], *, is_cut: bool) -> WaitStack:
-        locations = tuple([self._locations[each] for each in numbers])
+        locations = tuple([self._locations[number] for number in numbers])
         return WaitStack(locations, is_cut, key=hash(numbers))
 
     def _numbers_of(self, frames: Sequence[_Logical]) -> tuple[int, ...]:
@@ -261,7 +261,7 @@ class StackTranslator:
 
         Raises GoTableError if the binary's tables contradict themselves.
         """
-        return [each.frame for each in self._logical(return_pcs) if each.frame]
+        return [call.frame for call in self._logical(return_pcs) if call.frame]
 
     def _logical(self, return_pcs: Sequence[int]) -> list[_Logical]:
         pcs = [self._recorded_pcs.get(return_pcs[0], return_pcs[0]), *return_pcs[1:]]
@@ -285,10 +285,10 @@ class StackTranslator:
 
     def _number(self, group: Sequence[_Logical]) -> int:
         """The number of the location with these logical frames of a physical frame."""
-        ids = tuple([id(each.frame) for each in group if each.frame])
+        ids = tuple([id(call.frame) for call in group if call.frame])
         number = self._of_frames.get(ids)
         if number is None:
-            frames = tuple([each.frame for each in group if each.frame])
+            frames = tuple([call.frame for call in group if call.frame])
             # If Go drops a part of a physical frame, it uses the address of the rest.
             address = frames[0].pc + self._load_bias if frames else group[0].pc
             number = self._number_at(address, frames)
@@ -370,11 +370,11 @@ def _behind_shim(names: Sequence[str], shim: int, pattern: re.Pattern[str]) -> i
 def _jumped(frames: Sequence[_Logical]) -> list[_Logical]:
     """The stack of a thread as Go unwinds it (runtime/traceback.go, unwindJumpStack)."""
     kept = [
-        each
-        for each, caller in zip_longest(frames, frames[1:])
-        if each.name != _MORE_STACK or caller is None
+        call
+        for call, caller in zip_longest(frames, frames[1:])
+        if call.name != _MORE_STACK or caller is None
     ]
-    start = next((i for i, each in enumerate(kept) if each.name == _THREAD_START), len(kept))
+    start = next((i for i, call in enumerate(kept) if call.name == _THREAD_START), len(kept))
     return kept[: start + 1]
 
 
@@ -384,8 +384,8 @@ def _without_wrappers(frames: Sequence[_Logical], *, everywhere: bool) -> list[_
     Without `everywhere`, only those into which the callee was inlined.
     """
     kept = list(frames[:1])
-    for callee, each in pairwise(frames):
-        is_elided = each.role is FuncRole.WRAPPER and callee.role.elides_wrapper
-        if not is_elided or not (everywhere or callee.index == each.index):
-            kept.append(each)
+    for callee, call in pairwise(frames):
+        is_elided = call.role is FuncRole.WRAPPER and callee.role.elides_wrapper
+        if not is_elided or not (everywhere or callee.index == call.index):
+            kept.append(call)
     return kept

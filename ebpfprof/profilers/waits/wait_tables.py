@@ -8,7 +8,7 @@ from typing import Final
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
-from ebpfprof.profilers.waits.length_table import LengthTable, StackLengths
+from ebpfprof.profilers.waits.length_table import NO_STACKS, LengthTable
 from ebpfprof.profilers.waits.pair_table import PairTable
 from ebpfprof.profilers.waits.rows import (
     Hold,
@@ -58,7 +58,7 @@ class WaitTables:
         """The sums since the start, by target. They never decrease between calls."""
         found: dict[int, list[StackTotal]] = {}
         # Those without a count: the kernel is writing them, or they only wake (wakers.h).
-        sums = [*(each for each in self._sums() if each[2]), *self._sums_of_pairs()]
+        sums = [*(row for row in self._sums() if row[2]), *self._sums_of_pairs()]
         for _, stack, count, delay_ns, lengths in sums:
             total = StackTotal(
                 stack.kind,
@@ -73,14 +73,15 @@ class WaitTables:
             found.setdefault(stack.target, []).append(total)
         return found
 
-    def _sums(self) -> Iterator[_Sums]:
-        """Those of each stack."""
+    def _sums(self, index: int | None = None) -> Iterator[_Sums]:
+        """Those of each stack, of one target or of all."""
         keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
-        by_length = self._lengths.read() if self._lengths else StackLengths({})
+        by_length = self._lengths.read() if self._lengths else NO_STACKS
         columns = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
         for key, count, delay_ns in zip(*columns, strict=True):
-            if stack := self.stacks.get(key):
+            stack = self.stacks.get(key)
+            if stack and index in (None, stack.target):
                 units, ns, lengths = by_length.of(key)
                 yield key, stack, (count + units) % _MODULUS, delay_ns + ns, lengths
 
@@ -118,7 +119,7 @@ class WaitTables:
         """What was added to the sums of a target's stacks since the last take()."""
         spreads = self._spreads()
         found: dict[KnownStack, StackSums] = {}
-        both = (self._taken, self._sums()), (self._taken_pairs, self._sums_of_pairs())
+        both = (self._taken, self._sums(index)), (self._taken_pairs, self._sums_of_pairs())
         for taken, sums in both:
             for key, stack, count, delay_ns, lengths in sums:
                 if stack.target != index:

@@ -1,6 +1,11 @@
 package main
 
-import "sync"
+import (
+	"sync"
+	"time"
+
+	"ebpfprof.test/harness"
+)
 
 // pingPong sends over unbuffered channels, of which each pair of goroutines has one. A unit is a
 // send, which blocks one of the two.
@@ -35,7 +40,7 @@ func produce(balls chan<- int, sends, stacks int) {
 			seed ^= seed << 13
 			seed ^= seed >> 17
 			seed ^= seed << 5
-			step(balls, int(seed>>1)%stacks, turns)
+			step(balls, int(seed>>1)%stacks, bits)
 		}
 	}
 	close(balls)
@@ -47,8 +52,8 @@ func consume(balls <-chan int) {
 	}
 }
 
-// turns is the number of bits of a number below 16,384: each number is a stack of its own.
-const turns = 14
+// bits of a number below 16,384: each number is a stack of its own.
+const bits = 14
 
 func step(balls chan<- int, way, left int) int {
 	if left == 0 {
@@ -66,6 +71,20 @@ func goLeft(balls chan<- int, way, left int) int { return step(balls, way, left-
 
 //go:noinline
 func goRight(balls chan<- int, way, left int) int { return step(balls, way, left-1) + 1 }
+
+// paced sends over an unbuffered channel, and works before each send. On one processor, one of both
+// goroutines waits for each. A unit is a send.
+func paced(p parameters) {
+	balls, work := make(chan int), time.Duration(p.work)
+	go below(p.frames, func() {
+		for i := 0; i < p.units; i++ {
+			harness.Spin(work)
+			balls <- i
+		}
+		close(balls)
+	})
+	consume(balls)
+}
 
 const (
 	buffer    = 64

@@ -29,18 +29,24 @@ import (
 
 // parameters of a workload: frames is the depth of the stacks in which ping-pong blocks, and about
 // that of other workloads; goroutines is their number; stacks is the number of different stacks in
-// which they block; procs is GOMAXPROCS.
+// which they block; procs is GOMAXPROCS; work is the time (ns) before each send of paced.
 type parameters struct {
-	units, frames, goroutines, stacks, procs int
+	units, frames, goroutines, stacks, procs, work int
 }
 
 var workloads = map[string]func(parameters){
-	"pingpong": pingPong,
-	"buffered": buffered,
-	"mutex":    contendedMutex,
-	"rwmutex":  readMostly,
-	"pool":     workerPool,
-	"garbage":  garbage,
+	"pingpong":    pingPong,
+	"buffered":    buffered,
+	"mutex":       contendedMutex,
+	"rwmutex":     readMostly,
+	"pool":        workerPool,
+	"garbage":     garbage,
+	"paced":       paced,
+	"turns":       turns,
+	"oneshots":    oneShots,
+	"systemcalls": systemCalls,
+	"yielding":    yielding,
+	"bursts":      bursts,
 }
 
 func main() {
@@ -102,6 +108,8 @@ func work(name string, units int, given map[string]int) {
 			p.stacks = value
 		case "procs":
 			p.procs = value
+		case "work":
+			p.work = value
 		default:
 			panic("workloads: no such parameter: " + word)
 		}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebpfprof.findings import consumers
+from ebpfprof.findings.evidence import Evidence
 from ebpfprof.profile.goroutines import DumpedGoroutine
 from tests.unit.findings.evidence import (
     HANDLER,
@@ -42,10 +43,10 @@ def test_the_goroutine_that_is_always_at_work_and_of_the_senders_type_is_the_con
     assert (finding.kind, finding.share) == ("slow_consumer", 0.5)
     assert finding.title == (
         "Slow consumer main.(*auditLog).write (auditlog.go:23): "
-        "50 % of the time of requests waits for it."
+        "requests wait 50 % of their time to send to it."
     )
     assert finding.lines == (
-        "4.0 goroutines wait to send to a full channel of 20 in "
+        "4.0 goroutines wait to send to a full channel (capacity 20) in "
         "main.(*auditLog).record (auditlog.go:18).",
         f"1 goroutine receives, and waits for {PEER}.",
     )
@@ -87,3 +88,37 @@ def test_a_pipeline_in_balance_is_none(sending: int, is_slow: bool) -> None:
         dumps=[dump(*senders, goroutine(2, "IO wait", *READ, "main.(*pipe).pack:7"))] * 5,
     )
     assert bool(list(consumers.find(found))) is is_slow
+
+
+def of_producer(*producer: DumpedGoroutine, asking: int = 4) -> Evidence:
+    empty = channel(0xC1, 0, 0)
+    ask = (*RECEIVE, "main.(*office).next:26", *HANDLER)
+    asks = [goroutine(one, "chan receive", *ask, channels=(empty,)) for one in range(5, 9)]
+    return evidence(
+        waits("chan receive", *ask, mean=asking),
+        waits("IO wait", *QUERY, mean=4),
+        dumps=[dump(*asks, one) for one in producer],
+    )
+
+
+def test_a_goroutine_that_is_always_at_work_for_those_that_receive_is_a_slow_producer() -> None:
+    works = goroutine(2, "IO wait", *READ, "main.(*office).reserve:19", waits_for=for_peer(PEER))
+    (finding,) = consumers.find(of_producer(*[works] * 5))
+    assert (finding.kind, finding.share) == ("slow_producer", 0.5)
+    assert finding.title == (
+        "Slow producer main.(*office).reserve (office.go:19): "
+        "requests wait 50 % of their time to receive from it."
+    )
+    assert finding.lines == (
+        "4.0 goroutines wait to receive from a channel in main.(*office).next (office.go:26).",
+        f"1 goroutine sends, and waits for {PEER}.",
+    )
+    assert not list(consumers.find(of_producer(*[works] * 5, asking=0)))
+
+
+def test_requests_that_wait_for_events_have_no_slow_producer() -> None:
+    sleeps = goroutine(2, "sleep", "runtime.gopark", "time.Sleep", "main.(*office).reserve:19")
+    works = goroutine(2, "IO wait", *READ, "main.(*office).reserve:19")
+    assert not list(consumers.find(of_producer(*[sleeps] * 5)))
+    assert not list(consumers.find(of_producer(*[sleeps] * 2, *[works] * 3)))
+    assert list(consumers.find(of_producer(sleeps, *[works] * 4)))

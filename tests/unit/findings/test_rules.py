@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.finding import MORE_GOROUTINES, Finding, Level, Subject
 from ebpfprof.findings.rules import ranked
+from ebpfprof.findings.subjects import growing
+from ebpfprof.profile.model import Frame
+from tests.unit.findings.evidence import SEND, goroutine
+
+PLACE = Frame("main.f", "/src/x.go", 1)
 
 
 def finding(
-    kind: str, level: Level = Level.SLOW, share: float | None = None, of_time: float | None = None
+    kind: str,
+    level: Level = Level.SLOW,
+    share: float | None = None,
+    of_time: float | None = None,
+    about: frozenset[Subject] = frozenset(),
 ) -> Finding:
-    return Finding(kind=kind, level=level, title=kind, share=share, of_time=of_time)
+    return Finding(kind=kind, level=level, title=kind, share=share, of_time=of_time, about=about)
 
 
 def kinds(*findings: Finding) -> list[str]:
@@ -34,6 +43,25 @@ def test_a_share_of_cpu_time_counts_as_the_time_that_it_takes() -> None:
 
 
 def test_what_follows_from_another_finding_is_left_out() -> None:
-    hot_lock = finding("hot_lock", share=0.9)
-    assert kinds(hot_lock, finding("deadlock", Level.STUCK)) == ["deadlock"]
-    assert kinds(hot_lock, finding("slow_peer", share=0.1)) == ["hot_lock", "slow_peer"]
+    lock, other = frozenset[Subject]({0x1000}), frozenset[Subject]({0x2000})
+    deadlock = finding("deadlock", Level.STUCK, about=lock | {PLACE})
+    assert kinds(finding("hot_lock", share=0.9, about=lock), deadlock) == ["deadlock"]
+    assert kinds(finding("goroutine_leak", Level.RISK, about=frozenset({PLACE})), deadlock) == [
+        "deadlock"
+    ]
+    assert kinds(finding("hot_lock", share=0.9, about=other), deadlock) == ["deadlock", "hot_lock"]
+    assert kinds(finding("slow_peer", about=lock), deadlock) == ["deadlock", "slow_peer"]
+
+
+def test_the_processors_belong_to_all_of_a_process() -> None:
+    assert kinds(finding("few_processors", share=0.9), finding("spinning", share=0.2)) == [
+        "spinning"
+    ]
+
+
+def test_memory_that_grows_in_other_functions_than_those_of_a_leak_is_another_fault() -> None:
+    member = goroutine(1, "chan send", *SEND, "main.search:18")
+    leak = finding("goroutine_leak", Level.RISK, about=growing([member]))
+    by = [frozenset[Subject]({name}) for name in ("main.search", MORE_GOROUTINES, "main.remember")]
+    found = [kinds(leak, finding("memory_growth", Level.RISK, about=about)) for about in by]
+    assert found == [["goroutine_leak"]] * 2 + [["goroutine_leak", "memory_growth"]]

@@ -64,7 +64,7 @@ def test_a_deadlock_counts_those_that_wait_behind_it() -> None:
     )
     (finding,) = [one for one in stuck.find(evidence(dumps=[moment])) if one.kind == "deadlock"]
     assert finding.title == (
-        "Deadlock: 2 goroutines wait for locks of each other and can never continue; "
+        "Deadlock: 2 goroutines wait for each other's locks and can never continue; "
         "2 more wait behind them."
     )
 
@@ -99,6 +99,59 @@ def test_senders_to_one_channel_hang() -> None:
         for i in range(1, 21)
     ]
     assert [one.kind for one in stuck.find(evidence(dumps=[dump(*members)]))] == ["hang"]
+
+
+def chat(users: dict[int, tuple[int, ...]]) -> Evidence:
+    """A room holds a lock, and waits to send to a member who wants that lock; `users` have the
+    member's channel."""
+    to_member = channel(0xC, 0, 0)
+    say = goroutine(
+        1,
+        "chan send",
+        *(*SEND, "main.(*room).say:29"),
+        channels=(to_member,),
+        stood_ns=6 * SECOND,
+        waited_ns=6 * SECOND,
+    )
+    members = [locked(goid, 0xA, 1) for goid in (2, 3, 4)]
+    return evidence(
+        dumps=[dump(say, *members, goroutine(5, "IO wait", *READ))], channel_users=users
+    )
+
+
+def test_a_goroutine_that_sends_to_one_that_waits_for_its_lock_is_a_deadlock() -> None:
+    (finding,) = explained(chat({0xC: (1, 2)})).findings
+    assert finding.kind == "deadlock"
+    assert not finding.is_certain
+    assert finding.title == (
+        "Deadlock: 2 goroutines wait for each other, over a channel; 2 more wait behind them."
+    )
+    assert finding.lines == (
+        "Goroutine 1 waits in main.(*room).say (room.go:29): chan send.",
+        "Goroutine 2 waits for main.invoicer.mu in main.(*invoicer).print (invoicer.go:25): "
+        "Mutex.Lock.",
+    )
+
+
+@pytest.mark.parametrize("users", [{}, {0xC: (1, 2, 5)}, {0xC: (1,)}])
+def test_a_channel_that_others_may_use_is_no_deadlock_but_one_hang(
+    users: dict[int, tuple[int, ...]],
+) -> None:
+    (finding,) = explained(chat(users)).findings
+    assert finding.kind == "hang"
+    assert finding.title == (
+        "Hang: 4 goroutines have waited 6.0 s or longer for main.invoicer.mu: "
+        "Mutex.Lock in main.(*invoicer).print (invoicer.go:25)."
+    )
+    assert finding.lines == (
+        "Held by goroutine 1, which waits (chan send) in main.(*room).say (room.go:29).",
+    )
+
+
+def test_hangs_for_two_reasons_are_two() -> None:
+    others = [locked(goid, 0xB, 9) for goid in (6, 7)]
+    moment = dump(*[locked(goid, 0xA, 1) for goid in (2, 3, 4)], *others)
+    assert [one.kind for one in stuck.find(evidence(dumps=[moment]))] == ["hang"] * 2
 
 
 def test_requests_that_never_get_their_parts_hang() -> None:

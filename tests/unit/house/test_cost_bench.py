@@ -16,6 +16,7 @@ from tests.bench.arms import ARMS
 from tests.bench.costdocs import (
     DOCUMENT,
     SHORT_DOCUMENT,
+    eighth_tables,
     picture_of_costs,
     picture_of_growth,
     short_tables,
@@ -31,6 +32,8 @@ from tests.bench.costresults import (
     Measured,
     Results,
     ResultsError,
+    WaitCost,
+    Ways,
     verdicts,
 )
 from tests.bench.pairs import Estimate
@@ -54,6 +57,13 @@ def results(**costs: Cost) -> Results:
         accuracy={"ping-pong": {"bounded": Accuracy(3, 0.99, 0.05, -0.01)}},
         growth=(Curve("frames", ((4.0, 500.0), (128.0, 900.5))),),
         bpf=(BpfRun("on_wait", "all", 10, 117.3), BpfRun("on_wake", "all", 10, 60.0)),
+        wait_costs=(
+            WaitCost("ping-pong", "every wait", 2000.0, 1900.0),
+            WaitCost("ping-pong", "one in eight", 400.0, 350.0),
+            WaitCost("HTTP & server", "every wait", -5.0, 1900.0),
+            WaitCost("HTTP & server", "one in eight", 500.0, 350.0),
+        ),
+        ways=(Ways(2000.0, 1.0, 0.0, 0.0, 0, 0.004), Ways(5e4, 0.01, 0.09, 0.105, 21, 0.0112)),
     )
 
 
@@ -90,6 +100,27 @@ def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
     assert "| ns an event | 500 | 900 |" in found["growth"]
     assert "| `on_wait` | all | 117 |" in found["bpf"]
     assert "Some <processor>, 2 CPUs, Linux 6.18, Go 1.27.3; 12 rounds each" in found["machine"]
+
+
+def test_one_in_eight_is_shown_beside_what_it_is_compared_with() -> None:
+    found = eighth_tables(results(eighth=cost(4.5), go_block_1=cost(2.0), cpu=cost(1.0)))
+    rows = [line.split(" | ")[0] for line in found["eighth"].splitlines()[3:]]
+    assert rows == ["| Go's own: block, rate 1", "| ebpfprof: block, one wait in eight"]
+    assert "12 rounds each" in found["eighth, machine"]
+
+
+def test_waits_that_one_percent_affords_follow_from_their_cost() -> None:
+    found = eighth_tables(results())
+    assert "eighth" not in found
+    assert found["wait costs"].splitlines()[2:] == [
+        "| ping-pong | 2,000 | 1,900 | 5,000 | 400 | 350 | 25,000 |",
+        "| HTTP & server | -5 | 1,900 |  | 500 | 350 | 20,000 |",
+    ]
+    assert found["ways"].splitlines()[2:] == [
+        "| 2,000 | 100% of the time | 0% of the time | 0% of the time | 0 | 0.40% |",
+        "| 50,000 | 1% of the time | 9% of the time | 10% of the time | 21 | 1.12% |",
+    ]
+    assert eighth_tables(replace(results(), wait_costs=(), ways=())) == {}
 
 
 def test_exact_recording_is_shown_beside_the_floor_of_the_same_run() -> None:
@@ -193,6 +224,7 @@ def test_tables_are_written_between_their_marks() -> None:
 
 def test_the_document_has_a_place_for_every_table() -> None:
     with_tables(DOCUMENT.read_text(), tables(results(block=cost(8.5))))
+    with_tables(DOCUMENT.read_text(), eighth_tables(results(eighth=cost(4.5))))
     with_tables(SHORT_DOCUMENT.read_text(), short_tables(results(block=cost(8.5))))
 
 

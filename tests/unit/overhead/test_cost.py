@@ -74,10 +74,18 @@ def test_a_large_cost_is_at_most_the_time_in_the_kernel() -> None:
         pytest.param(30 * S, S // 10, id="a small cost"),
     ],
 )
-def test_else_it_is_what_was_tried_out(cpu_ns: int, kernel_ns: int | None) -> None:
+def test_else_it_is_what_was_estimated(cpu_ns: int, kernel_ns: int | None) -> None:
     cost = Overhead(Runs(2_000_000), Runs(), 2_250.0, cpu_ns=cpu_ns, kernel_ns=kernel_ns)
     assert cost.ns == 4.5 * S
     assert "in the kernel" not in str(cost)
+
+
+def test_hits_samples_and_cpu_times_add_up() -> None:
+    earlier = Overhead(Runs(2, 300.0, 1), Runs(5, 50.0, 2), 400.0, cpu_ns=S)
+    later = Overhead(Runs(10, 900.0, 4), Runs(7, 80.0, 3), 500.0, cpu_ns=3 * S)
+    both = Overhead(Runs(12, 1200.0, 5), Runs(12, 130.0, 5), 500.0, cpu_ns=4 * S)
+    assert earlier + later == both
+    assert both - earlier == later
 
 
 def test_times_in_the_kernel_add_up() -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from ebpfprof.profile import idle
+from ebpfprof.profile.function_names import plain
 from ebpfprof.profile.idle import Hidden, rule_of, rules, split
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample
 from ebpfprof.profile.operations import STATE
@@ -249,7 +250,7 @@ def test_hostile_names_match_no_rule() -> None:
 
 
 def test_each_name_is_parsed_once() -> None:
-    idle._plain.cache_clear()
+    plain.cache_clear()
     profile = profile_of(*(sample_of((SELECT, "main.f", "main.g")) for _ in range(100)))
     split(profile)
-    assert idle._plain.cache_info().misses == 3
+    assert plain.cache_info().misses == 3

@@ -167,3 +167,23 @@ def test_a_call_of_c_is_named_after_its_function() -> None:
         locations = tuple(Location(0, None, (frame,)) for frame in stack)
         sample = Sample(locations, (1, 1), (Label(operations.STATE, "syscall"),))
         assert operations.operation_of(sample) == (name, stack[caller - 1])
+
+
+@pytest.mark.parametrize(
+    ("function", "is_its"),
+    [
+        ("main.(*Shop).checkout", True),
+        ("example.com/shop.New", True),
+        ("example.com/shop/cart.(*Cart).Add[...]", True),
+        ("example.com/shop/v2%2e1.Add", True),
+        ("example.com/shopping.Add", False),
+        ("net/http.(*conn).serve", False),
+    ],
+)
+def test_a_function_belongs_to_the_program_by_its_module(function: str, is_its: bool) -> None:
+    assert operations.is_of_program(function, "example.com/shop") == is_its
+
+
+def test_without_a_module_only_package_main_belongs_to_the_program() -> None:
+    assert operations.is_of_program("main.main", "")
+    assert not operations.is_of_program("example.com/shop.New", "")

@@ -38,7 +38,14 @@ WINDOWS = WaitsCoverage(
 
 def estimated(profile: Profile) -> Profile:
     """The profile as an estimate from windows, with the errors of its stacks."""
-    samples = tuple(replace(each, variance=(0.1 * each.values[1]) ** 2) for each in profile.samples)
+    samples = tuple(
+        replace(
+            each,
+            variance=(0.1 * each.values[1]) ** 2,
+            count_variance=(0.2 * each.values[0]) ** 2,
+        )
+        for each in profile.samples
+    )
     account = RecordingAccount(
         "block",
         "block profile of process 42 (shop, go1.27.3)",
@@ -86,9 +93,23 @@ def test_an_estimate_keeps_its_account_and_the_errors_of_its_stacks() -> None:
     assert about.is_estimate
     assert after.account is not None
     assert after.account.comments() == before.comments == after.comments
-    variances = {each.locations: each.variance for each in after.samples}
+    found = {each.locations: each for each in after.samples}
     for each in before.samples:
-        assert variances[each.locations] == pytest.approx(each.variance, rel=1e-2)
+        same = found[each.locations]
+        assert same.variance == pytest.approx(each.variance, rel=1e-2)
+        assert same.count_variance == pytest.approx(each.count_variance, rel=1e-2)
+
+
+def test_counts_of_a_file_of_format_1_are_as_uncertain_as_delays() -> None:
+    """It has no errors of counts; without any, counts would pass as exact."""
+    exact_counts = [replace(each, count_variance=0.0) for each in estimated(SMALL).samples]
+    before = replace(estimated(SMALL), samples=tuple(exact_counts))
+    data = packed(before, PROCESS, START_NS, END_NS)
+    (_, now), (_, then) = unpacked(data), unpacked(with_facts(data, {"format": 1}))
+    assert [each.count_variance for each in now.samples] == [0, 0]
+    for each in then.samples:
+        assert each.count_variance == pytest.approx((0.1 * each.values[0]) ** 2, rel=1e-2)
+        assert each.variance == pytest.approx((0.1 * each.values[1]) ** 2, rel=1e-2)
 
 
 def test_a_loss_has_no_number_of_a_target_that_means_nothing_later() -> None:
@@ -124,10 +145,16 @@ def test_each_kind_that_may_be_an_estimate_names_its_coverage() -> None:
     }
 
 
-def test_seventeen_thousand_stacks_keep_the_errors_of_the_largest() -> None:
+@pytest.mark.parametrize(("count_variance", "least"), [(0.0, 16_000), (0.01, 8_000)])
+def test_seventeen_thousand_stacks_keep_the_errors_of_the_largest(
+    count_variance: float, least: int
+) -> None:
     samples = [
         Sample(
-            (location("main.f", 0x401000 + n),), (1, 1_000_000 - n), variance=(100_000.0 - n) ** 2
+            (location("main.f", 0x401000 + n),),
+            (1, 1_000_000 - n),
+            variance=(100_000.0 - n) ** 2,
+            count_variance=count_variance,
         )
         for n in range(17_000)
     ]
@@ -136,7 +163,9 @@ def test_seventeen_thousand_stacks_keep_the_errors_of_the_largest() -> None:
     assert len(after.samples) == len(samples)
     largest = max(after.samples, key=lambda each: each.values[1])
     assert largest.variance == pytest.approx(1e10, rel=1e-2)
-    assert 16_000 < sum(each.variance > 0 for each in after.samples) < 17_000
+    assert largest.count_variance == pytest.approx(count_variance, rel=1e-2)
+    assert least < sum(each.variance > 0 for each in after.samples) < least + 1000
+    assert sum(each.count_variance > 0 for each in after.samples) in (0, 8188)
 
 
 def test_an_account_that_is_too_long_is_left_out() -> None:
@@ -179,7 +208,8 @@ def with_facts(data: bytes, change: dict[str, object]) -> bytes:
     length = int.from_bytes(data[14:16], "little")
     plain = json.loads(zlib.decompress(data[16 : 16 + length])) | change
     text = zlib.compress(json.dumps(plain).encode())
-    extra = data[12:14] + len(text).to_bytes(2, "little") + text
+    others = data[16 + length : 12 + extra_length]
+    extra = data[12:14] + len(text).to_bytes(2, "little") + text + others
     return data[:10] + len(extra).to_bytes(2, "little") + extra + data[12 + extra_length :]
 
 
@@ -204,7 +234,7 @@ def test_facts_of_another_form_are_refused(change: dict[str, object]) -> None:
 
 def test_a_file_of_a_newer_version_names_the_way_out() -> None:
     data = with_facts(packed(SMALL, PROCESS, START_NS, END_NS), {"format": 9})
-    with pytest.raises(InvalidProfile, match="of format 9, this ebpfprof reads 1: use the version"):
+    with pytest.raises(InvalidProfile, match="of format 9, this ebpfprof reads 1 to 2: use the"):
         unpacked(data)
 
 

@@ -34,7 +34,10 @@ ALL = 0, 1 << 62
 def snapshot(minutes: int) -> Profile:
     """The sums of an estimate since its begin, after that many minutes; variances grow, too."""
     profile = estimated(profile_of(10 * minutes, minutes * NS, START_S, stacks=3))
-    samples = tuple(replace(sample, variance=minutes * 1e16) for sample in profile.samples)
+    samples = tuple(
+        replace(sample, variance=minutes * 1e16, count_variance=9.0 * minutes)
+        for sample in profile.samples
+    )
     coverage = WaitsCoverage(
         minutes * 60 * NS,
         0,
@@ -96,6 +99,8 @@ def test_errors_of_estimates_add_up_to_those_of_one_recording(tmp_path: Path) ->
     for mine, theirs in zip(found.samples, whole.samples, strict=True):
         assert mine.values == theirs.values
         assert mine.variance == pytest.approx(theirs.variance, rel=1e-2)
+        assert mine.count_variance == pytest.approx(theirs.count_variance, rel=1e-2)
+        assert theirs.count_variance > 0
 
 
 def test_of_a_moment_it_is_the_last_one_of_each_process(tmp_path: Path) -> None:

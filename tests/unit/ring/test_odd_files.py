@@ -50,15 +50,16 @@ def test_an_error_that_is_larger_than_any_number_of_its_size_is_the_largest() ->
         assert each.variance == pytest.approx((65504.0 * each.values[1]) ** 2)
 
 
+@pytest.mark.parametrize("name", [b"Ee", b"Ec"])
 @pytest.mark.parametrize("count", [0, 1, 3, 5000])
-def test_errors_that_are_not_those_of_the_samples_are_left_out(count: int) -> None:
+def test_errors_that_are_not_those_of_the_samples_are_left_out(count: int, name: bytes) -> None:
     """SMALL has two samples."""
     data = packed(SMALL, PROCESS, START_NS, END_NS)
     length = int.from_bytes(data[10:12], "little")
     errors = struct.pack(f"<{count}e", *[0.5] * count)
-    extra = data[12 : 12 + length] + b"Ee" + struct.pack("<H", len(errors)) + errors
+    extra = data[12 : 12 + length] + name + struct.pack("<H", len(errors)) + errors
     _, after = unpacked(data[:10] + struct.pack("<H", len(extra)) + extra + data[12 + length :])
-    assert [sample.variance for sample in after.samples] == [0, 0]
+    assert [(each.variance, each.count_variance) for each in after.samples] == [(0, 0)] * 2
 
 
 def accounted(coverage: object) -> Profile:

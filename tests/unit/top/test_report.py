@@ -61,6 +61,17 @@ def test_estimates_have_their_errors_and_no_more_digits_than_are_known(width: in
     assert ("1.2 s" in line) == (width == 100)
 
 
+@pytest.mark.parametrize(
+    ("error", "count"), [(0.0, "61.5"), (0.04, "61.5"), (0.2, "62"), (0.51, "-")]
+)
+def test_counts_have_as_many_digits_as_are_known(error: float, count: str) -> None:
+    """Two seconds."""
+    waits = wait(123, 4 * S, LOCK, calling(1, "main.get"))
+    waits = replace(waits, count_variance=(error * 123) ** 2)
+    line = next(e for e in screen(view(moment([waits]))).splitlines() if "main.get" in e)
+    assert re.search(rf"100\.0% +{count} ", line)
+
+
 def test_exact_numbers_have_no_column_of_errors() -> None:
     assert "Error" not in screen(view())
 

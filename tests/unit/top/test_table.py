@@ -80,13 +80,26 @@ def test_the_variance_of_a_window_is_what_was_added() -> None:
     assert read(4, 400, 0.0) == (0, 0)
 
 
+def test_counts_have_variances_of_their_own() -> None:
+    table = TopTable("block")
+
+    def read(second: int, count: int, variance: float) -> float:
+        sample = Sample((LOCK, GET), (count, 7 * second), count_variance=variance)
+        (row,) = table.read([Snapshot(7, second * S, block(sample))]).rows
+        return row.count_variance
+
+    assert read(1, 100, 16.0) == 16
+    assert read(2, 300, 25.0) == 9
+    assert read(3, 400, 16.0) == 1
+
+
 def test_the_errors_of_a_row_are_those_of_its_stacks() -> None:
     some = [
-        Sample((LOCK, GET, SERVE), (1, 60), variance=9.0),
-        Sample((LOCK, GET, WORKER), (1, 40), variance=16.0),
+        Sample((LOCK, GET, SERVE), (15, 60), variance=9.0, count_variance=4.0),
+        Sample((LOCK, GET, WORKER), (10, 40), variance=16.0, count_variance=5.0),
     ]
     (row,) = TopTable("block").read([Snapshot(7, S, block(*some))]).rows
-    assert (row.error, row.total_error) == (0.05, 0.05)
+    assert (row.error, row.total_error, row.count_error) == (0.05, 0.05, 0.12)
 
 
 def test_a_row_has_the_window_and_the_total() -> None:

@@ -184,10 +184,10 @@ class _Writer:
             now[state] += change
 
     def _heap(self) -> Iterator[None]:
-        for each in self._timeline.heap:
-            self._count(each.at_ns, "heap live", each.live, unit="bytes")
-            if each.goal is not None:
-                self._count(each.at_ns, "heap goal", each.goal, unit="bytes")
+        for moment in self._timeline.heap:
+            self._count(moment.at_ns, "heap live", moment.live, unit="bytes")
+            if moment.goal is not None:
+                self._count(moment.at_ns, "heap goal", moment.goal, unit="bytes")
             yield
 
     def _count(self, at_ns: int, name: str, count: int, *, unit: str) -> None:

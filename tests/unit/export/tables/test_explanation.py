@@ -1,8 +1,9 @@
-"""An explanation as text that fits a small terminal, and what changes between two of them."""
+"""An explanation, and what changes, as text that fits a small terminal."""
 
 from __future__ import annotations
 
 from ebpfprof.export.tables import explanation as table
+from ebpfprof.findings.changes import FindingChange
 from ebpfprof.findings.evidence import Evidence, ProgramFacts
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.rules import Explanation
@@ -118,7 +119,7 @@ def test_no_text_of_the_target_controls_the_terminal() -> None:
     )
     explanation = Explanation((bad,), ("\x1b[1m",))
     seen = evidence("\x1b[3m", name="\x1b[4m")
-    change = table.FindingChange("new", bad)
+    change = FindingChange("new", bad)
     texts = (
         table.render(seen, explanation, 80, color=False),
         table.summary(seen, explanation),
@@ -136,19 +137,8 @@ def test_titles_have_the_color_of_their_level() -> None:
     assert "\x1b[1;33m2. Lock main.cache2.mu" in text
 
 
-def test_changes_are_found_by_kind_and_place() -> None:
-    before = (finding(1), finding(2))
-    now = (finding(2, Level.STUCK), finding(3), finding(3))
-    assert [(one.kind, one.finding) for one in table.changes(before, now)] == [
-        ("still", now[0]),
-        ("new", now[1]),
-        ("new", now[2]),
-        ("gone", before[0]),
-    ]
-
-
 def test_a_change_is_a_line_with_the_process_if_there_are_several() -> None:
-    change = table.FindingChange("gone", finding(1))
+    change = FindingChange("gone", finding(1))
     line = table.change_line(evidence(), change, 0.0, of_process=False)
     assert line[8:] == " gone: Lock main.cache1.mu: 89 % of the time of requests."
     line = table.change_line(evidence(), change, 0.0, of_process=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.profilers.waits.coverage import Deviation, WaitsCoverage, widened
+from ebpfprof.profilers.waits.coverage import Deviation, WaitsCoverage
 
 S = 1_000_000_000
 ONLY_EIGHTH = WaitsCoverage(10 * S, 0, 10 * S, 0, 0)
@@ -157,9 +157,3 @@ def test_what_was_added_is_the_difference(one: WaitsCoverage, other: WaitsCovera
     assert difference.length_ns == other.length_ns
     assert difference.windows == other.windows
     assert 0 <= both.share <= both.recorded_share <= 1
-
-
-def test_few_windows_widen_the_error() -> None:
-    """As Student's distribution does: of 2 windows, at 95 %, 12.7 times in place of 1.96."""
-    assert widened(1.0, 2) == 2 * 3**2
-    assert widened(4.0, 11) == pytest.approx(4 * 1.1 * 1.2**2)

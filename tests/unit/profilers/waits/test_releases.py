@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.profile.evidence import LEAST_WINDOWS
 from ebpfprof.profilers.waits.releases import releases
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
 from ebpfprof.profilers.waits.sampled_sums import BlockEstimate, SampledSums
@@ -16,6 +16,7 @@ from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 
 MS = 1_000_000
 RUNTIME_PCS = (99,)
+WINDOWS = 10
 LOCK, OTHER_LOCK = 0xA0, 0xB0
 NONE = StackSums()
 R = KnownStack(0, "mutex", 0, (30,), ())
@@ -38,7 +39,7 @@ def eighth(more: dict[KnownStack, StackSums]) -> SampledSums:
     return sums
 
 
-def windows(more: dict[KnownStack, StackSums], count: int = LEAST_WINDOWS) -> SampledSums:
+def windows(more: dict[KnownStack, StackSums], count: int = WINDOWS) -> SampledSums:
     """Windows with half of all runs."""
     sums = SampledSums()
     for _ in range(count):
@@ -151,12 +152,29 @@ def test_the_runtimes_own_locks_have_what_was_recorded() -> None:
     found = released(sums, waits(100 * MS))
     assert delays(found) == {(30,): 100 * MS, RUNTIME_PCS: 7}
     assert found[RUNTIME_PCS, 0].count == 3
+    # Nothing tracks them: each was recorded.
+    assert (found[RUNTIME_PCS, 0].count_variance, found[RUNTIME_PCS, 0].delay_variance) == (0, 0)
+
+
+def test_the_runtimes_own_locks_in_windows_stand_for_those_in_pauses() -> None:
+    sums = windows({RUNTIME: StackSums(3, 7 * MS)}, 3)
+    sums.add_pause(10)
+    sums.add_window({RUNTIME: StackSums(6, 14 * MS)}, MS, 10)
+    row = released(sums)[RUNTIME_PCS, 0]
+    assert (row.count, row.delay_ns) == (30, 70 * MS)
+    assert 0.2 < math.sqrt(row.count_variance) / row.count < 0.8
+    sums.add_eighth({RUNTIME: StackSums(5, 10 * MS)})
+    sums.runs_in_eighth = 40.0
+    # 40 more runs in pauses for 80 with probes: half as much again.
+    row = released(sums)[RUNTIME_PCS, 0]
+    assert (row.count, row.delay_ns) == (30, round(67.5 * MS))
+    assert row.count_variance < 100
 
 
 def test_waiting_that_windows_cut_off_has_an_unknown_release() -> None:
     """Windows charged 10 ms each, and 30 ms remained at their ends: a quarter is known."""
     sums = windows({R: StackSums(8, 10 * MS)})
-    sums.add_uncharged({LOCK: 30.0 * MS * LEAST_WINDOWS})
+    sums.add_uncharged({LOCK: 30.0 * MS * WINDOWS})
     found = released(sums, waits(400 * MS, variance=(40.0 * MS) ** 2))
     assert delays(found) == {(30,): 100 * MS, (): 300 * MS}
     assert found[(), 0].delay_variance == pytest.approx((30.0 * MS) ** 2)
@@ -165,7 +183,7 @@ def test_waiting_that_windows_cut_off_has_an_unknown_release() -> None:
 def test_each_lock_has_its_own_uncharged_waiting() -> None:
     r, s = R._replace(sema=LOCK), S._replace(sema=OTHER_LOCK)
     sums = windows({r: StackSums(8, 10 * MS), s: StackSums(8, 10 * MS)})
-    sums.add_uncharged({LOCK: 10.0 * MS * LEAST_WINDOWS})
+    sums.add_uncharged({LOCK: 10.0 * MS * WINDOWS})
     found = released(sums, waits(100 * MS, sema=LOCK), waits(100 * MS, sema=OTHER_LOCK))
     assert {place: row.delay_ns for place, row in found.items()} == {
         ((30,), LOCK): 50 * MS,
@@ -179,7 +197,7 @@ def test_uncharged_waiting_for_locks_that_have_one_row_is_theirs(known: int) -> 
     r, s = R._replace(sema=LOCK), S._replace(sema=known)
     sums = windows({r: StackSums(8, 10 * MS), s: StackSums(8, 10 * MS)})
     # Half of this is of locks without rows.
-    sums.add_uncharged({OTHER_LOCK: 5.0 * MS * LEAST_WINDOWS, 0xC0: 5.0 * MS * LEAST_WINDOWS})
+    sums.add_uncharged({OTHER_LOCK: 5.0 * MS * WINDOWS, 0xC0: 5.0 * MS * WINDOWS})
     found = released(sums, waits(100 * MS, sema=LOCK), waits(100 * MS, sema=known))
     assert {place: row.delay_ns for place, row in found.items()} == {
         ((30,), LOCK): 100 * MS,
@@ -200,7 +218,7 @@ def test_uncharged_waiting_of_a_lock_that_only_waits_know_is_its_own() -> None:
 
 def test_uncharged_waiting_of_a_lock_without_releases_is_none_of_the_others() -> None:
     sums = windows({R._replace(sema=OTHER_LOCKS): StackSums(8, 10 * MS)})
-    sums.add_uncharged({OTHER_LOCK: 10.0 * MS * LEAST_WINDOWS})
+    sums.add_uncharged({OTHER_LOCK: 10.0 * MS * WINDOWS})
     found = released(sums, waits(100 * MS, sema=OTHER_LOCKS), waits(7 * MS, sema=OTHER_LOCK))
     assert {place: row.delay_ns for place, row in found.items()} == {
         ((30,), OTHER_LOCKS): 100 * MS,
@@ -219,16 +237,39 @@ def test_a_nanosecond_is_charged_too() -> None:
     assert released(SampledSums(), waits(0)) == {}
 
 
-@pytest.mark.parametrize("count", [1, LEAST_WINDOWS - 1, LEAST_WINDOWS])
-def test_few_windows_show_nothing_of_releases(count: int) -> None:
-    sums = windows({R: StackSums(8, 10 * MS)}, count)
-    sums.add_every({S: StackSums(2, 5 * MS)})
-    found = released(sums, waits(405 * MS, every_ns=5 * MS))
-    if count < LEAST_WINDOWS:
-        assert delays(found) == {(40,): 5 * MS, (): 400 * MS}
-    else:
-        assert delays(found) == {(40,): 5 * MS, (30,): 400 * MS}
-    assert found[(40,), 0].count == 2
+@pytest.mark.parametrize("count", [2, 3, WINDOWS])
+def test_few_windows_have_releases_with_a_wide_error(count: int) -> None:
+    sums = windows({R: StackSums(8, 10 * MS)}, count - 1)
+    sums.add_pause(10)
+    sums.add_window({R: StackSums(16, 20 * MS)}, MS, 10)
+    found = released(sums, waits(400 * MS))
+    row = found[(30,), 0]
+    errors = [
+        math.sqrt(row.delay_variance) / row.delay_ns,
+        math.sqrt(row.count_variance) / row.count,
+    ]
+    least, most = {2: (2, 4), 3: (0.4, 1.2), WINDOWS: (0.05, 0.45)}[count]
+    assert all(least < error < most for error in errors)
+
+
+def test_waiting_that_windows_do_not_stand_for_has_an_unknown_release() -> None:
+    """Each of ten windows charged 10 ms, and they have half of all runs."""
+    sums = windows({R: StackSums(8, 10 * MS)})
+    found = released(sums, waits(500 * MS))
+    assert delays(found) == {(30,): 200 * MS, (): 300 * MS}
+    # By as much as chance may be, samples see more.
+    found = released(sums, waits(210 * MS, variance=(5.0 * MS) ** 2))
+    assert delays(found) == {(30,): 210 * MS}
+
+
+def test_counts_of_releases_are_as_uncertain_as_those_of_waits() -> None:
+    sums = eighth({R: StackSums(80, 30 * MS)})
+    some = waits(100 * MS)
+    some = some._replace(row=replace(some.row, count=100.0, count_variance=50.0**2))
+    (row,) = released(sums, some).values()
+    assert row.count_variance == pytest.approx(40**2)
+    (row,) = released(sums, waits(100 * MS)).values()
+    assert row.count_variance == 56 * 10
 
 
 def test_errors_of_waits_of_charges_and_of_their_number_add_up() -> None:
@@ -241,13 +282,13 @@ def test_errors_of_waits_of_charges_and_of_their_number_add_up() -> None:
 
 def test_windows_add_to_the_error_of_releases() -> None:
     """A tenth as often, ten times as much: windows are unlike each other."""
-    sums = windows({R: StackSums(8, 10 * MS)}, LEAST_WINDOWS - 1)
+    sums = windows({R: StackSums(8, 10 * MS)}, WINDOWS - 1)
     sums.add_pause(10)
     sums.add_window({R: StackSums(8, 1000 * MS)}, MS, 10)
     even = released(windows({R: StackSums(8, 10 * MS)}), waits(100 * MS))
     uneven = released(sums, waits(100 * MS))
     assert even[(30,), 0].delay_ns == uneven[(30,), 0].delay_ns == 100 * MS
-    of_number = (100 * MS) ** 2 * 14 / (16 * LEAST_WINDOWS)
+    of_number = (100 * MS) ** 2 * 14 / (16 * WINDOWS)
     assert even[(30,), 0].delay_variance == pytest.approx(of_number)
     assert uneven[(30,), 0].delay_variance > 10 * of_number
 

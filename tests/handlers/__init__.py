@@ -1,0 +1,1 @@
+"""Handlers of requests, on stacks of servers with the frameworks that we know."""

@@ -1,0 +1,142 @@
+"""The last minutes of processes that are served: a ring of moments, while a client asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic, time
+from typing import Any
+
+import pytest
+
+from ebpfprof.continuous.manager import Manager
+from ebpfprof.continuous.process import RecordedProcess
+from ebpfprof.goruntime.open_processes import OpenProcesses
+from ebpfprof.server import sampling
+from ebpfprof.server import series as module
+from ebpfprof.server.series import ProcessSeries
+from tests.continuous.fakes import PID, FakeLive, FakeTarget, managed
+from tests.continuous.loops import run, until
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.server.fakes import recorded
+from tests.server.serving import Server
+from tests.targets_run import Target
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "CHECK_S", 0.001)
+    monkeypatch.setattr(module, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(module, "_SHARE", 1e9)
+
+
+@asynccontextmanager
+async def served(pid: int) -> AsyncIterator[tuple[Manager, RecordedProcess, ProcessSeries]]:
+    """A process that is sampled whenever a client asked for it."""
+    fake = FakeTarget(pid, kinds=())
+    manager = managed(FakeLive({pid: fake}))
+    process = manager.add_opened(fake)
+    series = ProcessSeries(manager, OpenProcesses())
+    running = asyncio.ensure_future(series.run())
+    try:
+        yield manager, process, series
+    finally:
+        manager.stopping.set()
+        await running
+
+
+def points(series: ProcessSeries, process: RecordedProcess) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = series.as_json(process)["points"]
+    return found
+
+
+def test_a_program_that_is_not_go_has_its_cpu_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 5)
+
+    async def work() -> None:
+        async with served(os.getpid()) as (manager, process, series):
+            await asyncio.sleep(0.05)
+            assert not series._points  # no client has asked
+            await until(lambda: len(points(series, process)) == 5)
+            first, *_, last = points(series, process)
+            assert last["cpu"]["used"] >= 0
+            assert last["memory"]["resident"] > 1 << 20
+            assert (last["goroutines"], last["collections"]) == (None, None)
+            await until(lambda: points(series, process)[0]["time_s"] > first["time_s"])
+            await until(lambda: points(series, process)[0]["time_s"] > last["time_s"])
+            known = points(series, process)
+            assert len(known) == 5
+            after = series.as_json(process, after_s=known[2]["time_s"])["points"]
+            assert after[:2] == known[3:]
+            # Once the process has ended, its last minutes stay, however old they are.
+            manager.note_ending(process, f"process {process.pid} ended")
+            await until(lambda: process not in series._sampled)
+            monkeypatch.setattr(module, "KEPT_S", -60.0)
+            assert len(points(series, process)) == 5
+
+    run(work())
+
+
+def test_old_moments_are_left_out_and_the_pace_follows_the_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        async with served(os.getpid()) as (_, process, series):
+            await until(lambda: len(points(series, process)) > 3)
+            monkeypatch.setattr(module, "KEPT_S", -60.0)
+            assert points(series, process) == []
+            monkeypatch.setattr(module, "_SHARE", 1e-9)
+            await until(lambda: series._sampled[process].due_s > monotonic() + 600)
+
+    run(work())
+
+
+def test_the_reason_why_there_are_none_is_a_sentence() -> None:
+    async def work() -> None:
+        async with served(PID) as (_, process, series):
+            series.as_json(process)
+            await until(lambda: bool(series.as_json(process)["problem"]))
+            assert str(PID) in series.as_json(process)["problem"]
+            assert points(series, process) == []
+
+    run(work())
+
+
+def test_the_endpoint_needs_a_number_and_a_served_process() -> None:
+    async def work() -> None:
+        service, _ = await recorded(1)
+        found = await service.client.ask(f"/api/targets/{PID}/series")
+        assert found.json == {"interval_s": 0.0, "kept_s": 600.0, "problem": "", "points": []}
+        assert found.headers["cache-control"] == "no-store"
+        assert (await service.client.ask(f"/api/targets/{PID}/series?after=x")).status == 400
+        assert (await service.client.ask("/api/targets/7/series")).status == 404
+
+    run(work())
+
+
+@pytest.mark.full
+def test_a_real_service_has_what_it_uses_without_a_probe() -> None:
+    with (
+        Target.start(program("services/hotlock")) as target,
+        Server("--pid", str(target.pid)) as server,
+    ):
+        address = f"/api/targets/{target.pid}/series"
+        found: list[dict[str, Any]] = []
+        while len(found) < 2:
+            found = json.loads(server.get(address).body)["points"]
+        assert not has_probes(target.pid)
+    point = found[-1]
+    assert 1 < point["seconds"] < 60
+    assert abs(point["time_s"] - time()) < 60
+    assert point["goroutines"]["lock"] > 1
+    assert sum(point["goroutines"].values()) > 10
+    assert point["cpu"]["used"] > 0
+    assert point["cpu"]["gomaxprocs"] >= 1
+    memory = point["memory"]
+    assert 0 < memory["heap"] < memory["resident"] < 1 << 30
+    assert memory["goal"] > 0
+    assert point["collections"]["count"] >= 0

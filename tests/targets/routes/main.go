@@ -1,0 +1,124 @@
+// Routes is a server with 20 routes that logs how long each of them waits. A handler waits itself;
+// those of the last five routes also start a goroutine that does.
+//
+// Protocol: it prints "ready PID" and then obeys the lines that it reads:
+//
+//	go N        sends N requests to each route; prints "done" and a line of JSON with a record
+//	            for each route: how often it waited, for how many nanoseconds until its waker ran,
+//	            and until it went on
+//	write FILE  writes Go's own block profile; prints "written"
+//
+// It ends when its input closes.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ebpfprof.test/harness"
+	"ebpfprof.test/harness/ownprofile"
+)
+
+type record struct {
+	count, wokenNs, waitedNs atomic.Int64
+}
+
+// By the number of the route.
+var records [20]record
+
+type pause struct {
+	done  chan struct{}
+	woken time.Time
+}
+
+//go:noinline
+func wait(route int) {
+	p := &pause{done: make(chan struct{})}
+	start := time.Now()
+	time.AfterFunc(time.Duration(2+route)*time.Millisecond, func() {
+		p.woken = time.Now()
+		close(p.done)
+	})
+	<-p.done
+	r := &records[route]
+	r.waitedNs.Add(int64(time.Since(start)))
+	r.wokenNs.Add(int64(p.woken.Sub(start)))
+	r.count.Add(1)
+}
+
+//go:noinline
+func waitAndSend(route int, done chan<- bool) {
+	wait(route)
+	done <- true
+}
+
+// logged is middleware.
+func logged(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		w.Header()
+	})
+}
+
+func request(url string) {
+	answer, err := http.Get(url)
+	harness.Check(err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	harness.Check(err)
+	harness.Check(answer.Body.Close())
+}
+
+func sendAll(url string, count int) {
+	var all sync.WaitGroup
+	for route := range handlers {
+		url := fmt.Sprintf("%s/%02d", url, route)
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for i := 0; i < count; i++ {
+				request(url)
+			}
+		}()
+	}
+	all.Wait()
+}
+
+func report() {
+	var values [20][3]int64
+	for i := range records {
+		r := &records[i]
+		values[i] = [3]int64{r.count.Load(), r.wokenNs.Load(), r.waitedNs.Load()}
+	}
+	harness.Say(json.Marshal(values))
+}
+
+func main() {
+	runtime.SetBlockProfileRate(1)
+	mux := http.NewServeMux()
+	for route, handler := range handlers {
+		mux.HandleFunc(fmt.Sprintf("/%02d", route), handler)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	harness.Check(err)
+	go http.Serve(listener, logged(mux))
+	url := "http://" + listener.Addr().String()
+	harness.Ready()
+	for harness.Next() {
+		switch words := harness.Words(); words[0] {
+		case "go":
+			sendAll(url, harness.Number(words[1]))
+			fmt.Println("done")
+			report()
+		case "write":
+			ownprofile.Write("block", words[1])
+			fmt.Println("written")
+		}
+	}
+}

@@ -1,0 +1,139 @@
+"""The table of handlers: sums, errors, what the time consists of."""
+
+from __future__ import annotations
+
+from ebpfprof.export.tables import handlers, report
+from ebpfprof.export.tables.handlers import OUTSIDE, handler_sums
+from ebpfprof.profile.handlers import HANDLER
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
+from ebpfprof.profile.operations import STATE
+from ebpfprof.profilers.registry import kind_named
+
+MS = 1_000_000
+LOCK = "sync.(*Mutex).Lock"
+RECEIVE = "runtime.chanrecv1"
+CHECKOUT = "main.(*Shop).checkout"
+
+
+def sample(
+    handler: str, *functions: str, ms: int, count: int = 1, state: str = "", variance: float = 0.0
+) -> Sample:
+    locations = tuple(
+        Location(n + 1, None, (Frame(name, "/src/shop.go", n + 1),))
+        for n, name in enumerate(functions)
+    )
+    labels = [Label(HANDLER, handler)] if handler else []
+    labels += [Label(STATE, state)] if state else []
+    return Sample(locations, (count, ms * MS), tuple(labels), variance)
+
+
+def profile(*samples: Sample, kind: str = "block") -> Profile:
+    return kind_named(kind).make_profile(samples, [], time_ns=1, duration_ns=2)
+
+
+def table(shown: Profile, *, hide_idle: bool = False, limit: int = 20) -> list[str]:
+    text = handlers.render(shown, hide_idle=hide_idle, limit=limit, width=None, color=False)
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_sums_of_each_handler_the_largest_first() -> None:
+    shown = profile(
+        sample("main.list", RECEIVE, "main.list", ms=100, count=4),
+        sample(CHECKOUT, LOCK, "main.pay", ms=450, count=2),
+        sample(CHECKOUT, RECEIVE, "main.wait", ms=150, count=3),
+        sample("", RECEIVE, "main.work", ms=300, count=1),
+    )
+    assert table(shown) == [
+        "Delay Share Count Handler",
+        "600 ms 60.0% 5 main.(*Shop).checkout",
+        "locks 75 %, channels 25 %",
+        "100 ms 10.0% 4 main.list",
+        "channels 100 %",
+        f"300 ms 30.0% 1 {OUTSIDE}",
+        "channels 100 %",
+    ]
+    assert table(shown, limit=1)[-1] == "... and 2 more handlers"
+
+
+def test_what_the_time_of_goroutines_consists_of() -> None:
+    park = ("runtime.gopark", "runtime.netpollblock", "internal/poll.runtime_pollWait")
+    mark = "runtime.gcAssistAlloc1"
+    shown = profile(
+        sample(CHECKOUT, *park, "main.read", ms=30, state="IO wait"),
+        sample(CHECKOUT, "main.parse", ms=20, state="runnable"),
+        sample(CHECKOUT, "[running: no stack]", ms=15, state="running"),
+        sample(CHECKOUT, "syscall.Syscall", "syscall.read", ms=14, state="syscall"),
+        sample(CHECKOUT, "runtime.gopark", mark, "main.parse", ms=12, state="GC assist wait"),
+        sample(CHECKOUT, "time.Sleep", "main.retry", ms=9, state="sleep"),
+        kind="wall",
+    )
+    (row,) = handler_sums(shown)
+    assert row.parts == {
+        "network": 30 * MS,
+        "run queue": 20 * MS,
+        "running": 15 * MS,
+        "system calls": 14 * MS,
+        "garbage collection": 12 * MS,
+        "sleep": 9 * MS,
+    }
+    # The five largest.
+    assert row.consists_of == (
+        "network 30 %, run queue 20 %, running 15 %, system calls 14 %, garbage collection 12 %"
+    )
+
+
+def test_what_cpu_time_consists_of() -> None:
+    alloc = "runtime.mallocgc"
+    shown = profile(
+        sample(CHECKOUT, "main.hash", ms=5),
+        sample(CHECKOUT, alloc, "main.parse", ms=3),
+        sample(CHECKOUT, "runtime.gcDrainN", "runtime.gcAssistAlloc", alloc, "main.parse", ms=2),
+        kind="cpu",
+    )
+    (row,) = handler_sums(shown)
+    assert row.consists_of == "running 50 %, allocation 30 %, garbage collection 20 %"
+
+
+def test_allocations_consist_of_nothing_else() -> None:
+    heap = kind_named("heap")
+    one = sample(CHECKOUT, "main.parse", ms=1)
+    values = tuple(7 for _ in heap.sample_types)
+    shown = heap.make_profile(
+        [Sample(one.locations, values, one.labels)], [], time_ns=1, duration_ns=1
+    )
+    (row,) = handler_sums(shown)
+    assert row.consists_of == ""
+    assert CHECKOUT in "\n".join(table(shown))
+
+
+def test_estimates_have_errors() -> None:
+    shown = profile(sample(CHECKOUT, LOCK, "main.pay", ms=100, variance=(10 * MS) ** 2))
+    assert table(shown)[:2] == [
+        "Delay Error Share Count Handler",
+        f"100 ms +-10% 100.0% 1 {CHECKOUT}",
+    ]
+
+
+def test_idle_waits_are_left_out() -> None:
+    shown = profile(
+        sample("", RECEIVE, "main.worker", ms=900), sample(CHECKOUT, LOCK, "main.pay", ms=100)
+    )
+    assert table(shown, hide_idle=True)[1] == f"100 ms 100.0% 1 {CHECKOUT}"
+    assert len(table(shown, hide_idle=True)) == 3
+
+
+def test_a_program_without_handlers() -> None:
+    assert table(profile(sample("", LOCK, "main.f", ms=1))) == ["No handler is on any stack."]
+
+
+def test_a_report_by_handler_has_the_title_and_comments_of_the_profile() -> None:
+    shown = profile(sample(CHECKOUT, LOCK, "main.pay", ms=100))
+    text = report.encode(shown, by_handler=True).decode()
+    assert "Block profile" in text or "Waits" in text or "block" in text
+    assert f"{CHECKOUT}\n" in text
+    assert "Operation" not in text
+
+
+def test_names_of_handlers_can_not_control_the_terminal() -> None:
+    text = handlers.render(profile(sample("main.\x1b[31mevil", LOCK, ms=1)), width=80, color=False)
+    assert "\x1b" not in text

@@ -1,0 +1,224 @@
+"""Which function handled a request: on stacks of real servers, and on made-up ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from ebpfprof.profile.handlers import (
+    HANDLER,
+    frameworks,
+    handler_in,
+    handler_label,
+    handler_names,
+    is_in_request,
+    is_of_request,
+    of_handler,
+    with_handlers,
+)
+from ebpfprof.profile.lock_labels import lock_labels, without_locks
+from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
+from ebpfprof.profile.wakers import WOKEN_BY
+from ebpfprof.profilers.registry import kind_named
+from tests.handlers.stacks import FRAMEWORKS, saved_stacks
+
+CONN: Final = "net/http.(*conn).serve"
+SERVER: Final = ("net/http.serverHandler.ServeHTTP", CONN)
+FUNC: Final = "net/http.HandlerFunc.ServeHTTP"
+MUX: Final = "net/http.(*ServeMux).ServeHTTP"
+LOCK: Final = "sync.(*Mutex).Lock"
+GIN: Final = "github.com/gin-gonic/gin"
+
+
+def frames(*functions: str) -> list[Frame]:
+    return [Frame(name, "/src/shop/routes.go", 50 + n, 41) for n, name in enumerate(functions)]
+
+
+def sample(*functions: str, labels: tuple[Label, ...] = (), value: int = 10) -> Sample:
+    return sample_of(frames(*functions), labels, value)
+
+
+def sample_of(stack: Sequence[Frame], labels: tuple[Label, ...] = (), value: int = 10) -> Sample:
+    locations = tuple(Location(n + 1, None, (frame,)) for n, frame in enumerate(stack))
+    return Sample(locations, (1, value), labels)
+
+
+def profile(*samples: Sample, kind: str = "block") -> Profile:
+    return kind_named(kind).make_profile(samples, [], time_ns=1, duration_ns=2)
+
+
+def labels_of(*samples: Sample) -> list[str | None]:
+    (labelled,) = with_handlers([profile(*samples)])
+    return [handler_label(each) for each in labelled.samples]
+
+
+# By framework: the handlers of /checkout, /closure, /group/stock and /spawn.
+HANDLERS: Final = {
+    "nethttp": ("(*shop).serveCheckout", "serveNetHTTP.func1", "(*shop).serveStock"),
+    "chi": ("(*shop).serveCheckout", "serveChi.func1", "(*shop).serveStock"),
+    "gorilla": ("(*shop).serveCheckout", "serveGorilla.func1", "(*shop).serveStock"),
+    "httprouter": ("(*shop).routerCheckout", "serveHTTPRouter.func1", "(*shop).serveStock"),
+    "gin": ("(*shop).ginCheckout", "serveGin.func2", "(*shop).ginStock"),
+    "echo": ("(*shop).echoCheckout", "serveEcho.func1", "(*shop).echoStock"),
+    "fiber": ("(*shop).fiberCheckout", "serveFiber.func2", "(*shop).fiberStock"),
+    "grpc": ("health.Check", "health.Check", "health.Watch"),
+    "connect": ("(*shop).connectCheckout", "serveConnect.func2", "(*shop).connectStock"),
+    "netrpc": ("Shop.Checkout", "(*Shop).Closure", "(*Shop).Stock"),
+    # Its middleware calls a handler that publishes with nothing between them.
+    "watermill": ("(*shop).receiveCheckout", "serveWatermill.func2", "serveWatermill.func1.1"),
+}
+SPAWN: Final = {
+    **dict.fromkeys(("nethttp", "chi", "gorilla", "httprouter"), "(*shop).serveSpawn"),
+    **{"gin": "(*shop).ginSpawn", "echo": "(*shop).echoSpawn", "fiber": "(*shop).fiberSpawn"},
+    **{"grpc": "health.Check", "connect": "(*shop).connectSpawn", "netrpc": "(*Shop).Spawn"},
+    "watermill": "(*shop).receiveSpawn",
+}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_handlers_of_real_servers(framework: str) -> None:
+    expected = Counter(f"main.{name}" for name in (*HANDLERS[framework], SPAWN[framework]))
+    # Two goroutines were started by the handler, or by a function that it called. Go's tracebacks
+    # lack the wrapper of `go s.prices(done)`.
+    is_starter = SPAWN[framework] == "(*shop).serveSpawn"
+    expected[f"main.{SPAWN[framework]}" if is_starter else "none"] += 1
+    expected["none"] += 1
+    found = labels_of(*map(sample_of, saved_stacks(framework)))
+    assert Counter(label or "none" for label in found) == expected
+
+
+def test_middleware_is_no_handler_but_where_it_waits_itself() -> None:
+    logged = ("main.logged.func1", FUNC, MUX, *SERVER)
+    below = frames(LOCK, "main.(*shop).checkout", FUNC, *logged)
+    assert handler_in(below) == ("main.(*shop).checkout", "main.(*shop).checkout")
+    waits = handler_in(frames(LOCK, *logged))
+    assert waits == ("main.logged.func1 (routes.go:41)", "main.logged.func1")
+
+
+@pytest.mark.parametrize(
+    ("functions", "name"),
+    [
+        # A method of any type, called by middleware of others or by the server.
+        ((LOCK, "main.(*api).ServeHTTP", *SERVER), "main.(*api).ServeHTTP"),
+        (
+            (LOCK, "main.(*api).ServeHTTP", "example.com/otel.(*Handler).ServeHTTP", *SERVER),
+            "main.(*api).ServeHTTP",
+        ),
+        ((LOCK, "main.(*api).ServeHTTP.func1", "main.(*api).ServeHTTP"), "main.(*api).ServeHTTP"),
+        # Handlers of Go's library.
+        (
+            ("syscall.Read", "net/http.(*fileHandler).ServeHTTP", *SERVER),
+            "net/http.(*fileHandler).ServeHTTP",
+        ),
+        (("time.Sleep", "net/http/pprof.Profile", FUNC, MUX, *SERVER), "net/http/pprof.Profile"),
+        # The framework itself: routing, writing the answer, its own middleware.
+        ((LOCK, "sync.(*RWMutex).RLock", MUX, *SERVER), "[net/http]"),
+        ((MUX, *SERVER), "[net/http]"),
+        ((LOCK, f"{GIN}.LoggerWithConfig.func1", f"{GIN}.(*Context).Next"), "[gin]"),
+        (("bufio.(*Reader).Peek", "github.com/valyala/fasthttp.(*Server).serveConn"), "[fasthttp]"),
+        # Generic functions, and packages with dots or versions in their paths.
+        (("main.list[go.shape.int]", FUNC), "main.list[...]"),
+        (("example.com/api/v2.(*Server[...]).Get", FUNC), "example.com/api/v2.(*Server[...]).Get"),
+        (("gopkg.in/shop%2ev1.Serve", FUNC), "gopkg.in/shop.v1.Serve"),
+        (("main.(*shop).checkout-fm", "main.(*shop).checkout-fm", FUNC), "[net/http]"),
+    ],
+)
+def test_names_of_handlers(functions: tuple[str, ...], name: str) -> None:
+    found = handler_in(frames(*functions))
+    assert found is not None
+    assert found.name == name
+
+
+def test_a_stack_without_a_framework_has_no_handler() -> None:
+    assert handler_in(frames(LOCK, "main.worker")) is None
+    assert handler_in(frames("internal/poll.(*FD).Read", CONN)) is None
+    assert handler_in([]) is None
+
+
+def test_goroutines_belong_to_the_handler_in_which_they_were_started() -> None:
+    serve = "main.(*shop).serve"
+    group = "golang.org/x/sync/errgroup.(*Group).Go.func1"
+    starters = [
+        (LOCK, f"{serve}.func1"),
+        (LOCK, f"{serve}.func2.1"),
+        (LOCK, "main.refresh", f"{serve}.gowrap1"),
+        (LOCK, "main.refresh", f"{serve}·dwrap·3"),
+        (LOCK, f"{serve}.func1", group),
+        (LOCK, "main.each", f"{serve}-range1"),
+    ]
+    others = [(LOCK, "main.refresh"), (LOCK, "main.(*shop).serveAll.func1"), (LOCK, group)]
+    stacks = [(LOCK, serve, FUNC), *starters, *others]
+    expected = [serve] * 7 + [None] * 3
+    assert labels_of(*(sample(*stack) for stack in stacks)) == expected
+    # Without the handler on any stack, nobody knows that it is one.
+    assert labels_of(sample(*starters[0])) == [None]
+
+
+def test_profiles_of_one_program_share_what_they_show_of_handlers() -> None:
+    serve = "main.(*shop).serve"
+    block = profile(sample(LOCK, f"{serve}.func1"))
+    cpu = profile(sample("main.parse", serve, FUNC), kind="cpu")
+    assert [handler_names(each) for each in with_handlers([block, cpu])] == [[serve], [serve]]
+
+
+def test_a_stack_that_was_cut_off_belongs_to_the_handler_on_it() -> None:
+    serve = "main.(*shop).serve"
+    deep = (LOCK, *(f"main.f{n}" for n in range(30)), serve)
+    shallow = (LOCK, "main.f", serve, "main.main")
+    stacks = [sample(LOCK, serve, FUNC), sample(*deep), sample(*shallow)]
+    assert labels_of(*stacks) == [serve, serve, None]
+
+
+def test_of_a_pair_it_is_the_handler_that_waited() -> None:
+    waiter, waker = sample(LOCK, "main.a", FUNC), sample(LOCK, "main.b", FUNC)
+    pair = Sample((*waiter.locations, WOKEN_BY, *waker.locations), (1, 10))
+    assert labels_of(pair) == ["main.a"]
+
+
+def test_labels_of_locks_stay_behind_all_others() -> None:
+    locked = sample(LOCK, "main.a", FUNC, labels=lock_labels("main.mu", 0x1000))
+    (labelled,) = with_handlers([profile(locked)])
+    (found,) = without_locks(labelled).samples
+    assert found.labels == (Label(HANDLER, "main.a"),)
+
+
+def test_a_label_of_the_program_stays() -> None:
+    own = sample(LOCK, "main.a", FUNC, labels=(Label(HANDLER, "POST /checkout"),))
+    assert labels_of(own) == ["POST /checkout"]
+
+
+def test_what_one_handler_did() -> None:
+    stacks = sample(LOCK, "main.a", FUNC), sample(LOCK, "main.b", FUNC), sample(LOCK, "main.c")
+    (labelled,) = with_handlers([profile(*stacks)])
+    assert handler_names(labelled) == ["main.a", "main.b"]
+    assert [handler_label(each) for each in of_handler(labelled, "n.b").samples] == ["main.b"]
+    assert of_handler(labelled, "main.c").samples == ()
+    assert len(of_handler(labelled, "").samples) == 2
+
+
+def test_clients_wait_below_handlers_of_requests_only() -> None:
+    assert is_in_request(frames(LOCK, "main.a", FUNC))
+    assert is_in_request(frames(LOCK, f"{GIN}.(*Context).Next"))
+    assert is_in_request(frames(LOCK, "main.(*api).ServeHTTP.func1"))
+    # A consumer of sarama is called once, and waits for messages itself.
+    claim = "github.com/IBM/sarama.(*consumerGroupSession).consume"
+    assert not is_in_request(frames("runtime.chanrecv2", "main.(*c).ConsumeClaim", claim))
+    assert handler_in(frames("runtime.chanrecv2", "main.(*c).ConsumeClaim", claim)) is not None
+    assert not is_in_request(frames(LOCK, CONN))
+
+
+def test_goroutines_that_run_are_of_requests_by_their_first_function() -> None:
+    assert is_of_request(sample("[running: no stack]", CONN))
+    assert not is_of_request(sample("[running: no stack]", "main.worker"))
+    assert not is_of_request(sample("main.f", CONN))
+
+
+def test_each_framework_is_complete() -> None:
+    names = [framework.name for framework in frameworks()]
+    assert len(set(names)) == len(names)
+    for framework in frameworks():
+        assert framework.calls
+        assert framework.packages
