@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebpfprof.profile.model import Frame
-from ebpfprof.timeline.events import Event, EventKind, Known
+from ebpfprof.timeline.events import NO_ANNOTATION, Annotation, Event, EventKind, Known
 from ebpfprof.timeline.model import StackCall, Timeline, TimelineGoroutine, WaitObject
 from ebpfprof.timeline.replay import Replay
 
@@ -72,6 +72,10 @@ class Story:
         """An event of the goroutine's thread."""
         self._take(at_ns, kind, goid, goid, by=goid, word=word, is_made=True)
 
+    def annotate(self, at_ns: int, kind: EventKind, goid: int, note: Annotation) -> None:
+        """It reports a task, a region or a message."""
+        self._take(at_ns, kind, goid, goid, by=goid, note=note)
+
     def pause(self, begin_ns: int, end_ns: int) -> None:
         """Nothing is recorded in between."""
         self._replay.pause(begin_ns, end_ns, {})
@@ -108,9 +112,10 @@ class Story:
         on: int = 0,
         more: int = 0,
         is_made: bool = False,
+        note: Annotation = NO_ANNOTATION,
     ) -> None:
         self._replay.take(
-            Event(at_ns, kind, goid, by, stack, tid, tid, 0, word, more, is_made, on=on)
+            Event(at_ns, kind, goid, by, stack, tid, tid, 0, word, more, is_made, on=on, note=note)
         )
 
 

@@ -80,6 +80,12 @@ install_python() {
     echo "$wanted" >"$stamp"
 }
 
+# As packages do when they are installed: where PYTHONDONTWRITEBYTECODE is set, each start would
+# compile all modules again, which takes 0.15 s of CPU time.
+compile_python() {
+    quietly "$python" -I -m compileall -q ebpfprof symbolizer
+}
+
 # pip writes the whole path of the checkout, in UTF-8. Python decodes it by the locale, and with
 # LC_ALL=C can't start if it is not ASCII. So we write a relative path.
 link_checkout() {
@@ -99,6 +105,7 @@ case ${1:-} in
 run)
     install_packages python3 python3-venv python3-bpfcc
     install_python run
+    compile_python
     install_go 1.27
     ;;
 test)
@@ -106,6 +113,7 @@ test)
         groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl python3-h2 \
         systemd
     install_python test
+    compile_python
     install_go
     say "programs of other projects"
     quietly "$python" -m tests.foreign

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ebpfprof.profile.model import Frame
-from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
+from ebpfprof.timeline.events import (
+    NO_ANNOTATION,
+    NO_P,
+    Annotation,
+    Event,
+    EventKind,
+    Known,
+)
 from ebpfprof.timeline.model import StackCall, Timeline, TimelineGoroutine
 from ebpfprof.timeline.replay import Replay
 from ebpfprof.timeline.steps import TraceStep
@@ -40,6 +47,8 @@ class SimulatedScheduler:
         self.runnable: list[int] = []
         self.calling: dict[int, Thread] = {}
         self.next_goid = 21
+        self.next_task = 0
+        self.regions: dict[int, list[Annotation]] = {}
 
     @property
     def known(self) -> dict[int, Known]:
@@ -98,11 +107,33 @@ class SimulatedScheduler:
         elif choice < 0.85:
             self.add(EventKind.EXIT, thread, goid=goid, by=goid)
             thread.goid = 0
-        elif choice < 0.9:
+        elif choice < 0.88:
+            self.annotate(thread)
+        elif choice < 0.92:
             kind = self.random.choice((EventKind.GC_BEGIN, EventKind.GC_END))
             self.add(kind, thread, by=goid)
         else:
             self.begin_call(thread)
+
+    def annotate(self, thread: Thread) -> None:
+        """Begins a task or a region of one, or ends the innermost region and perhaps its task."""
+        goid = thread.goid
+        open_regions = self.regions.setdefault(goid, [])
+        if open_regions and self.random.random() < 0.5:
+            self.add(EventKind.REGION_END, thread, goid=goid, by=goid, note=open_regions.pop())
+            return
+        task = self.random.randint(0, self.next_task)
+        if self.random.random() < 0.3:
+            self.next_task += 1
+            note = Annotation(self.next_task, "task", task)
+            self.add(EventKind.TASK_BEGIN, thread, goid=goid, by=goid, note=note)
+        elif self.random.random() < 0.3:
+            kind = self.random.choice((EventKind.TASK_END, EventKind.LOG))
+            note = Annotation(task, "name", message="text")
+            self.add(kind, thread, goid=goid, by=goid, note=note)
+        else:
+            open_regions.append(Annotation(task, f"region {self.random.randint(0, 2)}"))
+            self.add(EventKind.REGION_BEGIN, thread, goid=goid, by=goid, note=open_regions[-1])
 
     def begin_call(self, thread: Thread) -> None:
         thread.calls += 1
@@ -137,9 +168,12 @@ class SimulatedScheduler:
         p: int | None = None,
         word: str = "",
         more: int = 0,
+        note: Annotation = NO_ANNOTATION,
     ) -> None:
         p = thread.p if p is None else p
-        self.events.append(Event(self.now_ns, kind, goid, by, stack, thread.tid, p, 0, word, more))
+        self.events.append(
+            Event(self.now_ns, kind, goid, by, stack, thread.tid, p, 0, word, more, note=note)
+        )
 
 
 def steps_of(events: list[Event], known: dict[int, Known]) -> tuple[list[TraceStep], Replay]:

@@ -10,7 +10,9 @@
 #define MAX_RINGS 256
 #define CACHE_LINE_BYTES 64
 
-/* What happened. Up to ASSIST_END as ScheduleMoment in symbolizer/codeanalysis/schedule_sites.py.
+/*
+ * What happened. Up to ASSIST_END as ScheduleMoment in symbolizer/codeanalysis/schedule_sites.py;
+ * from TASK_BEGIN to LOG see annotations.h.
  */
 enum event_kind {
     PARK,
@@ -32,6 +34,12 @@ enum event_kind {
     THREAD_OFF,
     THREAD_ON,
     THREAD_WAKE,
+    TASK_BEGIN,
+    TASK_END,
+    REGION_BEGIN,
+    REGION_END,
+    LOG,
+    TEXT_PIECE,
 };
 
 struct event {
@@ -39,16 +47,20 @@ struct event {
     u64 at_ns;
     u64 goid;  /* of whom it happens to; 0: nobody; of THREAD_WAKE see in_interrupt() */
     u64 by;    /* goid of the goroutine that the thread runs; 0: none; of PARK see waited_for.h; of
-                  THREAD_WAKE the tid of who wakes it */
+                  THREAD_WAKE the tid of who wakes it; of TASK_BEGIN the parent task */
     u64 stack; /* key in stacks; 0: none; of THREAD_WAKE, with `more`, the name of what wakes it */
-    u64 more;  /* see more_of(); of THREAD_OFF in a system call its number, of the thread's */
+    u64 more;  /* see more_of(); of THREAD_OFF in a system call its number, of the thread's; of an
+                  annotation the task */
     u32 tid;
-    s32 p; /* id of the thread's P; NO_P: it has none */
+    s32 p; /* id of the thread's P; NO_P: it has none; of TEXT_PIECE the number of its bytes */
     u32 cpu;
-    u8 kind;    /* enum event_kind */
-    u8 reason;  /* of a wait: runtime.waitReason; of STOP_WORLD: runtime.stwReason */
+    u8 kind;   /* enum event_kind */
+    u8 reason; /* of a wait: runtime.waitReason; of STOP_WORLD: runtime.stwReason; of an annotation:
+                  the number of pieces of its name; of TEXT_PIECE: it is of the message */
     u8 is_made; /* of YIELD: the goroutine was made to; of SWITCH: the other is new; of THREAD_OFF:
-                   the thread was; of THREAD_WAKE: an interrupt wakes it */
+                   the thread was; of THREAD_WAKE: an interrupt wakes it; of an annotation: the
+                   number of pieces of its message; of TEXT_PIECE: its text could not be read, and
+                   goid is the address */
     u8 is_exit; /* of SWITCH: the goroutine ends with it; of THREAD_OFF: it is in a system call; of
                    THREAD_WAKE: a thread of the process wakes it */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The execution trace: what the scheduler does with goroutines, by probes (on_moment), and what the
+ * The execution trace: what the scheduler does with goroutines, by probes (on_moment), what the
  * kernel does with the threads of the process, at each of its context switches and wakes
- * (threads.h).
+ * (threads.h), and what the program annotates (annotations.h).
  *
  * All moments are recorded in the same way, so that there is one program. Which goroutine
  * runs on a thread needs no probe: each later event of the thread has it. Nor does a system call
@@ -20,6 +20,9 @@
 #include "trace/waited_for.h"
 #if WITH_LABELS
 #include "common/labels.h"
+#endif
+#if WITH_ANNOTATIONS
+#include "trace/annotations.h"
 #endif
 
 #define MOST_GOROUTINE 2 /* runtime.pdReady and pdWait are less or equal */
@@ -177,3 +180,22 @@ int on_moment(struct pt_regs *ctx) {
     }
     return 0;
 }
+
+#if WITH_ANNOTATIONS
+/* Where a program annotates what it does; moments has the kind. */
+int on_annotation(struct pt_regs *ctx) {
+    int index = bpf_get_attach_cookie(ctx), first = 0;
+    struct run run;
+    if (!begin_run(ctx, &run))
+        return 0;
+    struct moment *moment = moments.lookup(&index);
+    struct traced *traced = traces.lookup(&first);
+    if (moment && traced) {
+        if (!traced->tgid)
+            traced->tgid = bpf_get_current_pid_tgid() >> 32;
+        record_annotation(ctx, moment->kind, run.site->target, run.target, traced);
+    }
+    run_ends(run.cost);
+    return 0;
+}
+#endif

@@ -40,14 +40,14 @@ _VARIES: Final = re.compile(
 """Quantities with their units in titles: not addresses, nor numbers in names."""
 
 
-class Found(NamedTuple):
+class ProcessExplanation(NamedTuple):
     """What is wrong with a process, and the CPU time that it took to find that, in seconds."""
 
     findings: Sequence[Finding]
     cpu_s: float
 
 
-Find = Callable[[int, float, Callable[[float], bool]], Found]
+Find = Callable[[int, float, Callable[[float], bool]], ProcessExplanation]
 """Observes the process with a pid for some seconds, or until a function returns True that gets the
 seconds so far, and returns what is wrong with it. Blocks; raises any of ebpfprof.errors."""
 

@@ -62,7 +62,7 @@ def _run(settings: Settings, path: str | None) -> None:
     from contextlib import ExitStack
 
     from ebpfprof.agent.endpoints import application
-    from ebpfprof.agent.explaining import Found
+    from ebpfprof.agent.explaining import ProcessExplanation
     from ebpfprof.agent.log import Log
     from ebpfprof.agent.rounds import SPARE_PLACES
     from ebpfprof.agent.service import Agent
@@ -105,10 +105,14 @@ def _run(settings: Settings, path: str | None) -> None:
                 RepeatedObserver(lambda: open_session(observed, 1, live.processes)[0])
             )
 
-            def find(pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Found:
+            def find(
+                pid: int, length_s: float, should_stop: Callable[[float], bool]
+            ) -> ProcessExplanation:
                 began_s = time.thread_time() + observer.sampling_s
                 findings = explained(observer.observe(pid, length_s, should_stop)).findings
-                return Found(findings, time.thread_time() + observer.sampling_s - began_s)
+                return ProcessExplanation(
+                    findings, time.thread_time() + observer.sampling_s - began_s
+                )
 
             limits = MemoryLimits()
             keep = functools.partial(last_words, live.processes)

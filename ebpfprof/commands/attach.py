@@ -13,6 +13,7 @@ from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.shared_options import (
     duration_option,
     require_one_for_stdout,
+    require_types_for,
     writing_options,
 )
 from ebpfprof.commands.source_option import opened_sources, require_html_for, source_option
@@ -48,6 +49,7 @@ def command(
       sudo ebpfprof attach --name shop --duration 1m
       sudo ebpfprof attach --pid 1234 --profile all
       sudo ebpfprof attach --pid 1234 --profile cpu --duration 10 -o cpu.pb.gz
+      sudo ebpfprof attach --pid 1234 --profile cpu -o default.pgo
       sudo ebpfprof attach --pid 1234 --profile block,mutex
       sudo ebpfprof attach --pid 1234 --profile mutex --by-lock --open
       sudo ebpfprof attach --pid 1234 -o before
@@ -64,6 +66,7 @@ def command(
 
     require_one_for_stdout(output, len(pids) * len(options.recorded_kinds))
     require_html_for(source, writing.format)
+    require_types_for(writing.format, options.recorded_kinds)
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many()
     written: list[str] = []

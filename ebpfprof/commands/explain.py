@@ -76,7 +76,6 @@ def command(
       sudo ebpfprof explain 1234 --json | jq -r '.processes[].findings[].title'
     """
     from ebpfprof.commands.explaining import Explaining
-    from ebpfprof.commands.trouble import KeptEvidence, evidence_options
     from ebpfprof.console.terminal import working
     from ebpfprof.errors import PermissionDenied
     from ebpfprof.observing.observer import Observer, observation_options, open_session
@@ -99,6 +98,8 @@ def command(
     allow_many()
     kept = None
     if wait_for_trouble:
+        from ebpfprof.commands.trouble import KeptEvidence, evidence_options
+
         kept_options = evidence_options(allow_unknown_go=allow_unknown_go)
         kept = KeptEvidence(folder, kept_options)
         give_up_before_recording(kept_options, writes=True, pids=pids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from ebpfprof.commands.source_option import opened_sources, require_html_for, so
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.text import printable
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.export.formats import PROFILES
+from ebpfprof.export.formats import FORMATS, PROFILES
 
 if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
@@ -28,7 +29,19 @@ _MOST_NAMED = 10
 
 
 @click.command("report", cls=Verb)
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+)
+@click.option(
+    "--merge",
+    "merges",
+    is_flag=True,
+    help="Add up several files of one kind, such as those of several hosts.",
+)
 @format_option(
     PROFILES,
     default="text",
@@ -57,7 +70,8 @@ _MOST_NAMED = 10
 )
 @source_option
 def command(
-    file: Path,
+    files: tuple[Path, ...],
+    merges: bool,
     format_name: str | None,
     output: Path | None,
     force: bool,
@@ -82,6 +96,7 @@ def command(
       ebpfprof report waits.block.pb.gz -o waits.html --source ~/src/shop
       ebpfprof report today.cpu.pb.gz -o today.speedscope.json
       ebpfprof report heap.pb.gz --sample-type alloc_space
+      ebpfprof report --merge host1.cpu.pb.gz host2.cpu.pb.gz -o default.pgo
       curl -s localhost:6060/debug/pprof/mutex | ebpfprof report - -f folded | flamegraph.pl
     """
     from ebpfprof.commands.profile_files import read_profile, write
@@ -90,14 +105,17 @@ def command(
     from ebpfprof.export import formats
     from ebpfprof.export.tables import report
     from ebpfprof.export.tables.idle import hidden_line
+    from ebpfprof.profile.delta import summed
     from ebpfprof.profile.handlers import with_handlers
     from ebpfprof.profile.idle import split
 
+    _require_merge(files, merges=merges)
     format_name = format_for(format_name, output, default="text")
     refuse_for_pprof(format_name, hide_idle=hide_idle, sample_type=sample_type)
     require_html_for(source, format_name)
     with opened_sources(source) as sources:
-        profile = read_profile(file)
+        profiles = map(read_profile, files)
+        profile = summed(_of_one_kind(profiles)) if merges else next(profiles)
         if by_handler or handler is not None:
             (profile,) = with_handlers([profile])
         if handler is not None:
@@ -143,11 +161,31 @@ def _of_handler(profile: Profile, text: str) -> Profile:
     raise InvalidProfile(f"No handler of the profile has {printable(text)!r} in its name. {known}")
 
 
+def _of_one_kind(profiles: Iterable[Profile]) -> Iterator[Profile]:
+    """The profiles. Raises InvalidProfile for one of another kind: some have the same types."""
+    kind = ""
+    for profile in profiles:
+        if profile.samples and profile.kind != (kind := kind or profile.kind):
+            raise InvalidProfile(
+                f"A {kind} profile and a {profile.kind} profile: only profiles of the same kind "
+                "can be added up."
+            )
+        yield profile
+
+
+def _require_merge(files: tuple[Path, ...], *, merges: bool) -> None:
+    """Raise click.UsageError for several files, unless they are to be added up."""
+    if len(files) > 1 and not merges:
+        raise click.UsageError("Several files: add them up with --merge, or choose one.")
+    if files.count(Path("-")) > 1:
+        raise click.UsageError("Only one of the profiles can come from standard input.")
+
+
 def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:
-    """Raise click.UsageError for options that would omit something from a pprof file."""
+    """Raise click.UsageError for options that would omit something from a complete file."""
     for option, given in (("--hide-idle", hide_idle), ("--sample-type", sample_type)):
-        if given and format_name == "pprof":
+        if given and FORMATS[format_name].is_complete:
             raise click.UsageError(
-                f"{option} is not for pprof files, which always have everything. Omit it, or "
-                "choose another format with -f."
+                f"{option} is not for {format_name} files, which always have everything. Omit it, "
+                "or choose another format with -f."
             )

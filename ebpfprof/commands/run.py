@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ebpfprof.commands.recording_options import RecordingCommand
-from ebpfprof.commands.shared_options import duration_option, writing_options
+from ebpfprof.commands.shared_options import duration_option, require_types_for, writing_options
 from ebpfprof.console.text import printable
 from ebpfprof.errors import Aborted, EbpfprofError, NotGoProgram, to_type
 
@@ -80,6 +80,7 @@ def command(
     from ebpfprof.system.signals import Signals
 
     _refuse_contradictions(output)
+    require_types_for(writing.format, options.recorded_kinds)
     user = User.named(user_name) if user_name is not None else None
     if user_name is not None and user is None:
         raise click.UsageError(f"--user: there is no user {printable(user_name)}.")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ebpfprof.commands.parameter_types import Decorator, OneOf, duration, with_setting
 from ebpfprof.console.text import printable
+from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.formats import FORMATS, PROFILES, of_name
 from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO
+
+if TYPE_CHECKING:
+    from ebpfprof.profile.kind import ProfileKind
 
 _ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9_-]*")  # not the ".2" of shop-1.2
 _HOUR_S: Final = 3600.0
@@ -172,6 +176,15 @@ def require_one_for_stdout(output: Path | None, profiles: int) -> None:
             f"-o -: standard output takes one profile, not {profiles}. Choose one with --profile, "
             "or use -o NAME."
         )
+
+
+def require_types_for(format_name: str, kinds: Iterable[ProfileKind]) -> None:
+    """Raise click.UsageError if the format can't hold profiles of one of the kinds."""
+    for kind in kinds:
+        try:
+            FORMATS[format_name].require_type(kind.sample_types)
+        except InvalidProfile as error:
+            raise click.UsageError(str(error)) from error
 
 
 def output_option(*, default: str) -> Decorator:

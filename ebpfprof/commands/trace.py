@@ -153,7 +153,8 @@ def command(
 
     It shows when goroutines ran, on which P and thread, when they were ready but not running, what
     they waited for, who woke them, blocking system calls, garbage collections and stops of the
-    world. Go's own tracer can be off.
+    world. Go's own tracer can be off. Of runtime/trace, tasks, WithRegion and Log are recorded;
+    StartRegion and Logf report only while Go's own tracer is on.
 
     \b
     Examples:

@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted, duration, printable, wrapped
-from ebpfprof.export.tables import paths, requests, waits
+from ebpfprof.export.tables import paths, requests, tasks, waits
 from ebpfprof.export.tables import timeline as busiest
 from ebpfprof.timeline.choices import between, chosen
 from ebpfprof.timeline.critical import Chains
 from ebpfprof.timeline.requests import connection, is_address
 from ebpfprof.timeline.sweep import Chosen
+from ebpfprof.timeline.tasks import task_types
 from ebpfprof.timeline.waitgraph import graph_of, recorded_ns
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class TraceTables:
         process = f"process {timeline.pid} ({timeline.command})"
         parts = [self._waits(asked.most_waits)] if asked.most_waits else []
         parts.append((f"Goroutines of {process}, {length}", text))
+        if types := task_types(timeline):
+            table = tasks.render(types, width=self._width, color=self._color)
+            parts.append((f"Tasks of {process}", table))
         if asked.path_of is not None:
             parts += self._path(asked.path_of, asked)
         return parts

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ebpfprof.errors import InvalidProfile
 
 if TYPE_CHECKING:
-    from ebpfprof.profile.model import Lock, Profile
+    from ebpfprof.profile.model import Lock, Profile, ValueType
     from ebpfprof.timeline.model import Timeline
 
 
@@ -55,6 +55,8 @@ class Format:
     is_complete: bool = False
     """Whether a file always has all samples and sample types."""
     other_suffixes: tuple[str, ...] = ()
+    needs_type: str = ""
+    """The sample type that a profile must have; "" if it takes all profiles."""
     timeline_ending: str = ""
     opens_timeline: str = ""
     """What opens a timeline; {} is the name of the file."""
@@ -66,6 +68,15 @@ class Format:
     def endings(self) -> tuple[str, ...]:
         """What the names of its files end in, its own suffix first."""
         return (self.suffix, *self.other_suffixes)
+
+    def require_type(self, sample_types: Sequence[ValueType]) -> None:
+        """Raise InvalidProfile if profiles with these sample types can't be written."""
+        needed = self.needs_type
+        if needed and all(each.type != needed for each in sample_types):
+            raise InvalidProfile(
+                f"A {self.suffix} file takes {needed} profiles only: choose --profile {needed}, or "
+                "another format with -f."
+            )
 
     def encode_timeline(self, timeline: Timeline) -> bytes:
         """The timeline in this format. Raises ValueError if it can't be."""
@@ -116,6 +127,7 @@ def encode(
     made = FORMATS[name]
     if made.profile is None:
         raise ValueError(f"A profile cannot be written as {name}.")
+    made.require_type(profile.sample_types)
     index = _index(made, profile, sample_type, hide_idle)
     view = ProfileView(index, hide_idle, sources, locks, by_handler)
     return made.profile(profile, view)
@@ -192,6 +204,12 @@ def _pprof_difference(profile: Profile, base: Profile, view: ProfileView) -> byt
     from ebpfprof.profile.delta import compared
 
     return pprof.encode(compared(profile, base))
+
+
+def _pgo(profile: Profile, view: ProfileView) -> bytes:
+    from ebpfprof.export import pgo
+
+    return pgo.encode(profile)
 
 
 def _folded(profile: Profile, view: ProfileView) -> bytes:
@@ -290,6 +308,14 @@ FORMATS: Final = {
             other_suffixes=(".pprof", ".prof"),
             profile=_pprof,
             difference=_pprof_difference,
+        ),
+        Format(
+            "pgo",
+            ".pgo",
+            is_text=False,
+            is_complete=True,
+            needs_type="cpu",
+            profile=_pgo,
         ),
         Format("folded", ".folded", profile=_folded, difference=_folded_difference),
         Format("speedscope", ".speedscope.json", profile=_speedscope),

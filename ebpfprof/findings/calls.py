@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import percent
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.words import part, place
+from ebpfprof.findings.words import mean, part, place
 from ebpfprof.findings.work import Share
 
 if TYPE_CHECKING:
@@ -125,9 +125,14 @@ def _add(calls: _Calls, goroutine: DumpedGoroutine, moments: Moments) -> None:
         calls.standing += len(moments.all) > 1 and waits == {goroutine.wait}
 
 
+def is_of_disk(name: str) -> bool:
+    """Whether this system call waits for nothing but a file system."""
+    return name in _OF_DISKS
+
+
 def _waits_for_disk(call: SystemCall) -> bool:
     if call.file is None:
-        return call.name in _OF_DISKS
+        return is_of_disk(call.name)
     return call.file.kind == "file" and not call.file.path.startswith(_NO_DISKS)
 
 
@@ -159,7 +164,7 @@ def _finding(kind: str, calls: list[_Calls], evidence: Evidence) -> Finding | No
         name=of_c if kind == "cgo_calls" else name, share=part(share), of=work.of
     )
     lines = [
-        f"{place(worst.place)}: {waiting:.1f} threads wait on average, in {_what(worst, name)}."
+        f"{place(worst.place)}: {mean(waiting)} threads wait on average, in {_what(worst, name)}."
     ]
     change = evidence.host_change
     stalled = change.stalled("io") if change and kind == "slow_disk" else 0.0

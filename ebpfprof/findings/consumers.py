@@ -10,7 +10,7 @@ from ebpfprof.console.text import counted
 from ebpfprof.findings.channels import Shared, are_at_work, partners, shared_channels
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.pools import is_pool
-from ebpfprof.findings.words import doing, mostly, part, place
+from ebpfprof.findings.words import doing, mean, mostly, part, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,9 +64,9 @@ def _is_much_of_requests(evidence: Evidence, waits: Waits) -> bool:
 def _is_much(evidence: Evidence, channel: Shared, waits: Waits, receiving: Sequence[Doing]) -> bool:
     if evidence.work.is_server:
         return _is_much_of_requests(evidence, waits)
-    share, mean = waits.share(evidence), waits.mean(evidence)
+    share, waiting = waits.share(evidence), waits.mean(evidence)
     number = len(receiving) / len(channel.dumps)
-    return share.least >= _LEAST_OF_PIPELINE and 0 < number * _PER_CONSUMER <= mean
+    return share.least >= _LEAST_OF_PIPELINE and 0 < number * _PER_CONSUMER <= waiting
 
 
 def _finding(evidence: Evidence, channel: Shared, waits: Waits, others: Sequence[Doing]) -> Finding:
@@ -76,7 +76,7 @@ def _finding(evidence: Evidence, channel: Shared, waits: Waits, others: Sequence
     wait = f"{evidence.work.who} wait {part(share)} of their time {verb}"
     through = f"{state} channel (capacity {channel.capacity})" if channel.capacity else "a channel"
     lines = [
-        f"{waits.mean(evidence):.1f} goroutines wait {verb} {through} in {place(waits.place)}."
+        f"{mean(waits.mean(evidence))} goroutines wait {verb} {through} in {place(waits.place)}."
     ]
     where = waits.place
     if others:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
+from ebpfprof.findings.words import cpus, mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,15 +76,15 @@ def _throttled(
     if is_too_many and quota >= 1:
         kind = "gomaxprocs"
         title = (
-            f"GOMAXPROCS is {processors}, above the CPU quota ({_cpus(quota)}): throttled for "
+            f"GOMAXPROCS is {processors}, above the CPU quota ({cpus(quota)}): throttled for "
             f"{percent(stopped)} of the time."
         )
-        lines.append(f"It used {_cpus(used)} on average. Set GOMAXPROCS={math.ceil(quota)}.")
+        lines.append(f"It used {cpus(used)} on average. Set GOMAXPROCS={math.ceil(quota)}.")
     else:
         kind = "throttling"
         title = (
             f"CPU quota: the container was throttled for {percent(stopped)} of the time "
-            f"({_cpus(quota)})."
+            f"({cpus(quota)})."
         )
         lines += [f"GOMAXPROCS is {processors}."] if is_too_many else []
     return Finding(
@@ -110,14 +111,10 @@ def _too_few(evidence: Evidence, change: HostChange, processors: int) -> Iterato
     yield Finding(
         kind="gomaxprocs",
         level=Level.SLOW,
-        title=f"GOMAXPROCS is {processors}, but {_cpus(may_use)} could be used: goroutines wait "
+        title=f"GOMAXPROCS is {processors}, but {cpus(may_use)} could be used: goroutines wait "
         f"for a processor for {percent(share.value)} of {work.of}.",
-        lines=(f"{work.mean(runnable):.1f} goroutines wait on average.",),
+        lines=(f"{mean(work.mean(runnable))} goroutines wait on average.",),
         share=share.value,
         error=share.error,
         next=f"attach --pid {evidence.program.pid} --profile cpu",
     )
-
-
-def _cpus(number: float) -> str:
-    return f"{number:.1f} CPUs" if number >= 1 else f"{number:.2f} CPUs"

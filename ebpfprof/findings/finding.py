@@ -24,9 +24,11 @@ class Level(IntEnum):
 
 
 Subject: TypeAlias = "Frame | int | str"
-"""A line of code, the address of a lock or of a channel, or a function that allocates."""
+"""A line of code, the address of a lock or of a channel, a function that allocates, or a name."""
 MORE_GOROUTINES: Final = "more goroutines"
 """What a finding is about that has more and more goroutines: their memory grows."""
+MOST_CPU_TIME: Final = "most CPU time"
+"""What a finding is about that takes most of the CPU time: without it there are enough CPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class Finding:
     share: float | None = None
     error: float = 0.0
     of_time: float | None = None
-    """Where the share is of CPU time: which part of the time of requests that is."""
+    """Where the share is of CPU time: which part of the time of requests that is, with the time for
+    which they wait for a CPU."""
     next: str = ""
     is_certain: bool = False
     place: Frame | None = None

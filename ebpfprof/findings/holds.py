@@ -39,7 +39,7 @@ _Line = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """A goroutine that holds a lock at a moment; `by` is where it holds it, None if unknown."""
 
     doing: Doing
@@ -50,7 +50,7 @@ class HoldTime:
     """The time for which a lock is held, by function and by what its holder does."""
 
     def __init__(
-        self, evidence: Evidence, held: Sequence[Holder], locked_at: Mapping[str, int]
+        self, evidence: Evidence, held: Sequence[LockHolder], locked_at: Mapping[str, int]
     ) -> None:
         """`held` are the holders that dumps saw while others waited. `locked_at` are the functions
         that wait for the lock, with the first line in which they do."""
@@ -137,11 +137,11 @@ class HoldTime:
             ns = sample.values[-1]
             self._samples += sample.values[0]
             self._by_function[by.function] += ns
-            texts = Counter(
-                _text(one)
-                for one in self._evidence.moments.with_stack(frames)
-                if one.goroutine.state == state
-            ) or Counter([doing_in(state, frames, has_place=state != _RUNNABLE)])
+            seen = self._evidence.moments.with_stack(frames)
+            same = [one for one in seen if one.goroutine.state == state]
+            # Of a goroutine that has moved meanwhile, the peer is not known.
+            texts = Counter(map(_text, [one for one in same if one.peer] or same))
+            texts = texts or Counter([doing_in(state, frames, has_place=state != _RUNNABLE)])
             for text, number in texts.items():
                 self._by_work[text] += ns * number // texts.total()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.console.text import percent
-from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.processors import busy_share
-from ebpfprof.findings.words import part, place
+from ebpfprof.findings.finding import MOST_CPU_TIME, Finding, Level
+from ebpfprof.findings.processors import busy_share, waiting
+from ebpfprof.findings.words import cpus, part, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,8 @@ _LEAST_BUSY: Final = 0.5
 _LEAST_USED: Final = 0.3
 """Of the CPU time of all processors: with less, the process has no CPU, rather than too much to
 do."""
+_MOST: Final = 0.5
+"""Of the CPU time: without work that takes more, the processors have time to spare."""
 _STARTS: Final = ("runtime.doInit", "runtime.doInit1")
 """What is done once, when the program starts."""
 
@@ -169,7 +171,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def fine(evidence: Evidence) -> str:
     """How many processors the process used."""
     cpu = evidence.cpu_time
-    return f"{cpu.processors:.2g} CPUs used" if cpu and cpu.total_ns else ""
+    return f"{cpus(cpu.processors)} used" if cpu and cpu.total_ns else ""
 
 
 def _is_short(evidence: Evidence, cpu: CpuTime) -> bool:
@@ -204,17 +206,19 @@ def _finding(evidence: Evidence, cpu: CpuTime, pattern: Pattern, stacks: list[Ho
     share, hottest = cpu.share(stacks), cpu.hottest(stacks)
     work = evidence.work
     running = work.share(work.where(lambda one: one.state == "running"))
+    on_cpu = min(1.0, running.value + waiting(evidence)[0].value)
     lines = [pattern.advice]
     if hottest:
         lines.insert(0, f"Most of it in {place(hottest.place)}, {percent(hottest.share.value)}.")
     return Finding(
         kind="hot_function",
         level=Level.SLOW,
-        title=f"CPU time: {part(share)} for {pattern.work} ({cpu.processors:.2g} CPUs used).",
+        title=f"CPU time: {part(share)} for {pattern.work} ({cpus(cpu.processors)} used).",
         lines=tuple(lines),
         share=share.value,
         error=share.error,
-        of_time=None if pattern.is_waste else share.value * running.value,
+        of_time=None if pattern.is_waste else share.value * on_cpu,
         next=f"attach --pid {evidence.program.pid} --profile cpu",
         place=hottest.place if hottest else None,
+        about=frozenset({MOST_CPU_TIME} if share.least >= _MOST else ()),
     )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.holds import Holder, HoldTime
-from ebpfprof.findings.words import part, place
+from ebpfprof.findings.holds import HoldTime, LockHolder
+from ebpfprof.findings.words import mean, part, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ class _Contended:
 class _LockMoment:
     """A lock at a moment at which goroutines wait for it, with its holders if they are known."""
 
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[LockHolder, ...] = ()
     is_free: bool = False
 
 
@@ -128,11 +128,11 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
 
 
 def _waiting(evidence: Evidence, lock: _Contended) -> str:
-    mean = evidence.work.mean(lock.activities)
+    number = mean(evidence.work.mean(lock.activities))
     seen = [one for one in evidence.moments.at(lock.places) if _is_for(one, lock.address)]
     longest_ns = max((one.goroutine.waited_ns for one in seen), default=0)
     longest = f", one for {duration(longest_ns, 2)} or longer" if longest_ns else ""
-    return f"{mean:.1f} goroutines wait on average{longest}."
+    return f"{number} goroutines wait on average{longest}."
 
 
 def _is_for(one: Doing, address: int) -> bool:
@@ -168,7 +168,7 @@ def _moment(moment: GoroutineMoment, lock: _Contended) -> _LockMoment | None:
     holders = [one for goid in ids if (one := moment.by_id.get(goid))]
     if len(holders) != 1 and not state.readers:
         return _LockMoment() if state.is_locked else None
-    return _LockMoment(tuple(Holder(one, _by(one.goroutine, lock)) for one in holders))
+    return _LockMoment(tuple(LockHolder(one, _by(one.goroutine, lock)) for one in holders))
 
 
 def _is_free(state: LockState) -> bool:

@@ -12,7 +12,7 @@ from ebpfprof.findings import packet_loss
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import GRPC_ANSWER, HTTP_ANSWER, SHORT_NS, Doing, lasting, typical_ns
 from ebpfprof.findings.waits import Waits
-from ebpfprof.findings.words import part, place
+from ebpfprof.findings.words import mean, part, place
 
 if TYPE_CHECKING:
     from ebpfprof.findings.activity import Activity, Place
@@ -54,7 +54,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     by_peer = _by_peer(evidence)
     yield from packet_loss.find(evidence, by_peer)
     # A peer is not reported twice.
-    named = {loss.peer for loss in packet_loss.losses(evidence) if loss.is_much}
+    named = {loss.peer for loss in packet_loss.lossy_peers(evidence)}
     for finding, peer in _connecting(evidence):
         named.add(peer)
         yield finding
@@ -97,7 +97,7 @@ def _slow_peer(evidence: Evidence, peer: str, waits: Waits, share: Share) -> Fin
         kind="slow_peer",
         level=Level.SLOW,
         title=f"{name}: {part(share)} of {evidence.work.of}.",
-        lines=(f"{takes}; {waits.mean(evidence):.1f} requests wait on average.",),
+        lines=(f"{takes}; {mean(waits.mean(evidence))} requests wait on average.",),
         share=share.value,
         error=share.error,
         next=f"attach --pid {evidence.program.pid} --profile wall",
@@ -205,7 +205,7 @@ def _slow_connect(evidence: Evidence, what: str, waits: Waits, share: Share, pee
     else:
         title = f"Slow connects to {peer or 'a peer'}: {of}."
         line = f"A connection is made in {place(waits.place)}."
-    line += f" {waits.mean(evidence):.1f} requests wait for that on average."
+    line += f" {mean(waits.mean(evidence))} requests wait for that on average."
     return Finding(
         kind="slow_dns" if what == "DNS" else "slow_connect",
         level=Level.SLOW,

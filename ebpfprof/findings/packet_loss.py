@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted, percent
@@ -26,9 +27,12 @@ _LEAST_ON_INTERNET: Final = 0.1
 """Of the segments to addresses on the Internet: phones on the move lose some percent."""
 _LEAST_SEGMENTS: Final = 10  # that were lost: fewer may be one moment
 
+_LEAST_PEERS: Final = 3
+"""With losses: of fewer peers, one must lose enough by itself."""
+
 
 @dataclass(slots=True)
-class Loss:
+class PacketLoss:
     """The segments with data that were sent to a peer, or to the clients of a port, and those that
     were lost. `peer` is "" for clients, which are `name`."""
 
@@ -37,6 +41,8 @@ class Loss:
     is_on_internet: bool
     sent: int = 0
     lost: int = 0
+    by_host: Counter[str] = field(default_factory=Counter)
+    """The lost ones by the address of the client."""
 
     @property
     def share(self) -> Share:
@@ -51,13 +57,13 @@ class Loss:
         return self.lost >= _LEAST_SEGMENTS and self.share.least >= least
 
 
-def losses(evidence: Evidence) -> list[Loss]:
+def losses(evidence: Evidence) -> list[PacketLoss]:
     """What was sent to each peer, and to the clients of each port; the greatest loss first."""
     change = evidence.host_change
     if change is None:
         return []
     before, after = change.before.connections or {}, change.after.connections or {}
-    by_name: dict[tuple[str, bool], Loss] = {}
+    by_name: dict[tuple[str, bool], PacketLoss] = {}
     for inode, connection in after.items():
         # One with other addresses has got the inode of one that was closed.
         then = before.get(inode)
@@ -65,10 +71,26 @@ def losses(evidence: Evidence) -> list[Loss]:
         sent, lost = (then.sent, then.lost) if then is not None and is_same else (0, 0)
         name, peer = _names(connection, evidence.moments.ports)
         is_on_internet = _is_on_internet(connection.peer)
-        loss = by_name.setdefault((name, is_on_internet), Loss(name, peer, is_on_internet))
+        loss = by_name.setdefault((name, is_on_internet), PacketLoss(name, peer, is_on_internet))
         loss.sent += max(0, connection.sent - sent)
-        loss.lost += max(0, connection.lost - lost)
+        lost = max(0, connection.lost - lost)
+        loss.lost += lost
+        if not peer:
+            loss.by_host[connection.peer.rpartition(":")[0]] += lost
     return sorted(by_name.values(), key=lambda loss: -loss.lost)
+
+
+def lossy_peers(evidence: Evidence) -> list[PacketLoss]:
+    """Those of losses() that are a fault; if none is by itself, all together may be one."""
+    known = losses(evidence)
+    lossy = [loss for loss in known if loss.is_much]
+    near = [loss for loss in known if not loss.is_on_internet]
+    if lossy or sum(loss.lost > 0 for loss in near) < _LEAST_PEERS:
+        return lossy
+    all_of_them = PacketLoss(f"{len(near)} peers", "", is_on_internet=False)
+    all_of_them.sent = sum(loss.sent for loss in near)
+    all_of_them.lost = sum(loss.lost for loss in near)
+    return [all_of_them] if all_of_them.is_much else []
 
 
 def _ends(connection: TcpConnection) -> tuple[str, str]:
@@ -93,7 +115,7 @@ def find(evidence: Evidence, by_peer: dict[str, Waits]) -> Iterator[Finding]:
     """The network loses packets to peers: one finding, with the part of the time of requests that
     waits for these (`by_peer`).
     """
-    lossy = [loss for loss in losses(evidence) if loss.is_much]
+    lossy = lossy_peers(evidence)
     if not lossy:
         return
     worst = lossy[0]
@@ -104,6 +126,9 @@ def find(evidence: Evidence, by_peer: dict[str, Waits]) -> Iterator[Finding]:
     share = waits.share(evidence)
     others = f" and {counted(len(lossy) - 1, 'other peer')}" if len(lossy) > 1 else ""
     lines = [f"TCP sent {worst.lost:,} of {worst.sent:,} segments to {worst.name} again."]
+    if worst.by_host:
+        ((host, lost),) = worst.by_host.most_common(1)
+        lines = [f"{lines[0][:-1]}, {lost:,} of them to {host}."]
     if waits.parts:
         lines.append(
             f"{place(waits.place)} waits for its answers: {part(share)} of {evidence.work.of}."
@@ -113,7 +138,7 @@ def find(evidence: Evidence, by_peer: dict[str, Waits]) -> Iterator[Finding]:
         level=Level.SLOW,
         title=f"Packet loss: {part(worst.share)} of the packets to {worst.name}{others} are lost.",
         lines=tuple(lines),
-        share=share.value,
+        share=share.value if waits.parts else None,
         error=share.error,
         next=f"attach --pid {evidence.program.pid} --profile wall",
         place=waits.place if waits.parts else None,

@@ -11,7 +11,7 @@ from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import HTTP_ANSWER
 from ebpfprof.findings.network import HTTP_CONNECTION, dialing_part
 from ebpfprof.findings.waits import Waits
-from ebpfprof.findings.words import doing, mostly, part, place
+from ebpfprof.findings.words import doing, mean, mostly, part, place
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
@@ -139,7 +139,7 @@ def _finding(
 ) -> Finding:
     """`counters` are sentences on the pool, if it counts what is in use itself."""
     share = waits.share(evidence)
-    lines = list(counters) or [f"{waits.mean(evidence):.1f} goroutines wait for it on average."]
+    lines = list(counters) or [f"{mean(waits.mean(evidence))} goroutines wait for it on average."]
     most = max(map(len, passed), default=0)
     if most:
         does = mostly(_text(one) for of_moment in passed for one in of_moment)

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import duration, percent
-from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.words import part, place
+from ebpfprof.findings.finding import MOST_CPU_TIME, Finding, Level
+from ebpfprof.findings.words import mean, part, place
 from ebpfprof.findings.work import Share
 
 if TYPE_CHECKING:
@@ -34,21 +34,21 @@ _P99: Final = 0.99
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Goroutines of a server wait for processors, all of which are busy."""
-    share, mean = waiting(evidence)
+    share, number = waiting(evidence)
     busy, queue = busy_share(evidence), run_queue(evidence)
     if not evidence.work.is_server or busy is None or busy < _LEAST_BUSY:
         return
-    if share.least < _LEAST_SHARE or mean < _LEAST_WAITING or _is_kept_from_cpus(evidence, busy):
+    if share.least < _LEAST_SHARE or number < _LEAST_WAITING or _is_kept_from_cpus(evidence, busy):
         return
     p99_ns = queue.quantile_ns(_P99) if queue else 0.0
     if queue and p99_ns < _LEAST_WAIT_NS:
         return
     runtime = evidence.runtime
-    number = runtime.after.processors if runtime else None
+    processors = runtime.after.processors if runtime else None
     wait = f" for {duration(p99_ns, 2)} (p99)" if queue else ""
-    limit = f"GOMAXPROCS={number}" if number else "The processors"
+    limit = f"GOMAXPROCS={processors}" if processors else "The processors"
     lines = [
-        f"{mean:.1f} goroutines wait{wait}. {limit}: {percent(busy)} busy.",
+        f"{mean(number)} goroutines wait{wait}. {limit}: {percent(busy)} busy.",
         *_hottest(evidence),
     ]
     yield Finding(
@@ -59,6 +59,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         share=share.value,
         error=share.error,
         next=f"attach --pid {evidence.program.pid} --profile cpu",
+        about=frozenset({MOST_CPU_TIME}),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.findings import (
+    background_disk,
     build,
     calls,
     collections,
@@ -50,6 +51,7 @@ RULES: Final = (
     FindingRule(consumers.find, consumers.fine),
     FindingRule(network.find, network.fine),
     FindingRule(calls.find, calls.fine),
+    FindingRule(background_disk.find, background_disk.fine),
     FindingRule(locked_threads.find, locked_threads.fine),
     FindingRule(processors.find, processors.fine),
     FindingRule(cpu_quota.find, cpu_quota.fine),
@@ -71,15 +73,17 @@ _CAUSES: Final[dict[str, frozenset[str]]] = {
     "lost_wake": frozenset({"hang", "hot_lock", "goroutine_leak"}),
     "hang": frozenset({"hot_lock", "convoy", "slow_consumer", "goroutine_leak", "memory_growth"}),
     "goroutine_leak": frozenset({"memory_growth"}),
+    "hot_function": frozenset({"few_processors"}),
 }
 """Kinds of findings, and those that follow from them if both are about the same: the same line,
-lock or channel. These are not reported beside them."""
+lock or channel, or most of the CPU time. These are not reported beside them."""
 _CAUSES_OF_ALL: Final[dict[str, frozenset[str]]] = {
     "spinning": frozenset({"few_processors"}),
     "timers": frozenset({"few_processors"}),
     "collections": frozenset({"few_processors"}),
     "forced_collections": frozenset({"few_processors"}),
-    "heap_limit": frozenset({"few_processors", "memory_growth"}),
+    "heap_limit": frozenset({"few_processors"}),
+    "neighbours": frozenset({"few_processors"}),
     "throttling": frozenset({"few_processors", "neighbours"}),
     "gomaxprocs": frozenset({"few_processors", "neighbours"}),
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.hanging import Hang
     from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.stuck import Stuck
+    from ebpfprof.profile.waiting_for import LockState
 
 _MOST_MEMBERS: Final = 3
 _MOST_HANGS: Final = 3
@@ -153,23 +154,26 @@ def _with_behind(title: str, behind: int) -> str:
 
 def _over_channel(deadlock: ChannelDeadlock, pid: int) -> Finding:
     members = deadlock.goroutines
+    wanted = [member.waits_for.lock for member in (members[-1], *members[:-1])]
     title = f"Deadlock: {len(members)} goroutines wait for each other, over a channel."
     return Finding(
         kind="deadlock",
         level=Level.STUCK,
         title=_with_behind(title, len(deadlock.behind)),
-        lines=tuple(_member(member) for member in members[:_MOST_MEMBERS]),
+        lines=tuple(map(_member, members[:_MOST_MEMBERS], wanted)),
         next=f"dump --pid {pid}",
         place=caller(members[0].frames),
         about=subjects((*members, *deadlock.behind)),
     )
 
 
-def _member(goroutine: DumpedGoroutine) -> str:
+def _member(goroutine: DumpedGoroutine, held: LockState | None = None) -> str:
+    """What a goroutine of a deadlock waits for; the lock that it has, if that is given."""
     lock = goroutine.waits_for.lock
+    has = f" has {held.name} and" if held and held.name else ""
     what = f" for {lock.name}" if lock and lock.name else ""
     where = place(caller(goroutine.frames))
-    return f"Goroutine {goroutine.goid} waits{what} in {where}: {operation(goroutine.frames)}."
+    return f"Goroutine {goroutine.goid}{has} waits{what} in {where}: {operation(goroutine.frames)}."
 
 
 def _hang(hang: Hang, evidence: Evidence) -> Finding:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Frame
 
 _ROUGH: Final = 0.1  # of the share: a smaller error is not worth a word
+_FEW: Final = 9.95  # a mean below is shown with a tenth
 _MOST: Final = 0.5  # of the samples: what is rarer is no typical thing
 
 
@@ -34,6 +35,11 @@ def part(share: Share) -> str:
     if share.error > _ROUGH * share.value:
         return f"{100 * share.value:.0f} ± {max(1, round(100 * share.error))} %"
     return percent(share.value)
+
+
+def mean(value: float) -> str:
+    """A mean number of goroutines, or of others: "1.4", "830"."""
+    return f"{value:.1f}" if value < _FEW else rounded(value)
 
 
 def rounded(value: float) -> str:
@@ -75,3 +81,9 @@ def mostly(texts: Iterable[str]) -> str:
     if share < _MOST:
         return ""
     return text if number == numbers.total() else f"{text} ({percent(share)} of samples)"
+
+
+def cpus(number: float) -> str:
+    """CPU time in CPUs: "1.5 CPUs", "0.02 CPUs"."""
+    digits = ".1f" if number >= 1 else ".2f" if number >= 0.1 else ".1g"
+    return f"{number:{digits}} CPUs"

@@ -1,8 +1,9 @@
 """Compiled programs, kept until the machine boots again, so that later recordings start earlier.
 
-Compiling takes a second of CPU time, which is too much on a machine in trouble. Only root has a
-cache, in a folder of /run that no other user can enter: its contents are loaded into the kernel.
-Files that are not as expected are ignored, and their program is compiled again.
+Compiling takes a second of CPU time, which is too much on a machine in trouble. Offsets of fields
+of the kernel's structs (kernel.btf) are kept, too. Only root has a cache, in a folder of /run that
+no other user can enter: its contents are loaded into the kernel. Files that are not as expected are
+ignored and replaced.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.findings.host import HostMoment, MachineMoment, ThreadMoment
 from ebpfprof.observing.groups import cpu_group, memory_group, stalled_us
 from ebpfprof.process.control_groups import ControlGroups, mounted_groups
-from ebpfprof.process.kernel_numbers import keyed, major_faults, run_delay_ns
+from ebpfprof.process.kernel_numbers import keyed, major_faults, processor_ticks, run_delay_ns
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.tcp_counters import tcp_connections
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _MOST_THREADS: Final = 4096
 """Reading the counters of more threads takes too long."""
 _KIB: Final = 1024
-_S: Final = 1_000_000_000
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_MOST_STAT_BYTES: Final = 4096  # of /proc/stat: the first line has all that we need
 
 
 class HostReader:
@@ -47,7 +48,7 @@ class HostReader:
             memory_groups=tuple(map(memory_group, memory_groups)),
             stalled_us=stalled_us(self._groups.of(readable, "")),
             machine=_machine(),
-            connections=tcp_connections(readable),
+            connections=tcp_connections(readable, target.pidfd),
         )
 
 
@@ -73,17 +74,17 @@ def _threads(files: ProcFiles) -> Mapping[int, ThreadMoment] | None:
 
 
 def _machine() -> MachineMoment | None:
-    import psutil
-
     try:
-        times = psutil.cpu_times()
-        processors = psutil.cpu_count() or os.cpu_count() or 1
-    except (OSError, ValueError):
+        with open("/proc/stat", "rb") as file:
+            ticks = processor_ticks(file.read(_MOST_STAT_BYTES))
+    except OSError:
         return None
-    busy_s = times.user + times.nice + times.system + times.irq + times.softirq
+    if ticks is None:
+        return None
+    busy = ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq
     return MachineMoment(
-        processors=processors,
-        busy_ns=int(busy_s * _S),
-        idle_ns=int((times.idle + times.iowait) * _S),
-        steal_ns=int(times.steal * _S),
+        processors=os.cpu_count() or 1,
+        busy_ns=busy * _TICK_NS,
+        idle_ns=(ticks.idle + ticks.iowait) * _TICK_NS,
+        steal_ns=ticks.steal * _TICK_NS,
     )

@@ -37,7 +37,13 @@ _LABELS: Final = ()
 def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Options:
     """The options of the recording that takes place meanwhile; without BPF, not of CPU time."""
     kinds = _KINDS if has_bpf else _KINDS_WITHOUT_BPF
-    return Options(kinds, labels=_LABELS, allow_unknown_go=allow_unknown_go, wall_hz=_HZ)
+    return Options(
+        kinds,
+        labels=_LABELS,
+        allow_unknown_go=allow_unknown_go,
+        wall_hz=_HZ,
+        kernel=False,  # no rule needs functions of the kernel; to read their names takes 0.1 s
+    )
 
 
 def open_session(

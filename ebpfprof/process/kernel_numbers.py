@@ -6,7 +6,7 @@ What makes no sense is missing: nothing here raises. No number is negative or ab
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 _NUMBER: Final = rb"(\d{1,20})"
 _KEYED: Final = re.compile(rb"^([\w.()]{1,64}):?[ \t]+" + _NUMBER + rb"(?: kB)?$", re.MULTILINE)
@@ -14,8 +14,22 @@ _ALONE: Final = re.compile(_NUMBER + rb"\n?")
 _QUOTA: Final = re.compile(rb"(max|\d{1,20}) " + _NUMBER + rb"\n?")
 _PRESSURE: Final = re.compile(rb"^(some|full) avg10=[^\n]{1,100} total=" + _NUMBER + rb"$", re.M)
 _SCHEDSTAT: Final = re.compile(rb"%b %b %b\n?" % (_NUMBER, _NUMBER, _NUMBER))
+_PROCESSORS: Final = re.compile(rb"cpu +" + rb" ".join([_NUMBER] * 8) + rb"[ \n]")
 _MOST: Final = (1 << 64) - 1
 _MAJOR_FAULTS: Final = 9  # in /proc/PID/stat, from the third field, the state, on
+
+
+class ProcessorTicks(NamedTuple):
+    """What all processors together did since the start, in ticks (proc_stat(5))."""
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    steal: int
 
 
 def number(text: bytes) -> int | None:
@@ -58,6 +72,14 @@ def major_faults(text: bytes) -> int | None:
     """The page faults that waited for a disk, in a /proc/PID/stat (proc_pid_stat(5))."""
     words = text.rpartition(b")")[2].split()
     return number(words[_MAJOR_FAULTS]) if len(words) > _MAJOR_FAULTS else None
+
+
+def processor_ticks(text: bytes) -> ProcessorTicks | None:
+    """The first line of /proc/stat (Linux fs/proc/stat.c, show_stat)."""
+    match = _PROCESSORS.match(text)
+    numbers = map(_bounded, match.groups()) if match else ()
+    ticks = [value for value in numbers if value is not None]
+    return ProcessorTicks(*ticks) if len(ticks) == len(ProcessorTicks._fields) else None
 
 
 def _bounded(digits: bytes) -> int | None:

@@ -45,10 +45,6 @@ class ProcFiles:
         except OSError:
             return []
 
-    def descriptor(self, name: str) -> int:
-        """Open a file that only the kernel can use, such as a namespace. Raises OSError."""
-        return os.open(f"{self._folder}/{name}", os.O_RDONLY)
-
     def link(self, name: str) -> str:
         """Where a symbolic link leads."""
         try:

@@ -1,160 +1,86 @@
-"""What the kernel counted for the TCP connections of a process, by sock_diag(7).
+"""What the kernel counted for the TCP connections of a process: tcp_info (tcp(7)).
 
-The kernel answers for a network namespace. A thread of its own enters that of the process, and ends
-there.
+A copy of each socket answers, for some microseconds (pidfd_getfd(2), since Linux 5.6). Unlike
+sock_diag(7), this needs no rights in the network namespace of the process, and reads nothing of the
+other connections there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import socket
-import struct
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.process.descriptors import address_text
+from ebpfprof.process.descriptors import internet_sockets
 from ebpfprof.profile.connections import TcpConnection
 
 if TYPE_CHECKING:
     from ebpfprof.process.proc_files import ProcFiles
 
-_MOST_DESCRIPTORS: Final = 8192
-_MOST_SOCKETS: Final = 65_536
-"""Of a network namespace: to read more takes too long."""
-_TIMEOUT_S: Final = 1.0
-_BUFFER_BYTES: Final = 1 << 18
+_MOST_DESCRIPTORS: Final = 4096
+"""To read the counters of more connections takes too long."""
 _SOCKET: Final = re.compile(r"socket:\[(\d{1,20})\]")
-# include/uapi/linux/netlink.h, sock_diag.h and inet_diag.h
-_NETLINK_SOCK_DIAG: Final = 4
-_SOCK_DIAG_BY_FAMILY: Final = 20
-_ASK_FOR_ALL: Final = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
-_HEADER: Final = struct.Struct("=IHHII")
-_REQUEST: Final = struct.Struct("=BBBxI48x")
-_ERROR, _DONE = 2, 3
-_INFO: Final = 2  # INET_DIAG_INFO
-_ADDRESSES: Final = struct.Struct(">HH16s16s")
-_AT_ADDRESSES: Final = 4
-_AT_INODE: Final = 68
-_MESSAGE_BYTES: Final = 72
-_ATTRIBUTE: Final = struct.Struct("=HH")
-# include/net/tcp_states.h
-_ESTABLISHED: Final = 1
+_TABLES: Final = ("net/tcp", "net/tcp6")
+_PIDFD_GETFD: Final = 438  # of x86-64 and arm64
+_OF_OTHERS: Final = (errno.EBADF, errno.ENOTSOCK, errno.EOPNOTSUPP, errno.ENOPROTOOPT)
+"""It was closed meanwhile, and its number may be that of another file."""
+_BYTES: Final = 248
 # struct tcp_info in include/uapi/linux/tcp.h
 _AT_RESENT: Final = 100
 _AT_SENT: Final = 156
 _AT_NEEDLESS: Final = 216  # since Linux 4.19
-_CLONE_NEWNET: Final = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def tcp_connections(files: ProcFiles) -> Mapping[int, TcpConnection] | None:
+def tcp_connections(files: ProcFiles, pidfd: int) -> Mapping[int, TcpConnection] | None:
     """The connections of a process, by the inode of the socket; None if they can't be read."""
     names = files.names("fd")
     if len(names) > _MOST_DESCRIPTORS:
         return None
-    links = (_SOCKET.fullmatch(files.link(f"fd/{name}")) for name in names)
-    inodes = {int(link[1]) for link in links if link}
-    if not inodes:
-        return {}
-    try:
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_asked, files, inodes).result()
-    except OSError:
-        return None
-
-
-def _asked(files: ProcFiles, inodes: set[int]) -> dict[int, TcpConnection] | None:
-    """Ask the kernel, in the network namespace of the process. Raises OSError."""
-    if files.link("ns/net") != os.readlink("/proc/thread-self/ns/net"):
-        _enter(files)
-    connections: dict[int, TcpConnection] = {}
-    for family in (socket.AF_INET, socket.AF_INET6):
-        for number, message in enumerate(_dump(family)):
-            if number >= _MOST_SOCKETS:
-                return None
-            connections |= connections_in(message, inodes)
+    links = ((name, _SOCKET.fullmatch(files.link(f"fd/{name}"))) for name in names)
+    numbers = {int(link[1]): int(name) for name, link in links if link}
+    connections = {}
+    for table in _TABLES:
+        for inode, file in internet_sockets(files.read(table), "tcp", numbers).items():
+            if file.peer and not file.is_connecting:
+                try:
+                    info = _tcp_info(pidfd, numbers[inode])
+                except OSError as error:
+                    if error.errno in _OF_OTHERS:
+                        continue
+                    return None
+                connections[inode] = counted_connection(file.local, file.peer, info)
     return connections
 
 
-def _enter(files: ProcFiles) -> None:
-    """Have this thread enter the network namespace of the process. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    namespace = files.descriptor("ns/net")
+def _tcp_info(pidfd: int, number: int) -> bytes:
+    """The counters of a socket of the process. Raises OSError."""
+    copy = _checked(_libc.syscall(_PIDFD_GETFD, pidfd, number, 0))
     try:
-        if libc.setns(namespace, _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "its network namespace can't be entered")
+        info, size = ctypes.create_string_buffer(_BYTES), ctypes.c_uint(_BYTES)
+        level, name = socket.IPPROTO_TCP, socket.TCP_INFO
+        _checked(_libc.getsockopt(copy, level, name, info, ctypes.byref(size)))
+        return info.raw[: size.value]
     finally:
-        os.close(namespace)
+        os.close(copy)
 
 
-def _dump(family: int) -> Iterator[bytes]:
-    """The messages of the kernel on the connections of a family. Raises OSError."""
-    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED)
-    header = _HEADER.pack(
-        _HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _ASK_FOR_ALL, family, 0
+def _checked(result: int) -> int:
+    """The result of a system call. Raises OSError if it failed."""
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "The counters of a connection can't be read")
+    return result
+
+
+def counted_connection(local: str, peer: str, info: bytes) -> TcpConnection:
+    """A connection by its tcp_info. What an old kernel does not count is 0."""
+    sent, resent, needless = (
+        int.from_bytes(info[at : at + 4], "little") if len(info) >= at + 4 else 0
+        for at in (_AT_SENT, _AT_RESENT, _AT_NEEDLESS)
     )
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
-        kernel.settimeout(_TIMEOUT_S)
-        kernel.send(header + request)
-        while True:
-            for kind, message in messages(kernel.recv(_BUFFER_BYTES)):
-                if kind == _DONE:
-                    return
-                if kind == _ERROR:
-                    raise OSError("The kernel does not report connections.")
-                yield message
-
-
-def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The messages in what a netlink socket received: their types and contents (netlink(7))."""
-    at = 0
-    while at + _HEADER.size <= len(data):
-        length, kind, _, _, _ = _HEADER.unpack_from(data, at)
-        if length < _HEADER.size:
-            return
-        yield kind, data[at + _HEADER.size : at + length]
-        at += (length + 3) & ~3
-
-
-def connections_in(message: bytes, inodes: set[int]) -> dict[int, TcpConnection]:
-    """The connection in a message, by its inode, if it is one of these.
-
-    Linux net/ipv4/inet_diag.c, inet_sk_diag_fill.
-    """
-    if len(message) < _MESSAGE_BYTES:
-        return {}
-    (inode,) = struct.unpack_from("=I", message, _AT_INODE)
-    info = _attribute(message, _INFO)
-    if inode not in inodes or len(info) < _AT_SENT + 4:
-        return {}
-    local_port, peer_port, local, peer = _ADDRESSES.unpack_from(message, _AT_ADDRESSES)
-    size = 16 if message[0] == socket.AF_INET6 else 4
-    return {
-        inode: TcpConnection(
-            address_text(local[:size], local_port),
-            address_text(peer[:size], peer_port),
-            sent=_number(info, _AT_SENT),
-            resent=_number(info, _AT_RESENT),
-            needless=_number(info, _AT_NEEDLESS),
-        )
-    }
-
-
-def _attribute(message: bytes, wanted: int) -> bytes:
-    """The content of an attribute; nothing if the message has none of this type."""
-    at = _MESSAGE_BYTES
-    while at + _ATTRIBUTE.size <= len(message):
-        length, kind = _ATTRIBUTE.unpack_from(message, at)
-        if length < _ATTRIBUTE.size:
-            break
-        if kind == wanted:
-            return message[at + _ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3
-    return b""
-
-
-def _number(info: bytes, at: int) -> int:
-    """A counter of tcp_info; 0 if the kernel is too old to have it."""
-    return int.from_bytes(info[at : at + 4], "little") if len(info) >= at + 4 else 0
+    return TcpConnection(local, peer, sent, resent, needless)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ebpfprof.process.proc_files import ProcFiles
 
-_NUMBERS: Final = re.compile(rb"^NSpid:.*?(\d{1,10})$", re.MULTILINE)
+_NUMBERS: Final = re.compile(rb"^NSpid:(.*?)\s(\d{1,10})$", re.MULTILINE)
 _WORD: Final = re.compile(rb"0x[0-9a-f]{1,16}")
 _CALL: Final = re.compile(rb"(-?\d{1,10})((?: 0x[0-9a-f]{1,16}){2,8})\s*")
 _ARGUMENTS: Final = 6
@@ -33,13 +33,20 @@ class Threads:
 
     def __init__(self, files: ProcFiles) -> None:
         self._files = files
+        self._are_the_same = False
+        """Whether threads have the same numbers here as in the process's own pid namespace."""
 
     def numbers(self) -> dict[int, int]:
         """The number of each thread here, by the one in the process's own pid namespace."""
         numbers = {}
         for name in self._files.names("task"):
-            if match := _NUMBERS.search(self._files.read(f"task/{name}/status")):
-                numbers[int(match[1])] = int(name)
+            if self._are_the_same:
+                numbers[int(name)] = int(name)
+            elif match := _NUMBERS.search(self._files.read(f"task/{name}/status")):
+                numbers[int(match[2])] = int(name)
+                # The threads of a process share a pid namespace (Linux kernel/fork.c,
+                # copy_process): if the namespace of one is ours, no other file is needed.
+                self._are_the_same = not match[1]
         return numbers
 
     def state(self, thread: int) -> ThreadState | None:

@@ -25,8 +25,10 @@ ChannelUsers = Mapping[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ChannelDeadlock:
-    """Goroutines that wait for each other, over a channel at least once: each for the next, the
-    last for the first. `behind` are others, which wait for these."""
+    """Goroutines that wait for each other: each for the next, the last for the first.
+
+    The first one waits for a channel. `behind` are others, which wait for these.
+    """
 
     goroutines: tuple[DumpedGoroutine, ...]
     behind: tuple[DumpedGoroutine, ...]
@@ -62,14 +64,18 @@ def channel_deadlocks(
         key = frozenset(circle)
         circles.setdefault(key, circle)
         members.setdefault(key, []).append(goid)
-    found = [
-        ChannelDeadlock(
-            tuple(hanging[goid] for goid in circle),
-            tuple(hanging[goid] for goid in members[key] if goid not in key),
+    found = []
+    for key, circle in circles.items():
+        first = min((goid for goid in circle if hanging[goid].state in _ON_CHANNELS), default=None)
+        if first is None or len(circle) < 2:
+            continue
+        at = circle.index(first)
+        found.append(
+            ChannelDeadlock(
+                tuple(hanging[goid] for goid in (*circle[at:], *circle[:at])),
+                tuple(hanging[goid] for goid in members[key] if goid not in key),
+            )
         )
-        for key, circle in circles.items()
-        if len(circle) > 1 and any(hanging[goid].state in _ON_CHANNELS for goid in circle)
-    ]
     return sorted(found, key=lambda one: -len(one.goroutines) - len(one.behind))
 
 
@@ -113,11 +119,9 @@ def _closed(needed: Mapping[int, list[int]]) -> dict[int, list[int]]:
 
 
 def _circle_from(goid: int, needed: Mapping[int, list[int]]) -> list[int]:
-    """The circle that is reached from a goroutine, the smallest id first."""
+    """The circle that is reached from a goroutine."""
     way: list[int] = []
     while goid not in way:
         way.append(goid)
         goid = needed[goid][0]
-    circle = way[way.index(goid) :]
-    first = circle.index(min(circle))
-    return circle[first:] + circle[:first]
+    return way[way.index(goid) :]

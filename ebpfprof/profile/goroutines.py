@@ -27,6 +27,24 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request that a goroutine handles: as the client sent it, and the route of net/http's mux.
+
+    `pattern` is "" before Go 1.23, and where another router chose the handler.
+    """
+
+    method: str
+    path: str
+    pattern: str
+
+    @property
+    def route(self) -> str:
+        """The method and the pattern, or the path if there is no pattern: "GET /items/{id}"."""
+        name = self.pattern or self.path
+        return name if name.startswith(f"{self.method} ") else f"{self.method} {name}"
+
+
+@dataclass(frozen=True, slots=True)
 class DumpedGoroutine:
     """A goroutine. `state` is the word of Go's own tracebacks: "running", "chan receive".
 
@@ -55,6 +73,8 @@ class DumpedGoroutine:
     waits_for: WaitsFor = NOTHING
     is_leaked: bool = False
     wait: int | None = None
+    request: HttpRequest | None = None
+    """The request of net/http that it handles, if it waits and this could be read."""
 
     @property
     def can_never_go_on(self) -> bool:

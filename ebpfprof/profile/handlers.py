@@ -33,9 +33,11 @@ _DATA: Final = "data/handlers.toml"
 _MAX_CACHED: Final = 1 << 16
 _METHOD: Final = ".ServeHTTP"
 _BELOW: Final = "/..."
-_REFLECTION: Final = "reflect."
+# What a method that is called by reflection has between it and its caller (Go 1.19 to 1.27).
+_REFLECTION: Final = ("reflect.", "runtime.")
 # Go up to 1.22 cuts stacks there: the frames of the server may be missing.
 _CUT_DEPTH: Final = 32
+_POINTER = re.compile(r"\(\*([^()]+)\)")
 _ARGUMENTS = re.compile(r"\[.*\]")
 # What the compiler adds to the name of a function for a closure, a go statement or a loop in it.
 _INNER = re.compile(
@@ -145,16 +147,17 @@ def handler_in(frames: Sequence[Frame]) -> Handler | None:
     """The handler on a stack, innermost frame first; None if no framework calls one there."""
     calling: Framework | None = None
     called: Frame | None = None
-    for frame in reversed(frames):
+    for at in range(len(frames) - 1, -1, -1):
+        frame = frames[at]
         name = plain(frame.function)
         if name is None:
             continue
         if one := _frameworks().calling(name):
             calling, called = one, None
         elif _is_method(name):
-            calling, called = calling or _frameworks().all[0], frame
+            calling, called = calling or _frameworks().all[0], _method(frames, at)
         elif calling and called is None and not name.startswith(_REFLECTION):
-            called = frame
+            called = _method(frames, at)
     if calling is None:
         return None
     name = (plain(called.function) if called else None) or ""
@@ -222,6 +225,15 @@ def _starter_of(sample: Sample, known: Mapping[str, Handler]) -> Handler | None:
             if outer in known:
                 return known[outer]
     return None
+
+
+def _method(frames: Sequence[Frame], at: int) -> Frame:
+    """The frame at an index; of the wrapper of a method with a value receiver that of the method.
+
+    The compiler makes main.(*T).M, which calls main.T.M.
+    """
+    name = _POINTER.sub(r"\1", frames[at].function, count=1)
+    return frames[at - 1] if at and frames[at - 1].function == name else frames[at]
 
 
 def _enclosing(function: str) -> Iterator[str]:

@@ -104,7 +104,8 @@ class _History:
     def add(self, group: GoroutineGroup | None, now_ns: int) -> None:
         """What one more sample found: None if there are no members any more."""
         members = group.goroutines if group else ()
-        waits = np.unique(np.array([self._number(member) for member in members], np.uint64))
+        # Not np.unique: it imports numpy.ma, which takes longer than all of this.
+        waits = np.array(sorted({self._number(member) for member in members}), np.uint64)
         ended_ns = self._members.add(waits, now_ns)
         if ended_ns is not None:
             self._moved_after_ns = max(self._moved_after_ns, now_ns - ended_ns)
@@ -122,7 +123,7 @@ class _History:
         )
         since_ns = self._members.since_ns[stuck]
         came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
-        only_grows = len(np.unique(came)) >= _MIN_GROWTHS
+        only_grows = len(set(came.tolist())) >= _MIN_GROWTHS
         length_ns = now_ns - self._first_ns - patience_ns
         found = GoroutineGroup(members)
         return Suspects(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import chain
 
 from ebpfprof.errors import InvalidProfile
-from ebpfprof.profile.delta import merged, require_same_types
+from ebpfprof.profile.delta import require_same_types, summed
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.registry import find_kind
 from ebpfprof.ring.index import IndexedFile, IndexedProcess
 from ebpfprof.ring.reader import RecordedTime, RingArchive
-
-_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +72,17 @@ def merged_windows(
 
     # Sums of errors and losses that describe several processes at a moment are not theirs.
     change = _without_account if is_moment and len(files) > 1 else _same
-    profile = _summed(map(change, profiles()))
-    if profile is None:
+    first = next(changed := map(change, profiles()), None)
+    if first is None:
         if faults:
             raise InvalidProfile("No file can be read. " + faults[0])
         return None
+    profile = summed(chain((first,), changed))
     account = profile.account
     if isinstance(account, RecordingAccount):
         account = replace(account, title=title, own_cost="")
         profile = profile.accounted(account)
     return Merged(profile, read, faults, gone)
-
-
-def _summed(profiles: Iterator[Profile]) -> Profile | None:
-    """The sum, with few profiles in memory at once; None if there are none."""
-    sums: list[Profile] = []
-    for profile in profiles:
-        sums.append(profile)
-        if len(sums) == _AT_ONCE:
-            sums = [merged(sums)]
-    return merged(sums) if sums else None
 
 
 _Change = Callable[[Profile], Profile]

@@ -35,6 +35,43 @@ class EventKind(Enum):
     THREAD_OFF = auto()  # the kernel takes the processor from the thread
     THREAD_ON = auto()
     THREAD_WAKE = auto()  # the thread is woken: see Event
+    TASK_BEGIN = auto()  # the goroutine begins a task of the program (runtime/trace)
+    TASK_END = auto()
+    REGION_BEGIN = auto()
+    REGION_END = auto()
+    LOG = auto()
+
+    @property
+    def is_annotation(self) -> bool:
+        """Whether the program itself reports it, by runtime/trace."""
+        return self in _ANNOTATIONS
+
+
+_ANNOTATIONS: Final = frozenset(
+    {
+        EventKind.TASK_BEGIN,
+        EventKind.TASK_END,
+        EventKind.REGION_BEGIN,
+        EventKind.REGION_END,
+        EventKind.LOG,
+    }
+)
+
+
+class Annotation(NamedTuple):
+    """What a program reports by runtime/trace.
+
+    `task` is the id of the task, 0 for none, `parent` that of the task which it is a part of.
+    `name` is the type of a task or region, or the category of a message.
+    """
+
+    task: int = 0
+    name: str = ""
+    parent: int = 0
+    message: str = ""
+
+
+NO_ANNOTATION: Final = Annotation()
 
 
 class Event(NamedTuple):
@@ -46,7 +83,7 @@ class Event(NamedTuple):
     other one begins. `is_exit`: of SWITCH, that it ends; of THREAD_OFF, that the goroutine is in a
     system call. `on` is of PARK a key of Timeline.objects, 0 for none: what the goroutine waits
     for. THREAD_WAKE is by the thread `more`, of a process with the name `word`: of the same one if
-    `is_exit`; `is_made`: an interrupt did it while that thread ran.
+    `is_exit`; `is_made`: an interrupt did it while that thread ran. `note` is of annotations.
     """
 
     at_ns: int
@@ -63,6 +100,7 @@ class Event(NamedTuple):
     is_exit: bool = False
     labels: int = 0
     on: int = 0
+    note: Annotation = NO_ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)

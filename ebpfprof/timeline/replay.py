@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ebpfprof.timeline.annotated import AnnotatedWork
 from ebpfprof.timeline.events import NO_P, Event, EventKind, Known
 from ebpfprof.timeline.ranges import RuntimeRanges
 from ebpfprof.timeline.replayed import ReplayedGoroutine, ReplayedState, ReplayedThread
@@ -33,6 +34,7 @@ class Replay:
         """Events that contradict all that is known: others were lost before."""
         self._sampled = SampledGoroutines(self._scheduler, known)
         self._ranges = RuntimeRanges(self._scheduler)
+        self._work = AnnotatedWork(self._scheduler)
         self._takes: dict[EventKind, Callable[[Event, ReplayedThread], None]] = {
             EventKind.PARK: self._park,
             EventKind.SUSPEND: self._park,
@@ -53,6 +55,7 @@ class Replay:
             EventKind.THREAD_OFF: self._thread_off,
             EventKind.THREAD_ON: self._thread_on,
             EventKind.THREAD_WAKE: lambda event, thread: self._scheduler.add(wake_step(event)),
+            **{kind: self._annotate for kind in EventKind if kind.is_annotation},
         }
 
     @property
@@ -165,6 +168,7 @@ class Replay:
         if g and g.state is ReplayedState.GONE:  # by SWITCH
             return
         if self._runs(event, thread, event.goid):
+            self._work.forget(event.goid)
             self._scheduler.destroy(thread, event.at_ns)
 
     def _yield(self, event: Event, thread: ReplayedThread) -> None:
@@ -181,6 +185,7 @@ class Replay:
         if other and other.state is ReplayedState.WAITING:
             self._scheduler.unblock(other, thread, event.at_ns, event.stack, event.goid)
         if event.is_exit:
+            self._work.forget(event.goid)
             self._scheduler.destroy(thread, event.at_ns)
         else:
             self._scheduler.block(thread, event.at_ns, "coroutine", event.stack)
@@ -213,6 +218,10 @@ class Replay:
     def _range(self, event: Event, thread: ReplayedThread) -> None:
         if g := self._runner(event, thread):
             self._ranges.take(event, thread, g.goid)
+
+    def _annotate(self, event: Event, thread: ReplayedThread) -> None:
+        if not self._runs(event, thread, event.goid) or not self._work.take(event, thread):
+            self.ignored += 1
 
     def _thread_off(self, event: Event, thread: ReplayedThread) -> None:
         if event.is_exit:

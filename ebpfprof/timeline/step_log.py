@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ebpfprof.timeline.events import NO_P
+from ebpfprof.timeline.events import NO_ANNOTATION, NO_P, Annotation
 from ebpfprof.timeline.replayed import ReplayedThread
 from ebpfprof.timeline.steps import StepKind, TraceStep
 
@@ -44,6 +44,7 @@ class StepLog:
         inferred: bool = False,
         state: str = "",
         on: int = 0,
+        note: Annotation = NO_ANNOTATION,
     ) -> None:
         """Add a step of the thread, not before its last one."""
         at_ns = max(at_ns, thread.last_ns)
@@ -53,7 +54,7 @@ class StepLog:
         self.add(
             TraceStep(
                 *(at_ns, kind, thread.tid, goid, p, stack, word, by, other, labels),
-                *(inferred, state, on),
+                *(inferred, state, on, note),
             )
         )
 

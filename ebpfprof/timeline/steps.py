@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from ebpfprof.timeline.events import NO_ANNOTATION, Annotation
+
 NO_THREAD: Final = 0
 """Instead of a thread's id, where none is known."""
 BY_NETWORK: Final = "woken by the network"
@@ -39,6 +41,27 @@ class StepKind(Enum):
     THREAD_ON = auto()
     THREAD_WAKE = auto()  # the thread is woken, by the thread `other` of the process; 0: by `word`
     GAP = auto()  # nothing was recorded from here on, until the time in `other`
+    TASK_BEGIN = auto()  # the running goroutine reports it, as all annotations: see `note`
+    TASK_END = auto()
+    REGION_BEGIN = auto()  # regions of a goroutine are nested
+    REGION_END = auto()
+    LOG = auto()
+
+    @property
+    def is_annotation(self) -> bool:
+        """Whether the program itself reports it: nothing changes in the scheduler."""
+        return self in _ANNOTATIONS
+
+
+_ANNOTATIONS: Final = frozenset(
+    {
+        StepKind.TASK_BEGIN,
+        StepKind.TASK_END,
+        StepKind.REGION_BEGIN,
+        StepKind.REGION_END,
+        StepKind.LOG,
+    }
+)
 
 
 class TraceStep(NamedTuple):
@@ -47,7 +70,7 @@ class TraceStep(NamedTuple):
     Steps of a thread are in order. `stack` is a key of Timeline.stacks, 0 for none: of CREATE and
     UNBLOCK that of `by`, who did it. `state` is of IS "runnable", "waiting" or "syscall", of CREATE
     "waiting" for a coroutine. `on` is of BLOCK and IS a key of Timeline.objects, 0 for none.
-    `is_inferred`: no event showed it, but what came later proves it.
+    `is_inferred`: no event showed it, but what came later proves it. `note` is of annotations.
     """
 
     at_ns: int
@@ -63,3 +86,4 @@ class TraceStep(NamedTuple):
     is_inferred: bool = False
     state: str = ""
     on: int = 0
+    note: Annotation = NO_ANNOTATION

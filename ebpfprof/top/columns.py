@@ -137,9 +137,10 @@ def _length(row: TopRow, name: str) -> str:
     return duration(found.ns, DIGITS_OF_LENGTH) if found else NONE
 
 
+_P99: Final = _column("p99", 6, 4, lambda row, _: _length(row, "p99"))
 _LENGTHS: Final = [
     _column("p50", 6, 1, lambda row, _: _length(row, "p50")),
-    _column("p99", 6, 4, lambda row, _: _length(row, "p99")),
+    _P99,
     _column("Max", 6, 2, lambda row, _: _length(row, "max")),
 ]
 _ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
@@ -178,10 +179,11 @@ class Layout:
         self._state = view
         self._view = view_named(view.view)
         self._safe = safe
+        has_lengths = any(row.lengths for row in rows)
         columns = columns_of(
             self._view,
             is_estimate=any(row.error > 0 for row in rows),
-            has_lengths=any(row.lengths for row in rows),
+            has_lengths=has_lengths,
         )
         operations = [cells_of(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
         self._operation = max(operations, default=0)
@@ -196,14 +198,21 @@ class Layout:
         if width is None:
             self._name = named
             return
+        # p99 costs no name or place: less telling columns do.
+        while has_lengths and self._room(width) < min(names, _MAX_PLACE):
+            least = min(columns, key=lambda column: column.keep)
+            if least.keep >= _P99.keep:
+                break
+            columns.remove(least)
         # One after the other gives way to the name: the pid of the rows last.
         while self._room(width) < _MIN_NAME and len(columns) > 1:
+            least = min(columns, key=lambda column: column.keep)
             if self._place:
                 self._place = 0
             elif self._operation and len(columns) < 3:
                 self._operation = 0
             else:
-                columns.remove(min(columns, key=lambda column: column.keep))
+                columns.remove(least)
         if self._place and self._room(width) < min(names, _MIN_NAME):
             self._place = 0
         if self._room(width) < _LEAST_NAME:

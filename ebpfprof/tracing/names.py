@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.kernel.kallsyms import KernelSymbols
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _KERNEL: Final = 1 << 63
 _SCHEDULES: Final = ("__schedule", "schedule")  # kernel/sched/core.c
+_REPORTING: Final = "runtime/trace."
+_ENDS_TASK: Final = "runtime/trace.(*Task).End"
 # Steps whose stack is that of the goroutine itself.
 _OWN_STACKS: Final = (StepKind.IS, StepKind.BLOCK, StepKind.STOP, StepKind.SYSCALL)
 
@@ -53,6 +56,16 @@ class TraceNames:
             )
             for key, (kernel, of_c, pcs) in chosen.items()
         }
+
+    def annotation_stacks(
+        self, steps: Iterable[TraceStep], stacks: Mapping[int, tuple[StackCall, ...]]
+    ) -> dict[int, tuple[StackCall, ...]]:
+        """The stacks of annotations as Go's tracer has them: without its own functions on top.
+
+        Task.End stays (runtime/traceruntime.go, trace_userTaskEnd, which skips one frame less).
+        """
+        keys = {step.stack for step in steps if step.kind.is_annotation}
+        return {key: tuple(_without_reporting(stacks[key])) for key in keys if key in stacks}
 
     def goroutines(
         self,
@@ -130,6 +143,15 @@ class TraceNames:
 
     def _is_system(self, start_pc: int) -> bool:
         return bool(start_pc) and self._frames.is_system(start_pc, (), "")
+
+
+def _without_reporting(calls: tuple[StackCall, ...]) -> Iterator[StackCall]:
+    return dropwhile(
+        lambda call: (
+            call.frame.function.startswith(_REPORTING) and call.frame.function != _ENDS_TASK
+        ),
+        calls,
+    )
 
 
 def _call(of: PhysicalFrame) -> StackCall:

@@ -21,6 +21,7 @@ from ebpfprof.system.pid_namespace import sees_whole_machine
 from ebpfprof.tracing.c_stacks import CStacks
 from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
+from symbolizer.codeanalysis.annotation_sites import AnnotationSites
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
 from symbolizer.codeanalysis.tls import g_offset
 
@@ -62,12 +63,20 @@ _TAKES: Final = {
 class TraceProgram(BoundedProbes):
     """The BPF program, loaded once, with the probes of one process."""
 
-    def __init__(self, go: GoTarget, sites: ScheduleSites, *, runs: bool, has_labels: bool) -> None:
+    def __init__(
+        self,
+        go: GoTarget,
+        sites: ScheduleSites,
+        annotations: AnnotationSites,
+        *,
+        runs: bool,
+        has_labels: bool,
+    ) -> None:
         """Start to compile. With `runs`, it is probed when a goroutine begins to run, too.
 
         Raises GoTableError, or what BpfProgram and field_offsets raise.
         """
-        self._go, self._sites = go, sites
+        self._go, self._sites, self._annotations = go, sites, annotations.sites
         self._runs, self._has_labels = runs, has_labels and go.sites.sets_labels
         self._tls_offset = g_offset(go.binary)
         self.has_c = any(go.binary.functions_named(_OF_CGO))
@@ -100,12 +109,13 @@ class TraceProgram(BoundedProbes):
                 "STATE_OFFSET": state,
                 "STACK_OFFSET": stack,
                 **file_offsets(),
+                "WITH_ANNOTATIONS": int(bool(self._annotations)),
                 "WITH_C": int(self.has_c),
                 "C_DEPTH": C_DEPTH,
                 # BCC makes the maps, too, but load() makes large ones.
                 **dict.fromkeys(("MAX_LINES", "MAX_RULES", "RING_PAGES"), 1),
             },
-            functions=("on_moment",),
+            functions=("on_moment", *(("on_annotation",) if self._annotations else ())),
             own_functions=("on_switch", "on_waking"),
         )
         self._fields = target_fields(go, has_labels=self._has_labels)
@@ -143,6 +153,9 @@ class TraceProgram(BoundedProbes):
                     "walks": _WALKED[walked],
                 },
             )
+        for number, annotation in enumerate(self._annotations, len(self._probed())):
+            maps["sites"].set_struct(number, {"return_pc": 1, "target": 0})
+            maps["moments"].set_struct(number, {"kind": _KINDS[annotation.moment.name]})
         self.rings = EventRings(maps["rings"].elements(), maps["events"].elements(), rings)
 
     def attach(self) -> None:
@@ -151,6 +164,10 @@ class TraceProgram(BoundedProbes):
         probes = [
             Uprobe("on_moment", go.file_offset(pc), pc + go.load_bias, cookie=number)
             for number, (_, pc) in enumerate(self._probed())
+        ]
+        probes += [
+            Uprobe("on_annotation", go.file_offset(pc), pc + go.load_bias, cookie=number)
+            for number, (_, pc) in enumerate(self._annotations, len(probes))
         ]
         self._program.attach_uprobes(
             go.target.exe_fd,

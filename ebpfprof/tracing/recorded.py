@@ -31,7 +31,8 @@ class RecordedTrace:
     TraceProgram.files() returns them, and in `looked_at`, by Known.on. `mapped` is the code of a
     program that can call C, `c_failure` why its stacks are incomplete. `overwritten` counts events
     that were gone before they were read, `is_full` says that there were more than we hold.
-    `missing` are functions of the runtime without a place for a probe. `share_of_slices` is
+    `missing` are functions of the runtime without a place for a probe, `unseen` those of
+    runtime/trace in the program that report nothing while Go's tracer is off. `share_of_slices` is
     SliceBudget.share_of_slices.
     """
 
@@ -55,6 +56,7 @@ class RecordedTrace:
     losses: Sequence[Loss]
     c_failure: Exception | None
     missing: Sequence[str]
+    unseen: Sequence[str]
     share_of_slices: float | None
 
     @property

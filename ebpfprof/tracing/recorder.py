@@ -24,6 +24,7 @@ from ebpfprof.tracing.program import TraceProgram
 from ebpfprof.tracing.recorded import RecordedTrace
 from ebpfprof.tracing.rings import EVENT
 from ebpfprof.tracing.slices import Slice, SliceBudget
+from symbolizer.codeanalysis.annotation_sites import UNSEEN, annotation_sites
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.errors import SymbolizerError
 
@@ -95,16 +96,19 @@ class TraceRecorder(Closing):
             self.census = Census(go)
             self.heap = HeapCounters(go, options.last_s)
             try:
-                sites = schedule_sites(go.binary)
+                sites, annotations = schedule_sites(go.binary), annotation_sites(go.binary)
+                self._unseen = tuple(name for name in UNSEEN if go.binary.has_function(name))
                 self.program = opened.enter_context(
                     TraceProgram(
-                        go, sites, runs=options.exact_starts, has_labels=options.has_labels
+                        *(go, sites, annotations),
+                        runs=options.exact_starts,
+                        has_labels=options.has_labels,
                     )
                 )
             except SymbolizerError as error:
                 raise for_user(go.target, error) from error
             self._opened = opened.pop_all()
-        self._missing = sites.missing
+        self._missing = (*sites.missing, *annotations.missing)
         self._cpu_before_ns = self._cpu_now_ns = 0
         self._budget = SliceBudget(
             options.max_overhead / 100,
@@ -224,6 +228,7 @@ class TraceRecorder(Closing):
             self.program.losses(),
             self.c_stacks.failure if self.c_stacks else None,
             self._missing,
+            self._unseen,
             self._budget.share_of_slices,
         )
 

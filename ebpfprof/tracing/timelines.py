@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.console.text import counted, duration, in_one_line, percent, printable
+from ebpfprof.console.text import counted, duration, in_one_line, listed, percent, printable
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.kernel.kallsyms import KernelSymbols
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.replay import Replay
+from ebpfprof.tracing.annotations import constants_of
 from ebpfprof.tracing.decode import Decoder
 from ebpfprof.tracing.names import TraceNames
 from ebpfprof.tracing.polled_files import polled_files
@@ -31,13 +32,14 @@ _FAULTS: Final = "asm_exc_"  # arch/x86/include/asm/idtentry.h
 def timeline_of(recorded: RecordedTrace) -> Timeline:
     """The timeline of what was recorded. Raises CorruptBinary."""
     go = recorded.go
-    replay, unreadable = _replayed(recorded)
+    replay, decoder = _replayed(recorded)
     steps = replay.taken()
     known = {goid: each for part in recorded.slices for goid, each in part.known.items()}
     frames = StackFrames(go)
     names = TraceNames(go, frames, recorded.mapped)
     try:
         calls = names.stacks(recorded.stacks, {step.stack for step in steps})
+        calls |= names.annotation_stacks(steps, calls)
         goroutines = names.goroutines(known.values(), steps, calls)
         files = polled_files(*recorded.polled, go.target.descriptors())
         things = WaitObjects(go, frames)
@@ -58,17 +60,17 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
         _thread_names(go.target.pid),
         recorded.label_sets,
         labels,
-        tuple(_comments(recorded, replay, unreadable)),
+        tuple(_comments(recorded, replay, decoder)),
         objects,
         recorded.heap,
         recorded.exact_starts,
     )
 
 
-def _replayed(recorded: RecordedTrace) -> tuple[Replay, int]:
-    """The replay, and how many events made no sense."""
+def _replayed(recorded: RecordedTrace) -> tuple[Replay, Decoder]:
+    """The replay, and the decoder, which has counted what made no sense."""
     rows, slices = recorded.rows, recorded.slices
-    decoder = Decoder(recorded.go.binary.layout, _is_fault)
+    decoder = Decoder(recorded.go.binary.layout, _is_fault, constants_of(recorded.go))
     replay = Replay(recorded.begin_ns, slices[0].known if slices else {})
     for number, each in enumerate(slices):
         if number:
@@ -77,7 +79,7 @@ def _replayed(recorded: RecordedTrace) -> tuple[Replay, int]:
         for event in decoder.events(_part(rows, each, is_last=is_last)):
             replay.take(event)
     replay.end(recorded.end_ns)
-    return replay, decoder.unreadable
+    return replay, decoder
 
 
 def _is_fault(entry: int) -> bool:
@@ -120,7 +122,7 @@ def slices_sentence(recorded: RecordedTrace) -> str:
     return f"{text}: to record all costs about {percent(share)} of the CPU time of the process"
 
 
-def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Iterator[str]:
+def _comments(recorded: RecordedTrace, replay: Replay, decoder: Decoder) -> Iterator[str]:
     """What is missing, and what it cost, in words."""
     if recorded.ending:
         yield f"ended early: {recorded.ending.text}"
@@ -134,8 +136,10 @@ def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Itera
         )
     if replay.ignored:
         yield f"ignored because they contradict other events: {counted(replay.ignored, 'event')}"
-    if unreadable:
-        yield f"ignored because they are invalid: {counted(unreadable, 'event')}"
+    if decoder.unreadable:
+        yield f"ignored because they are invalid: {counted(decoder.unreadable, 'event')}"
+    if lost := decoder.texts.unreadable:
+        yield f"incomplete: {counted(lost, 'text')} of annotations could not be read"
     if recorded.is_full:
         yield (
             f"ended early: there were more than {MOST_EVENTS} events. Record for less time, or "
@@ -147,3 +151,8 @@ def _comments(recorded: RecordedTrace, replay: Replay, unreadable: int) -> Itera
         yield f"incomplete: stacks of C code ({printable(in_one_line(str(recorded.c_failure)))})"
     for name in recorded.missing:
         yield f"not recorded: {name} has no place for a probe"
+    if recorded.unseen:
+        yield (
+            f"not recorded: {listed(recorded.unseen)}, which call the runtime only while Go's own "
+            "tracer is on. WithRegion and Log are recorded"
+        )

@@ -9,7 +9,7 @@ from ebpfprof.console.text import printable
 from ebpfprof.goruntime.waits.file_waits import file_waits
 from ebpfprof.goruntime.waits.lock_names import LockNamer
 from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX
-from ebpfprof.goruntime.waits.lock_waits import COND, LockPlaces, lock_waits
+from ebpfprof.goruntime.waits.lock_waits import COND, LockPlaces, LockWaitReader
 from ebpfprof.profile import file_words
 from ebpfprof.timeline.model import WaitObject
 
@@ -40,7 +40,8 @@ class SampledWaits:
     """What goroutines wait for in samples; keys are those of events, except for files."""
 
     def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
-        self._go, self._memory, self._frames = go, memory, frames
+        self._go, self._memory = go, memory
+        self._locks = LockWaitReader(go, memory, frames)
         self._descriptors = go.target.descriptors()
         self._list_lock = go.binary.layout.offset("notifyList", "lock")
         self._known: dict[int, int] = {}
@@ -63,7 +64,7 @@ class SampledWaits:
         for wait in waits.values():
             self._known[wait] = before.get(wait, 0)
         by_address = {goroutine.address: goroutine.wait for goroutine in new}
-        for address, lock in lock_waits(self._go, self._memory, self._frames, new).items():
+        for address, lock in self._locks.read(new).items():
             at = lock.address + lock.sema_offset
             self._known[by_address[address]] = at + self._list_lock * (lock.type == COND)
         polling = [goroutine.address for goroutine in new if goroutine.state == _FILE]

@@ -18,7 +18,7 @@ class TracePage {
     app.before(this.header());
     app.append(...this.notes(), this.bar(), this.canvas.scroller, this.hover, this.texts.span,
       newElement("h2", { textContent: "Totals for the time shown" }), this.texts.unrecorded, newElement("div", { className: "scroll ranked" }, this.texts.table),
-      graph.section);
+      ...[TraceTexts.tasks(this.data)].filter(Boolean), graph.section);
     graph.reveal();
     this.listen();
     this.draw();

@@ -236,6 +236,21 @@ class TraceCanvas {
       if (this.selected?.goroutine === goroutine && this.selected.index === i) this.outline(left, bar, width);
     });
     if (dense) this.drawDense([goroutine], bar);
+    this.drawRegions(goroutine.regions, bar);
+  }
+
+  /* The regions of a goroutine as lines above its lane; of regions inside of each other the outer one. */
+  drawRegions({ begins, ends }, bar) {
+    const draw = this.context, right = this.names + this.width;
+    draw.fillStyle = this.text;
+    let drawn = 0;
+    for (let i = 0; i < begins.length && begins[i] < this.to; i++) {
+      if (ends[i] <= this.from) continue;
+      const left = Math.max(this.names, this.xOf(begins[i])), end = Math.max(left + 1, Math.min(right, this.xOf(ends[i]) - 1));
+      if (end <= drawn) continue; // inside of one that is drawn
+      draw.fillRect(left, bar - 2, end - left, 1.5);
+      drawn = end;
+    }
   }
 
   /* The states of spans that are narrower than a pixel, in proportion. */

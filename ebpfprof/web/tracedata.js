@@ -13,10 +13,17 @@ function unpacked(row, arrays) {
 class TraceGoroutine {
   static ARRAYS = { begins: Float64Array, ends: Float64Array, states: Uint8Array, words: Uint16Array,
     stacks: Uint32Array, things: Uint32Array, by: Float64Array, ps: Int32Array, tids: Uint32Array };
+  /* What it reported by runtime/trace; the outer of two regions that begin together comes first. */
+  static REGIONS = { begins: Float64Array, ends: Float64Array, notes: Uint32Array };
+  static MESSAGES = { times: Float64Array, notes: Uint32Array };
+  static NO_REGIONS = { begins: "", ends: "", notes: "" };
+  static NO_MESSAGES = { times: "", notes: "" };
 
   constructor(row, arrays = TraceGoroutine.ARRAYS) {
     Object.assign(this, { goid: row.goid, name: row.name, created: row.created, parent: row.parent,
       isSystem: row.system, labels: row.labels }, unpacked(row, arrays));
+    this.regions = unpacked(row.regions ?? TraceGoroutine.NO_REGIONS, TraceGoroutine.REGIONS);
+    this.messages = unpacked(row.messages ?? TraceGoroutine.NO_MESSAGES, TraceGoroutine.MESSAGES);
   }
 
   get length() {
@@ -42,6 +49,17 @@ class TraceGoroutine {
   at(time) {
     const index = this.firstAfter(time);
     return index < this.length && this.begins[index] <= time ? index : -1;
+  }
+
+  /* The numbers of its notes between two times: of regions, the outer one first, and of messages. */
+  regionsBetween(from, to) {
+    const { begins, ends, notes } = this.regions;
+    return [...notes].filter((_, i) => begins[i] < to && ends[i] > from);
+  }
+
+  messagesBetween(from, to) {
+    const { times, notes } = this.messages;
+    return [...notes].filter((_, i) => times[i] >= from && times[i] < to);
   }
 
   /* Calls visit(index, from, to) for the part of each span between two times. */
@@ -159,7 +177,8 @@ class TraceData {
     return { name, place };
   }
 
-  /* The groups and members that a search means: by name, G17, a function on one of their stacks, or what they wait for. */
+  /* The groups and members that a search means: by name, G17, a function on one of their stacks, what they wait for, or
+     what they reported. */
   matching(text) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return this.groups;
@@ -167,9 +186,11 @@ class TraceData {
     const frames = this.frames_.map(([name]) => name.toLowerCase().includes(wanted));
     const stacks = this.stacks.map((stack) => stack.some((frame) => frames[frame]));
     const things = this.things.map((thing) => thing.toLowerCase().includes(wanted));
+    const notes = this.notes.map((note) => note.toLowerCase().includes(wanted));
     const fits = (each) => each.goid === isGoid || each.name.toLowerCase().includes(wanted)
       || each.created.toLowerCase().includes(wanted) || each.stacks.some((stack) => stacks[stack])
-      || each.things.some((thing) => things[thing]);
+      || each.things.some((thing) => things[thing]) || each.regions.notes.some((note) => notes[note])
+      || each.messages.notes.some((note) => notes[note]);
     return this.groups
       .map((group) => ({ ...group, members: group.members.filter(fits) }))
       .filter((group) => group.members.length > 0);

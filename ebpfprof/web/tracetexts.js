@@ -2,6 +2,8 @@
 /* The texts beside the timeline: a span with its stack, the groups as a table. */
 
 class TraceTexts {
+  static MOST_NOTES = 20;
+
   /* `onjump(goid, time)` is called to show another goroutine. */
   constructor(onjump) {
     this.onjump = onjump;
@@ -9,6 +11,28 @@ class TraceTexts {
     this.span.setAttribute("aria-live", "polite");
     this.unrecorded = newElement("p", { id: "unrecorded", className: "quiet" });
     this.table = newElement("table", { id: "groups" });
+  }
+
+  /* Notes in one line. */
+  static listed(data, notes) {
+    const shown = notes.slice(0, TraceTexts.MOST_NOTES).map((note) => data.notes[note]);
+    return shown.join(", ") + (notes.length > shown.length ? `, and ${notes.length - shown.length} more` : "");
+  }
+
+  /* A section with the tasks that the program reported, by type; null if it reported none. */
+  static tasks({ tasks, states }) {
+    if (!tasks.length) return null;
+    const time = (ns) => (ns ? FlameText.quantity(ns, "nanoseconds") : "");
+    const head = (text) => newElement("th", { textContent: text, scope: "col", className: text === "task" ? "text" : "number" });
+    const cell = (textContent, className = "number") => newElement("td", { textContent, className });
+    const rows = tasks.map(({ name, tasks: number, lengths, spent, waits }) => newElement("tr", {},
+      cell(String(number)), ...[...lengths, ...spent].map((ns) => cell(time(ns))),
+      cell(name || "(began before the trace)", ""), cell(waits.map(([what, ns]) => `${what} ${time(ns)}`).join(", "), "")));
+    return newElement("section", { id: "tasks" }, newElement("h2", { textContent: "Tasks" }),
+      newElement("p", { className: "quiet", textContent: "Times of goroutines in regions of a task, or that began and ended it." }),
+      newElement("div", { className: "scroll ranked" }, newElement("table", {},
+        newElement("thead", {}, newElement("tr", {}, ...["tasks", "p50", "p99", "max", ...states, "task", "waits for"].map(head))),
+        newElement("tbody", {}, ...rows))));
   }
 
   /* What a span is, and since when; `selected` is {goroutine, index} or null. */
@@ -35,6 +59,10 @@ class TraceTexts {
     for (const [key, value] of data.labels[goroutine.labels[index]] ?? []) {
       parts.push(newElement("p", { textContent: `${key} = ${value}` }));
     }
+    const regions = goroutine.regionsBetween(goroutine.begins[index], goroutine.ends[index]);
+    const messages = goroutine.messagesBetween(goroutine.begins[index], goroutine.ends[index]);
+    if (regions.length) parts.push(newElement("p", { id: "regions", textContent: `in ${TraceTexts.listed(data, regions)}` }));
+    if (messages.length) parts.push(newElement("p", { id: "messages", textContent: `reported ${TraceTexts.listed(data, messages)}` }));
     parts.push(...this.around(data, goroutine, index));
     const frames = data.frames(goroutine.stacks[index]);
     if (frames.length) {

@@ -12,7 +12,7 @@ import pytest
 
 from ebpfprof.agent import explaining as module
 from ebpfprof.agent.costs import FIRST_EXPLAINING_S
-from ebpfprof.agent.explaining import ExplainingInTurn, Found
+from ebpfprof.agent.explaining import ExplainingInTurn, ProcessExplanation
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service_sums import OTHERS, ServiceSums
 from ebpfprof.agent.settings import Settings
@@ -52,7 +52,9 @@ class Finder:
     waits: bool = False
     cpu_s: float = FIRST_EXPLAINING_S
 
-    def __call__(self, pid: int, length_s: float, should_stop: Callable[[float], bool]) -> Found:
+    def __call__(
+        self, pid: int, length_s: float, should_stop: Callable[[float], bool]
+    ) -> ProcessExplanation:
         self.asked.append(pid)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -63,7 +65,7 @@ class Finder:
         answer = self.answers.get(pid, ())
         if isinstance(answer, Exception):
             raise answer
-        return Found(answer, self.cpu_s)
+        return ProcessExplanation(answer, self.cpu_s)
 
 
 class Alternating(Finder):
@@ -71,9 +73,9 @@ class Alternating(Finder):
 
     def __call__(
         self, pid: int, length_s: float, should_stop: Callable[[float], bool]
-    ) -> Sequence[Finding]:
+    ) -> ProcessExplanation:
         found = super().__call__(pid, length_s, should_stop)
-        return found if len(self.asked) % 2 else ()
+        return found if len(self.asked) % 2 else found._replace(findings=())
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from ebpfprof.agent import service
-from ebpfprof.agent.explaining import Found
+from ebpfprof.agent.explaining import ProcessExplanation
 from ebpfprof.agent.identity.pods import Pods
 from ebpfprof.agent.log import Log
 from ebpfprof.agent.service import Agent
@@ -104,7 +104,7 @@ async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
     agent = Agent(
         settings,
         live,
-        lambda *_: Found((), 0.0),
+        lambda *_: ProcessExplanation((), 0.0),
         lambda _: {},
         cast("Any", None),
         table,

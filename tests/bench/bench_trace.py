@@ -4,11 +4,11 @@
 
 Ping-pong over a channel: each send is a park, a wake and a run. Its producer computes before each
 send, so that there are about 10,000 or 1,000,000 sends a second, or does not. The server answers
-HTTP requests of 16 connections. Rounds with a recording stand between two without, in a random
-order; of ping-pong, Go's own tracer is on in a second process, whose rounds stand between those of
-the first. Shown is how many times as long a send or a request takes, the ns that it takes more, and
-what is written in MB a second: by ebpfprof the file in Go's format, with the events in memory in
-brackets. As root, on a quiet machine.
+HTTP requests of 16 connections. A third program only logs messages by runtime/trace. Rounds with a
+recording stand between two without, in a random order; of ping-pong, Go's own tracer is on in a
+second process, whose rounds stand between those of the first. Shown is how many times as long a
+send or a request takes, the ns that it takes more, and what is written in MB a second: by ebpfprof
+the file in Go's format, with the events in memory in brackets. As root, on a quiet machine.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from tests.targets_run import Target
 VERSION: Final = "1.26"
 HTTP: Final = next(workload for workload in WORKLOADS if workload.name == "http")
 HTTP_TITLE: Final = "HTTP server"
+ANNOTATED_TITLE: Final = "annotations: messages"
+MESSAGES: Final = 100_000
 REQUESTS_S: Final = 0.5
 ARMS: Final = {
     "ebpfprof, 1 %": TraceOptions(max_overhead=1),
@@ -129,11 +131,15 @@ def perf(folder: Path) -> Iterator[None]:
     Written.file, Written.events = file.stat().st_size, 0
 
 
+def of_ours(pid: int) -> dict[str, Callable[[], AbstractContextManager[object]]]:
+    return {name: partial(ours, pid, options) for name, options in ARMS.items()}
+
+
 def arms(
     pid: int, binary: Path, folder: Path
 ) -> dict[str, Callable[[], AbstractContextManager[object]]]:
     return {
-        **{name: partial(ours, pid, options) for name, options in ARMS.items()},
+        **of_ours(pid),
         BPFTRACE: lambda: bpftrace.attached(pid, binary),
         PERF: lambda: perf(folder),
     }
@@ -221,6 +227,19 @@ def measure_http(rounds: int, chosen: random.Random, folder: Path) -> None:
         beside(once, {**found, GOS: lambda: gos(running)}, rounds, chosen)
 
 
+def measure_annotations(rounds: int, chosen: random.Random) -> None:
+    """What a message costs, of which the texts take a piece each."""
+    with Target.start(program("annotated", VERSION)) as target:
+
+        def once(_arm: str = "") -> tuple[float, float]:
+            all_ns = float(target.ask(f"log {MESSAGES}", ""))
+            return all_ns / MESSAGES, all_ns
+
+        print(f"{ANNOTATED_TITLE}: {1e9 / once()[0]:,.0f} a second")
+        beside(once, of_ours(target.pid), rounds, chosen)
+        target.kill()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -235,6 +254,8 @@ def main() -> None:
         for case in CASES:
             if asked.only in case.title:
                 measure_pingpong(case, rounds, chosen, Path(folder))
+        if asked.only in ANNOTATED_TITLE:
+            measure_annotations(rounds, chosen)
         if asked.only in HTTP_TITLE:
             measure_http(rounds, chosen, Path(folder))
 

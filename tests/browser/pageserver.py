@@ -136,7 +136,7 @@ def explanation(*findings: dict[str, Any], **fields: object) -> dict[str, Any]:
     }
 
 
-def point(number: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def point(number: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """What a process used at a moment, each two seconds after the one before."""
     return {
         "time_s": START_S + 2.0 * number,

@@ -21,7 +21,7 @@ def later(number: int, used: float) -> dict[str, Any]:
     return point(number, cpu=cpu, goroutines=None, collections=None)
 
 
-def numbers(page: FakedPage, script: str, *arguments: object) -> Any:  # noqa: ANN401
+def numbers(page: FakedPage, script: str, *arguments: object) -> Any:  # noqa: ANN401 - what the script returns
     return page.browser.execute_script(f"return {script}", *arguments)
 
 

@@ -16,6 +16,7 @@ from ebpfprof.export.timelines import page
 from ebpfprof.profile.model import Frame
 from ebpfprof.timeline.model import TimelineGoroutine
 from tests.unit.timeline.test_critical import A, B, C, timeline
+from tests.unit.timeline.test_tasks import order
 from tests.unit.timeline.test_threads import timeline as threads
 
 HOSTILE = "main.<script>alert(1)</script>"
@@ -91,6 +92,31 @@ def test_it_shows_what_a_goroutine_waits_for(shown: TracePage) -> None:
         "(tcp, fd 7)"
     )
     assert shown.run("return tracePage.data.thing(tracePage.data.byGoid.get(1), 0)") == ""
+
+
+def test_it_shows_tasks_regions_and_messages(browser: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "trace.html"
+    path.write_bytes(page.encode(order().timeline(1000)))
+    shown = TracePage(browser, path)
+    rows = shown.run(
+        "return [...document.querySelectorAll('#tasks tbody tr')].map((row) => row.innerText)"
+    )
+    assert [row.split("\t")[-2:] for row in rows] == [
+        ["order", "sync.Mutex.Lock main.mu 200 ns"],
+        ["dish", ""],
+    ]
+    shown.click(A, 250)
+    assert shown.text("#regions") == "in take (task 1 order)"
+    assert shown.text("#messages") == "reported size: large (task 2 dish)"
+    shown.click(A, 590)
+    assert shown.text("#regions") == "in take (task 1 order), cook (task 2 dish)"
+    field = shown.browser.find_element(By.CSS_SELECTOR, "#search")
+    field.send_keys("cook")
+    assert shown.rows() == ["G1 main.a"]
+
+
+def test_without_annotations_there_is_no_table_of_tasks(shown: TracePage) -> None:
+    assert shown.run("return document.querySelector('#tasks')") is None
 
 
 def test_keys_zoom_move_and_choose(shown: TracePage) -> None:

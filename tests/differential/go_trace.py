@@ -17,6 +17,8 @@ _TRANSITION = re.compile(
     re.ASCII,
 )
 _FRAME = re.compile(r"^\t(\S+) @ 0x[0-9a-f]+$")
+_ANNOTATION = re.compile(r"^M=.* G=(-?\d+) ((?:Task|Region|Log)\w*) Time=(\d+) (.*)$", re.ASCII)
+_PLACE = re.compile(r"^\t\t(\S+):(\d+)$")
 _STACK_OF = "TransitionStack="
 WAITING = "Waiting"
 
@@ -39,6 +41,19 @@ class Transition(NamedTuple):
     def is_same(self) -> bool:
         """Whether nothing changed."""
         return self.before == self.state
+
+
+class Reported(NamedTuple):
+    """What a goroutine reported by runtime/trace: "RegionBegin", 'Task=3 Type="cook"'.
+
+    `stack` has the functions and lines, innermost first.
+    """
+
+    time_ns: int
+    goid: int
+    kind: str
+    text: str
+    stack: tuple[tuple[str, int], ...]
 
 
 class Group(NamedTuple):
@@ -131,5 +146,26 @@ def transitions(text: Iterable[str]) -> Iterator[Transition]:
             if frame := _FRAME.match(line):
                 pending = pending._replace(start=frame[1])
             is_stack = bool(line.strip())
+    if pending:
+        yield pending
+
+
+def reported(text: Iterable[str]) -> Iterator[Reported]:
+    """The annotations, with their stacks."""
+    pending: Reported | None = None
+    function = ""
+    for line in text:
+        if line.startswith("M="):
+            if pending:
+                yield pending
+            found = _ANNOTATION.match(line)
+            pending = None
+            if found:
+                goid, kind, time_ns, fields = found.groups()
+                pending = Reported(int(time_ns), int(goid), kind, fields, ())
+        elif pending and (frame := _FRAME.match(line)):
+            function = frame[1]
+        elif pending and (place := _PLACE.match(line)):
+            pending = pending._replace(stack=(*pending.stack, (function, int(place[2]))))
     if pending:
         yield pending

@@ -17,14 +17,16 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ebpfprof.export.timelines import go_trace, page, perfetto
 from ebpfprof.export.timelines.perfetto.tracks import uuid
-from ebpfprof.timeline.events import Event, EventKind
+from ebpfprof.timeline.events import Annotation, Event, EventKind
 from ebpfprof.timeline.model import Timeline
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, WAITING, spans
 from ebpfprof.timeline.steps import StepKind
 from tests.builds import in_full, versions
+from tests.made_up_timeline import Story
 from tests.simulated_scheduler import BEGIN_NS, SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import toolchain
 from tests.unit.timeline.test_critical import timeline as known_waits
+from tests.unit.timeline.test_tasks import order
 from tests.unit.timeline.test_threads import timeline as known_threads
 
 READERS = ("1.25", "1.27")  # those that print what they replay
@@ -40,6 +42,16 @@ def simulated(seed: int, lost: float, *, steps: int = 2000) -> Timeline:
     return timeline_of_steps(found, world.now_ns)
 
 
+def changes_of_goroutines(timeline: Timeline) -> int:
+    """The number of steps that are changes of a goroutine's state."""
+    return sum(
+        bool(step.goid)
+        and not step.kind.is_annotation
+        and not step.kind.name.startswith(("GC", "THREAD"))
+        for step in timeline.steps
+    )
+
+
 @pytest.mark.parametrize("minor", versions(*READERS))
 @pytest.mark.parametrize("lost", [*in_full(0, 0.02), 0.2, *in_full(0.6)])
 def test_gos_tool_replays_traces_with_lost_events(lost: float, minor: str, tmp_path: Path) -> None:
@@ -49,12 +61,11 @@ def test_gos_tool_replays_traces_with_lost_events(lost: float, minor: str, tmp_p
         path.write_bytes(go_trace.encode(timeline))
         text = toolchain(minor).go("tool", "trace", "-d=parsed", path)
         changes = re.findall(r"^M=.* StateTransition .*\bGoID=\d+ \w+->\w+", text, re.MULTILINE)
-        goroutine_steps = [
-            step
-            for step in timeline.steps
-            if step.goid and "GC" not in step.kind.name and "THREAD" not in step.kind.name
-        ]
-        assert len(changes) == len(goroutine_steps)
+        assert len(changes) == changes_of_goroutines(timeline)
+        annotated = re.findall(r"^M=.* (?:Task|Region|Log)\w* ", text, re.MULTILINE)
+        steps = sum(step.kind.is_annotation for step in timeline.steps)
+        assert len(annotated) == steps
+        assert steps > 5 or lost > 0.5
 
 
 @pytest.mark.parametrize("seed", [0, 1, *in_full(*range(2, 6))])
@@ -72,6 +83,10 @@ def test_gos_tool_replays_what_a_hostile_program_makes_up(seed: int, tmp_path: P
             more=random.randint(0, 9),
             is_made=random.random() < 0.5,
             is_exit=random.random() < 0.5,
+            note=Annotation(
+                *(random.randint(0, 5), random.choice(("", "a", "\ud800", "\x1b[2J"))),
+                *(random.randint(0, 1 << 64), "x" * random.choice((0, 5000))),
+            ),
         )
         for at in range(3000)
     ]
@@ -220,6 +235,39 @@ def test_perfetto_s_threads_say_who_woke_them() -> None:
     assert [flow for each in seven for flow in each.terminating_flow_ids] == flows
     others = [flow for some in events.values() for each in some for flow in each.flow_ids]
     assert len(others) == len(set(others)) > 1
+
+
+def test_perfetto_has_tracks_of_tasks_and_regions() -> None:
+    found = order().timeline(1000)
+    _, events, tracks = events_of(found)
+    titles = {tracks[track] for track in events}
+    assert titles >= {"order", "dish", "regions of G1 main.a", "regions of G2 main.b"}
+    notes = {
+        (tracks[track], note.name, note.string_value)
+        for track, some in events.items()
+        for each in some
+        for note in each.debug_annotations
+        if tracks[track] == "dish" or "regions" in tracks[track]
+    }
+    assert notes == {
+        ("dish", "task", "2"),
+        ("dish", "part of", "1 order"),
+        ("regions of G1 main.a", "task", "1 order"),
+        ("regions of G1 main.a", "task", "2 dish"),
+        ("regions of G1 main.a", "message", "large"),
+        ("regions of G2 main.b", "task", "1 order"),
+    }
+
+
+def test_tasks_of_one_type_at_the_same_time_have_tracks_of_their_own() -> None:
+    story = Story({1: "main.a"})
+    for number, at_ns in ((1, 10), (2, 20), (3, 30)):
+        story.annotate(at_ns, EventKind.TASK_BEGIN, 1, Annotation(number, "job"))
+        if number == 2:
+            story.annotate(25, EventKind.TASK_END, 1, Annotation(1))
+    _, events, tracks = events_of(story.timeline(100))
+    jobs = [some for track, some in events.items() if tracks[track] == "job"]
+    assert sorted(len(some) for some in jobs) == [2, 4]  # the third job has the first one's track
 
 
 def test_the_size_of_the_heap_is_in_all_formats(tmp_path: Path) -> None:

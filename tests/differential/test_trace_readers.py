@@ -15,6 +15,7 @@ import pytest
 from ebpfprof.export.timelines import go_trace
 from ebpfprof.timeline.model import Timeline
 from tests.differential.test_execution_trace import traced
+from tests.differential.test_trace_formats import changes_of_goroutines
 from tests.kernel.programs import NEWEST
 from tests.simulated_scheduler import SimulatedScheduler, steps_of, timeline_of_steps
 from tests.toolchains import run, toolchain
@@ -41,13 +42,6 @@ def read(reader: Path, timeline: Timeline, folder: Path) -> Counter[str]:
     return Counter({kind: int(count) for kind, count in (line.split() for line in lines)})
 
 
-def goroutine_steps(timeline: Timeline) -> int:
-    return sum(
-        bool(step.goid) and "GC" not in step.kind.name and "THREAD" not in step.kind.name
-        for step in timeline.steps
-    )
-
-
 @pytest.mark.parametrize("lost", [0, 0.02])
 def test_a_million_events_are_read_without_a_complaint(
     lost: float, reader: Path, tmp_path: Path
@@ -60,11 +54,11 @@ def test_a_million_events_are_read_without_a_complaint(
     timeline = timeline_of_steps(steps, world.now_ns)
     found = read(reader, timeline, tmp_path)
     assert len(kept) >= MANY
-    assert found["Goroutine"] == goroutine_steps(timeline)
+    assert found["Goroutine"] == changes_of_goroutines(timeline)
     assert found.total() > MANY
 
 
 def test_a_recording_is_read_without_a_complaint(reader: Path, tmp_path: Path) -> None:
     timeline, _ = traced("channels", NEWEST, tmp_path)
     found = read(reader, timeline, tmp_path)
-    assert found["Goroutine"] == goroutine_steps(timeline) > 1000
+    assert found["Goroutine"] == changes_of_goroutines(timeline) > 1000

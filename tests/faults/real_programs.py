@@ -71,7 +71,7 @@ class RealProgram(JudgedProgram):
 
 def _alone(**limits: object) -> Environment:
     """An environment with a network of its own: ports are free, and nothing else is there."""
-    return Environment(has_own_network=True, **limits)  # type: ignore[arg-type]
+    return Environment(has_own_network=True, **limits)  # type: ignore[arg-type]  # mypy does not know which fields
 
 
 def _lossy(*ports: int) -> Environment:
@@ -93,7 +93,7 @@ REAL_PROGRAMS: Final = (
         setup="etcd",
     ),
     RealProgram(
-        "etcd-quota", "throttling", environment=_alone(cpus=0.3), server=ETCD, setup="etcd"
+        "etcd-quota", "throttling", environment=_alone(cpus=0.2), server=ETCD, setup="etcd"
     ),
     RealProgram(
         "etcd-loss",
@@ -112,7 +112,7 @@ REAL_PROGRAMS: Final = (
         setup="nats",
     ),
     RealProgram(
-        "nats-quota", "throttling", environment=_alone(cpus=0.2), server=NATS, setup="nats"
+        "nats-quota", "throttling", environment=_alone(cpus=0.1), server=NATS, setup="nats"
     ),
     RealProgram(
         "nats-loss",
@@ -131,7 +131,7 @@ REAL_PROGRAMS: Final = (
         setup="caddyfiles",
     ),
     RealProgram(
-        "caddy-quota", "throttling", environment=_alone(cpus=0.2), server=CADDY, setup="caddy"
+        "caddy-quota", "throttling", environment=_alone(cpus=0.1), server=CADDY, setup="caddy"
     ),
     RealProgram(
         "caddy-loss",
@@ -141,10 +141,18 @@ REAL_PROGRAMS: Final = (
         setup="caddy",
     ),
     RealProgram("prometheus", None, environment=_alone(), server=PROMETHEUS, setup="prometheus"),
+    # It does not wait for its disk: what it scrapes is in memory, and its log is not synced.
+    RealProgram(
+        "prometheus-disk",
+        None,
+        environment=_alone(writes_per_second=60),
+        server=PROMETHEUS,
+        setup="prometheus",
+    ),
     RealProgram(
         "prometheus-quota",
         "throttling",
-        environment=_alone(cpus=0.3),
+        environment=_alone(cpus=0.15),
         server=PROMETHEUS,
         setup="prometheus",
     ),

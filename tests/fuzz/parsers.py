@@ -17,6 +17,7 @@ from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
 from tests.fuzz.ways.ring import RING
 from tests.fuzz.ways.runtime_counters import RUNTIME_COUNTERS
+from tests.fuzz.ways.stack_objects import STACK_OBJECTS
 from tests.fuzz.ways.text import TEXT
 from tests.fuzz.ways.threads import THREADS
 from tests.fuzz.ways.tracebacks import TRACEBACKS
@@ -35,6 +36,7 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *KERNEL_FILES,
     *THREADS,
     *MEMORY_PARTS,
+    *STACK_OBJECTS,
     *RUNTIME_COUNTERS,
     *TRACEBACKS,
     *TEXT,

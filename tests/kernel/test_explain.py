@@ -69,10 +69,35 @@ def running(*arguments: str, folder: Path | None = None) -> Iterator[subprocess.
             process.kill()
 
 
+# It takes CPU time to import them.
+NEEDLESS = (
+    *("numpy.ma", "numpy.random", "psutil", "bcc"),
+    *("ebpfprof.tracing", "ebpfprof.timeline", "ebpfprof.export.pprof", "ebpfprof.server"),
+)
+# The command, and then which of these modules it has imported.
+LISTING = f"""
+import sys
+from ebpfprof.__main__ import main
+try:
+    main()
+finally:
+    print(*sys.modules.keys() & {set(NEEDLESS)!r}, file=sys.stderr)
+"""
+
+
 def read(line: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(line)
     jsonschema.validate(found, SCHEMA)
     return found
+
+
+def test_nothing_is_imported_that_it_does_not_need(services: dict[str, Target]) -> None:
+    arguments = ("explain", str(services["healthy"].pid), "-d", "0.5")
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert done.stderr.strip() == ""
 
 
 def test_json_is_as_its_schema_says(as_json: Said, pids: list[str]) -> None:

@@ -87,8 +87,8 @@ def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:
         logged = json.loads(target.ask("log", "["))
     assert finished.code == 0, finished.stderr
     (path,) = tmp_path.rglob("*.block.pb.gz")
-    command = "tool", "pprof", "-sample_index=contentions", "-tagfocus=wait=10ms:", "-top"
-    text = toolchain("1.27").go(*command, path)
+    long = "-sample_index=contentions", "-tagfocus=wait=10ms:", "-focus=main.wait"
+    text = toolchain("1.27").go("tool", "pprof", *long, "-top", path)
     found = re.search(r"Showing nodes accounting for (\d+)", text)
     assert found, text
     assert int(found[1]) == sum(ns >= 10_000_000 for ns in logged)

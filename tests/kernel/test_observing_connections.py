@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -34,12 +37,23 @@ sys.stdin.read()
 """
 
 
+@contextmanager
+def opened(pid: int) -> Iterator[int]:
+    """The pidfd of a process."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        yield pidfd
+    finally:
+        os.close(pidfd)
+
+
 def test_the_counters_are_those_of_the_socket_in_its_own_network() -> None:
     environment = Environment(has_own_network=True, loss=0.05, lossy_ports=(_PORT,))
     arguments = ("-c", _PROGRAM, str(_PORT), str(_BYTES))
     with running(Path(sys.executable), *arguments, environment=environment) as target:
         _, *numbers = target.output[-1].split()
-        connections = tcp_connections(ProcFiles(target.pid))
+        with opened(target.pid) as pidfd:
+            connections = tcp_connections(ProcFiles(target.pid), pidfd)
     assert connections is not None
     client, accepted = sorted(connections.values(), key=lambda one: one.local.endswith(f":{_PORT}"))
     assert client.peer == accepted.local == f"127.0.0.1:{_PORT}"

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ebpfprof.kernel import compiler, program_cache
+from ebpfprof.errors import KernelUnsupported
+from ebpfprof.kernel import btf, compiler, program_cache
 from ebpfprof.kernel.compiler import Compilation, Compiled
 from ebpfprof.kernel.sources import bpf_folder
 from tests.builds import in_full
@@ -142,6 +143,21 @@ def test_a_corrupt_cache_file_is_replaced(content: bytes, folder: Path) -> None:
     assert compiled() == (first, False)
 
 
+def test_offsets_of_the_kernel_s_structs_are_read_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = (("task_struct", "mm"), ("thread_struct", "fsbase"))
+    expected = btf.read_offsets(wanted)
+    for corrupt in (None, b"{}", b'{"offsets of fields": [1]}', b'{"offsets of fields": ["", ""]}'):
+        if corrupt is not None:
+            only_file(folder).write_bytes(corrupt)
+        assert btf.field_offsets(*wanted) == expected
+    monkeypatch.setattr(btf, "_FILE", Path("/not/there"))
+    assert btf.field_offsets(*wanted) == expected
+    with pytest.raises(KernelUnsupported):
+        btf.field_offsets(*reversed(wanted))
+
+
 def test_the_oldest_programs_are_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_cache, "MOST_PROGRAMS", 2)
     for number in range(3):
@@ -209,5 +225,6 @@ def test_the_next_recording_uses_the_cached_program(tmp_path: Path) -> None:
         for _ in range(2):
             finished = run(*arguments, folder=tmp_path, command=command)
             assert finished.code == 0, finished.stderr
-            written_ns.append(only_file(place).stat().st_mtime_ns)
+            written_ns.append({path.name: path.stat().st_mtime_ns for path in place.iterdir()})
+    assert written_ns[0]
     assert written_ns[0] == written_ns[1]

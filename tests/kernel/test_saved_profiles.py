@@ -18,17 +18,19 @@ import pytest
 
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
-from ebpfprof.profile.model import Profile
+from ebpfprof.profile.model import Frame, Profile, Sample
 from tests.builds import versions
 from tests.recorded import replay
 from tests.recorder import check_profile
 from tests.toolchains import toolchain
 from tests.unit.export.profiles import CPU, HEAP, IDLE, nasty
-from tests.unit.export.small_profile import SMALL
+from tests.unit.export.small_profile import LOCK, SMALL
 
 COMMAND = (sys.executable, "-m", "ebpfprof")
 OWN = Path(__file__).parents[1] / "targets" / "ownprofiles"
 VERSIONS = pytest.mark.parametrize("minor", versions("1.19", "1.27"))
+# Formats that take profiles of all kinds.
+ANY_PROFILE = tuple(name for name in formats.PROFILES if not formats.FORMATS[name].needs_type)
 SUFFIX = {"html": b"<!DOCTYPE html>", "speedscope": b'{"$schema"', "json": b'{"format"'}
 
 
@@ -190,13 +192,45 @@ def test_an_existing_file_is_replaced_only_with_force(verb: str, tmp_path: Path)
     assert source.read_bytes().startswith(b"<!DOCTYPE html>")
 
 
+def test_several_files_are_added_up(tmp_path: Path) -> None:
+    one = save(tmp_path, "one.pb.gz", SMALL)
+    two = save(tmp_path, "two.pb.gz", replace(SMALL, duration_ns=10_000_000_000))
+    both = tmp_path / "both.pb.gz"
+    done = run("report", "--merge", one, two, one, "-o", both)
+    assert done.returncode == 0, done.stderr
+    found = pprof.decode(both.read_bytes())
+    assert [each.values for each in found.samples] == [(3, 13500), (6, 900)]
+    assert found.duration_ns == 70_000_000_000
+
+
+def test_several_files_without_merge_are_refused(tmp_path: Path) -> None:
+    one = save(tmp_path, "one.pb.gz", SMALL)
+    assert "--merge" in refusal("report", one, one, code=2)
+    assert "standard input" in refusal("report", "--merge", "-", "-", code=2)
+    other = save(tmp_path, "cpu.pb.gz", CPU)
+    assert "of the same kind" in refusal("report", "--merge", one, other, code=1)
+    wakes = ("sync.(*Mutex).Unlock", "/go/sync/mutex.go", 212, 210)
+    mutex = replace(SMALL, samples=(Sample((replace(LOCK, frames=(Frame(*wakes),)),), (1, 10)),))
+    same = save(tmp_path, "mutex.pb.gz", mutex)
+    assert "block profile and a mutex profile" in refusal("report", "--merge", one, same, code=1)
+
+
+def test_only_a_cpu_profile_is_for_the_compiler(tmp_path: Path) -> None:
+    block = save(tmp_path, "block.pb.gz", SMALL)
+    said = refusal("report", block, "-o", tmp_path / "default.pgo", code=1)
+    assert "cpu profiles only" in said
+    assert "--hide-idle is not for pgo files" in refusal(
+        "report", block, "-f", "pgo", "--hide-idle", code=2
+    )
+
+
 def test_a_profile_comes_through_a_pipe() -> None:
     data = pprof.encode(SMALL)
     assert "RWMutex.Lock" in output("report", "-", stdin=data)
     assert "RWMutex.Lock" in output("report", "-", stdin=gzip.decompress(data))
 
 
-@pytest.mark.parametrize("name", formats.PROFILES)
+@pytest.mark.parametrize("name", ANY_PROFILE)
 def test_a_closed_pipe_is_not_an_error(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", SMALL)
     with subprocess.Popen(
@@ -216,7 +250,7 @@ def test_a_closed_pipe_is_not_an_error(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "name"),
     [
-        *(("report", name) for name in formats.PROFILES),
+        *(("report", name) for name in ANY_PROFILE),
         *(("diff", name) for name in formats.DIFFERENCES),
     ],
 )
@@ -232,7 +266,7 @@ def test_a_full_disk_is_reported(verb: str, name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize("name", formats.PROFILES)
+@pytest.mark.parametrize("name", ANY_PROFILE)
 def test_machine_readable_output_does_not_depend_on_the_locale(name: str, tmp_path: Path) -> None:
     source = save(tmp_path, "in.pb.gz", nasty())
     done = subprocess.run(

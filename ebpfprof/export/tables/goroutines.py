@@ -25,6 +25,7 @@ from ebpfprof.profile.stuck import Stuck, stuck
 
 _MAX_STATES: Final = 6
 _MAX_IDS: Final = 10
+_MAX_ROUTES: Final = 3
 _MAX_FRAMES: Final = 50  # at each end of a stack, as in Go's own tracebacks
 _INDENT: Final = "    "
 _NUMBERS: Final = {4: "four", 8: "eight"}
@@ -58,6 +59,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
         parts.append("\n" + _fitting(shown, head, width))
         about = [
             "" if each_alone else f"{_INDENT}{ids(group.goroutines)}",
+            _about_requests(group),
             _about_channels(group, waiting),
             *_about_waits(group),
         ]
@@ -112,6 +114,11 @@ def _as_json(goroutine: DumpedGoroutine) -> dict[str, Any]:
             for channel in goroutine.channels
         ],
         "waits_for": waiting_for.as_json(goroutine.waits_for),
+        "request": (
+            {"method": request.method, "path": request.path, "pattern": request.pattern}
+            if (request := goroutine.request)
+            else None
+        ),
         "can_never_go_on": goroutine.can_never_go_on,
         "leaked": goroutine.is_leaked,
     }
@@ -182,6 +189,23 @@ def ids(goroutines: Sequence[DumpedGoroutine]) -> str:
     more = len(goroutines) - _MAX_IDS
     noun = "goroutine" if len(goroutines) == 1 else "goroutines"
     return f"{noun} {shown}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def _about_requests(group: GoroutineGroup) -> str:
+    """The requests that a group handles, by route; "" if none is known."""
+    routes = Counter(one.request.route for one in group.goroutines if one.request)
+    if not routes:
+        return ""
+    if len(group.goroutines) == 1:
+        (request,) = (one.request for one in group.goroutines)
+        (route,) = routes
+        is_in_route = request is None or route.endswith(request.path)
+        path = "" if is_in_route or request is None else f", path {request.path}"
+        return printable(f"{_INDENT}handling {route}{path}")
+    largest = routes.most_common(_MAX_ROUTES)
+    shown = ", ".join(f"{route} ({count})" for route, count in largest)
+    more = len(routes) - len(largest)
+    return printable(f"{_INDENT}handling {shown}{f' and {more:,} more' if more > 0 else ''}")
 
 
 def _is_leak(group: GoroutineGroup) -> bool:

@@ -31,6 +31,7 @@ _GO_CREATE, _GO_START, _GO_DESTROY, _GO_STOP, _GO_BLOCK, _GO_UNBLOCK = 14, 16, 1
 _SYSCALL, _SYSCALL_END, _SYSCALL_END_BLOCKED = 22, 23, 24
 _GO_STATUS, _STW_BEGIN, _STW_END, _GC_BEGIN, _GC_END = 25, 26, 27, 29, 30
 _ASSIST_BEGIN, _ASSIST_END, _HEAP_ALLOC, _HEAP_GOAL = 35, 36, 37, 38
+_TASK_BEGIN, _TASK_END, _REGION_BEGIN, _REGION_END, _LOG = 40, 41, 42, 43, 44
 _GO_CREATE_BLOCKED, _GO_STATUS_STACK = 47, 48
 _P_RUNS: Final = 1
 _STATUSES: Final = {"runnable": 1, "syscall": 3, "waiting": 4}
@@ -159,6 +160,17 @@ class _Writer:
             StepKind.START_WORLD: lambda step, to: to.add(step.at_ns, _STW_END),
             StepKind.ASSIST: lambda step, to: to.add(step.at_ns, _ASSIST_BEGIN, 0),
             StepKind.ASSIST_END: lambda step, to: to.add(step.at_ns, _ASSIST_END),
+            StepKind.TASK_BEGIN: self._task_begin,
+            StepKind.TASK_END: lambda step, to: to.add(
+                step.at_ns, _TASK_END, step.note.task, self._stack(step.stack)
+            ),
+            StepKind.REGION_BEGIN: lambda step, to: to.add(
+                step.at_ns, _REGION_BEGIN, *self._region(step)
+            ),
+            StepKind.REGION_END: lambda step, to: to.add(
+                step.at_ns, _REGION_END, *self._region(step)
+            ),
+            StepKind.LOG: self._log,
         }
 
     def take(self, step: TraceStep) -> None:
@@ -197,6 +209,19 @@ class _Writer:
         start = self._start_stack(step.goid)
         kind = _GO_CREATE_BLOCKED if step.state == "waiting" else _GO_CREATE
         to.add(step.at_ns, kind, step.goid, start, self._stack(step.stack))
+
+    def _task_begin(self, step: TraceStep, to: _Batches) -> None:
+        note = step.note
+        name, stack = self._texts.id_of(note.name), self._stack(step.stack)
+        to.add(step.at_ns, _TASK_BEGIN, note.task, note.parent, name, stack)
+
+    def _region(self, step: TraceStep) -> tuple[int, int, int]:
+        return step.note.task, self._texts.id_of(step.note.name), self._stack(step.stack)
+
+    def _log(self, step: TraceStep, to: _Batches) -> None:
+        note = step.note
+        texts = self._texts.id_of(note.name), self._texts.id_of(note.message)
+        to.add(step.at_ns, _LOG, note.task, *texts, self._stack(step.stack))
 
     def _start_stack(self, goid: int) -> int:
         """The tool names a goroutine by the outermost call of the first stack that it has of it."""

@@ -18,6 +18,7 @@ from ebpfprof.export.timelines.waits import waits_document
 from ebpfprof.timeline.model import KERNEL_FILE
 from ebpfprof.timeline.spans import STATES, Span, spans
 from ebpfprof.timeline.steps import StepKind
+from ebpfprof.timeline.tasks import NO_TASK, annotated, task_types
 from ebpfprof.timeline.threads import ThreadSpan, thread_spans, thread_title, woken_by
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.profile.model import Frame
     from ebpfprof.timeline.model import Timeline, TimelineGoroutine
+    from ebpfprof.timeline.tasks import AnnotatedMessage, AnnotatedRegion
 
 _SCRIPTS: Final = (
     "elements.js",
@@ -38,6 +40,7 @@ _SCRIPTS: Final = (
     "trace.js",
 )
 _STYLES: Final = ("style.css", "trace.css")
+_MOST_WAITS: Final = 3
 
 
 def encode(timeline: Timeline) -> bytes:
@@ -53,6 +56,7 @@ def encode(timeline: Timeline) -> bytes:
 def document(timeline: Timeline) -> dict[str, Any]:
     """What the page shows; times are ns since the beginning."""
     texts, stacks, things = _Numbers(), _Stacks(timeline), _Things(timeline)
+    notes = _Notes(timeline)
     rows: dict[int, list[Span]] = defaultdict(list)
     for span in spans(timeline):
         if span.end_ns > span.begin_ns or span.by:
@@ -66,7 +70,7 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "comments": [printable(comment) for comment in timeline.comments],
         "states": list(STATES),
         "goroutines": [
-            _row(timeline, goid, found, texts, stacks, things)
+            {**_row(timeline, goid, found, texts, stacks, things), **notes.of(goid)}
             for goid, found in sorted(rows.items())
         ],
         "runtime": _runtime(timeline),
@@ -78,6 +82,8 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "waits": waits_document(timeline),
         "heap": _heap(timeline),
         "threads": _threads(timeline, things),
+        "tasks": _tasks(timeline),
+        "notes": notes.all,
         "words": texts.all,
         "frames": stacks.frames.all,
         "stacks": stacks.all,
@@ -151,6 +157,63 @@ class _Things:
     def text(self, text: str) -> int:
         """The number of a text that is not one of them."""
         return self._texts.of(text, printable(text))
+
+
+class _Notes:
+    """What goroutines reported, as texts with numbers."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        found = annotated(timeline)
+        self._begin_ns, self._tasks = timeline.begin_ns, found.tasks
+        self._texts = _Numbers()
+        self.all = self._texts.all
+        self._regions: dict[int, list[AnnotatedRegion]] = defaultdict(list)
+        for region in sorted(found.regions, key=lambda of: (of.begin_ns, -of.end_ns)):
+            self._regions[region.goid].append(region)
+        self._messages: dict[int, list[AnnotatedMessage]] = defaultdict(list)
+        for message in found.messages:
+            self._messages[message.goid].append(message)
+
+    def of(self, goid: int) -> dict[str, Any]:
+        """The regions and messages of a goroutine, if it has some; outer regions come first."""
+        regions, messages = self._regions[goid], self._messages[goid]
+        row: dict[str, Any] = {}
+        if regions:
+            row["regions"] = {
+                "begins": _packed("<f8", (of.begin_ns - self._begin_ns for of in regions)),
+                "ends": _packed("<f8", (of.end_ns - self._begin_ns for of in regions)),
+                "notes": _packed("<u4", (self._text(of.name, of.task) for of in regions)),
+            }
+        if messages:
+            texts = (
+                self._text(f"{of.category}: {of.message}" if of.category else of.message, of.task)
+                for of in messages
+            )
+            row["messages"] = {
+                "times": _packed("<f8", (of.at_ns - self._begin_ns for of in messages)),
+                "notes": _packed("<u4", texts),
+            }
+        return row
+
+    def _text(self, text: str, number: int) -> int:
+        task = self._tasks.get(number)
+        name = f" {task.name}" if task and task.name else ""
+        shown = printable(f"{text} (task {number}{name})" if number != NO_TASK else text)
+        return self._texts.of(shown, shown)
+
+
+def _tasks(timeline: Timeline) -> list[dict[str, Any]]:
+    """The rows of the table of tasks; times are ns, 0 where they are not known."""
+    return [
+        {
+            "name": printable(of.name),
+            "tasks": of.tasks,
+            "lengths": [of.quantile_ns(part) for part in (0.5, 0.99, 1)],
+            "spent": [of.spent_ns[state] for state in STATES],
+            "waits": [[printable(what), ns] for what, ns in of.waits_ns.most_common(_MOST_WAITS)],
+        }
+        for of in task_types(timeline)
+    ]
 
 
 def _row(

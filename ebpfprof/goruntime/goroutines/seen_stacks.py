@@ -30,7 +30,8 @@ _MAX_WORDS: Final = 64  # of a stack, two for each frame
 _FEW: Final = 16  # there is room for as many at first
 _MAX_STACKS: Final = 1 << 13
 _STATE_BITS: Final = np.uint64(0xFFFF)  # of a wait: g.waitreason and g.atomicstatus
-_FACTORS: Final = np.random.default_rng(23).integers(1, 1 << 63, _MAX_WORDS, np.uint64)
+_FACTOR: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
+_FACTORS: Final = np.array([pow(_FACTOR, n, 1 << 64) for n in range(1, _MAX_WORDS + 1)], np.uint64)
 _FACTORS.flags.writeable = False
 
 

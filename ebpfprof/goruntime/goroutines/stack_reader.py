@@ -80,23 +80,31 @@ class StackReader:
 
         `is_exact` shows which of these rows are; the others may be torn.
         """
+        seen = self.seen(copies, rows, is_exact)
+        is_new = np.array([stack is None for stack in seen], np.bool_)
+        walked = iter(self.walked(copies, rows[is_new], is_exact[is_new], learns=are_many(rows)))
+        return [_read_before(stack) if stack else next(walked) for stack in seen]
+
+    def seen(self, copies: Copies, rows: Rows, is_exact: Mask) -> list[SeenStack | None]:
+        """For each of these rows the equal stack that was read before; None if there is none."""
         known: list[SeenStack | None] = [None] * len(rows)
-        are_many = len(rows) > _FEW
-        if are_many and is_exact.any():
+        if are_many(rows) and is_exact.any():
             numbers = self._seen.find(copies, rows[is_exact], self.copier.words).tolist()
             for at, number in zip(np.flatnonzero(is_exact).tolist(), numbers, strict=True):
                 if number != UNKNOWN:
                     known[at] = self._seen.stacks[number]
+        return known
+
+    def walked(
+        self, copies: Copies, rows: Rows, is_exact: Mask, *, learns: bool
+    ) -> list[ReadStack]:
+        """The stacks in these rows, walked; if it `learns`, seen() finds equal ones next time."""
         stacks: list[ReadStack] = []
         to_learn: dict[tuple[int, ...], tuple[int, SeenStack]] = {}
-        for row, seen, exact in zip(rows.tolist(), known, is_exact.tolist(), strict=True):
-            if seen:
-                walk = Walk(seen.pcs, is_whole=True)
-                stacks.append(ReadStack(walk, True, True, seen.sema_at, seen))
-                continue
+        for row, exact in zip(rows.tolist(), is_exact.tolist(), strict=True):
             stack, is_near = self._stack(copies, row)
             stacks.append(stack)
-            if are_many and exact and is_near and stack.walk.is_whole:
+            if learns and exact and is_near and stack.walk.is_whole:
                 to_learn[stack.walk.pcs] = row, SeenStack(stack.walk.pcs, stack.sema_at)
         for row, seen in to_learn.values():  # not before: that may forget the others
             self._seen.learn(copies, row, self.copier.words, seen)
@@ -137,6 +145,16 @@ class StackReader:
             if pc in self._semacquires:
                 return _index(words, bp + self._sema_offset - sp)
         return -1
+
+
+def are_many(rows: Rows) -> bool:
+    """Whether it takes less to look for equal stacks than to walk them."""
+    return len(rows) > _FEW
+
+
+def _read_before(seen: SeenStack) -> ReadStack:
+    walk = Walk(seen.pcs, is_whole=True)
+    return ReadStack(walk, is_exact=True, is_there=True, sema_at=seen.sema_at, seen=seen)
 
 
 def _index(words: memoryview, distance: int) -> int:

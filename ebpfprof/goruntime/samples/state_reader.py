@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from ebpfprof.goruntime.goroutines.fields import REASON_SHIFT
 from ebpfprof.goruntime.goroutines.labels import LabelReader
 from ebpfprof.goruntime.goroutines.seen_stacks import UNKNOWN, SeenStacks
 from ebpfprof.goruntime.goroutines.stack_copies import AT_ONCE
-from ebpfprof.goruntime.goroutines.stack_reader import StackReader
+from ebpfprof.goruntime.goroutines.stack_reader import StackReader, are_many
 from ebpfprof.goruntime.goroutines.states import RUNNABLE, RUNNING, StateNames
 from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ebpfprof.goruntime.goroutines.seen_stacks import SeenStack
     from ebpfprof.goruntime.goroutines.stack_copies import Copies, StackPlaces
     from ebpfprof.goruntime.goroutines.stack_reader import ReadStack
     from ebpfprof.goruntime.process import GoTarget
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 _MAX_ALIKE: Final = 1 << 16
 _BYTE: Final = np.uint64(0xFF)
-_REASON: Final = np.uint64(8)  # fields.wait_of
 
 
 class Alike(NamedTuple):
@@ -81,6 +82,28 @@ class BelievedStacks:
         if len(self._pcs) >= _MAX_ALIKE:
             self._pcs.clear()
         return tuple(self._pcs.setdefault(pc, pc) for pc in pcs)
+
+
+class _Rows(NamedTuple):
+    """Goroutines of a read: their rows, and their waits and depths at the first read of each."""
+
+    reader: StackReader
+    rows: npt.NDArray[np.int64]
+    waits: npt.NDArray[np.uint64]
+    depths: npt.NDArray[np.uint64]
+    start_pcs: npt.NDArray[np.uint64]
+    labels: npt.NDArray[np.uint64]
+
+    def wait(self, at: int) -> int:
+        return int(self.waits[at])
+
+    def alike(self, at: int) -> Alike:
+        reason = self.wait(at) >> REASON_SHIFT & 0xFF
+        return Alike(int(self.depths[at]), reason, int(self.start_pcs[at]))
+
+    def word(self, at: int, number: int) -> int:
+        """A word of the stack."""
+        return int(self.reader.copier.words[self.rows[at], number])
 
 
 class StateReader:
@@ -167,45 +190,42 @@ class StateReader:
         ENDED for those without a stack unless this `is_last`.
         """
         is_exact = read.is_exact[rows] & (read.waits[rows] == waits)
-        alike = map(
-            Alike,
-            depths.tolist(),
-            (waits >> _REASON & _BYTE).tolist(),
-            read.g["start_pc"][rows].tolist(),
-        )
-        states: list[int] = []
-        for row, wait, wait_then, stack, group, labels in zip(
-            rows.tolist(),
-            waits.tolist(),
-            read.waits[rows].tolist(),
-            reader.stacks(read, rows, is_exact),
-            alike,
-            read.g["labels"][rows].tolist(),
-            strict=True,
-        ):
-            seen = stack.seen
-            if seen:
-                pcs = seen.pcs
-                self._believed.keep(group, pcs)
-                if seen.kept == UNKNOWN:
-                    seen.kept = self._number(wait, pcs, group.start_pc)
-            elif wait & 0xFF == RUNNING:
-                pcs = ()
-            elif not (stack.walk.pcs or is_last):
-                states.append(ENDED)
-                continue
+        seen = reader.seen(read, rows, is_exact)
+        start_pcs, labels = read.g["start_pc"][rows], read.g["labels"][rows]
+        here = _Rows(reader, rows, waits, depths, start_pcs, labels)
+        for stack, at in {stack: at for at, stack in enumerate(seen) if stack}.items():
+            alike = here.alike(at)
+            self._believed.keep(alike, stack.pcs)
+            if stack.kept == UNKNOWN:
+                stack.kept = self._number(here.wait(at), stack.pcs, alike.start_pc)
+        states = [stack.kept if stack else ENDED for stack in seen]
+        if self._labels or self._has_semaphores:
+            for at, known in enumerate(seen):
+                if known and self._has_own(here, at, known):
+                    states[at] = self._own(here, at, known.pcs, known.sema_at)
+        left = np.flatnonzero([stack is None for stack in seen])
+        walked = reader.walked(read, rows[left], is_exact[left], learns=are_many(rows))
+        for at, found in zip(left.tolist(), walked, strict=True):
+            wait = here.wait(at)
+            if wait & 0xFF == RUNNING:
+                pcs: tuple[int, ...] = ()
+            elif found.walk.pcs or is_last:
+                pcs = self._believed.of(here.alike(at), wait, int(read.waits[rows[at]]), found)
             else:
-                pcs = self._believed.of(group, wait, wait_then, stack)
-            sema = 0
-            if stack.sema_at >= 0 and self._has_semaphores:
-                sema = int(reader.copier.words[row, stack.sema_at])
-            is_plain = seen is not None and not sema and not (labels and self._labels)
-            states.append(
-                seen.kept
-                if seen and is_plain
-                else self._number(wait, pcs, group.start_pc, self._labels_of(labels), sema)
-            )
+                continue
+            states[at] = self._own(here, at, pcs, found.sema_at)
         return np.array(states, np.int64)
+
+    def _has_own(self, here: _Rows, at: int, stack: SeenStack) -> bool:
+        """Whether the goroutine may have labels or a semaphore that others with its stack lack."""
+        has_labels = self._labels is not None and here.labels[at] != 0
+        return bool(has_labels) or (self._has_semaphores and stack.sema_at >= 0)
+
+    def _own(self, here: _Rows, at: int, pcs: tuple[int, ...], sema_at: int) -> int:
+        """The number of the state with the goroutine's own labels and semaphore."""
+        labels = self._labels_of(int(here.labels[at]))
+        sema = here.word(at, sema_at) if sema_at >= 0 and self._has_semaphores else 0
+        return self._number(here.wait(at), pcs, here.alike(at).start_pc, labels, sema)
 
     def _number(
         self,

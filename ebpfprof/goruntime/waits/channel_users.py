@@ -37,20 +37,20 @@ def channel_users(
 ) -> dict[int, tuple[int, ...]]:
     """The ids of the goroutines that can use each of these channels, by its address.
 
-    A channel is left out if not all stacks were searched. Goroutines that run have no stack in
-    memory: they are never among them. Raises TargetGone or GoTableError.
+    A channel is left out if not all stacks were searched, or there are none. Goroutines that run
+    have no stack in memory: they are never among them. Raises TargetGone or GoTableError.
     """
-    if not channels or len(goroutines) > _MAX_STACKS:
+    if not (channels and goroutines) or len(goroutines) > _MAX_STACKS:
         return {}
     near = next(iter(channels))
     first, end = max(0, near - _HEAP_BYTES), near + _HEAP_BYTES
     pointers: list[npt.NDArray[np.uint64]] = []
-    owners: list[npt.NDArray[np.int64]] = []
+    owners: list[npt.NDArray[np.uint64]] = []
     for goroutine in goroutines:
         words = _words_of_program(memory, frames, goroutine)
         words = words[(words >= first) & (words < end)]
         pointers.append(words)
-        owners.append(np.full(len(words), goroutine.goid, np.int64))
+        owners.append(np.full(len(words), goroutine.goid, np.uint64))
     words, goids = np.concatenate(pointers), np.concatenate(owners)
     objects = np.unique(words)
     if len(objects) > _MAX_OBJECTS:

@@ -15,6 +15,7 @@ from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.goroutines.table import MAX_GOROUTINES
 from ebpfprof.goruntime.waits.channel_users import channel_users
+from ebpfprof.goruntime.waits.http_requests import RequestReader
 from ebpfprof.goruntime.waits.standing import DUMPED, DUMPED_SLOWLY, StandingJudge, Threshold
 from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.goruntime.waits.waits_for import WaitReader
@@ -54,6 +55,7 @@ class GoroutineDumper:
         self._waits: WaitReader | None = None
         self._last: AllGoroutines | None = None
         self._stuck: StuckCheck | None = None
+        self._requests = RequestReader(go, self._scanner)
 
     def dump(self, *, apart_s: float, samples: int = DUMPED.samples) -> GoroutineDump:
         """Sample all goroutines at the beginning and the end of `apart_s` seconds, and between.
@@ -87,6 +89,7 @@ class GoroutineDumper:
             # Not the time after the sample: goroutines may have gone on before it ended.
             begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             last = self._scanner.scan()
+            requests = self._requests.read(last.goroutines)  # at once: they go on
             moving = self._waits.read_moving(last)
             self._look_up(last)
             waits = self._waits.read(last, moving)
@@ -100,7 +103,13 @@ class GoroutineDumper:
             took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
             if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
                 break
-        return replace(made, growing=self._growing(made, last, born))
+        return replace(
+            made,
+            goroutines=tuple(
+                replace(one, request=requests.get(one.goid)) for one in made.goroutines
+            ),
+            growing=self._growing(made, last, born),
+        )
 
     def dump_once(
         self,

@@ -35,6 +35,7 @@ _IN_COND: Final = "sync.(*Cond)."
 _MAX_PARK_FRAMES: Final = 4  # runtime.gopark, goparkunlock, and what calls them
 _SLOT: Final = 16  # of a function's first argument, from its frame pointer
 _DEPTH: Final = 24  # of a stack, within which the lock's functions are
+_MAX_STACKS: Final = 1 << 14  # that are known
 _MAX_WAITERS: Final = 1 << 16  # of one sync.Cond that we follow
 _SUDOG: Final = (("g", "g", "<u8"), ("next", "next", "<u8"), ("elem", "elem", "<u8"))
 _WORD: Final = np.dtype("<u8")
@@ -69,47 +70,50 @@ class WordPlace(NamedTuple):
     frame: int
 
 
-def lock_waits(
-    go: GoTarget, memory: Memory, frames: StackFrames, goroutines: Sequence[Goroutine]
-) -> dict[int, LockWait]:
-    """The waits for locks, by the address of the runtime.g.
+class LockWaitReader:
+    """Reads for which locks the goroutines of one target wait, any number of times."""
 
-    A goroutine that moved meanwhile is missing. Raises TargetGone or GoTableError.
-    """
-    kinds: dict[tuple[int, ...], WordPlace | None] = {}
-    chosen: list[Goroutine] = []
-    places: list[WordPlace] = []
-    finder = LockPlaces(go, frames)
-    parked = [goroutine for goroutine in goroutines if goroutine.is_parked and goroutine.words.bp]
-    stacks = {stack.pcs[:_DEPTH] for stack in parked}
-    frames.look_up(pc for pcs in stacks if finder.number(pcs) is not None for pc in pcs)
-    for stack in parked:
-        pcs = stack.pcs[:_DEPTH]
-        if pcs not in kinds:
-            kinds[pcs] = finder.place(pcs)
-        place = kinds[pcs]
-        if place:
-            chosen.append(stack)
-            places.append(place)
-    if not chosen:
-        return {}
-    words = _argument_words(memory, chosen, places)
-    _find_conditions(go, memory, chosen, places, words)
-    is_same = _have_not_moved(go, memory, chosen)
-    return {
-        stack.address: LockWait(
-            word - place.sema_offset, place.type, place.sema_offset, place.caller, place.frame
-        )
-        for stack, place, word, good in zip(
-            chosen, places, words.tolist(), is_same.tolist(), strict=True
-        )
-        if good and word > place.sema_offset
-    }
+    def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
+        self._go, self._memory, self._frames = go, memory, frames
+        self._places = LockPlaces(go, frames)
+
+    def read(self, goroutines: Sequence[Goroutine]) -> dict[int, LockWait]:
+        """The waits for locks, by the address of the runtime.g.
+
+        A goroutine that moved meanwhile is missing. Raises TargetGone or GoTableError.
+        """
+        parked = [
+            goroutine for goroutine in goroutines if goroutine.is_parked and goroutine.words.bp
+        ]
+        stacks = {goroutine.pcs[:_DEPTH] for goroutine in parked}
+        unknown = {pcs for pcs in stacks if not self._places.knows(pcs)}
+        self._frames.look_up(pc for pcs in unknown for pc in pcs)
+        places = {pcs: place for pcs in stacks if (place := self._places.place(pcs))}
+        waiting = [
+            (goroutine, place)
+            for goroutine in parked
+            if (place := places.get(goroutine.pcs[:_DEPTH])) is not None
+        ]
+        if not waiting:
+            return {}
+        chosen, placed = zip(*waiting, strict=True)
+        words = _argument_words(self._memory, chosen, placed)
+        _find_conditions(self._go, self._memory, chosen, placed, words)
+        is_same = _have_not_moved(self._go, self._memory, chosen)
+        return {
+            goroutine.address: LockWait(
+                word - place.sema_offset, place.type, place.sema_offset, place.caller, place.frame
+            )
+            for goroutine, place, word, good in zip(
+                chosen, placed, words.tolist(), is_same.tolist(), strict=True
+            )
+            if good and word > place.sema_offset
+        }
 
 
 class LockPlaces:
-    """Tells by the return addresses of a stack for what kind of lock it waits, and where its
-    address is."""
+    """Finds by the return addresses of a stack for what kind of lock it waits, and where its
+    address is. Looks up each stack once."""
 
     def __init__(self, go: GoTarget, frames: StackFrames) -> None:
         self._frames = frames
@@ -122,17 +126,29 @@ class LockPlaces:
         self._conditions = {
             site.return_pc + bias for site in parks if site.operation in _NOTIFY_LIST
         }
+        self._known: dict[tuple[int, ...], WordPlace | None] = {}
 
-    def number(self, pcs: tuple[int, ...]) -> int | None:
+    def knows(self, pcs: tuple[int, ...]) -> bool:
+        """Whether place() needs no frames: of a known stack, or of one that waits for no lock."""
+        return pcs in self._known or self._number(pcs) is None
+
+    def place(self, pcs: tuple[int, ...]) -> WordPlace | None:
+        """What is known by the stack; None for one that waits for no lock. Raises GoTableError."""
+        if pcs not in self._known:
+            if len(self._known) >= _MAX_STACKS:
+                self._known.clear()
+            self._known[pcs] = self._place(pcs)
+        return self._known[pcs]
+
+    def _number(self, pcs: tuple[int, ...]) -> int | None:
         """The frame that parks for a semaphore or a condition; None for one of other stacks."""
         for number, pc in enumerate(pcs[:_MAX_PARK_FRAMES]):
             if pc in self._semacquires or pc in self._conditions:
                 return number
         return None
 
-    def place(self, pcs: tuple[int, ...]) -> WordPlace | None:
-        """What is known by the stack; None for one that waits for no lock. Raises GoTableError."""
-        at = self.number(pcs)
+    def _place(self, pcs: tuple[int, ...]) -> WordPlace | None:
+        at = self._number(pcs)
         if at is None:
             return None
         calls = self._frames.logical(pcs)

@@ -8,7 +8,7 @@ from ebpfprof.goruntime.waits.file_waits import file_waits
 from ebpfprof.goruntime.waits.lock_holders import HolderFinder
 from ebpfprof.goruntime.waits.lock_states import LockStates
 from ebpfprof.goruntime.waits.lock_uses import RW_MUTEX
-from ebpfprof.goruntime.waits.lock_waits import WRITER_SEMAPHORE, LockWait, lock_waits
+from ebpfprof.goruntime.waits.lock_waits import WRITER_SEMAPHORE, LockWait, LockWaitReader
 from ebpfprof.goruntime.waits.sleeps import ends_of_sleeps
 from ebpfprof.goruntime.waits.thread_calls import thread_calls
 from ebpfprof.profile.waiting_for import NOTHING, FileWait, LockState, ThreadWait, WaitsFor
@@ -44,9 +44,10 @@ class WaitReader:
 
     def __init__(self, go: GoTarget, memory: Memory, frames: StackFrames) -> None:
         """Raises GoTableError."""
-        self._go, self._memory, self._frames = go, memory, frames
+        self._go, self._memory = go, memory
         self._descriptors = go.target.descriptors()
         self._threads = go.target.threads()
+        self._locks = LockWaitReader(go, memory, frames)
         self._states = LockStates(go)
         self._holders = HolderFinder(go)
 
@@ -56,7 +57,7 @@ class WaitReader:
         Raises TargetGone or GoTableError.
         """
         layout = self._go.binary.layout
-        locks = lock_waits(self._go, self._memory, self._frames, goroutines.goroutines)
+        locks = self._locks.read(goroutines.goroutines)
         states = self._states.read(self._memory, locks)
         holders = self._holders.find(self._memory, goroutines.goroutines, locks, states)
         polling = [

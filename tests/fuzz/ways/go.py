@@ -11,6 +11,7 @@ from typing import Final
 from zlib import crc32
 
 from symbolizer import GoBinary, SymbolizerError, read_build_info
+from symbolizer.codeanalysis.annotation_sites import annotation_sites, before_frame
 from symbolizer.codeanalysis.cgo_callback import cgo_callback
 from symbolizer.codeanalysis.globals import (
     allgs_address,
@@ -232,6 +233,17 @@ def ask_scheduling(data: bytes) -> None:
     assert all(binary.text_start <= pc <= binary.text_end for pc in addresses)
 
 
+def ask_annotating(data: bytes) -> None:
+    binary = _binary(data)
+    assert all(binary.text_start <= s.pc < binary.text_end for s in annotation_sites(binary).sites)
+    for function in binary.functions():  # those that annotate begin as others do
+        code = binary.elf.read(
+            function.entry, min(function.end, function.entry + 512) - function.entry
+        )
+        pc = before_frame(decode(code, function.entry))
+        assert pc is None or function.entry < pc < function.end
+
+
 def ask_locking(data: bytes) -> None:
     binary = _binary(data)
     with remembering():
@@ -369,6 +381,14 @@ GO = (
         ask_scheduling,
         scheduling_seeds,
         share=40,
+        frozen=head_bytes,
+    ),
+    Parser(
+        "annotation-sites",
+        ("symbolizer.codeanalysis.annotation_sites",),
+        ask_annotating,
+        scheduling_seeds,
+        share=60,
         frozen=head_bytes,
     ),
     Parser(

@@ -14,6 +14,7 @@ from ebpfprof.process.kernel_numbers import (
     major_faults,
     number,
     pressure,
+    processor_ticks,
     quota,
     run_delay_ns,
 )
@@ -22,7 +23,7 @@ from tests.fuzz.driver import Parser
 from tests.fuzz.ways.text import CGROUPS
 from tests.unit.observing.test_groups import NEW_CPU, NEW_MEMORY, OLD_CPU, OLD_MEMORY
 from tests.unit.process.test_control_groups import MOUNTINFO
-from tests.unit.process.test_kernel_numbers import STAT, STATUS
+from tests.unit.process.test_kernel_numbers import PROCESSORS, STAT, STATUS
 
 _MOST: Final = 1 << 64
 
@@ -47,7 +48,8 @@ def number_seeds() -> Sequence[bytes]:
     pressures = (
         b"some avg10=1.5 avg60=0 avg300=0 total=9\nfull avg10=0 total=18446744073709551615\n"
     )
-    return STAT, STATUS, pressures, b"393970 594805 6\n", *(text.encode() for text in groups)
+    texts = (STAT, STATUS, PROCESSORS, pressures, b"393970 594805 6\n")
+    return *texts, *(text.encode() for text in groups)
 
 
 def ask_numbers(data: bytes) -> None:
@@ -55,6 +57,7 @@ def ask_numbers(data: bytes) -> None:
         *keyed(data).values(),
         *pressure(data).values(),
         *(quota(data) or ()),
+        *(processor_ticks(data) or ()),
         *(read(data) for read in (number, run_delay_ns, major_faults)),
     ]
     assert all(value is None or 0 <= value < _MOST for value in numbers)

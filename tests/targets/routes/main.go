@@ -3,9 +3,9 @@
 //
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
-//	go N        sends N requests to each route; prints "done" and a line of JSON with a record
-//	            for each route: how often it waited, for how many nanoseconds until its waker ran,
-//	            and until it went on
+//	go N MS     sends N requests to each route, which wait for at least MS milliseconds; prints
+//	            "done" and a line of JSON with a record for each route: how often it waited, for
+//	            how many nanoseconds until its waker ran, and until it went on
 //	write FILE  writes Go's own block profile; prints "written"
 //
 // It ends when its input closes.
@@ -33,6 +33,9 @@ type record struct {
 // By the number of the route.
 var records [20]record
 
+// How long all routes wait at least.
+var least time.Duration
+
 type pause struct {
 	done  chan struct{}
 	woken time.Time
@@ -42,7 +45,7 @@ type pause struct {
 func wait(route int) {
 	p := &pause{done: make(chan struct{})}
 	start := time.Now()
-	time.AfterFunc(time.Duration(2+route)*time.Millisecond, func() {
+	time.AfterFunc(least+time.Duration(route)*time.Millisecond, func() {
 		p.woken = time.Now()
 		close(p.done)
 	})
@@ -113,6 +116,7 @@ func main() {
 	for harness.Next() {
 		switch words := harness.Words(); words[0] {
 		case "go":
+			least = time.Duration(harness.Number(words[2])) * time.Millisecond
 			sendAll(url, harness.Number(words[1]))
 			fmt.Println("done")
 			report()

@@ -76,7 +76,7 @@ def test_standard_output_holds_one_profile() -> None:
 def test_idle_waits_are_hidden_where_people_read(name: str) -> None:
     assert formats.hides_idle(name, None) is (name in ("text", "html"))
     assert formats.hides_idle(name, False) is False
-    assert formats.hides_idle(name, True) is (name != "pprof")
+    assert formats.hides_idle(name, True) is (name not in ("pprof", "pgo"))
 
 
 @pytest.mark.parametrize(

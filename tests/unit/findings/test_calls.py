@@ -149,7 +149,7 @@ def test_calls_of_c() -> None:
         "Calls of C: 100 % of the time of requests (locate); each keeps a thread."
     )
     assert finding.lines == (
-        "main.(*finder).locate (finder.go:41): 30.0 threads wait on average, in clock_nanosleep.",
+        "main.(*finder).locate (finder.go:41): 30 threads wait on average, in clock_nanosleep.",
     )
     assert found(waits("syscall", *stack, mean=30), dumps=[dump(in_call(1, stack))] * 9) == []
 

@@ -6,6 +6,7 @@ import pytest
 
 from ebpfprof.findings import hot_function
 from ebpfprof.findings.evidence import Evidence
+from ebpfprof.findings.finding import MOST_CPU_TIME
 from ebpfprof.profile.model import Sample
 from tests.unit.findings.evidence import HANDLER, burns, evidence, waits
 from tests.unit.findings.runtime_evidence import counted
@@ -27,7 +28,7 @@ def test_expressions_that_are_compiled_again_and_again_are_waste() -> None:
     assert finding.kind == "hot_function"
     assert finding.share == pytest.approx(0.4)
     assert finding.of_time is None
-    assert finding.title == ("CPU time: 40 % for compiling regular expressions (1 CPUs used).")
+    assert finding.title == ("CPU time: 40 % for compiling regular expressions (1.0 CPUs used).")
     assert finding.lines[0] == "Most of it in main.(*form).isValid (form.go:18), 40 %."
 
 
@@ -44,6 +45,24 @@ def test_json_is_hot_only_where_processors_are_short() -> None:
     assert not [*hot_function.find(service(json, WORKS, busy=0.3))]
     starved = burns(*JSON, CHECK, *HANDLER, cores=0.5)
     assert not [*hot_function.find(service(starved, WORKS, busy=0.9))]
+
+
+def test_work_on_the_cpu_also_takes_the_time_for_which_requests_wait_for_one() -> None:
+    works = waits("running", CHECK, *HANDLER, mean=1)
+    queue = waits("runnable", CHECK, *HANDLER, mean=2)
+    answer = waits("IO wait", CHECK, *HANDLER, mean=1)
+    json = burns(*JSON, CHECK, *HANDLER, cores=1.4)
+    busy = evidence(works, queue, answer, cpu=[json, WORKS], runtime=counted(busy=0.9))
+    (finding,) = hot_function.find(busy)
+    assert finding.of_time == pytest.approx(0.7 * 0.75)
+
+
+@pytest.mark.parametrize(("other", "is_most"), [(0.6, True), (1.6, False)])
+def test_work_that_takes_most_of_the_cpu_time_says_so(other: float, *, is_most: bool) -> None:
+    json = burns(*JSON, CHECK, *HANDLER, cores=1.4)
+    works = burns("main.(*form).save:30", *HANDLER, cores=other)
+    (finding,) = hot_function.find(service(json, works, busy=0.9))
+    assert (MOST_CPU_TIME in finding.about) == is_most
 
 
 def test_a_batch_program_may_use_its_cpu_time_for_anything_but_waste() -> None:

@@ -61,7 +61,7 @@ def test_a_peer_to_which_packets_are_lost() -> None:
     assert finding.kind == "packet_loss"
     assert finding.title == f"Packet loss: 5 ± 1 % of the packets to {PEER} are lost."
     assert finding.lines == (f"TCP sent 70 of 1,500 segments to {PEER} again.",)
-    assert not finding.share
+    assert finding.share is None
     assert network.fine(of) == "packet loss 3 %"
 
 
@@ -81,12 +81,25 @@ def test_several_peers_are_one_finding() -> None:
     assert f"of the packets to {OTHER} and 1 other peer are lost." in finding.title
 
 
+def test_a_network_that_loses_a_little_of_what_is_sent_to_each_peer() -> None:
+    targets = [sent(25, 1, peer=f"10.0.2.{number}:9100") for number in range(40)]
+    (finding,) = found(observed(*targets))
+    assert finding.title == "Packet loss: 4 ± 1 % of the packets to 40 peers are lost."
+    assert found(observed(*targets[:9])) == []
+    one = [sent(25, 9, peer=OTHER), sent(25, 2), sent(900, 0, peer="10.0.0.9:443")]
+    assert found(observed(*one)) == []
+
+
 def test_clients_are_named_by_the_port_that_they_use() -> None:
     clients = [
-        sent(500, 30, local="10.0.0.1:8080", peer=f"10.0.1.{number}:50000") for number in range(5)
+        sent(500, lost, local="10.0.0.1:8080", peer=f"10.0.1.{number}:50000")
+        for number, lost in enumerate((30, 20, 30, 30, 40))
     ]
     (finding,) = found(observed(*clients))
     assert finding.title == "Packet loss: 6 % of the packets to clients of :8080 are lost."
+    assert finding.lines == (
+        "TCP sent 150 of 2,500 segments to clients of :8080 again, 40 of them to 10.0.1.4.",
+    )
 
 
 @pytest.mark.parametrize(

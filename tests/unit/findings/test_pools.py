@@ -94,7 +94,10 @@ def test_a_semaphore_says_itself_how_much_of_it_is_taken() -> None:
         pools=PoolCounts(semaphores=(Semaphore(0xA, 9, 1, 0), Semaphore(0xB, 2, 2, 3))),
     )
     (finding,) = pools.find(found)
-    assert finding.lines[0] == "2 of 2 in use, 3 goroutines waiting."
+    assert finding.lines == (
+        "2 of 2 in use, 3 goroutines waiting.",
+        f"A goroutine that uses it waits for {PEER}.",
+    )
 
 
 def test_short_waits_and_uncertain_ones_are_no_finding() -> None:

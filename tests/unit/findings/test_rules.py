@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ebpfprof.findings.finding import MORE_GOROUTINES, Finding, Level, Subject
+import pytest
+
+from ebpfprof.findings.finding import MORE_GOROUTINES, MOST_CPU_TIME, Finding, Level, Subject
 from ebpfprof.findings.rules import ranked
 from ebpfprof.findings.subjects import growing
 from ebpfprof.profile.model import Frame
@@ -54,9 +56,8 @@ def test_what_follows_from_another_finding_is_left_out() -> None:
 
 
 def test_the_processors_belong_to_all_of_a_process() -> None:
-    assert kinds(finding("few_processors", share=0.9), finding("spinning", share=0.2)) == [
-        "spinning"
-    ]
+    for cause in ("spinning", "neighbours"):
+        assert kinds(finding("few_processors", share=0.9), finding(cause, share=0.2)) == [cause]
 
 
 def test_memory_that_grows_in_other_functions_than_those_of_a_leak_is_another_fault() -> None:
@@ -65,3 +66,17 @@ def test_memory_that_grows_in_other_functions_than_those_of_a_leak_is_another_fa
     by = [frozenset[Subject]({name}) for name in ("main.search", MORE_GOROUTINES, "main.remember")]
     found = [kinds(leak, finding("memory_growth", Level.RISK, about=about)) for about in by]
     assert found == [["goroutine_leak"]] * 2 + [["goroutine_leak", "memory_growth"]]
+
+
+@pytest.mark.parametrize(
+    ("about", "reported"),
+    [
+        (frozenset({MOST_CPU_TIME}), ["hot_function"]),
+        (frozenset(), ["few_processors", "hot_function"]),
+    ],
+)
+def test_processors_are_too_few_because_of_work_that_takes_most_of_their_time(
+    about: frozenset[Subject], reported: list[str]
+) -> None:
+    waits = finding("few_processors", share=0.5, about=frozenset({MOST_CPU_TIME}))
+    assert kinds(waits, finding("hot_function", share=0.7, of_time=0.3, about=about)) == reported

@@ -127,7 +127,7 @@ def test_a_goroutine_that_sends_to_one_that_waits_for_its_lock_is_a_deadlock() -
         "Deadlock: 2 goroutines wait for each other, over a channel; 2 more wait behind them."
     )
     assert finding.lines == (
-        "Goroutine 1 waits in main.(*room).say (room.go:29): chan send.",
+        "Goroutine 1 has main.invoicer.mu and waits in main.(*room).say (room.go:29): chan send.",
         "Goroutine 2 waits for main.invoicer.mu in main.(*invoicer).print (invoicer.go:25): "
         "Mutex.Lock.",
     )

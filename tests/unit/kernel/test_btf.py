@@ -10,7 +10,7 @@ import pytest
 
 from ebpfprof.errors import KernelUnsupported
 from ebpfprof.kernel import btf
-from ebpfprof.kernel.btf import BtfTypes, field_offset, field_offsets
+from ebpfprof.kernel.btf import BtfTypes, field_offset, read_offsets
 
 INT, PTR, ARRAY, STRUCT, UNION, ENUM, FORWARD, TYPEDEF = range(1, 9)
 FUNC, FUNC_PROTO, VAR, DATASEC, FLOAT, DECL_TAG, TYPE_TAG, ENUM64 = range(12, 20)
@@ -227,7 +227,7 @@ def test_the_running_kernel_s_offsets_are_those_of_a_full_parse() -> None:
         ("super_block", "s_dev"),
     ]
     expected = [parsed[each] for each in wanted]
-    assert list(field_offsets(*wanted)) == expected
+    assert list(read_offsets(wanted)) == expected
     assert field_offset(*wanted[1]) == expected[1]
     assert field_offset("pt_regs", "sp") == 19 * 8  # arch/x86/include/asm/ptrace.h
     assert os.uname().machine == "x86_64"

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 from ebpfprof.process.descriptors import Descriptors, internet_sockets, polled_by, unix_sockets
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.system_calls import arguments_of, name_of
-from ebpfprof.process.threads import ThreadState, state_of
+from ebpfprof.process.threads import Threads, ThreadState, state_of
 from ebpfprof.profile.waiting_for import OpenFile
 
 HEAD = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid\n"
+LISTEN, ESTABLISHED, SYN_SENT = b"0A", b"01", b"02"
+
+
+class Shown(ProcFiles):
+    """What the kernel shows, and how often each file was read."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, bytes] = {}
+        self.links: dict[str, str] = {}
+        self.asked = Counter[str]()
+
+    def read(self, name: str) -> bytes:
+        self.asked[name] += 1
+        return self.texts.get(name, b"")
+
+    def names(self, folder: str) -> list[str]:
+        self.asked[folder] += 1
+        known = [*self.texts, *self.links]
+        return sorted({name.split("/")[1] for name in known if name.startswith(f"{folder}/")})
+
+    def link(self, name: str) -> str:
+        return self.links.get(name, "")
+
+    def socket(self, fd: int, inode: int) -> None:
+        self.links[f"fd/{fd}"] = f"socket:[{inode}]"
+
+    def tcp(self, *sockets: tuple[int, bytes, bytes]) -> None:
+        """Sockets by inode, with the port of the peer, in hex, and the state."""
+        lines = (
+            b"   0: 0100007F:1F90 0700000A:%b %b 0:0 00:0 00000000     0        0 %d 1 x\n"
+            % (port, state, inode)
+            for inode, port, state in sockets
+        )
+        self.texts["net/tcp"] = HEAD + b"".join(lines)
 
 
 def tcp(local: bytes, peer: bytes, state: bytes) -> OpenFile:
@@ -89,3 +125,79 @@ def test_files_of_this_process_have_kinds(tmp_path: Path) -> None:
             os.close(fd)
     assert {fd: file.kind for fd, file in found.items()} == {**opened, reader: "pipe"}
     assert {file.path for file in found.values()} == {"", *map(str, paths.values())}
+
+
+def test_a_connection_is_read_once() -> None:
+    shown = Shown()
+    shown.socket(5, 77)
+    shown.tcp((77, b"C34E", ESTABLISHED))
+    known = Descriptors(shown)
+    first = known.files([5])
+    assert first[5].peer == "10.0.0.7:49998"
+    assert known.files([5]) == first
+    assert shown.asked["net/tcp"] == 1
+    # Its number now stands for another one, and another number for it.
+    shown.socket(5, 78)
+    shown.socket(6, 77)
+    shown.tcp((77, b"C34E", ESTABLISHED), (78, b"0050", ESTABLISHED))
+    found = known.files([5, 6])
+    assert {fd: (file.fd, file.peer) for fd, file in found.items()} == {
+        5: (5, "10.0.0.7:80"),
+        6: (6, "10.0.0.7:49998"),
+    }
+    assert shown.asked["net/tcp"] == 2
+
+
+def test_a_socket_that_may_change_is_read_again() -> None:
+    shown = Shown()
+    shown.socket(5, 77)
+    known = Descriptors(shown)
+    assert known.files([5])[5] == OpenFile(5, "socket")
+    shown.tcp((77, b"C34E", SYN_SENT))
+    assert known.files([5])[5].is_connecting
+    shown.tcp((77, b"C34E", ESTABLISHED))
+    assert not known.files([5])[5].is_connecting
+    assert shown.asked["net/tcp"] == 3
+
+
+def test_nothing_is_known_for_long() -> None:
+    shown = Shown()
+    shown.socket(5, 77)
+    known = Descriptors(shown)
+    with mock.patch("time.monotonic") as clock:
+        for now_s, port, peer in ((50, b"0051", 81), (59, b"0052", 81), (60, b"0053", 83)):
+            clock.return_value = now_s
+            shown.tcp((77, port, ESTABLISHED))
+            assert known.files([5])[5].peer == f"10.0.0.7:{peer}"
+
+
+def test_the_last_epoll_that_was_of_use_comes_first() -> None:
+    shown = Shown()
+    for epoll, fd in ((3, 10), (4, 11)):
+        shown.links[f"fd/{epoll}"] = "anon_inode:[eventpoll]"
+        shown.texts[f"fdinfo/{epoll}"] = b"tfd: %d events: 19 data: %x  pos:0\n" % (fd, fd)
+    known = Descriptors(shown)
+    assert list(known.polled()) == [[(10, 10)], [(11, 11)]]
+    assert next(known.polled()) == [(11, 11)]
+    assert list(known.polled()) == [[(11, 11)], [(10, 10)]]
+    shown.links["fd/4"] = "socket:[7]"  # another file has its number
+    assert list(known.polled()) == [[(10, 10)]]
+
+
+def test_numbers_of_threads_in_another_namespace_are_read_again() -> None:
+    shown = Shown()
+    shown.texts = {f"task/{tid}/status": b"NSpid:\t%d\t%d\n" % (tid, tid - 90) for tid in (91, 92)}
+    threads = Threads(shown)
+    for _ in range(2):
+        assert threads.numbers() == {1: 91, 2: 92}
+    assert shown.asked["task/92/status"] == 2
+
+
+def test_numbers_of_threads_are_the_same_in_our_namespace() -> None:
+    shown = Shown()
+    shown.texts = {f"task/{tid}/status": b"NSpid:\t%d\n" % tid for tid in (91, 92)}
+    threads = Threads(shown)
+    assert threads.numbers() == {91: 91, 92: 92}
+    shown.texts["task/93/status"] = b""
+    assert threads.numbers() == {91: 91, 92: 92, 93: 93}
+    assert sum(shown.asked[f"task/{tid}/status"] for tid in (91, 92, 93)) == 1

@@ -9,6 +9,7 @@ from ebpfprof.process.kernel_numbers import (
     major_faults,
     number,
     pressure,
+    processor_ticks,
     quota,
     run_delay_ns,
 )
@@ -21,6 +22,10 @@ STATUS = (
 STAT = (
     b"7 (a) R 1 (b) S 1 7 7 0 -1 4194304 7381 1 5 2 61 17 3 4 20 0 9 0 1234 5678 90 "
     b"18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0\n"
+)
+PROCESSORS = (
+    b"cpu  3893590 2508192 2215413 4795639 38148 1 66571 2974 5 6\n"
+    b"cpu0 1946795 1254096 1107706 2397819 19074 0 33285 1487 0 0\n"
 )
 
 
@@ -41,6 +46,7 @@ def test_what_makes_no_sense_is_missing(text: bytes) -> None:
     assert pressure(text) == {}
     assert run_delay_ns(text) is None
     assert major_faults(text) is None
+    assert processor_ticks(text) is None
 
 
 def test_a_number_alone() -> None:
@@ -71,3 +77,14 @@ def test_times_of_a_thread() -> None:
 
 def test_a_name_with_brackets_does_not_move_the_fields() -> None:
     assert major_faults(STAT) == 5
+
+
+def test_ticks_of_all_processors() -> None:
+    ticks = processor_ticks(PROCESSORS)
+    assert ticks is not None
+    assert ticks._asdict() == {
+        **{"user": 3893590, "nice": 2508192, "system": 2215413, "idle": 4795639},
+        **{"iowait": 38148, "irq": 1, "softirq": 66571, "steal": 2974},
+    }
+    assert processor_ticks(PROCESSORS.replace(b"cpu ", b"cpu0")) is None
+    assert processor_ticks(PROCESSORS.replace(b" 1 ", b" 18446744073709551616 ")) is None

@@ -30,6 +30,9 @@ SERVER: Final = ("net/http.serverHandler.ServeHTTP", CONN)
 FUNC: Final = "net/http.HandlerFunc.ServeHTTP"
 MUX: Final = "net/http.(*ServeMux).ServeHTTP"
 LOCK: Final = "sync.(*Mutex).Lock"
+REFLECTION: Final = (
+    *("runtime.call16", "runtime.reflectcall", "reflect.Value.call", "reflect.Value.Call"),
+)
 GIN: Final = "github.com/gin-gonic/gin"
 
 
@@ -108,6 +111,15 @@ def test_middleware_is_no_handler_but_where_it_waits_itself() -> None:
             "main.(*api).ServeHTTP",
         ),
         ((LOCK, "main.(*api).ServeHTTP.func1", "main.(*api).ServeHTTP"), "main.(*api).ServeHTTP"),
+        # What the compiler makes of a method with a value receiver, which calls that.
+        ((LOCK, "main.api.Get", "main.(*api).Get", FUNC, *SERVER), "main.api.Get"),
+        ((LOCK, "main.api.ServeHTTP", "main.(*api).ServeHTTP", *SERVER), "main.api.ServeHTTP"),
+        ((LOCK, "main.(*api).get", "main.(*api).Get", FUNC, *SERVER), "main.(*api).Get"),
+        # Called by reflection.
+        (
+            (LOCK, "main.Arith.Add", *REFLECTION, "net/rpc.(*service).call"),
+            "main.Arith.Add",
+        ),
         # Handlers of Go's library.
         (
             ("syscall.Read", "net/http.(*fileHandler).ServeHTTP", *SERVER),

@@ -390,3 +390,23 @@ def test_waits_become_idle_by_behaviour_without_a_new_begin() -> None:
     again = read(3, IdleBehaviour(1, 0.98, "timer")).hidden
     assert [each.rule for each in again] == [hidden.rule]
     assert names(read(4, None)) == ["main.get"]
+
+
+def test_rows_by_handler_are_those_of_a_handler_and_an_operation() -> None:
+    def of(handler: str, *stack: Location, ns: int) -> Sample:
+        labels = (Label("handler", handler),) if handler else ()
+        return Sample(stack, (1, ns), labels)
+
+    profile = block(
+        of("main.a", LOCK, GET, ns=4 * S),
+        of("main.a", LOCK, PUT, ns=2 * S),
+        of("main.a", RECEIVE, GET, ns=S),
+        of("", LOCK, GET, ns=S // 2),
+    )
+    reading = TopTable("block", by_handler=True).read([Snapshot(7, S, profile)])
+    found = [(row.key.operation, row.key.name, row.value) for row in shown(reading).rows]
+    assert found == [
+        ("Mutex.Lock", "main.a", 6 * S),
+        ("chan receive", "main.a", S),
+        ("Mutex.Lock", "(outside of handlers)", S // 2),
+    ]

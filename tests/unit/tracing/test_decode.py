@@ -27,8 +27,9 @@ def decoded(kind: str, version: str = "go1.27", /, **fields: int) -> tuple[list[
 
 
 def test_the_kinds_are_those_of_the_kernel() -> None:
-    assert set(NUMBERS) == {kind.name for kind in EventKind}
-    assert [decoded(name)[0][0].kind.name for name in NUMBERS] == list(NUMBERS)
+    kinds = [name for name in NUMBERS if name != "TEXT_PIECE"]
+    assert set(kinds) == {kind.name for kind in EventKind}
+    assert [decoded(name)[0][0].kind.name for name in kinds] == kinds
 
 
 @pytest.mark.parametrize("p", [-2, 1 << 20, -(1 << 31)])

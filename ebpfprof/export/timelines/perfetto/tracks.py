@@ -18,10 +18,13 @@ _CLEARED, _NEEDED = 1, 2  # what the interned names are before a packet
 _MONOTONIC, _BOOTTIME, _REALTIME = 3, 6, 1
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 _EXPLICIT: Final = 3
-_KINDS: Final = ("process", "group", "goroutine", "p", "thread", "runtime", "counter")
+_KINDS: Final = (
+    *("process", "group", "goroutine", "p", "thread", "runtime", "counter"),
+    *("regions", "task"),
+)
 _KIND_SHIFT: Final = 56
-_GROUPS: Final = ("Goroutines", "Ps: processors of Go", "Runtime", "Counts")
-GOROUTINES, PS, RUNTIME, COUNTS = range(4)
+_GROUPS: Final = ("Goroutines", "Ps: processors of Go", "Runtime", "Counts", "Tasks")
+GOROUTINES, PS, RUNTIME, COUNTS, TASKS = range(5)
 _OWN_GROUPS: Final = 16  # of goroutines, behind those
 
 

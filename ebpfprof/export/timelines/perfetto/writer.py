@@ -6,7 +6,8 @@ CLOCK_MONOTONIC; a snapshot of the clocks has the time of day.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from heapq import heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import printable
@@ -16,11 +17,14 @@ from ebpfprof.export.timelines.perfetto.tracks import (
     INSTANT,
     PS,
     RUNTIME,
+    TASKS,
     TracePackets,
     uuid,
 )
+from ebpfprof.timeline.model import UNNAMED
 from ebpfprof.timeline.spans import RUNNABLE, RUNNING, STATES, SYSCALL, WAITING, Span, spans
 from ebpfprof.timeline.steps import StepKind, TraceStep
+from ebpfprof.timeline.tasks import NO_TASK, annotated
 from ebpfprof.timeline.threads import thread_spans, thread_title, woken_by
 
 if TYPE_CHECKING:
@@ -28,11 +32,13 @@ if TYPE_CHECKING:
 
     from ebpfprof.export.proto_messages import ProtoMessage
     from ebpfprof.timeline.model import Timeline
+    from ebpfprof.timeline.tasks import AnnotatedTask, Annotations
 
 _AT_ONCE: Final = 512
 _COUNTED_EVERY_NS: Final = 1_000_000
 _GAPS, _GC, _STOPS = range(3)
 _ASSISTS: Final = 16  # and the goid behind that
+_LANE_BITS: Final = 24  # of the numbers of tracks of tasks: one type has several
 _COUNTED: Final = (*(f"goroutines {state}" for state in STATES), "heap live", "heap goal")
 _ENDS: Final = {
     StepKind.GC_END: StepKind.GC_BEGIN,
@@ -57,7 +63,7 @@ class _Writer:
     def pieces(self) -> Iterator[bytes]:
         parts = (
             *(self._goroutines(), self._threads(), self._runtime()),
-            *(self._counts(), self._heap()),
+            *(self._counts(), self._heap(), self._annotations()),
         )
         for what in parts:
             for _ in what:
@@ -190,6 +196,49 @@ class _Writer:
                 self._count(moment.at_ns, "heap goal", moment.goal, unit="bytes")
             yield
 
+    def _annotations(self) -> Iterator[None]:
+        """Regions and messages on a track of each goroutine, tasks on tracks of their type."""
+        found = annotated(self._timeline)
+        packets = self._packets
+        # Those outside first: slices of one track are nested.
+        for region in sorted(found.regions, key=lambda of: (of.begin_ns, -of.end_ns)):
+            track = self._regions(region.goid)
+            event = packets.slice(
+                *(region.begin_ns, region.end_ns, track, printable(region.name)),
+                stack=region.stack,
+            )
+            if region.task != NO_TASK:
+                self._annotate(event, "task", _task_title(found, region.task))
+            yield
+        for message in found.messages:
+            event = packets.named(
+                message.at_ns,
+                INSTANT,
+                self._regions(message.goid),
+                printable(message.category or message.message),
+                message.stack,
+            )
+            self._annotate(event, "message", printable(message.message))
+            if message.task != NO_TASK:
+                self._annotate(event, "task", _task_title(found, message.task))
+            yield
+        lanes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for task in sorted(found.tasks.values(), key=lambda of: of.begin_ns):
+            name = printable(task.name) or UNNAMED
+            lane = _free_lane(lanes[name], task)
+            number = packets.names.name(name) << _LANE_BITS | lane
+            track = packets.describe(uuid("task", number), name, TASKS)
+            event = packets.slice(task.begin_ns, task.end_ns, track, name)
+            self._annotate(event, "task", str(task.number))
+            if task.parent != NO_TASK:
+                self._annotate(event, "part of", _task_title(found, task.parent))
+            yield
+
+    def _regions(self, goid: int) -> int:
+        """The track of a goroutine's regions, below that of the goroutine."""
+        title = f"regions of {self._packets.title(goid)}"
+        return self._packets.describe(uuid("regions", goid), title, TASKS)
+
     def _count(self, at_ns: int, name: str, count: int, *, unit: str) -> None:
         rank = _COUNTED.index(name)
         track = self._packets.describe(uuid("counter", rank), name, COUNTS, rank, unit=unit)
@@ -203,3 +252,18 @@ def _wakes_by_goroutines(timeline: Timeline) -> dict[tuple[int, int], None]:
         for step in timeline.steps
         if step.kind in (StepKind.UNBLOCK, StepKind.CREATE) and step.by
     }
+
+
+def _free_lane(lanes: list[tuple[int, int]], task: AnnotatedTask) -> int:
+    """The number of a track on which no earlier task continues; `lanes` is a heap of their ends."""
+    if lanes and lanes[0][0] <= task.begin_ns:
+        _, lane = heapreplace(lanes, (task.end_ns, lanes[0][1]))
+    else:
+        lane = len(lanes)
+        heappush(lanes, (task.end_ns, lane))
+    return lane
+
+
+def _task_title(found: Annotations, number: int) -> str:
+    task = found.tasks.get(number)
+    return f"{number} {printable(task.name)}".rstrip() if task else str(number)

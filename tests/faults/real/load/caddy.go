@@ -19,7 +19,8 @@ const (
 	caddyPort     = 8080
 	caddyUpstream = 9001
 	caddyClients  = 16
-	caddyPeriod   = 25 * time.Millisecond
+	pagePeriod    = 12 * time.Millisecond
+	filePeriod    = 40 * time.Millisecond
 	answerBytes   = 4 << 10
 	fileBytes     = 64 << 10
 	files         = 6000
@@ -42,7 +43,7 @@ func caddyProxy(f *fleet) int {
 	go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Write(page)
 	}))
-	return caddy(f, fmt.Sprintf("reverse_proxy 127.0.0.1:%d", caddyUpstream), "")
+	return caddy(f, fmt.Sprintf("reverse_proxy 127.0.0.1:%d", caddyUpstream), "", pagePeriod)
 }
 
 // caddyFiles asks for files that are not in memory yet.
@@ -63,11 +64,11 @@ func caddyFiles(f *fleet) int {
 		harness.Check(unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED))
 		harness.Check(file.Close())
 	}
-	return caddy(f, fmt.Sprintf("root * %s\n\tfile_server", folder), "/%d")
+	return caddy(f, fmt.Sprintf("root * %s\n\tfile_server", folder), "/%d", filePeriod)
 }
 
 // caddy runs it with a directive, and asks for a path, which may have a number.
-func caddy(f *fleet, directive, path string) int {
+func caddy(f *fleet, directive, path string, period time.Duration) int {
 	settings := f.file("Caddyfile", fmt.Sprintf(caddySettings, caddyPort, directive))
 	pid := f.run(true, "caddy", "run", "--config", settings, "--adapter", "caddyfile")
 	url := fmt.Sprintf("http://127.0.0.1:%d", caddyPort)
@@ -86,7 +87,7 @@ func caddy(f *fleet, directive, path string) int {
 		return err
 	}
 	await(func() error { return get(0) })
-	repeat(caddyClients, caddyPeriod, func(client, number int) {
+	repeat(caddyClients, period, func(client, number int) {
 		get(client + number*caddyClients)
 	})
 	return pid

@@ -15,7 +15,7 @@ const (
 	etcdClients = 2379 // of the first node; the others have the next tens
 	etcdPeers   = 2380
 	etcdWriters = 12
-	etcdPeriod  = 50 * time.Millisecond
+	etcdPeriod  = 15 * time.Millisecond
 	valueBytes  = 512
 	valueKeys   = 2000
 )
@@ -36,11 +36,7 @@ func etcd(f *fleet, nodes int) int {
 			"--listen-client-urls", clients[node], "--advertise-client-urls", clients[node],
 			"--initial-cluster", strings.Join(members, ","), "--log-level", "warn")
 	}
-	for node := range clients {
-		client := etcdClient(clients[node])
-		await(func() error { return makeLeader(client, clients[0], clients[node]) })
-	}
-	// A lease is not needed: keys are written again and again.
+	await(func() error { return makeLeader(clients) })
 	value := strings.Repeat("v", valueBytes)
 	for i := 0; i < 4; i++ { // connections
 		client := etcdClient(clients[0])
@@ -66,26 +62,28 @@ func etcdClient(address string) *clientv3.Client {
 	return client
 }
 
-// makeLeader returns without an error if the first node leads, and this one follows it.
-func makeLeader(client *clientv3.Client, first, address string) error {
-	limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+// makeLeader returns without an error if the first node leads.
+func makeLeader(nodes []string) error {
+	limited, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	status, err := client.Status(limited, address)
-	if err != nil {
-		return err
+	var first uint64
+	for _, node := range nodes {
+		client := etcdClient(node)
+		defer client.Close()
+		status, err := client.Status(limited, node)
+		if err != nil {
+			return err
+		}
+		member := status.Header.MemberId
+		if node == nodes[0] {
+			first = member
+		}
+		if status.Leader == first {
+			return nil
+		}
+		if status.Leader == member {
+			client.MoveLeader(limited, first)
+		}
 	}
-	firstClient := etcdClient(first)
-	defer firstClient.Close()
-	wanted, err := firstClient.Status(limited, first)
-	if err != nil {
-		return err
-	}
-	leader, mine := status.Leader, wanted.Header.MemberId
-	if leader == mine {
-		return nil
-	}
-	if leader == status.Header.MemberId {
-		client.MoveLeader(limited, mine)
-	}
-	return fmt.Errorf("%x leads, not %x", leader, mine)
+	return fmt.Errorf("another node leads than %x", first)
 }

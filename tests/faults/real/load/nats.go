@@ -15,7 +15,7 @@ const (
 	natsRoutes     = 6222
 	natsMonitors   = 8222
 	natsPublishers = 16
-	natsPeriod     = 40 * time.Millisecond
+	natsPeriod     = 12 * time.Millisecond
 	messageBytes   = 512
 	streamBytes    = 64 << 20
 )

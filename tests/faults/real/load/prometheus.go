@@ -18,8 +18,8 @@ const (
 	targetPort        = 9101 // of the first target; the others have the next ones
 	targets           = 40
 	seriesOfTarget    = 200
-	prometheusClients = 4
-	prometheusPeriod  = 100 * time.Millisecond
+	prometheusClients = 2
+	prometheusPeriod  = 250 * time.Millisecond
 )
 
 const prometheusSettings = `

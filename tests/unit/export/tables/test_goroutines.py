@@ -174,6 +174,7 @@ def test_json_has_every_goroutine_and_what_is_missing() -> None:
             "stack_is_whole": True,
             "channels": [],
             "waits_for": None,
+            "request": None,
             "can_never_go_on": False,
             "leaked": False,
         }
