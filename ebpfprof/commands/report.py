@@ -149,18 +149,6 @@ def command(
         say(hidden_line(profile, split(profile)[1]), err=True, end="")
 
 
-def _of_handler(profile: Profile, text: str) -> Profile:
-    """What the handlers with this text in their names did. Raises InvalidProfile without one."""
-    from ebpfprof.profile.handlers import handler_names, of_handler
-
-    found = of_handler(profile, text)
-    if found.samples:
-        return found
-    names = ", ".join(map(printable, handler_names(profile)[:_MOST_NAMED]))
-    known = f"It has {names}." if names else "It has no handlers."
-    raise InvalidProfile(f"No handler of the profile has {printable(text)!r} in its name. {known}")
-
-
 def _of_one_kind(profiles: Iterable[Profile]) -> Iterator[Profile]:
     """The profiles. Raises InvalidProfile for one of another kind: some have the same types."""
     kind = ""
@@ -179,6 +167,18 @@ def _require_merge(files: tuple[Path, ...], *, merges: bool) -> None:
         raise click.UsageError("Several files: add them up with --merge, or choose one.")
     if files.count(Path("-")) > 1:
         raise click.UsageError("Only one of the profiles can come from standard input.")
+
+
+def _of_handler(profile: Profile, text: str) -> Profile:
+    """What the handlers with this text in their names did. Raises InvalidProfile without one."""
+    from ebpfprof.profile.handlers import handler_names, of_handler
+
+    found = of_handler(profile, text)
+    if found.samples:
+        return found
+    names = ", ".join(map(printable, handler_names(profile)[:_MOST_NAMED]))
+    known = f"It has {names}." if names else "It has no handlers."
+    raise InvalidProfile(f"No handler of the profile has {printable(text)!r} in its name. {known}")
 
 
 def refuse_for_pprof(format_name: str, *, hide_idle: bool | None, sample_type: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.findings.host import HostMoment, MachineMoment, ThreadMoment
@@ -35,20 +36,30 @@ class HostReader:
         """The counters now."""
         target, files = self._target, ProcFiles(self._target.pid)
         readable = ProcFiles(target.reading_pid)
+        return replace(
+            self.read_use(),
+            affinity=_affinity(target.reading_pid),
+            major_faults=major_faults(files.read("stat")),
+            threads=_threads(files),
+            stalled_us=stalled_us(self._groups.of(readable, "")),
+            machine=_machine(),
+            connections=tcp_connections(readable, target.pidfd),
+        )
+
+    def read_use(self) -> HostMoment:
+        """CPU time, memory and control groups alone: for moments every few seconds.
+
+        The cost of read() grows with the number of threads and connections, this one's does not.
+        """
+        readable = ProcFiles(self._target.reading_pid)
         resident = keyed(readable.read("status")).get("VmRSS")
         cpu_groups = self._groups.of(readable, "cpu")
         memory_groups = self._groups.of(readable, "memory")
         return HostMoment(
-            cpu_ns=target.cpu_ns() or 0,
-            affinity=_affinity(target.reading_pid),
+            cpu_ns=self._target.cpu_ns() or 0,
             resident_bytes=None if resident is None else _KIB * resident,
-            major_faults=major_faults(files.read("stat")),
-            threads=_threads(files),
             cpu_groups=tuple(map(cpu_group, cpu_groups)),
             memory_groups=tuple(map(memory_group, memory_groups)),
-            stalled_us=stalled_us(self._groups.of(readable, "")),
-            machine=_machine(),
-            connections=tcp_connections(readable, target.pidfd),
         )
 
 

@@ -1,6 +1,6 @@
 """What a process uses and what its goroutines do, at moments, for strips over time.
 
-A moment takes about 2.5 ms: one read of the table of goroutines, the runtime's counters from
+A moment takes about 2 ms: one read of the table of goroutines, the runtime's counters from
 memory, and some files of /proc and of control groups. It places no probe.
 """
 
@@ -114,7 +114,7 @@ class SeriesReader:
         """The process now. Raises TargetGone."""
         moment = ProcessMoment(
             at_ns=time.monotonic_ns(),
-            host=self._host.read(),
+            host=self._host.read_use(),
             runtime=self._runtime.read() if self._runtime else None,
             goroutines=self._states(),
         )

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from selenium.webdriver import Chrome
@@ -17,7 +18,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from ebpfprof.errors import ExitCode
 from tests.builds import versions
-from tests.kernel.test_trace_command import trace, working
+from tests.kernel.test_trace_command import annotating, trace, working
 from tests.targets_run import DEADLINE_S
 from tests.toolchains import toolchain
 
@@ -29,6 +30,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     path = folder / "locks.trace"
     with working("locks", folder) as target:
+        output = trace(str(target.pid), "-d", "0.5", "--max-overhead", "0", "-o", str(path))
+    assert output.code == ExitCode.OK, output.stderr
+    return path
+
+
+@pytest.fixture(scope="module")
+def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces") / "annotated.trace"
+    with annotating() as target:
         output = trace(str(target.pid), "-d", "0.5", "--max-overhead", "0", "-o", str(path))
     assert output.code == ExitCode.OK, output.stderr
     return path
@@ -91,3 +101,16 @@ def test_gos_viewer_shows_goroutines(minor: str, recorded: Path, browser: Chrome
             if each["level"] == "SEVERE" and "/favicon.ico" not in each["message"]
         ]
         assert errors == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("minor", versions("1.23", "1.25", "1.27"))
+def test_gos_viewer_shows_tasks_and_regions(minor: str, annotated: Path) -> None:
+    with viewer(minor, annotated) as url:
+        tasks, regions, dishes = (
+            urlopen(f"{url}/{page}").read().decode()
+            for page in ("usertasks", "userregions", "usertask?type=dish")
+        )
+    assert set(re.findall(r"usertask\?type=(\w+)", tasks)) == {"dish", "order"}
+    assert all(name in regions for name in ("take", "serve", "wait", "cook"))
+    assert "brûlée" in dishes

@@ -153,12 +153,12 @@ def test_a_browser_without_the_token_gets_a_form(
     (tmp_path / "token").write_text("a-token-of-some-length")
     options = ("--token-file", str(tmp_path / "token"), "--profile", "goroutine")
     with serving(chromium, [demo.pid], tmp_path, *options) as address:
-        page = Page(chromium, address).open("#kind=goroutine")
+        page = Page(chromium, address).open()
         page.until_text("h1", "Unauthorized")
         page.one("input[name=token]").send_keys("wrong", Keys.ENTER)
         page.until(lambda p: "token=wrong" in p.browser.current_url, "the answer")
         page.one("input[name=token]").send_keys("a-token-of-some-length", Keys.ENTER)
-        page.until_text("#headline", "of all goroutines: ")
+        page.until_text("#about", "demo (")
         assert "token" not in chromium.current_url.partition("#")[0]
 
 

@@ -23,7 +23,7 @@ from symbolizer.codeanalysis.annotation_sites import AnnotationMoment, annotatio
 from tests.builds import pairs, versions
 from tests.differential.go_trace import Reported, reported
 from tests.go_target import inspect
-from tests.kernel.programs import NEWEST, program
+from tests.kernel.programs import NEWEST, TARGETS, program
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -44,9 +44,10 @@ class Both:
     theirs: list[Reported]
 
 
-def recorded(work: str, minor: str, folder: Path, mode: str = "plain") -> Both:
+def recorded(work: str, minor: str, folder: Path, *, tags: tuple[str, ...] = ()) -> Both:
     theirs, ours = folder / "go.trace", folder / "ours.trace"
-    with Target.start(program("annotated", minor, mode)) as target, Process(target.pid) as process:
+    built = toolchain(minor).build(TARGETS / "annotated", tags=tags)
+    with Target.start(built) as target, Process(target.pid) as process:
         with TraceRecorder(inspect(process), TraceOptions()) as recorder:
             recorder.load()
             target.ask(f"trace {theirs}", "begun")
@@ -130,6 +131,16 @@ def test_waits_of_tasks_are_those_of_their_regions(tmp_path: Path) -> None:
     assert set(dish.waits_ns) <= {"sleep", "sync.Mutex.Lock main.counter"}
     assert set(order.waits_ns) >= {"chan receive", "sleep"}
     assert order.waits_ns["chan receive"] >= len(order.lengths_ns) * LONG_NS
+
+
+def test_what_can_not_be_seen_is_reported(tmp_path: Path) -> None:
+    """Here Go's tracer is on, so that even StartRegion calls the runtime."""
+    both = recorded("work", NEWEST, tmp_path, tags=("withregions",))
+    (comment,) = both.timeline.comments
+    assert comment.startswith(
+        "not recorded: runtime/trace.StartRegion and runtime/trace.Logf, which call the runtime"
+    )
+    assert {'Type="started"' in each.text for each in both.ours} == {True, False}
 
 
 @pytest.mark.parametrize("build", pairs())

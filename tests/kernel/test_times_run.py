@@ -17,6 +17,7 @@ from tests.toolchains import toolchain
 STOPS = Path(__file__).parent.parent / "targets" / "stops"
 _ROUNDS = 10
 _PERIOD = 8
+_OF_RUNTIME = 8
 
 
 @pytest.mark.parametrize("minor", versions())
@@ -34,8 +35,8 @@ def test_go_counts_one_in_eight_times_that_a_goroutine_runs_again(minor: str) ->
             target.ask("go", "parked")
         ran = (times_run.count() or 0) - before
         logged = json.loads(target.ask("log", "{"))
-    assert len(logged) == 5
+    assert len(logged) == 6
     stops = sum(logged.values())
-    assert stops > 1000
-    # Others, of the runtime and of main, stop a few times in each round.
-    assert _PERIOD * ran == pytest.approx(stops, rel=0.1)
+    assert stops > 4000
+    # Of each goroutine it is less than eight stops apart, and the runtime has some, too.
+    assert abs(_PERIOD * ran - stops) < _PERIOD * (len(logged) + _OF_RUNTIME)

@@ -70,6 +70,37 @@ def test_it_writes_a_trace_for_go_s_tool_and_says_what_is_in_it(tmp_path: Path) 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@contextmanager
+def annotating() -> Iterator[Target]:
+    """A program that reports its work, while its own tracer is off."""
+    with Target.start(program("annotated")) as target:
+        target.ask("work", "working")
+        yield target
+        target.kill()
+
+
+def test_tasks_of_a_program_whose_own_tracer_is_off_have_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    with annotating() as target:
+        output = trace(str(target.pid), "-d", "0.3", "-o", str(path))
+    assert output.code == ExitCode.OK, output.stderr
+    _, table = output.stdout.split(f"Tasks of process {target.pid} (annotated)")
+    assert re.search(r"^ *\d+ .* order$", table, re.M)
+    assert re.search(r"^ *\d+ .* dish$\n^ +waits for sleep \d", table, re.M)
+    text = parsed(path)
+    assert text.count('Type="cook"') > 10
+    assert text.count('Category="number"') > 5
+
+
+def test_the_last_seconds_have_annotations_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.perfetto-trace"
+    with annotating() as target:
+        output = trace(str(target.pid), "--last", "1", "-d", "0.3", "-o", str(path))
+    assert output.code == ExitCode.OK, output.stderr
+    names = {each.track_descriptor.name for each in perfetto(path).packet}
+    assert {"order", "dish"} <= names
+
+
 def test_a_file_s_name_shows_the_format(tmp_path: Path) -> None:
     page = tmp_path / "a.html"  # test_a_bound_makes_slices_and_says_so has another format
     with working("locks", tmp_path) as target:

@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import random
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -53,6 +57,7 @@ TITLES: Final = {"default": "default", "eighth": "one in eight", "wall": "wall"}
 _WITHIN: Final = 1.96  # standard errors: 95 %
 _PROBABLE: Final = 0.6745  # standard errors: half of all
 _LEAST_SHARE: Final = 0.001  # of all delay
+_PAUSES_S: Final = (0.05, 0.15)  # before and after the work
 _PARKING: Final = 8  # functions between the operation and the park
 _NOT_WAITING: Final = frozenset({"running", "runnable", "syscall"})
 _RUNTIME_LOCKS: Final = frozenset({"runtime.unlock", "runtime._LostContendedRuntimeLock"})
@@ -233,11 +238,18 @@ def one_round(session: LiveSession, way: str, judged: Program, folder: Path) -> 
         target = session.add(judged.start(folder, held))
         held.callback(session.remove, target)
         session.start(target)
+        _pause()
         judged.work()
+        _pause()
         session.stop(target)
         report = session.report(session.sums(target))
         gos = judged.profiles()
         return [row for ours in report.profiles for row in _rows(judged.title, way, ours, gos)]
+
+
+def _pause() -> None:
+    """Waits that begin at the same time in all rounds would be as far from a sample in all."""
+    time.sleep(random.uniform(*_PAUSES_S))
 
 
 def _rows(title: str, way: str, ours: Profile, gos: GoProfiles) -> Iterator[Row]:
@@ -371,11 +383,12 @@ def _cell(tally: Tally | None) -> str:
 
 
 def write_docs(rows: Sequence[Row]) -> None:
-    """Put the table between its marks."""
+    """Put the table between its marks, with when and beside how much other work it was made."""
+    machine = f"{datetime.now(UTC).date()}, {os.cpu_count()} CPUs, load {os.getloadavg()[-1]:.1f}."
     text = DOCUMENT.read_text()
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{docs_table(rows)}\n{END}{after}")
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{machine}\n\n{docs_table(rows)}\n{END}{after}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ that waits does not change its request. Of those that run or are in a system cal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine, GoroutineScanner
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.process.memory import Memory
+    from symbolizer import GoBinary
 
     Words = npt.NDArray[np.uint64]
 
@@ -50,7 +52,7 @@ _ARGUMENTS: Final = 16
 _METHOD: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,32}")  # RFC 9110, token
 
 
-class _Fields(NamedTuple):
+class RequestFields(NamedTuple):
     """Where the fields lie: offsets in bytes. `pattern` is None before Go 1.23."""
 
     current: int
@@ -60,6 +62,9 @@ class _Fields(NamedTuple):
     url: int
     path: int
     pattern: int | None
+
+
+FieldFinder = Callable[["GoBinary", int, "Memory"], RequestFields | None]
 
 
 class _Serving(NamedTuple):
@@ -73,10 +78,14 @@ class _Serving(NamedTuple):
 class RequestReader:
     """Reads the requests of the goroutines of one target, any number of times."""
 
-    def __init__(self, go: GoTarget, scanner: GoroutineScanner) -> None:
+    def __init__(
+        self, go: GoTarget, scanner: GoroutineScanner, find_fields: FieldFinder | None = None
+    ) -> None:
+        """Find the fields with `find_fields` once they are needed, by default request_fields."""
+        self._find_fields = find_fields or request_fields
         self._binary, self._bias = go.binary, go.load_bias
         self._scanner, self._memory = scanner, scanner.memory
-        self._fields: _Fields | None = None
+        self._fields: RequestFields | None = None
         self._are_known = False
         self._offsets: dict[int, int | None] = {}
 
@@ -131,7 +140,7 @@ class RequestReader:
         is_there = first is not None and first.is_live and first.size == _WORD.itemsize
         return first.offset if first and is_there else None
 
-    def _responses(self, serving: list[_Serving], fields: _Fields) -> list[int]:
+    def _responses(self, serving: list[_Serving], fields: RequestFields) -> list[int]:
         """The address of the response in progress of each; 0 if there is none that is right."""
         frames = np.array([one.goroutine.words.bp for one in serving], np.uint64)
         depths = np.array([one.depth for one in serving])
@@ -148,7 +157,7 @@ class RequestReader:
         is_right = (conns != 0) & (self._words_at(responses, fields.conn) == conns)
         return np.where(is_right, responses, np.uint64(0)).tolist()  # type: ignore[no-any-return] # numpy's stubs
 
-    def _request(self, response: int, fields: _Fields) -> HttpRequest | None:
+    def _request(self, response: int, fields: RequestFields) -> HttpRequest | None:
         try:
             request = self._word(response + fields.request)
             url = self._word(request + fields.url)
@@ -179,47 +188,51 @@ class RequestReader:
         data, length = self._word(address), self._word(address + 8)
         return self._memory.read(_in_range(data), min(length, _MOST_TEXT)) if length else b""
 
-    def _known_fields(self) -> _Fields | None:
+    def _known_fields(self) -> RequestFields | None:
         if not self._are_known:
             self._are_known = True
-            self._fields = self._find_fields()
+            self._fields = self._find_fields(self._binary, self._bias, self._memory)
         return self._fields
 
-    def _find_fields(self) -> _Fields | None:
-        """None if the program has not these types, or of another version than we know."""
-        start, end = self._binary.types
-        if not 0 < end - start <= MAX_BYTES:
-            return None
-        try:
-            data = self._memory.read(start + self._bias, end - start)
-        except UnreadableMemory:
-            return None
-        types = TypeDescriptors(data, start + self._bias)
-        wanted = {_CONN, _RESPONSE, _REQUEST, _URL}
-        structs: dict[str, TypeDescriptor] = {}
-        for address in types.structs()[0][:_MOST_STRUCTS].tolist():
-            known = types.at(address)
-            if known and known.name in wanted:
-                structs[known.name] = known
-        if structs.keys() != wanted:
-            return None
-        offsets = {name: _offsets(known) for name, known in structs.items()}
-        current = next((one for one in structs[_CONN].fields if one.name == "curReq"), None)
-        kind = types.at(current.type) if current else None
-        if current is None or kind is None or not kind.name.startswith(_POINTER):
-            return None  # up to Go 1.19 it is an atomic.Value
-        try:
-            return _Fields(
-                current=current.offset,
-                conn=offsets[_RESPONSE]["conn"],
-                request=offsets[_RESPONSE]["req"],
-                method=offsets[_REQUEST]["Method"],
-                url=offsets[_REQUEST]["URL"],
-                path=offsets[_URL]["Path"],
-                pattern=offsets[_REQUEST].get("Pattern"),
-            )
-        except KeyError:
-            return None
+
+def request_fields(binary: GoBinary, bias: int, memory: Memory) -> RequestFields | None:
+    """The fields of a program; None if it has not these types, or not as we know them.
+
+    `bias` is runtime address minus linked. Raises TargetGone.
+    """
+    start, end = binary.types
+    if not 0 < end - start <= MAX_BYTES:
+        return None
+    try:
+        data = memory.read(start + bias, end - start)
+    except UnreadableMemory:
+        return None
+    types = TypeDescriptors(data, start + bias)
+    wanted = {_CONN, _RESPONSE, _REQUEST, _URL}
+    structs: dict[str, TypeDescriptor] = {}
+    for address in types.structs()[0][:_MOST_STRUCTS].tolist():
+        known = types.at(address)
+        if known and known.name in wanted:
+            structs[known.name] = known
+    if structs.keys() != wanted:
+        return None
+    offsets = {name: _offsets(known) for name, known in structs.items()}
+    current = next((one for one in structs[_CONN].fields if one.name == "curReq"), None)
+    kind = types.at(current.type) if current else None
+    if current is None or kind is None or not kind.name.startswith(_POINTER):
+        return None  # up to Go 1.19 it is an atomic.Value
+    try:
+        return RequestFields(
+            current=current.offset,
+            conn=offsets[_RESPONSE]["conn"],
+            request=offsets[_RESPONSE]["req"],
+            method=offsets[_REQUEST]["Method"],
+            url=offsets[_REQUEST]["URL"],
+            path=offsets[_URL]["Path"],
+            pattern=offsets[_REQUEST].get("Pattern"),
+        )
+    except KeyError:
+        return None
 
 
 def _offsets(struct: TypeDescriptor) -> Mapping[str, int]:

@@ -16,11 +16,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
+from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums
 from ebpfprof.profilers.waits.sampled_sums import SampledSums
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 _NONE: Final = StackSums()
+_Group = tuple[int, tuple[Label, ...]]
 
 
 def alternation_variances(
@@ -29,13 +31,14 @@ def alternation_variances(
     """What alternation adds to the variances of the counts of stacks that waited.
 
     `group_of` returns what goroutines with this stack have in common: the function that they began
-    with. Those of one group may wait at any of its stacks.
+    with. Those of one group, which have the same labels, may wait at any of its stacks.
     """
     stacks = [stack for stack in {**sums.eighth, **sums.windowed} if stack.kind == "block"]
-    groups = {stack: group_of(stack.return_pcs) for stack in stacks}
+    groups = {stack: (group_of(stack.return_pcs), stack.labels) for stack in stacks}
     parts = (sums.eighth, max(1.0, sums.scale)), (sums.windowed, sums.scale)
     parks = {stack: sum(part.get(stack, _NONE).parks for part, _ in parts) for stack in stacks}
-    of_groups, rows_of_groups = defaultdict[int, float](float), defaultdict[int, float](float)
+    of_groups = defaultdict[_Group, float](float)
+    rows_of_groups = defaultdict[_Group, float](float)
     for stack, group in groups.items():
         of_groups[group] += parks[stack]
     shares, rows = dict[KnownStack, float](), dict[KnownStack, float]()

@@ -31,6 +31,8 @@ from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 _RUNS_NS: Final = 1_000_000_000  # with the probes where goroutines begin to run
 _WITHOUT_RUNS_NS: Final = 7_000_000_000  # and then without, in turns
+LEAST_WINDOW_NS: Final = 1_000_000
+"""A shorter one, which the end of the recording cut off, has next to nothing."""
 _BURST: Final = 10  # times its usual price a window may cost
 _MOST_MORE_NS: Final = 50_000_000
 _PAUSES: Final = (0.5, 1.5)  # times the mean pause
@@ -329,7 +331,7 @@ class BudgetedWaits:
 
     def _add_window(self, end_ns: int, ran: float) -> None:
         more, length_ns = self._waits.tables.take(self._index), end_ns - self._part_begun_ns
-        if length_ns <= 0:  # the recording ended while the probes were attached
+        if length_ns < LEAST_WINDOW_NS:  # the recording ended while the probes were attached
             self._sums.add_pause(ran)
             return
         self._sums.add_window(more, length_ns, ran)

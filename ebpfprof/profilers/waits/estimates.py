@@ -14,6 +14,7 @@ it leaves out. So are delays, with three exceptions, for which all of the delay 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -51,6 +52,13 @@ _LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a bu
 _LATE_NS: Final = 1_000_000  # samples of a busy machine are that late, or a fifth of it
 _DOUBT: Final = 0.5
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
+_FEW_HITS: Final = 4
+_SURE: Final = 2  # standard errors
+_UNEVEN: Final = (
+    4.0  # the mean of squares, by the square of the mean: twice that of exponential waits
+)
+_LATE_WAKE_NS: Final = 500  # by so much, or so, the trap at the wake makes waits for locks longer
+_MUCH_LESS: Final = 0.7  # of the time: on a busy machine samples see a fifth too little
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
 _NO_WAITS: Final = SampledStack()
@@ -137,6 +145,8 @@ def _block(
     for stack, estimate in stacks.items():
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
         turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
+        if not sums.has_pauses:  # else _correction() does it
+            turns += _tracked_too_often(estimate, seen)
         estimate = _with_alternation(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
         mean_ns = estimate.sampled.delay_ns / max(1.0, estimate.sampled.count)
@@ -168,6 +178,23 @@ def _bounded_by_samples(variance: float, estimate: StackEstimate, seen: SampledS
     waited_ns = seen.ns - seen.long_ns
     apart = (waited_ns / short.delay_ns - 1) ** 2 + seen.variance / seen.ns**2
     return min(variance, short.count**2 * apart)
+
+
+def _tracked_too_often(estimate: StackEstimate, seen: SampledStack) -> float:
+    """The variance of a count of waits in turns with others that were never tracked.
+
+    Nothing else shows these: a goroutine that waits at A, B, A, B and is tracked at A alone. But
+    then samples saw it wait at A for half of the time only.
+    """
+    short = estimate.sampled
+    is_short = short.delay_ns < _SHORT_NS * short.count
+    if is_short or seen.ended - seen.long < _FEW_HITS or seen.hits <= 0:
+        return 0.0
+    waited_ns, each_ns = seen.ns - seen.long_ns, seen.ns / seen.hits
+    error_ns = math.sqrt(seen.variance + each_ns**2 + estimate.delay_variance)
+    if waited_ns + _SURE * error_ns > short.delay_ns or waited_ns > _MUCH_LESS * short.delay_ns:
+        return 0.0
+    return (short.count * (1 - waited_ns / short.delay_ns)) ** 2
 
 
 def _with_alternation(estimate: StackEstimate, variance: float) -> StackEstimate:
@@ -231,7 +258,8 @@ def _block_row(
     count = short.count + cut_off
     row.count += cut_off + seen.long
     within_ns = min(PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
-    row.delay_variance += within_ns**2 + seen.long_variance
+    stamped = TRACKING_PERIOD * (short.parks - short.probed)
+    row.delay_variance += within_ns**2 + (_LATE_WAKE_NS * stamped) ** 2 + seen.long_variance
     is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
     is_cut_off = cut_off > _CUT_OFF * count
     if is_cut_off or ((is_short or sums.has_pauses) and seen.hits >= _ENOUGH_HITS):
@@ -244,6 +272,10 @@ def _block_row(
     else:
         whole = count / short.count if short.count > 0 else 1.0
         delay_ns = whole * (short.delay_ns - within_ns)
+        if not is_short:
+            more_ns = _missing_tail(delay_ns, estimate.delay_variance, short, seen)
+            delay_ns += max(0.0, more_ns)
+            row.delay_variance += more_ns**2
         row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
     return row
 
@@ -260,6 +292,29 @@ def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> W
         whole = max(0.0, 1 - 2 * part) / (1 - part) if part < 1 else 0.0
     short = estimate.sampled.lengths.scaled_to(whole * estimate.sampled.count)
     return estimate.every.lengths + short + seen.lengths
+
+
+def _missing_tail(delay_ns: float, variance: float, short: StackSums, seen: SampledStack) -> float:
+    """By how much delays are probably longer than tracked waits show, in ns; negative: an error.
+
+    Some waits of milliseconds among many of microseconds have much of the delay. If none of these
+    was tracked, the tracked ones look alike, and their variance is too small. Samples see them. If
+    they saw so much more time that it is not chance, the middle of both is taken. If it may be
+    chance, of a few samples, and tracked waits differ much, what samples saw is within the error.
+    Samples that see less say nothing: on a busy machine they come late.
+    """
+    apart_ns = seen.ns - seen.long_ns - delay_ns
+    if apart_ns <= 0 or seen.ended <= seen.long:
+        return 0.0
+    each_ns = seen.ns / max(1, seen.hits)
+    of_samples = max(0.0, seen.variance - seen.long_variance) + each_ns**2
+    has_hits = seen.ended - seen.long >= _FEW_HITS
+    if has_hits and apart_ns > _SURE * math.sqrt(variance + of_samples):
+        return apart_ns / 2
+    if seen.hits >= _ENOUGH_HITS:
+        return 0.0
+    mean_squares = short.squares * short.parks / max(1.0, short.delay_ns / TRACKING_PERIOD) ** 2
+    return -apart_ns if mean_squares > _UNEVEN else 0.0
 
 
 def _runnable(block: BlockEstimate) -> StackTotal | None:
@@ -290,13 +345,15 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack
     """
     row, every, before = row_of(stack, estimate), estimate.every, estimate.sampled
     row.lengths = _lengths(estimate, StackSums(), seen)
-    is_first_worse = 0 < seen.variance < estimate.delay_variance
-    is_whole = seen.hits >= _ENOUGH_HITS or is_first_worse
-    count = max(before.count, seen.ended if is_whole else seen.long)
+    count = max(before.count, seen.ended, seen.long)
     row.count = every.count + count
-    row.count_variance = (count - seen.long) ** 2
-    if is_whole:
-        row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), seen.variance
+    row.count_variance = max((count - seen.long) ** 2, estimate.count_variance)
+    of_samples, is_known = seen.variance, seen.hits >= _ENOUGH_HITS
+    if not is_known:  # of few, the variance is not known either: one hit more or less
+        of_samples += (seen.ns / max(1, seen.hits)) ** 2
+    is_better = of_samples < estimate.delay_variance or not estimate.delay_variance
+    if is_known or (seen.ns > 0 and is_better):
+        row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), of_samples
     else:
         row.delay_ns = round(every.delay_ns + max(before.delay_ns, seen.long_ns))
         row.delay_variance += seen.long_variance

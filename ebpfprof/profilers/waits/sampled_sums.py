@@ -174,9 +174,9 @@ class SampledSums:
 
     @property
     def _scale_of_first(self) -> float:
-        """What a wait of the time at first stands for, besides itself, before the first window."""
-        has_pause = not self.windows and not self.runs_in_eighth and self.runs_at_first > 0
-        return self.runs / self.runs_at_first if has_pause else 0.0
+        """What a wait of the time at first would stand for in pauses, besides itself."""
+        recorded = self.runs_at_first + self.runs_in_eighth
+        return (self.runs - self.runs_in_windows) / recorded if recorded > 0 else 0.0
 
     def stacks(
         self,
@@ -216,9 +216,11 @@ class SampledSums:
         sampled = parks.as_events(seen)
         if seen.again and seen.runs:
             counts, delays = _of_events(counts, delays, parks.parks, seen)
-        if self._scale_of_first:
-            more = every.times(self._scale_of_first)
+        more = every.times(self._scale_of_first)
+        if not self.windows and not self.runs_in_eighth:
             sampled += more
+        if stack not in self.windowed and stack not in self.eighth:
+            # There may have been as many in pauses, or none.
             counts += more.count**2
             delays += more.delay_ns**2
         return StackEstimate(every, sampled, counts, delays)

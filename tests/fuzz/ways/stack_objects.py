@@ -10,9 +10,8 @@ from unittest import mock
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.state_counts import StateCounter
-from ebpfprof.goruntime.waits import http_requests
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
-from ebpfprof.goruntime.waits.http_requests import RequestReader
+from ebpfprof.goruntime.waits.http_requests import RequestFields, RequestReader
 from ebpfprof.goruntime.waits.object_fields import ObjectFields
 from ebpfprof.goruntime.waits.semaphores import Semaphores
 from ebpfprof.process.memory import UnreadableMemory
@@ -65,16 +64,14 @@ def request_seeds() -> Sequence[bytes]:
 
 def ask_requests(data: bytes) -> None:
     go = made_up_process(memory._go(), memory.parts_of(data))
-    fields = http_requests._Fields(
-        current=0, conn=0, request=8, method=0, url=16, path=0, pattern=None
-    )
+    fields = RequestFields(current=0, conn=0, request=8, method=0, url=16, path=0, pattern=None)
     with (
         memory._without_pauses(),
-        mock.patch.object(RequestReader, "_known_fields", return_value=fields),
         mock.patch.object(RequestReader, "_find_offset", return_value=0),
     ):
         scanner = GoroutineScanner(go)
-        found = RequestReader(go, scanner).read(scanner.scan().goroutines)
+        reader = RequestReader(go, scanner, lambda *_: fields)
+        found = reader.read(scanner.scan().goroutines)
     assert len(found) <= memory._COUNT
     assert all(request.method.isascii() for request in found.values())
 

@@ -1,6 +1,8 @@
 // Stops has goroutines that stop running at different rates, and log how often they did so: after
 // each operation they read their own g.trackingSeq, so that no stop is missed.
 //
+// The main goroutine logs its own stops, too.
+//
 // Protocol: it prints "ready PID" and reads "OFFSET GOID", the offsets of g.trackingSeq and g.goid.
 // It prints "parked" once its goroutines wait. To each further line "go" they do some operations,
 // and it prints "parked" again. To "log" it prints one line of JSON, goid: stops. It ends when its
@@ -44,6 +46,8 @@ func main() {
 	offset, goid := harness.Number(words[0]), harness.Number(words[1])
 	begin := make([]chan struct{}, len(operations))
 	stops := map[string]int{}
+	own := counter{sequence: (*uint8)(unsafe.Add(getg(), offset))}
+	own.last = *own.sequence
 	var mu sync.Mutex
 	var working sync.WaitGroup
 	for number := range operations {
@@ -76,10 +80,12 @@ func main() {
 	}
 	for {
 		time.Sleep(50 * time.Millisecond)
+		own.look()
 		fmt.Println("parked")
 		if !harness.Next() {
 			return
 		}
+		own.look()
 		if harness.Command() == "log" {
 			break
 		}
@@ -89,6 +95,7 @@ func main() {
 		}
 		working.Wait()
 	}
+	stops["main"] = own.stops
 	harness.Say(json.Marshal(stops))
 	for harness.Next() {
 	}

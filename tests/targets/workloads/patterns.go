@@ -17,7 +17,7 @@ const (
 )
 
 // turns lets each of some goroutines wait at one place, then at another one, and so on. A unit is a
-// wait.
+// wait. Who wakes them sleeps in between, so that they always wait.
 func turns(p parameters) {
 	var all sync.WaitGroup
 	pairs := p.goroutines / 2
@@ -34,9 +34,9 @@ func turns(p parameters) {
 		go below(p.frames, func() {
 			defer all.Done()
 			for i := 0; i < waits; i += 2 {
-				harness.Spin(gap)
+				time.Sleep(gap)
 				first <- i
-				harness.Spin(gap)
+				time.Sleep(gap)
 				second <- i
 			}
 		})

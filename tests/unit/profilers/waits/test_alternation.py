@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.estimates import estimates
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums
@@ -62,6 +63,12 @@ def test_stacks_of_other_goroutines_and_releases_don_t_matter() -> None:
     more = {OTHER: tracked(500, 500**2), RELEASE: tracked(700, 700**2)}
     found = eighth(pair | more)
     assert found == eighth(pair) | {OTHER: 0}
+
+
+def test_goroutines_with_other_labels_are_others() -> None:
+    """Each of some users has a goroutine with labels of its own, which waits at one stack only."""
+    anna, bert = (A._replace(labels=(Label("user", name),)) for name in ("anna", "bert"))
+    assert eighth({anna: tracked(100, 100**2), bert: tracked(100, 100**2)}) == {anna: 0, bert: 0}
 
 
 def test_windows_are_scaled() -> None:

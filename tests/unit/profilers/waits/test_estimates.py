@@ -100,7 +100,7 @@ def test_of_long_enough_waits_counts_and_delays_are_those_of_one_in_eight() -> N
 def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     """The probes leave it out. It is in the time of all waits that samples saw, too."""
     seen = SampledStack(
-        ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=20, variance=9.0 * MS**2
+        ns=1600 * MS, hits=90, ended=30, long_ns=800 * MS, long=20, variance=9.0 * MS**2
     )
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
     assert row.count == 800 + 20
@@ -147,13 +147,61 @@ def test_time_in_the_run_queue_has_no_lengths_of_waits() -> None:
     assert not queued.lengths
 
 
-def test_a_stack_that_few_samples_saw_has_its_long_waits() -> None:
+@pytest.mark.parametrize(
+    ("seen_ms", "hits", "delay_ms"),
+    [(900, 9, 800), (2400, 24, 1600), (2400, 3, 800)],
+)
+def test_time_that_probes_lack_is_not_chance_if_samples_saw_much_more(
+    seen_ms: int, hits: int, delay_ms: int
+) -> None:
+    """Of 800 waits of 1 ms, those of 100 ms may not have been tracked: the middle of both."""
+    seen = SampledStack(seen_ms * MS, hits, hits, variance=hits * (100.0 * MS) ** 2)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    assert (row.count, row.delay_ns) == (800, delay_ms * MS)
+    assert row.delay_variance == 56 * 100 * MS**2 + ((delay_ms - 800.0) * MS) ** 2
+
+
+def test_a_tail_that_may_be_chance_is_in_the_error_if_waits_differ_much() -> None:
+    """Of 100 tracked waits, one had half of the delay."""
+    uneven = replace(tracked(100, MS), squares=50 * (10.0 * MS) ** 2)
+    seen = SampledStack(900 * MS, 9, 9, variance=9 * (100.0 * MS) ** 2)
+    row = block_row(eighth({A: uneven}), {key(A): seen})
+    assert row.delay_ns == 800 * MS
+    assert row.delay_variance == 56 * 50 * (10.0 * MS) ** 2 + (100.0 * MS) ** 2
+
+
+@pytest.mark.parametrize(("seen_ms", "error"), [(400, 0.5), (700, 0.0), (0, 0.0)])
+def test_waits_that_samples_saw_for_half_of_the_time_may_be_half_as_many(
+    seen_ms: int, error: float
+) -> None:
+    """A single goroutine in regular turns, tracked at this stack alone."""
+    seen = SampledStack(seen_ms * MS, 16, 16, variance=4.0 * MS**2)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen} if seen_ms else {})
+    assert row.count == 800
+    assert row.count_variance == 56 * 100 + (error * 800) ** 2
+    assert row.delay_variance == (56 * 100 + (error * 800) ** 2) * MS**2
+
+
+def test_the_trap_at_the_wake_of_a_lock_is_in_the_error() -> None:
+    row = block_row(eighth({LOCK: tracked(100, 10 * US, probed=False)}), stack=LOCK)
+    assert row.delay_ns == 8 * MS
+    assert row.delay_variance == 56 * 100 * (10 * US) ** 2 + (800 * 500) ** 2
+
+
+def test_a_stack_that_few_samples_saw_has_a_large_error() -> None:
     seen = SampledStack(
         ns=900 * MS, hits=24, ended=30, long_ns=800 * MS, long=3, variance=10.0 * MS**2
     )
     row = block_row(SampledSums(), {key(A): seen})
-    assert (row.count, row.delay_ns, row.delay_variance) == (3, 800 * MS, MS**2)
-    assert (row.count_variance, row.labels, row.waker) == (0, (), None)
+    assert (row.count, row.delay_ns) == (30, 900 * MS)
+    assert row.delay_variance == 10 * MS**2 + (900 * MS / 24) ** 2
+    assert (row.count_variance, row.labels, row.waker) == (27**2, (), None)
+
+
+def test_long_waits_alone_are_counted_exactly() -> None:
+    seen = SampledStack(ns=900 * MS, hits=24, ended=3, long_ns=900 * MS, long=3)
+    row = block_row(SampledSums(), {key(A): seen})
+    assert (row.count, row.count_variance) == (3, 0)
 
 
 def test_a_stack_that_many_samples_saw_has_all_waits_that_they_hit() -> None:
@@ -187,11 +235,31 @@ def test_without_a_window_the_larger_of_what_the_begin_and_samples_make_expect_c
     assert (row.count, row.delay_ns) == (3 + 12, (3 + 12) * MS)
     assert (row.count_variance, row.delay_variance) == (12**2, (12 * MS) ** 2)
     row = before_a_pause(hits=24, ended=24, long=2)
-    assert (row.count, row.delay_ns) == (3 + 12, (3 + 40) * MS)
-    assert row.count_variance == 10**2
+    assert (row.count, row.delay_ns) == (3 + 24, (3 + 40) * MS)
+    assert row.count_variance == 22**2
     row = before_a_pause(hits=25, ended=14)
     assert (row.count, row.delay_ns) == (3 + 14, 53 * MS)
     assert (row.count_variance, row.delay_variance) == (14**2, 1000 * MS**2)
+
+
+def test_exact_waits_of_a_stack_that_no_window_had_may_have_been_many_more() -> None:
+    """Nine of ten runs were in pauses, ten times as many as at first."""
+    sums = windows(*9 * [{B: tracked(1, MS)}])
+    sums.runs_at_first = 81.0
+    sums.add_every({A: StackSums(3, 3 * MS), RELEASE: StackSums(2, MS)})
+    row = block_row(sums)
+    assert (row.count, row.delay_ns) == (3, 3 * MS)
+    assert (row.count_variance, row.delay_variance) == (30**2, (30 * MS) ** 2)
+    sums.runs_in_eighth, sums.runs_at_first = 809.0, 1.0  # in which one in eight saw none either
+    assert block_row(sums).count_variance == 3**2
+    sums.runs_in_eighth, sums.runs_at_first = 0.0, 81.0
+    released = rows(estimated(sums))["mutex", RELEASE.return_pcs, 0]
+    assert (released.count, released.count_variance) == (2, 20**2)
+    # Samples show how long all of them took.
+    seen = SampledStack(ns=90 * MS, hits=9, ended=9, variance=(20.0 * MS) ** 2)
+    row = block_row(sums, {key(A): seen})
+    assert (row.count, row.delay_ns) == (3 + 9, 93 * MS)
+    assert (row.count_variance, row.delay_variance) == (30**2, (20.0**2 + 10**2) * MS**2)
 
 
 def test_exact_waits_of_a_stack_that_later_nobody_saw_are_exact() -> None:
