@@ -26,6 +26,7 @@
 #define EBPFPROF_ONE_IN_EIGHT_H
 
 #include "probes/source.h"
+#include "waits/lengths.h"
 #include "waits/locks.h"
 #include "waits/wakers.h"
 
@@ -43,6 +44,7 @@ struct tracking {
     u64 stamped;     /* those whose begin is in the stamp */
     u64 began_ns;    /* waits that began before are not recorded */
     u64 attached_ns; /* before, not every begin of a wait was seen, and no end counts */
+    u64 within_ns;   /* of a wait whose begin a probe noted: how much of it is our own time */
     u64 semaphore_pcs[SEMAPHORE_PARKS]; /* the return addresses of semacquire1's parks */
     u32 only_runs;     /* every wait is recorded otherwise: only the time in the run queue is not */
     u32 checks_status; /* not only goroutines that begin to wait pass on_tracked_begin */
@@ -294,7 +296,9 @@ static __always_inline u64 began(const struct passed *passed, const struct track
 
 /* Adds a wait to the sums of its stack. Returns what that added, for its waker. */
 static __always_inline struct total add_wait(u64 stack, u64 delay_ns, struct tracked *row,
-                                             bool is_probed, u32 target_index) {
+                                             bool is_probed, const struct passed *passed) {
+    u32 target_index = passed->run.site->target;
+    u64 within_ns = is_probed ? passed->tracking->within_ns : 0;
     struct total weighted = {
         .count = PERIOD * COUNT_ONE,
         .delay_ns = PERIOD * delay_ns,
@@ -306,7 +310,9 @@ static __always_inline struct total add_wait(u64 stack, u64 delay_ns, struct tra
     row->last_stack = stack;
     if (!spread)
         return weighted;
-    add_to(stack, &weighted, target_index);
+    if (within_ns > delay_ns / 2)
+        within_ns = delay_ns / 2;
+    add_of_length(stack, delay_ns - within_ns, &weighted, target_index);
     __sync_fetch_and_add(&spread->parks, 1);
     __sync_fetch_and_add(&spread->probed, is_probed);
     __sync_fetch_and_add(&spread->row_squares, 2 * row->in_a_row - 1);
@@ -333,8 +339,7 @@ static __always_inline void add_ended(struct pt_regs *ctx, const struct passed *
     if (passed->tracking->only_runs)
         return;
     s64 delay_ns = ended->now_ns - ended->since_ns;
-    struct total more =
-        add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, ended->is_probed, target_index);
+    struct total more = add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, ended->is_probed, passed);
 #if WITH_WAKERS
     struct wake wake = {.charge_ns = NOT_TAKEN, .added = {.waiter = stack, .is_first = 1}};
     wake.added.sums = more;

@@ -23,6 +23,7 @@
 #include "probes/target.h"
 #include "probes/totals.h"
 #include "waits/wait.h"
+#include "waits/lengths.h"
 #include "waits/wakers.h"
 #include "waits/recorded_time.h"
 #if WITH_RUNTIME_LOCKS
@@ -201,9 +202,11 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
         return; /* a loss, which is counted already */
     struct total now = weight(delay_ns);
     struct total before = weight(wait->counted_ns);
-    now.count -= before.count;
+    if (before.count)
+        take_count(wait->stack, wait->counted_ns, before.count, target_index);
     now.delay_ns -= before.delay_ns;
-    add_to(wait->stack, &now, target_index);
+    add_of_length(wait->stack, delay_ns, &now, target_index);
+    now.count -= before.count;
     if (WITH_WAKERS) {
         added->waiter = wait->stack;
         added->is_first = wait->counted_ns == 0;

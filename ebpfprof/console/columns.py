@@ -84,15 +84,10 @@ def table(
     """
     first_left = len(headings) - left
     columns = [TextColumn(heading, number < first_left) for number, heading in enumerate(headings)]
-    names = 2 if any(row.beside for row in rows) else 1
     room = None
     if width is not None:
-        least = _MIN_ROOM // names
-        room = _room(headings, rows, names, width)
-        if room < least and left > names:
-            rows = _narrowed(rows, least - room)
-            room = _room(headings, rows, names, width)
-        room = max(room, least)
+        rows, room = _narrow_enough(headings, rows, left, width)
+        room = max(room, _least_room(rows))
     cells = []
     for row in rows:
         style = "dim" if row.is_dim else ""
@@ -102,6 +97,35 @@ def table(
             line.append(_name_cell(first, room, color=color))
         cells.append([*line, _name_cell(row, room, color=color)])
     return aligned(columns, cells, color=color)
+
+
+def fits(headings: Sequence[str], rows: Sequence[Row], *, left: int = 1, width: int | None) -> bool:
+    """Whether `width` columns have enough room for table() with these arguments."""
+    if width is None:
+        return True
+    rows, room = _narrow_enough(headings, rows, left, width)
+    return room >= _least_room(rows)
+
+
+def _names(rows: Sequence[Row]) -> int:
+    """How many columns have names."""
+    return 2 if any(row.beside for row in rows) else 1
+
+
+def _least_room(rows: Sequence[Row]) -> int:
+    return _MIN_ROOM // _names(rows)
+
+
+def _narrow_enough(
+    headings: Sequence[str], rows: Sequence[Row], left: int, width: int
+) -> tuple[Sequence[Row], int]:
+    """The rows, narrowed if need be, and how many columns are left for each of the names."""
+    names, least = _names(rows), _least_room(rows)
+    room = _room(headings, rows, names, width)
+    if room < least and left > names:
+        rows = _narrowed(rows, least - room)
+        room = _room(headings, rows, names, width)
+    return rows, room
 
 
 def _room(headings: Sequence[str], rows: Sequence[Row], names: int, width: int) -> int:

@@ -23,6 +23,12 @@ An object with these fields (most strings are an index into "strings"):
     values         [[one integer for each sample type] ...]
     errors         [standard error of the value that tables show ...], 0 for an exact one; left out
                    if all are exact
+    lengths        [[[least, count] ...] ...]: how many of the waits of each stack were how long, by
+                   buckets of which each begins at `least` ns, and has an eighth of a power of two
+                   (profile.wait_histogram); left out if no length is known
+    quantiles      [{"p50": [ns, least, most], "p99": ..., "max": ...} ...]: of each stack those
+                   that are known, and within which limits, the upper one null without any; left
+                   out with `lengths`
     max_error      rows with a larger error, as a part of their value, have no rank and no share;
                    left out if all are exact
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
@@ -62,6 +68,7 @@ from ebpfprof.profile.evidence import MAX_ERROR, few_releases
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
+from ebpfprof.profile.wait_histogram import QUANTILES, SCALE
 from ebpfprof.profile.wakers import waiter_of
 
 FORMAT = "ebpfprof-profile-1"
@@ -141,6 +148,7 @@ class _Document:
             "stacks": stacks,
             "values": [sample.values for sample in samples],
             **_evidence(profile),
+            **_lengths(profile),
             "operations": operations,
             **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
@@ -217,6 +225,30 @@ def _evidence(profile: Profile) -> dict[str, Any]:
     if any(sample.variance for sample in profile.samples):
         found["errors"] = [round(math.sqrt(sample.variance), 1) for sample in profile.samples]
         found["max_error"] = MAX_ERROR
+    return found
+
+
+def _lengths(profile: Profile) -> dict[str, Any]:
+    if not any(sample.lengths for sample in profile.samples):
+        return {}
+    return {
+        "lengths": [
+            [[SCALE.lower_ns(bucket), round(count, 3)] for bucket, count in sample.lengths.rows()]
+            for sample in profile.samples
+        ],
+        "quantiles": [_quantiles(sample) for sample in profile.samples],
+    }
+
+
+def _quantiles(sample: Sample) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {}
+    for name, part in QUANTILES.items():
+        known = sample.lengths.quantile(
+            part, waits=sample.values[0], variance=sample.count_variance
+        )
+        if known:
+            most_ns = known.most_ns if math.isfinite(known.most_ns) else None
+            found[name] = [known.ns, known.least_ns, most_ns]
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Label, Location, Mapping, Profile, Sample
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 
 BASE_LABEL = Label("pprof::base", "true")
 """The label of samples of the base of a comparison, as with pprof's -diff_base."""
@@ -168,6 +169,7 @@ def of_same_length(profile: Profile, base: Profile) -> Profile:
             values=_checked(scale(sample.values)),
             variance=factor**2 * sample.variance,
             count_variance=factor**2 * sample.count_variance,
+            lengths=factor * sample.lengths,
         )
         for sample in profile.samples
     )
@@ -202,7 +204,7 @@ def _with_values(profile: Profile, change: Callable[[tuple[int, ...]], tuple[int
     return replace(
         profile,
         samples=tuple(
-            replace(each, values=values, variance=0.0, count_variance=0.0)
+            replace(each, values=values, variance=0.0, count_variance=0.0, lengths=NO_LENGTHS)
             for each, values in changed
             if any(values)
         ),
@@ -222,6 +224,7 @@ class _Sums:
         self._by_id: dict[int, int] = {}
         self._sums: dict[_Key, tuple[Sample, list[int]]] = {}
         self._variances: dict[_Key, tuple[float, float]] = {}
+        self._lengths: dict[_Key, WaitHistogram] = {}
 
     def add(self, samples: Iterable[Sample], factor: int) -> None:
         by_id, sums = self._by_id, self._sums
@@ -235,6 +238,9 @@ class _Sums:
                 value, count = self._variances.get(key, _EXACT)
                 value = max(0.0, value + factor * sample.variance)
                 self._variances[key] = value, max(0.0, count + factor * sample.count_variance)
+            if sample.lengths:
+                so_far = self._lengths.get(key, NO_LENGTHS)
+                self._lengths[key] = so_far + factor * sample.lengths
             known = sums.get(key)
             if known is None:
                 sums[key] = (sample, [factor * value for value in sample.values])
@@ -262,6 +268,7 @@ class _Sums:
                         values=_checked(tuple(values)),
                         variance=variance,
                         count_variance=count_variance,
+                        lengths=self._lengths.get(key, NO_LENGTHS),
                     )
                 )
         return tuple(found)

@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.completeness import Completeness
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 
 UNKNOWN = "[unknown]"
 """The name that tables show for a frame without one."""
@@ -88,7 +89,8 @@ class Sample:
 
     `variance` is that of the value that tables show (ProfileKind.shown) where it is an estimate, in
     its unit squared; else 0. `count_variance` is that of the first value.
-    `behaviour` says why its goroutines are idle by what they do; None if they are not.
+    `behaviour` says why its goroutines are idle by what they do; None if they are not. `lengths`
+    has its events by how long they were, if they are waits of known length.
     """
 
     locations: tuple[Location, ...]
@@ -97,6 +99,7 @@ class Sample:
     variance: float = field(default=0.0, compare=False)
     behaviour: IdleBehaviour | None = field(default=None, compare=False)
     count_variance: float = field(default=0.0, compare=False)
+    lengths: WaitHistogram = field(default=NO_LENGTHS, compare=False)
 
     @property
     def frames(self) -> list[Frame]:
@@ -140,6 +143,8 @@ class Profile:
     """The type that viewers show first; "" for the last one."""
     account: Account | None = field(default=None, compare=False)
     module: str = field(default="", compare=False)
+    has_length_labels: bool = field(default=False, compare=False)
+    """Whether pprof files of it have the lengths of waits as labels (profile.length_labels)."""
 
     def accounted(self, account: Account | None) -> Self:
         """A copy with this account and its comments; the profile itself for None."""

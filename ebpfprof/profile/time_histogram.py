@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from ebpfprof.profile.log_linear import LogLinear
+
 
 @dataclass(frozen=True)
 class TimeHistogram:
-    """Numbers of durations by bucket, as runtime.timeHistogram (runtime/histogram.go).
+    """Numbers of durations by bucket (LogLinear), as runtime.timeHistogram has them.
 
-    Below 2**(least_bits - 1) ns, buckets are all of one width. From there on their limits double,
-    and each of these ranges has 2**part_bits buckets. `above` are durations beyond all of them;
-    durations below zero are left out.
+    `above` are durations beyond all buckets; durations below zero are left out.
     """
 
     counts: tuple[int, ...]
@@ -27,11 +27,7 @@ class TimeHistogram:
 
     def lower_ns(self, bucket: int) -> int:
         """The least duration of a bucket, in nanoseconds; of the one after it, its limit."""
-        parts = 1 << self.part_bits
-        doubled, part = divmod(bucket, parts)
-        if not doubled:
-            return part << (self.least_bits - 1 - self.part_bits)
-        return (parts + part) << (self.least_bits + doubled - 2 - self.part_bits)
+        return LogLinear(self.least_bits, self.part_bits).lower_ns(bucket)
 
     def quantile_ns(self, part: float) -> float:
         """The duration that this part (0 to 1) of them do not exceed: the middle of its bucket.

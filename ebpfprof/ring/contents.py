@@ -110,7 +110,8 @@ def packed(profile: Profile, process: RingProcess, start_ns: int, end_ns: int) -
     extra = _subfield(_FACTS, text)
     for name, errors in _errors(profile).items():
         extra += _subfield(name, struct.pack(f"<{len(errors)}e", *errors))
-    data = pprof.encode(profile)
+    # Labels would make a sample of each length, and errors are those of whole stacks.
+    data = pprof.encode(replace(profile, has_length_labels=False), keeps_lengths=True)
     header = bytearray(data[:_FIXED])
     header[_FLAGS] |= _HAS_EXTRA
     return b"".join([header, struct.pack("<H", len(extra)), extra, data[_FIXED:]])

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ebpfprof.console.columns import cells_of, fit
 from ebpfprof.console.text import duration
+from ebpfprof.export.tables.lengths import DIGITS_OF_LENGTH
 from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.top.lines import first_fitting
@@ -48,10 +49,11 @@ class Column:
     sort: Sort | None = None
 
 
-def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
+def columns_of(view: View, *, is_estimate: bool = False, has_lengths: bool = False) -> list[Column]:
     """The columns of a view in their order, by what its kind has.
 
-    Estimates have their standard errors beside them, and no more digits than are known. A moment
+    Estimates have their standard errors beside them, and no more digits than are known. With
+    lengths of waits there are quantiles of those since the start. A moment
     has no sums since the start; a kind with one value for each sample has no count beside it, and
     no mean.
     """
@@ -94,6 +96,8 @@ def columns_of(view: View, *, is_estimate: bool = False) -> list[Column]:
         ]
     if is_sum:
         columns.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
+    if has_lengths:
+        columns += _LENGTHS
     return [*columns, _HELD] if view.rows == "locks" else columns
 
 
@@ -128,6 +132,17 @@ _HELD: Final = _column(
 )
 
 
+def _length(row: TopRow, name: str) -> str:
+    found = row.quantile(name)
+    return duration(found.ns, DIGITS_OF_LENGTH) if found else NONE
+
+
+_P99: Final = _column("p99", 6, 4, lambda row, _: _length(row, "p99"))
+_LENGTHS: Final = [
+    _column("p50", 6, 1, lambda row, _: _length(row, "p50")),
+    _P99,
+    _column("Max", 6, 2, lambda row, _: _length(row, "max")),
+]
 _ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
 
 
@@ -164,7 +179,12 @@ class Layout:
         self._state = view
         self._view = view_named(view.view)
         self._safe = safe
-        columns = columns_of(self._view, is_estimate=any(row.error > 0 for row in rows))
+        has_lengths = any(row.lengths for row in rows)
+        columns = columns_of(
+            self._view,
+            is_estimate=any(row.error > 0 for row in rows),
+            has_lengths=has_lengths,
+        )
         operations = [cells_of(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
         self._operation = max(operations, default=0)
         if self._operation:
@@ -178,14 +198,21 @@ class Layout:
         if width is None:
             self._name = named
             return
+        # p99 costs no name or place: less telling columns do.
+        while has_lengths and self._room(width) < min(names, _MAX_PLACE):
+            least = min(columns, key=lambda column: column.keep)
+            if least.keep >= _P99.keep:
+                break
+            columns.remove(least)
         # One after the other gives way to the name: the pid of the rows last.
         while self._room(width) < _MIN_NAME and len(columns) > 1:
+            least = min(columns, key=lambda column: column.keep)
             if self._place:
                 self._place = 0
             elif self._operation and len(columns) < 3:
                 self._operation = 0
             else:
-                columns.remove(min(columns, key=lambda column: column.keep))
+                columns.remove(least)
         if self._place and self._room(width) < min(names, _MIN_NAME):
             self._place = 0
         if self._room(width) < _LEAST_NAME:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ebpfprof.console.text import well_formed
+from ebpfprof.profile.wait_histogram import QUANTILES
 from ebpfprof.top.rows import Shown, TopRow
 from ebpfprof.top.state import TopView
 from ebpfprof.top.views import View, view_named
@@ -74,6 +75,9 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "total_count": None if row.is_unknown else row.total_count,
         "is_ranked": row.is_ranked,
     }
+    if row.lengths:
+        quantiles = {name: row.quantile(name) for name in QUANTILES}
+        found["wait_ns"] = {name: each and each.ns for name, each in quantiles.items()}
     if key.waker:
         found["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":

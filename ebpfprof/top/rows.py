@@ -12,6 +12,7 @@ from ebpfprof.profile.evidence import is_ranked
 from ebpfprof.profile.idle import IdleRule
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Lock, Profile, Sample
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, QUANTILES, Quantile, WaitHistogram
 from ebpfprof.top.views import view_named
 
 Sort = Literal["delay", "count", "mean", "name"]
@@ -84,6 +85,10 @@ class TopRow:
     total_variance: float = 0.0
     count_variance: float = 0.0
     """That of `count`, where it is an estimate."""
+    total_count_variance: float = 0.0
+    """That of `total_count`, where it is an estimate."""
+    lengths: WaitHistogram = NO_LENGTHS
+    """How long its waits since the start were, as far as that is known."""
     is_unknown: bool = False
     """Whether it stands for releases that were not recorded, or for a lock with many of them: the
     count and means say nothing."""
@@ -115,6 +120,13 @@ class TopRow:
         if self.count:
             return self.value / self.count
         return self.total_value / self.total_count if self.total_count else 0.0
+
+    def quantile(self, name: str) -> Quantile | None:
+        """One of QUANTILES of the lengths of its waits since the start; None if it is not known."""
+        found = self.lengths.quantile(
+            QUANTILES[name], waits=self.total_count, variance=self.total_count_variance
+        )
+        return found if found and found.is_known else None
 
     @property
     def rate(self) -> float:

@@ -13,6 +13,7 @@ from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
+from ebpfprof.profile.wait_histogram import NO_LENGTHS
 from ebpfprof.profile.wakers import waiter_of, waker_of
 from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack
 from ebpfprof.top.views import view_named
@@ -184,7 +185,8 @@ class TopTable:
 
     def _rows(self, stacks: Iterable[TopStack], held: Mapping[int, float | None]) -> list[TopRow]:
         sums = [[0, 0, 0, 0, 0, 0] for _ in self._keys]
-        variances = [[0.0, 0.0, 0.0] for _ in self._keys]
+        variances = [[0.0, 0.0, 0.0, 0.0] for _ in self._keys]
+        lengths = [NO_LENGTHS for _ in self._keys]
         for stack in stacks:
             if not stack.rows or stack.role not in ("", _RELEASED):
                 continue
@@ -197,6 +199,8 @@ class TopTable:
             variances[stack.rows[0]][0] += stack.variance
             variances[stack.rows[0]][1] += stack.sample.variance
             variances[stack.rows[0]][2] += stack.count_variance
+            variances[stack.rows[0]][3] += stack.sample.count_variance
+            lengths[stack.rows[0]] += stack.sample.lengths
             if self._view.rows == "functions":
                 for number in stack.rows:
                     sums[number][4] += stack.value
@@ -216,6 +220,8 @@ class TopTable:
                 variance=variances[number][0],
                 total_variance=variances[number][1],
                 count_variance=variances[number][2],
+                total_count_variance=variances[number][3],
+                lengths=lengths[number],
                 is_unknown=number in self._unknown,
             )
             for number, (

@@ -89,6 +89,24 @@ def test_a_full_table_is_counted_and_the_rest_is_right(
         assert len(mine) <= size
 
 
+def test_with_a_full_table_of_lengths_counts_and_delays_are_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "_MAX_LENGTHS", 8)
+    outcome = record(tmp_path, "block")
+    theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
+    assert set(outcome.lost) == {"lengths_full"}
+    assert {stack: value.count for stack, value in mine.items()} == {
+        stack: value.count for stack, value in theirs.items()
+    }
+    delays = [sum(each.delay_ns for each in found.values()) for found in (mine, theirs)]
+    assert delays[0] > 0.9 * delays[1]
+    known = sum(sample.lengths.total for sample in outcome.ours.samples)
+    unknown = sum(value.count for value in mine.values()) - known
+    # Waits for the runtime's own semaphores are recorded, too, and not shown.
+    assert 0 < unknown <= outcome.lost["lengths_full"] < 1.25 * unknown
+
+
 def test_with_a_full_lock_table_releases_are_charged_the_woken_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

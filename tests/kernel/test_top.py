@@ -35,7 +35,7 @@ GET = r"Mutex\.Lock +main\.\(\*PriceCache\)\.Get"
 # It may wait elsewhere, too, where the printer is slow.
 WAITS_FOR_WORK = r"chan receive +main\.\(\*InvoicePool\)\.work"
 DISCOUNT = r"RWMutex\.RLock +main\.\(\*Config\)\.Discount"
-HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +Total +Operation +Called from$"
+HEADINGS = r"^ +Delay/s +Share +Count/s +Mean +(Total +)?p99 +Operation +Called from$"
 KEYS = r" Stacks q Quit / Search "
 SUMS = (
     r"^[\d,.]+ waits/s\s+delay [\d.]+ m?s/s\s+last [\d.]+ m?s"

@@ -26,6 +26,7 @@ from ebpfprof.profile.delta import difference
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Label, Location, Profile, Sample
 from ebpfprof.profile.model import Mapping as MappedRange
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.cpu import cpu_profile, cpu_program
 from ebpfprof.profilers.cpu.cpu_names import CpuTranslator
 from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
@@ -52,6 +53,7 @@ from tests.images.target import NO_PID, SavedTarget, Shown
 from tests.recorded.saved import END, Saved, SavedProgram
 
 MIDDLE: Final = "middle"
+_SUMS_OF_SAMPLES: Final = 6  # those of SampledStack before its lengths
 BEGIN: Final = "begin"
 _ENCODED: Final = {"pprof": "pb", "json": "json", "folded": "folded", "text": "txt"}
 _PROCESS: Final = re.compile(r"process \d+ \([^,)]+")
@@ -273,7 +275,7 @@ class Replay:
         found = estimates.estimates(
             sums,
             {
-                (e[0], tuple(e[1]), _labels(e[2])): SampledStack(*e[3])
+                (e[0], tuple(e[1]), _labels(e[2])): _sampled_stack(e[3])
                 for e in facts["samples_of_waits"]
             },
             *estimates.facts_of_stacks(self.go, self.names.waits),
@@ -402,6 +404,13 @@ def _some(prefix: str, found: Mapping[str, bytes], *names: str) -> dict[str, byt
 
 def _labels(pairs: Sequence[Sequence[str]]) -> tuple[Label, ...]:
     return tuple(Label(*pair) for pair in pairs)
+
+
+def _sampled_stack(values: list[Any]) -> SampledStack:
+    """What samples saw of a stack; older recordings have no lengths, which come last."""
+    sums, lengths = values[:_SUMS_OF_SAMPLES], values[_SUMS_OF_SAMPLES:]
+    of_lengths = [WaitHistogram(tuple(each[0]), tuple(each[1]), each[2]) for each in lengths]
+    return SampledStack(*sums, *of_lengths)
 
 
 def _parked(fields: dict[str, Any]) -> ParkedAtEnd:

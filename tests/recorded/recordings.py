@@ -29,9 +29,9 @@ class Recording:
     least_windows: int = 0
 
 
-CHANGING: Final = ("waits", "totals", "locks")
+CHANGING: Final = ("waits", "totals", "lengths", "locks")
 """The maps of waits that change while every wait is recorded."""
-SUMS: Final = frozenset({"totals", "spreads", "pairs", "locks"})
+SUMS: Final = frozenset({"totals", "lengths", "spreads", "pairs", "locks"})
 """The maps of sums of waits."""
 _WAITS: Final = {
     "kinds": ["block", "mutex"],

@@ -9,11 +9,14 @@ of distinct entries.
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.errors import InvalidProfile, to_type
+from ebpfprof.export.pprof.lengths import LENGTHS, lengths_in
 from ebpfprof.export.pprof.wire import fields, unpacked
 from ebpfprof.profile.idle_comments import with_behaviours
+from ebpfprof.profile.length_labels import put_together
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Mapping, Profile, Sample, ValueType
 from ebpfprof.profilers.registry import kind_of
 
@@ -87,7 +90,7 @@ def decode(data: bytes, *, kind: Kind | None = None) -> Profile:
     Raises InvalidProfile, also if the file exceeds the bounds of this module and of
     export.pprof.wire.
     """
-    return with_behaviours(_Decoder(_refusing_others(unpacked(data))).profile(kind))
+    return with_behaviours(put_together(_Decoder(_refusing_others(unpacked(data))).profile(kind)))
 
 
 def _refusing_others(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -114,6 +117,7 @@ class _Decoder:
 
         self._items = self._distinct = self._frames = 0
         self._strings: list[str] = []
+        self._lengths: list[bytes] = []  # of the samples in their order, or of none
         self._strings_bytes = 0
         self._messages: dict[int, list[ProtoMessage]] = {number: [] for number in _TABLES}
         self._merged = _Merged(self._keep)
@@ -147,6 +151,9 @@ class _Decoder:
                     item = classes[number].FromString(content)
                     self._keep(len(item.line) if number == _LOCATION else 0)
                     self._messages[number].append(item)
+            elif number == LENGTHS:
+                self._keep(count)
+                self._lengths += [content] * count
             elif number == _STRING:
                 self._keep_strings(content, count)
             elif number in _HEADER:
@@ -195,6 +202,11 @@ class _Decoder:
         )
         if not sample_types:
             raise InvalidProfile("The profile has no sample types.")
+        if len(self._lengths) == len(samples):
+            samples = tuple(
+                replace(sample, lengths=lengths_in(content)) if content else sample
+                for sample, content in zip(samples, self._lengths, strict=True)
+            )
         default = self._string(message.default_sample_type)
         return Profile(
             kind=_name_of_kind(sample_types, samples, default) if kind is None else kind,

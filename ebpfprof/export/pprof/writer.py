@@ -7,6 +7,8 @@ import gzip
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ebpfprof.export.pprof.lengths import lengths_fields
+from ebpfprof.profile.length_labels import by_length
 from ebpfprof.profile.model import Frame, Label, Location, Mapping, Profile, Sample, ValueType
 
 if TYPE_CHECKING:
@@ -18,20 +20,21 @@ if TYPE_CHECKING:
 _SAMPLES_AT_ONCE = 512
 
 
-def encode(profile: Profile) -> bytes:
-    """The profile as a gzipped profile.proto.
+def encode(profile: Profile, *, keeps_lengths: bool = False) -> bytes:
+    """The profile as a gzipped profile.proto. If it `keeps_lengths`, decode() finds them again.
 
     As in Go (runtime/pprof/proto.go), samples are sorted by their last value, descending; ids
     count from 1 in the order of first use; mappings whose addresses all have names have
     has_functions. Unlike Go, it writes comments, and the duration
     for every kind of profile.
     """
-    return compressed(message(profile))
+    kept = lengths_fields(in_order(profile.samples)) if keeps_lengths else b""
+    return compressed(message(profile) + kept)
 
 
 def message(profile: Profile) -> bytes:
     """The profile as a profile.proto; encode() compresses it."""
-    return _Encoder().encode(profile)
+    return _Encoder().encode(by_length(profile) if profile.has_length_labels else profile)
 
 
 def compressed(message: bytes) -> bytes:

@@ -17,12 +17,14 @@ from ebpfprof.export.kinds import (
     title,
 )
 from ebpfprof.export.tables.idle import hidden_line
+from ebpfprof.export.tables.lengths import DIGITS_OF_LENGTH
 from ebpfprof.export.tables.quantities import amount, heading
 from ebpfprof.profile.delta import of_same_length
 from ebpfprof.profile.evidence import are_releases_known, few_releases, is_ranked, unranked_line
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import UNKNOWN, Profile, Sample
 from ebpfprof.profile.operations import operation_of
+from ebpfprof.profile.wait_histogram import QUANTILES, Quantile, WaitHistogram
 from ebpfprof.profile.wakers import waker_of
 
 _Amount = Callable[[int], str]
@@ -139,6 +141,7 @@ def render(
         _sentence(profile, recorded, f"{text(before)} before, {text(after)} after", not color),
         f"Change: {_signed(after - before, text)}{_percent(after - before, before)}\n",
         _rates(profile, base, index, text),
+        *_lengths(profile, recorded),
     ]
     if recorded is not base:
         length = duration(profile.duration_ns)
@@ -194,6 +197,28 @@ def _rates(profile: Profile, base: Profile, index: int, text: _Amount) -> str:
     return found
 
 
+def _lengths(profile: Profile, base: Profile) -> Iterator[str]:
+    """How long single waits were before and after, a line for each quantile that is known."""
+    quantiles = zip(_quantiles(base), _quantiles(profile), strict=True)
+    for name, (before, after) in zip(QUANTILES, quantiles, strict=True):
+        if before and after:
+            texts = [duration(each.ns, DIGITS_OF_LENGTH) for each in (before, after)]
+            is_same = before.least_ns < after.most_ns and after.least_ns < before.most_ns
+            change = " (unchanged)" if is_same else _percent(after.ns - before.ns, before.ns)
+            subject = "Longest wait" if name == "max" else f"{name} of waits"
+            yield f"{subject}: {texts[0]} before, {texts[1]} after{change}\n"
+
+
+def _quantiles(profile: Profile) -> list[Quantile | None]:
+    """Those of QUANTILES that are known of all waits of a profile."""
+    lengths = WaitHistogram.together(sample.lengths for sample in profile.samples)
+    counts = count_index(profile)
+    waits = sum(sample.values[counts] for sample in profile.samples)
+    variance = sum(sample.count_variance for sample in profile.samples)
+    found = (lengths.quantile(q, waits=waits, variance=variance) for q in QUANTILES.values())
+    return [each if each and each.is_known else None for each in found]
+
+
 def _has_means(profile: Profile, base: Profile, index: int) -> bool:
     """Whether both have events that are counted: not releases of which few were recorded."""
     types = profile.sample_types
@@ -230,7 +255,7 @@ def _signed(value: int, text: _Amount) -> str:
     return f"+{text(value)}" if value > 0 else text(value)
 
 
-def _percent(change: int, whole: int) -> str:
+def _percent(change: float, whole: float) -> str:
     return f" ({100 * change / whole:+.1f}%)" if whole else ""
 
 

@@ -2,19 +2,30 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ebpfprof.console import columns
 from ebpfprof.console.text import printable
 from ebpfprof.export.go_quotes import readable
+from ebpfprof.export.tables.lengths import length_cell
 from ebpfprof.export.tables.quantities import amount, count_cell, error_cell, known_digits
 from ebpfprof.profile.evidence import few_releases, is_ranked, unranked_line
 from ebpfprof.profile.kind import Table
 from ebpfprof.profile.model import Frame, Profile, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of, waker_of
+
+_WITHOUT_LENGTHS: Final = (("Mean",),)
+# The columns of an event, from the widest to the narrowest table.
+_WITH_LENGTHS: Final = (
+    ("Mean", "p50", "p99", "Max"),
+    ("p50", "p99", "Max"),
+    ("p99", "Max"),
+    ("p99",),
+)
 
 
 class CalledOperation(NamedTuple):
@@ -49,6 +60,8 @@ class OperationSums:
     """Where the program's own code comes in, if `function` is a library's: of most of the value."""
     waker: CalledOperation | None = None
     """What woke them, where samples are pairs (profile.wakers)."""
+    lengths: WaitHistogram = NO_LENGTHS
+    """How long these waits were, as far as that is known."""
 
     @property
     def error(self) -> float:
@@ -93,6 +106,7 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
     sums: dict[tuple[CalledOperation, CalledOperation | None], list[int]] = {}
     variances: dict[tuple[CalledOperation, CalledOperation | None], float] = {}
     of_counts: dict[tuple[CalledOperation, CalledOperation | None], float] = {}
+    lengths: dict[tuple[CalledOperation, CalledOperation | None], WaitHistogram] = {}
     for sample in samples:
         _, line = operation_of(sample)
         by = waker_of(sample)
@@ -102,6 +116,7 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
         total[1] += sample.values[-1]
         variances[key] = variances.get(key, 0.0) + sample.variance
         of_counts[key] = of_counts.get(key, 0.0) + sample.count_variance
+        lengths[key] = lengths.get(key, NO_LENGTHS) + sample.lengths
         if not is_of_program(line.function, module):
             own = frame_of_program(waiter_of(sample).frames, module)
             if own:
@@ -122,6 +137,7 @@ def operation_sums(samples: Iterable[Sample], module: str = "") -> list[Operatio
             count_variance=of_counts[key],
             program=programs[key].most_common(1)[0][0] if key in programs else None,
             waker=key[1],
+            lengths=lengths[key],
         )
         for key, (count, value) in ordered
     ]
@@ -144,9 +160,10 @@ def render(
     """The first rows as a table (see columns.table()), with the headings of `table`.
 
     A profile of a single value has no column for its count, and no mean; one whose count says
-    nothing has neither, too. Each row has one line if it `is_short`. Estimates have their standard
-    errors beside them. Rows without a rank are left out, and counted below. Releases of locks have
-    no rows if too few were recorded: the text says how to record them.
+    nothing has neither, too. Where lengths of waits are known, there are quantiles of them, as many
+    as fit, if need be in place of the mean. Each row has one line if it `is_short`. Estimates have
+    their standard errors beside them. Rows without a rank are left out, and counted below. Releases
+    of locks have no rows if too few were recorded: the text says how to record them.
     """
     unit = profile.sample_types[-1].unit
     if said := few_releases(profile):
@@ -157,31 +174,56 @@ def render(
     below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
     if not found:
         return below_table
-    names = [table.value, "Share", table.count, "Mean", "Operation", table.place[0]]
     is_single = len(profile.sample_types) == 1 or not table.count
-    if is_single:
-        del names[2:4]
-    is_estimate = any(row.variance for row in found)
-    if is_estimate:
-        names.insert(1, "Error")
-    rows = []
-    for each in found:
-        digits = known_digits(each.error)
-        cells = [amount(each.value, unit, color=color, digits=digits), f"{100 * each.share:.1f}%"]
-        if is_estimate:
-            cells.insert(1, error_cell(each.error, color=color))
-        if not is_single:
-            count = each.count_cell
-            mean = amount(each.mean, unit, color=color, digits=each.digits_of_mean)
-            cells += [count, "-" if count == "-" else mean]
-        cells.append(columns.operation_cell(each.operation, color=color))
-        if is_short:
-            place = f"  {each.file.rpartition('/')[2]}:{each.line}" if each.file else ""
-            rows.append(columns.Row(cells, each.function, after=place))
-            continue
-        below = f"{each.file}:{each.line}" if each.file else ""
-        rows.append(columns.Row(cells, each.function, below=below, origin=_origin(each)))
+    means = _WITH_LENGTHS if any(each.lengths for each in found) else _WITHOUT_LENGTHS
+    for of_event in ((),) if is_single else means:
+        names = [table.value, "Share", *([] if is_single else [table.count]), *of_event]
+        if any(each.variance for each in found):
+            names.insert(1, "Error")
+        rows = [
+            _row(each, names, table, unit=unit, is_short=is_short, color=color) for each in found
+        ]
+        names += ["Operation", table.place[0]]
+        if columns.fits(names, rows, left=2, width=width):
+            break
     return columns.table(names, rows, left=2, width=width, color=color) + below_table
+
+
+def _row(
+    sums: OperationSums,
+    headings: Sequence[str],
+    table: Table,
+    *,
+    unit: str,
+    is_short: bool,
+    color: bool,
+) -> columns.Row:
+    """The row of these sums, with a cell for each of the headings and for the operation."""
+
+    def cell(heading: str) -> str:
+        count = sums.count_cell
+        match heading:
+            case table.value:
+                return amount(sums.value, unit, color=color, digits=known_digits(sums.error))
+            case "Error":
+                return error_cell(sums.error, color=color)
+            case "Share":
+                return f"{100 * sums.share:.1f}%"
+            case table.count:
+                return count
+            case "Mean":
+                mean = amount(sums.mean, unit, color=color, digits=sums.digits_of_mean)
+                return "-" if count == "-" else mean
+        return length_cell(
+            sums.lengths, heading, waits=sums.count, variance=sums.count_variance, color=color
+        )
+
+    cells = [*map(cell, headings), columns.operation_cell(sums.operation, color=color)]
+    if is_short:
+        place = f"  {sums.file.rpartition('/')[2]}:{sums.line}" if sums.file else ""
+        return columns.Row(cells, sums.function, after=place)
+    below = f"{sums.file}:{sums.line}" if sums.file else ""
+    return columns.Row(cells, sums.function, below=below, origin=_origin(sums))
 
 
 def _origin(row: OperationSums) -> str:

@@ -12,12 +12,15 @@ uncertain. The variances of states that differ in their labels alone add up to t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import SCALE, WaitHistogram
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,11 +65,15 @@ class StateTotal:
 
 @dataclass(frozen=True, slots=True)
 class StateTotals:
-    """The sums of all samples so far. `mean_ns` is the mean time between samples."""
+    """The sums of all samples so far. `mean_ns` is the mean time between samples.
+
+    `lengths` has those that StateTotal.twice counts, by how long they were; of totals() only.
+    """
 
     states: dict[GoroutineState, StateTotal]
     samples: int
     length_ns: int
+    lengths: Mapping[GoroutineState, WaitHistogram] = field(default_factory=dict)
 
     @property
     def mean_ns(self) -> float:
@@ -123,6 +130,7 @@ class StateSums:
         self._samples, self._length_ns, self._last_ns = 0, 0, 0
         self._goes_on = False
         self._until_ns: int | None = None
+        self._twice = defaultdict[int, Counter[int]](Counter)  # by state: lengths, by bucket
         self._at_pause = _Moment(np.zeros((_VALUES, 0)), 0, 0)
         self._uncounted = self._at_pause
 
@@ -219,7 +227,12 @@ class StateSums:
 
     def totals(self) -> StateTotals:
         """The sums until the last sample."""
-        return self._named(self._moment())
+        totals = self._named(self._moment())
+        lengths = {
+            self._states[number]: WaitHistogram.counted(numbers, totals.mean_ns)
+            for number, numbers in self._twice.items()
+        }
+        return replace(totals, lengths=lengths)
 
     def counted(self) -> StateTotals:
         """The same without what count_from() leaves out."""
@@ -272,6 +285,9 @@ class StateSums:
         is_twice = ends[:, _HITS] >= _HITS_OF_LONG
         ends[:, _TWICE_NS] = ends[:, _ENDED_NS] * is_twice
         ends[:, _TWICE] = ends[:, _ENDED] * is_twice
+        for at in np.flatnonzero(ends[:, _TWICE]).tolist():
+            length = SCALE.bucket_of(int(lengths[at]))
+            self._twice[int(self._numbers_now[goroutines[at]])][length] += 1
         ends[:, _OPEN] = -1
         ends[:, _OPEN_SINCE_NS : _OPEN_SINCE_SAMPLE + 1] = -spans[:, : _SINCE_SAMPLE + 1]
         changes[count:, _OPEN : _OPEN_SINCE_SAMPLE + 1] = 1, *begins[:2]

@@ -43,13 +43,19 @@ _GROWTH = 4  # times as many goroutines as now may wait later
 _MAX_STACKS = 1 << 15
 _MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
 _MAX_PAIRS = 1 << 16
+_MAX_LENGTHS = 1 << 17  # four rows for each stack: most have fewer
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
+    "MAX_LENGTHS",
 )
-_KINDS_OF_LOSSES = {"pairs_full": ("wakers",), "waker_unreadable": ("wakers",)}  # others: all
+_KINDS_OF_LOSSES = {
+    "pairs_full": ("wakers",),
+    "waker_unreadable": ("wakers",),
+    "lengths_full": ("block",),
+}  # others: all
 
 
 @dataclass(slots=True)
@@ -132,6 +138,7 @@ class WaitsCollector(BoundedProbes):
             "counted_wakers": _MAX_WAITS,
             "tracked": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
             "spreads": stacks,
+            "lengths": _MAX_LENGTHS * stacks // _MAX_STACKS,
         }
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
@@ -180,7 +187,7 @@ class WaitsCollector(BoundedProbes):
         target.places = target.places or _tracked_places(go)
         if continues and self._config.run_queue:
             self.unwatch_runs(index)
-        fields = tracking_fields(go, target.places[0])
+        fields = tracking_fields(go, target.places[0], hit_ns=self.hit_ns or 0.0)
         self._program.maps["trackings"].set_struct(index, fields)
         probes = [
             self._sites.tracked_probes(index, go, code, places)

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
@@ -34,6 +35,7 @@ from ebpfprof.profilers.waits.sampled_sums import (
     row_of,
 )
 from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
+from ebpfprof.profilers.waits.tracking import PART_WITHIN
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 from symbolizer.errors import SymbolizerError
 
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
 
 StackTest = Callable[[tuple[int, ...]], bool]
 """Tests a stack, by its return addresses."""
-# Of what a trap costs, this part lies between the clock readings of a wait: the end of the trap at
-# the begin, and the beginning of that at the end. Measured with two probes one behind the other.
-_PART_WITHIN: Final = 0.5
 _SHORT_NS: Final = 20_000
 _LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a busy machine
 _LATE_NS: Final = 1_000_000  # samples of a busy machine are that late, or a fifth of it
@@ -254,10 +253,11 @@ def _block_row(
     short = estimate.sampled
     if not short.parks and not short.unknown:
         return _unprobed_row(stack, estimate, seen)
+    row.lengths = _lengths(estimate, sums.seen(stack), seen)
     cut_off = _cut_off(sums, short, seen)
     count = short.count + cut_off
     row.count += cut_off + seen.long
-    within_ns = min(_PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
+    within_ns = min(PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
     stamped = TRACKING_PERIOD * (short.parks - short.probed)
     row.delay_variance += within_ns**2 + (_LATE_WAKE_NS * stamped) ** 2 + seen.long_variance
     is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
@@ -278,6 +278,20 @@ def _block_row(
             row.delay_variance += more_ns**2
         row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
     return row
+
+
+def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> WaitHistogram:
+    """How long the waits of a stack were; those of unknown length are left out.
+
+    A window cut these off, or they are events of several parks: each park is only a part of such a
+    wait. `parks` are those that were recorded.
+    """
+    whole = 1.0
+    if parks.again and parks.runs:
+        part = parks.again / parks.runs
+        whole = max(0.0, 1 - 2 * part) / (1 - part) if part < 1 else 0.0
+    short = estimate.sampled.lengths.scaled_to(whole * estimate.sampled.count)
+    return estimate.every.lengths + short + seen.lengths
 
 
 def _missing_tail(delay_ns: float, variance: float, short: StackSums, seen: SampledStack) -> float:
@@ -320,6 +334,7 @@ def _runnable(block: BlockEstimate) -> StackTotal | None:
         delay_ns=round(delay_ns),
         delay_variance=delay_ns**2 * relative,
         count_variance=variance,
+        lengths=NO_LENGTHS,
     )
 
 
@@ -329,6 +344,7 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack
     How many of the short ones no sample saw is not known.
     """
     row, every, before = row_of(stack, estimate), estimate.every, estimate.sampled
+    row.lengths = _lengths(estimate, StackSums(), seen)
     count = max(before.count, seen.ended, seen.long)
     row.count = every.count + count
     row.count_variance = max((count - seen.long) ** 2, estimate.count_variance)

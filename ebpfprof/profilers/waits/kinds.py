@@ -101,6 +101,14 @@ BLOCK = ProfileKind(
             flags="--one-in-eight",
             excludes="max_overhead",
         ),
+        Setting(
+            "lengths",
+            SwitchValue(),
+            False,
+            "Add the length of waits to the samples of the profile files, as a label: `go tool "
+            "pprof -tagfocus=wait=10ms:` shows only waits of 10 ms or longer.",
+            flags="--lengths",
+        ),
     ),
     sampling=_block_sampling,
     coverage=_COVERAGE,

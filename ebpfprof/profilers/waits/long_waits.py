@@ -20,6 +20,7 @@ from ebpfprof.goruntime.goroutines.states import STATES
 from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.waits.standing import HANGING
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ class SampledStack:
     """What samples saw of one stack.
 
     `hits` of goroutines in samples; the waits that have `ended`, and their time; `long` are those
-    that two samples saw. `variance` is that of `ns`, in ns².
+    that two samples saw, `lengths` how long these were. `variance` is that of `ns`, in ns².
     """
 
     ns: float = 0.0
@@ -48,6 +49,7 @@ class SampledStack:
     long_ns: float = 0.0
     long: int = 0
     variance: float = 0.0
+    lengths: WaitHistogram = NO_LENGTHS
 
     def add(self, more: SampledStack) -> None:
         """Add those of another stack or time."""
@@ -57,6 +59,7 @@ class SampledStack:
         self.long_ns += more.long_ns
         self.long += more.long
         self.variance += more.variance
+        self.lengths += more.lengths
 
     @property
     def long_variance(self) -> float:
@@ -115,12 +118,14 @@ class LongWaits:
         found = {key: replace(sampled) for key, sampled in self._past.items()}
         if self._base is None:
             return found
-        sampler = self.samples.sampler
-        for state, total in self.samples.totals().states.items():
+        sampler, totals, base = self.samples.sampler, self.samples.totals(), self._base
+        for state, total in totals.states.items():
             place = None if state.word in _NOT_WAITING else sampler.park_at(state.pcs)
             if place is not None:
                 key = state.sema, state.pcs[place:][:MAX_DEPTH], state.labels or ()
-                waits = _since(total, self._base.states.get(state))
+                waits = _since(total, base.states.get(state))
+                before = base.lengths.get(state, NO_LENGTHS)
+                waits.lengths = totals.lengths.get(state, NO_LENGTHS) - before
                 found.setdefault(key, SampledStack()).add(waits)
         return found
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import NO_LENGTHS
 from ebpfprof.profilers.waits.rows import NO_WAKER, KnownStack, StackTotal
 from ebpfprof.profilers.waits.sampled_sums import BlockEstimate, StackEstimate, row_of
 
@@ -56,5 +57,6 @@ def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> l
     if unknown >= 1 or unknown_ns >= 1:
         variance = row.delay_variance if unknown_ns else 0.0
         pair = replace(row, kind="wakers", waker=NO_WAKER, delay_variance=variance)
-        found.append(replace(pair, count=unknown, delay_ns=round(unknown_ns)))
+        unknown_ns = round(unknown_ns)
+        found.append(replace(pair, count=unknown, delay_ns=unknown_ns, lengths=NO_LENGTHS))
     return found

@@ -7,6 +7,7 @@ from operator import add, attrgetter, sub
 from typing import Final, Literal, NamedTuple, Self
 
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.labels import key_hashes
 from ebpfprof.profilers.options import Options
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
@@ -115,6 +116,8 @@ class StackTotal:
     waker: Waker | None = None
     count_variance: float = 0.0
     """The variance of count, if it is an estimate."""
+    lengths: WaitHistogram = NO_LENGTHS
+    """How long these waits were, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,8 @@ class StackSums:
     begin to run, `runnable_ns` after the wakes in all. `again` of these were followed by another
     park of the same event; `again_ns` is the time from their wakes until the goroutines ran.
     `squares` is the sum of the squares of their delays (ns²), `row_squares` that of the number of
-    waits in a row that a goroutine had with this stack.
+    waits in a row that a goroutine had with this stack. `lengths` has the waits of `count` by
+    their lengths.
     """
 
     count: float = 0.0
@@ -179,6 +183,7 @@ class StackSums:
     again_ns: float = 0.0
     row_squares: float = 0.0
     squares: float = 0.0
+    lengths: WaitHistogram = NO_LENGTHS
 
     def __add__(self, other: StackSums) -> StackSums:
         return StackSums(*map(add, _values(self), _values(other)))

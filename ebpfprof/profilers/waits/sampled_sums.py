@@ -279,6 +279,7 @@ def row_of(stack: KnownStack, estimate: StackEstimate) -> StackTotal:
         delay_variance,
         stack.waker,
         count_variance,
+        every.lengths + sampled.lengths,
     )
 
 

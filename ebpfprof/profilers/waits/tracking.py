@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 FOREVER_NS: Final = (1 << 64) - 1
 """The end of a recording that is not known yet."""
+PART_WITHIN: Final = 0.5
+"""Of what a trap costs, this part lies between the clock readings of a wait: the end of the trap at
+the begin, and the beginning of that at the end. Measured with two probes one behind the other."""
 _SEMAPHORE_PARKS: Final = c_facts.number("waits/one_in_eight.h", "SEMAPHORE_PARKS")
 # The runtime.waitReason of waits that are events of Go's block profile (runtime/mprof.go).
 _REASONS: Final = (
@@ -25,12 +28,12 @@ _STAMPED: Final = ("SyncMutexLock", "SyncRWMutexRLock", "SyncRWMutexLock")
 
 
 def tracking_fields(
-    go: GoTarget, places: TrackedWaitSites, *, only_runs: bool = False
+    go: GoTarget, places: TrackedWaitSites, *, hit_ns: float = 0.0, only_runs: bool = False
 ) -> dict[str, Any]:
     """The fields of struct tracking of a target that is not recorded yet.
 
-    `places` are those of the program itself. `only_runs`: add up how long goroutines are in the run
-    queue, since every wait is recorded otherwise.
+    `places` are those of the program itself. A trap costs `hit_ns`. `only_runs`: add up how long
+    goroutines are in the run queue, since every wait is recorded otherwise.
     """
     layout = go.binary.layout
     parks = [park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore]
@@ -39,6 +42,7 @@ def tracking_fields(
         "stamped": bits_of_reasons(layout, _STAMPED) if places.stamps_locks else 0,
         "began_ns": FOREVER_NS,
         "attached_ns": FOREVER_NS,
+        "within_ns": round(PART_WITHIN * hit_ns),
         # With more of them, all locks are one, and repeated parks count as waits.
         "semaphore_pcs": parks if len(parks) <= _SEMAPHORE_PARKS else [],
         "only_runs": int(only_runs),

@@ -184,4 +184,5 @@ class _WaitReporter:
             time_ns=recording.started_unix_ns,
             duration_ns=account.length_ns,
         )
-        builder.add(profile, account)
+        has_labels = bool(builder.options["lengths"])
+        builder.add(replace(profile, has_length_labels=has_labels), account)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ebpfprof.profile.behaviour import IdleBehaviour, together
 from ebpfprof.profile.model import Label, Sample
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.waits.pair_stacks import UNKNOWN, bare_stack_of, stack_of
 from ebpfprof.profilers.waits.rows import StackTotal
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
@@ -41,6 +42,7 @@ class _Sum:
     delay_ns: int = 0
     delay_variance: float = 0.0
     count_variance: float = 0.0
+    lengths: WaitHistogram = NO_LENGTHS
     behaviours: list[IdleBehaviour | None] = field(default_factory=list)
 
 
@@ -76,6 +78,7 @@ def wait_samples(
         so_far.delay_ns += total.delay_ns
         so_far.delay_variance += total.delay_variance
         so_far.count_variance += total.count_variance
+        so_far.lengths += total.lengths
         so_far.behaviours.append(idle.get(total.return_pcs))
         cut += total.count if stack.is_cut else 0
     # Like Go, round down, but to at least one (runtime/mprof.go, BlockProfile). A pair may have
@@ -90,6 +93,7 @@ def wait_samples(
             each.delay_variance,
             together(each.behaviours),
             each.count_variance,
+            each.lengths,
         )
         for (stack, labels), each in sums.items()
     ]

@@ -7,6 +7,8 @@ from typing import Final
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
+from ebpfprof.profilers.waits.length_table import NO_STACKS, LengthTable
 from ebpfprof.profilers.waits.pair_table import PairTable
 from ebpfprof.profilers.waits.rows import (
     Hold,
@@ -33,6 +35,9 @@ _SPREAD = (
     *("parks", "probed", "unknown", "runs", "runnable_ns", "again", "again_ns", "row_squares"),
 )
 _NONE = StackSums()
+_MODULUS = 1 << 64
+_Sums = tuple[int, KnownStack, int, int, WaitHistogram]
+"""A key, its stack or pair, the count in the kernel's unit, the delay (ns), and the lengths."""
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
 
 
@@ -47,13 +52,14 @@ class WaitTables:
         self._taken_pairs: dict[int, StackSums] = {}
         self.stacks = StackTable(program, has_labels=config.labels, by_lock=config.by_lock)
         self._pairs = PairTable(program, self.stacks) if config.wakers else None
+        self._lengths = LengthTable(program, COUNT_SHIFT) if config.has_waiters else None
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. They never decrease between calls."""
         found: dict[int, list[StackTotal]] = {}
         # Those without a count: the kernel is writing them, or they only wake (wakers.h).
         sums = [*(row for row in self._sums() if row[2]), *self._sums_of_pairs()]
-        for _, stack, count, delay_ns in sums:
+        for _, stack, count, delay_ns, lengths in sums:
             total = StackTotal(
                 stack.kind,
                 stack.sema,
@@ -62,21 +68,25 @@ class WaitTables:
                 delay_ns,
                 stack.labels,
                 waker=stack.waker,
+                lengths=lengths,
             )
             found.setdefault(stack.target, []).append(total)
         return found
 
-    def _sums(self) -> Iterator[tuple[int, KnownStack, int, int]]:
-        """The key, the stack, the count in the kernel's unit and the delay (ns) of each stack."""
+    def _sums(self, index: int | None = None) -> Iterator[_Sums]:
+        """Those of each stack, of one target or of all."""
         keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
+        by_length = self._lengths.read() if self._lengths else NO_STACKS
         columns = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
         for key, count, delay_ns in zip(*columns, strict=True):
-            if stack := self.stacks.get(key):
-                yield key, stack, count, delay_ns
+            stack = self.stacks.get(key)
+            if stack and index in (None, stack.target):
+                units, ns, lengths = by_length.of(key)
+                yield key, stack, (count + units) % _MODULUS, delay_ns + ns, lengths
 
-    def _sums_of_pairs(self) -> Iterator[tuple[int, KnownStack, int, int]]:
-        return self._pairs.sums() if self._pairs else iter(())
+    def _sums_of_pairs(self) -> Iterator[_Sums]:
+        return ((*sums, NO_LENGTHS) for sums in self._pairs.sums()) if self._pairs else iter(())
 
     def holds(self) -> dict[int, dict[int, Hold]]:
         """How long locks were held, by target and semaphore; {} without by_lock."""
@@ -109,12 +119,12 @@ class WaitTables:
         """What was added to the sums of a target's stacks since the last take()."""
         spreads = self._spreads()
         found: dict[KnownStack, StackSums] = {}
-        both = (self._taken, self._sums()), (self._taken_pairs, self._sums_of_pairs())
+        both = (self._taken, self._sums(index)), (self._taken_pairs, self._sums_of_pairs())
         for taken, sums in both:
-            for key, stack, count, delay_ns in sums:
+            for key, stack, count, delay_ns, lengths in sums:
                 if stack.target != index:
                     continue
-                now = StackSums(count / (1 << COUNT_SHIFT), delay_ns)
+                now = StackSums(count / (1 << COUNT_SHIFT), delay_ns, lengths=lengths)
                 if taken is self._taken:
                     now += spreads.pop(key, _NONE)
                 if (more := now - taken.get(key, _NONE)) != _NONE:
@@ -155,6 +165,8 @@ class WaitTables:
         if self._config.tracks_waits:
             self._forget(["tracked"], index)
         forgotten = self.stacks.forget(index)
+        if self._lengths:
+            self._lengths.forget(forgotten)
         for key in forgotten:
             self._taken.pop(key, None)
         for key in self._pairs.forget(forgotten) if self._pairs else ():

@@ -25,6 +25,7 @@ from ebpfprof.profile.model import (
     Sample,
     ValueType,
 )
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from tests.fuzz.driver import Parser
 from tests.fuzz.test_pprof_fuzz import write
 from tests.fuzz.ways.text import NAMES, check_shown
@@ -33,7 +34,7 @@ from tests.unit.export.small_profile import GOLDEN, MAIN, SMALL
 
 _COVERS = (
     *("flamegraph", "folded", "formats", "frames", "json_profile", "kinds", "speedscope"),
-    *("pprof.reader", "pprof.wire", "pprof.writer", "tables.functions"),
+    *("pprof.lengths", "pprof.reader", "pprof.wire", "pprof.writer", "tables.functions"),
     *("tables.largest", "tables.operations", "tables.quantities", "tables.report"),
 )
 
@@ -47,8 +48,10 @@ def profile_seeds() -> Sequence[bytes]:
     cpu = replace(nasty("cpu"), sample_types=types, period_type=types[1])
     waits = replace(SMALL, samples=tuple(replace(e, behaviour=_IDLE) for e in SMALL.samples))
     idle = replace(SMALL, comments=idle_comments("block", waits.samples))
-    whole = (nasty(), nasty("mutex"), cpu, idle)
-    found = [gzip.decompress(pprof.encode(each)) for each in whole]
+    lengths = WaitHistogram.of([100, 2_000, 2_000, 300_000_000])
+    long = replace(SMALL, samples=tuple(replace(e, lengths=lengths) for e in SMALL.samples))
+    whole = (nasty(), nasty("mutex"), cpu, idle, long, replace(long, has_length_labels=True))
+    found = [gzip.decompress(pprof.encode(each, keeps_lengths=True)) for each in whole]
     return GOLDEN, *found
 
 
@@ -116,6 +119,7 @@ PROFILES = (
         (
             *(f"ebpfprof.export.{name}" for name in _COVERS),
             *("ebpfprof.profile.idle_comments", "ebpfprof.profile.operations"),
+            "ebpfprof.profile.length_labels",
         ),
         ask_profile,
         profile_seeds,

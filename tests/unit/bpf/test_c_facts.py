@@ -59,7 +59,7 @@ MACROS = {
     **{"BLOCK_RATE_NS": 1, "MUTEX_FRACTION": 1, "COUNT_SHIFT": 16, "LOCK_CALLERS": 4},
     **{"MAX_TARGETS": 1, "MAX_SITES": 1, "MAX_DEPTH": MAX_DEPTH, "MAX_LABEL_SETS": 1},
     **{"MAX_SAMPLES": 1, "MAX_LINES": 1, "MAX_RULES": 1, "RING_PAGES": 1, "MAX_WAITS": 1},
-    **{"MAX_STACKS": 1, "MAX_LOCKS": 1, "MAX_SLEEPERS": 1},
+    **{"MAX_STACKS": 1, "MAX_LOCKS": 1, "MAX_SLEEPERS": 1, "MAX_LENGTHS": 1},
     **{"FS_BASE_OFFSET": 0, "MEMORY_OFFSET": 0},
     **{"SIGNAL_STACK_OFFSET": 0, "SIGNAL_STACK_BYTES_OFFSET": 0},
 }
@@ -67,7 +67,7 @@ STRUCTS = {
     "cpu/cpu.bpf.c": ("unfinished", "process", "label_set"),
     "waits/waits.bpf.c": (
         *("target", "site", "wait", "seed", "stack", "total", "label_set"),
-        *("tracking", "sampled", "source", "tracked", "spread"),
+        *("tracking", "sampled", "source", "tracked", "spread", "lengths"),
     ),
 }
 

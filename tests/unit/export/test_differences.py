@@ -10,6 +10,7 @@ from ebpfprof.export import formats, pprof
 from ebpfprof.profile.delta import normalized
 from ebpfprof.profile.idle import rule_of, split
 from ebpfprof.profile.model import Frame, Label, Profile, Sample
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from tests.unit.export.profiles import CPU, IDLE, SLEEPER
 from tests.unit.export.small_profile import LOCK, RECEIVE, SMALL, WORK
 
@@ -42,6 +43,23 @@ def test_a_text_difference_lists_growth_and_shrinkage() -> None:
         "Change Share Itself Before After Mean Operation Called from",
         "-9.00 us -90.0% gone 9.00 us 0 ns 9.00 us to - RWMutex.Lock main.work",
     ]
+
+
+def test_distributions_are_compared() -> None:
+    usual = [1_000_000] * 990
+    base = Sample(
+        (RECEIVE, WORK), (1000, 10**9), lengths=WaitHistogram.of([*usual, *[2 << 20] * 10])
+    )
+    slow = WaitHistogram.of([*usual, *[40_000_000] * 10])
+    later = Sample((RECEIVE, WORK), (1000, 2 * 10**9), lengths=slow)
+    text = formats.encode_difference(changed(later), changed(base), "text").decode()
+    assert text.splitlines()[4:7] == [
+        "p50 of waits: 1.0 ms before, 1.0 ms after (unchanged)",
+        "p99 of waits: 1.0 ms before, 1.0 ms after (unchanged)",
+        "Longest wait: 2.2 ms before, 40 ms after (+1688.2%)",
+    ]
+    without = replace(base, lengths=WaitHistogram())
+    assert "p50" not in formats.encode_difference(changed(later), changed(without), "text").decode()
 
 
 def test_lines_of_a_function_are_the_same_place() -> None:

@@ -8,6 +8,7 @@ from ebpfprof.export import json_profile
 from ebpfprof.profile import idle
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.cpu.kind import CPU
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
@@ -83,6 +84,22 @@ def test_errors_are_written_where_values_are_estimates() -> None:
     found = written(replace(SMALL, samples=(rough, SMALL.samples[1])))
     assert (found["errors"], found["max_error"]) == ([5.0, 0.0], 0.5)
     assert "errors" not in written(SMALL)
+
+
+def test_lengths_of_waits_are_written_where_they_are_known() -> None:
+    lengths = WaitHistogram.of([100] * 199 + [1000])
+    known = replace(SMALL.samples[0], values=(200, 20_800), lengths=lengths)
+    found = written(replace(SMALL, samples=(known, SMALL.samples[1])))
+    assert found["lengths"] == [[[96, 199], [960, 1]], []]
+    short, long = [100.0, 96.0, 104.0], [992.0, 960.0, 1024.0]
+    assert found["quantiles"] == [{"p50": short, "p99": short, "max": long}, {}]
+    assert not {"lengths", "quantiles"} & written(SMALL).keys()
+
+
+def test_where_waits_of_unknown_length_may_be_longer_a_quantile_has_no_upper_limit() -> None:
+    known = replace(SMALL.samples[0], values=(10, 1000), lengths=WaitHistogram.of([100] * 5))
+    found = written(replace(SMALL, samples=(known,)))
+    assert found["quantiles"][0]["max"] == [100.0, 96.0, None]
 
 
 def test_equal_frames_at_different_addresses_are_written_once() -> None:

@@ -18,6 +18,7 @@ from ebpfprof.profile.model import (
     Profile,
     Sample,
 )
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.kinds import BLOCK
 from tests.unit.export.small_profile import LIBC, LOCK, MAIN, RECEIVE, SMALL, WORK
 
@@ -65,6 +66,17 @@ def test_a_window_is_the_difference_of_two_snapshots() -> None:
     assert (window.time_ns, window.duration_ns) == (FIRST_NS + 10 * S, 15 * S)
     assert (window.kind, window.sample_types) == ("block", later.sample_types)
     assert window.comments == ("b",)
+
+
+def test_lengths_of_waits_add_up_as_their_counts_do() -> None:
+    short, long = WaitHistogram.of([100, 100]), WaitHistogram.of([9000])
+    earlier = snapshot([Sample((WORK,), (2, 200), lengths=short)], 10)
+    later = snapshot([Sample((WORK,), (3, 9200), lengths=short + long)], 25)
+    assert [each.lengths for each in delta.difference(later, earlier).samples] == [long]
+    (together,) = delta.merged([later, earlier]).samples
+    assert together.lengths == short + short + long
+    (scaled,) = delta.of_same_length(snapshot([later.samples[0]], 25), earlier).samples
+    assert scaled.lengths.total == pytest.approx(3 * 10 / 25)
 
 
 def test_values_that_decreased_are_negative_as_in_gos_own_deltas() -> None:

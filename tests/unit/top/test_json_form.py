@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 
 from ebpfprof.profile.losses import Loss
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.top.json_form import document
 from tests.unit.top.moments import SHOP, S, moment, view
 
@@ -31,6 +32,15 @@ def test_documents_have_rates_errors_and_what_was_hidden() -> None:
     assert (hidden["count_per_s"], hidden["value_per_s"]) == (1.5, 1e9)
     (shown,) = document(view(at, hide_idle=False), 1.5)["tables"]
     assert (len(shown["rows"]), shown["hidden"]) == (4, [])
+
+
+def test_quantiles_of_lengths_are_those_since_the_start() -> None:
+    waits = replace(SHOP[0], lengths=WaitHistogram.of([1_000_000] * 99 + [900_000_000]))
+    (table,) = document(view(moment([waits, SHOP[1]])), 1.5)["tables"]
+    jsonschema.validate(document(view(moment([waits])), 1.5), SCHEMA)
+    first, second = table["rows"]
+    assert first["wait_ns"] == {"p50": 1_015_808, "p99": 1_015_808, "max": 905_969_664}
+    assert "wait_ns" not in second
 
 
 def test_losses_and_hostile_names_are_in_it() -> None:

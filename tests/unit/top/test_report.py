@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ebpfprof.profile.losses import Loss
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.top.json_form import document
 from ebpfprof.top.report import plain, rendered, report
 from ebpfprof.top.rows import Moment
@@ -284,3 +285,23 @@ def test_idle_waits_in_progress_are_reported_as_hidden() -> None:
     worker = calling(150, "main.worker")
     text = screen(view(moment([wait(0, 2 * S, RECEIVE, worker), SHOP[0]])))
     assert "idle, hidden (i shows it): 1.00 s/s (" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (None, ["Mean", "Total", "p50", "p99", "Max"]),
+        (99, ["Mean", "p99"]),
+        (80, ["Mean", "p99"]),
+    ],
+)
+def test_lengths_of_waits_have_columns_as_far_as_there_is_room(
+    width: int | None, columns: list[str]
+) -> None:
+    lengths = WaitHistogram.of([1_000_000] * 99 + [900_000_000])
+    samples = [replace(sample, lengths=lengths) for sample in SHOP]
+    text = screen(view(moment(samples)), width)
+    (headings,) = [line for line in text.splitlines() if "Delay/s" in line]
+    shown = headings.split("Operation")[0].split()
+    assert shown[shown.index("Mean") :] == columns
+    assert re.search(r"shop\.go:79", text) or width == 80

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from ebpfprof.export.tables.largest import render
 from ebpfprof.export.tables.operations import OperationSums, operation_sums
 from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.kinds import BLOCK
 
 MAIN = Mapping(0x400000, 0x500000, 0, "/srv/api", "")
@@ -213,3 +214,49 @@ def test_a_line_of_the_program_itself_needs_no_other() -> None:
     )
     rows = operation_sums(profile_of(*samples).samples, "example.com/shop.v2")
     assert [row.program for row in rows] == [None, None]
+
+
+def lengths_table(width: int | None, lengths: WaitHistogram, *, variance: float = 0.0) -> str:
+    count = int(lengths.total)
+    sample = Sample(
+        stack("runtime.chanrecv1", "main.(*shop).takeOrder"),
+        (count, count * 2_300_000),
+        variance=(0.05 * count * 2_300_000) ** 2 if variance else 0.0,
+        count_variance=variance,
+        lengths=lengths,
+    )
+    profile = BLOCK.make_profile([sample], [MAIN], time_ns=0, duration_ns=0)
+    return render(profile, width=width, color=False)
+
+
+LONG_TAIL = WaitHistogram.of([1_000_000] * 9890 + [40_000_000] * 109 + [800_000_000])
+
+
+def test_quantiles_of_the_lengths_are_beside_the_mean() -> None:
+    headings, row, _ = lengths_table(None, LONG_TAIL).splitlines()
+    assert re.split("  +", headings.strip())[2:7] == ["Count", "Mean", "p50", "p99", "Max"]
+    assert re.split("  +", row.strip())[2:7] == ["10000", "2.30 ms", "1.0 ms", "40 ms", "770 ms"]
+
+
+@pytest.mark.parametrize(
+    ("width", "variance", "headings"),
+    [
+        (100, 0.0, ["Mean", "p50", "p99", "Max"]),
+        (88, 0.0, ["p50", "p99", "Max"]),
+        (80, 0.0, ["p99", "Max"]),
+        (80, 7e4, ["p99", "Max"]),
+        (72, 7e4, ["p99"]),
+    ],
+)
+def test_a_narrow_table_has_the_most_telling_of_them(
+    width: int, variance: float, headings: list[str]
+) -> None:
+    text = lengths_table(width, LONG_TAIL, variance=variance)
+    shown = text.split("Count", 1)[1].split("Operation", 1)[0].split()
+    assert shown == headings
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_quantile_that_is_not_known_is_a_dash() -> None:
+    _, row, _ = lengths_table(None, WaitHistogram.of([1_000_000] * 50)).splitlines()
+    assert re.split("  +", row.strip())[3:7] == ["2.30 ms", "1.0 ms", "-", "1.0 ms"]

@@ -10,6 +10,7 @@ import pytest
 
 from ebpfprof.goruntime.samples.state_sums import ENDED, GoroutineState, StateSums
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import SCALE, WaitHistogram
 from tests.builds import in_full
 
 WAITS = GoroutineState("select", (1, 2), 2, ())
@@ -45,6 +46,19 @@ def test_only_what_began_and_ended_between_samples_has_ended() -> None:
     waits = added.totals().states[WAITS]
     assert (waits.ended, waits.ended_ns) == (1, 100)
     assert waits.ns == 50 + 100 + 150
+
+
+def test_waits_that_two_samples_hit_are_counted_by_how_long_they_were() -> None:
+    added = StateSums()
+    add(added, 0, (1, RUNS), (2, RUNS), (3, RUNS))
+    add(added, 1000, (1, WAITS), (2, WAITS), (3, WAITS))
+    add(added, 2000, (3, RUNS))  # one sample hit it
+    add(added, 3000, (1, RUNS))
+    add(added, 4000)
+    add(added, 5000, (2, RUNS))
+    found = added.totals()
+    buckets = {SCALE.bucket_of(2000): 1, SCALE.bucket_of(4000): 1}
+    assert found.lengths == {WAITS: WaitHistogram.counted(buckets, apart_ns=1000)}
 
 
 def test_waits_that_two_samples_hit_are_counted_one_by_one() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.estimates import WaitEstimates, estimates
 from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.rows import NO_WAKER, KnownStack, StackSums, StackTotal, Waker
@@ -105,6 +106,45 @@ def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     assert row.count == 800 + 20
     assert row.delay_ns == 800 * MS + 800 * MS
     assert row.delay_variance == 56 * 100 * MS**2 + 9.0 * MS**2 * 20 / 30
+
+
+def test_lengths_are_those_of_tracked_waits_and_of_those_that_samples_saw() -> None:
+    short, long = WaitHistogram.of([MS] * 80 + [3 * MS] * 20), WaitHistogram.of([200 * MS] * 20)
+    sums = eighth({A: replace(tracked(100, MS), lengths=8 * short)})
+    seen = SampledStack(ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=20, lengths=long)
+    row = block_row(sums, {key(A): seen})
+    assert row.lengths == 8 * short + long
+    assert row.lengths.total == row.count
+
+
+def test_lengths_of_windows_stand_for_pauses_too_and_what_they_cut_off_is_unknown() -> None:
+    short = 8 * WaitHistogram.of([MS] * 50)
+    each = replace(tracked(50, MS, unknown=5), lengths=short)
+    seen = SampledStack(ns=80_000.0 * MS, hits=20, ended=20)
+    row = block_row(windows(*[{A: each}] * 10), {key(A): seen})
+    assert row.lengths.total == pytest.approx(10 * 10 * 400)
+    assert row.count - row.lengths.total == pytest.approx(8 * 10 * 10 * 5)
+
+
+def test_of_events_with_several_parks_the_length_is_not_known() -> None:
+    """Of ten parks, one is followed by another: eight events have one park, and one has two."""
+    parks = replace(tracked(100, MS), lengths=8 * WaitHistogram.of([MS] * 100), runs=100, again=10)
+    row = block_row(eighth({A: parks}))
+    assert row.count == 720
+    assert row.lengths.total == pytest.approx(640)
+
+
+def test_lengths_of_a_stack_that_only_samples_saw_are_theirs() -> None:
+    long = WaitHistogram.of([200 * MS] * 20)
+    seen = SampledStack(ns=900 * MS, hits=90, ended=30, long_ns=800 * MS, long=20, lengths=long)
+    row = block_row(windows({B: tracked(100, MS)}), {key(A): seen})
+    assert row.lengths == long
+
+
+def test_time_in_the_run_queue_has_no_lengths_of_waits() -> None:
+    parks = replace(tracked(100, MS), lengths=8 * WaitHistogram.of([MS] * 100), runs=100)
+    queued = rows(estimated(eighth({A: parks})))["runqueue", PCS, 0]
+    assert not queued.lengths
 
 
 @pytest.mark.parametrize(
@@ -624,8 +664,8 @@ def test_95_percent_of_intervals_contain_the_actual_delay_of_one_wait_in_eight()
 
 def test_phases_are_no_turns_where_samples_saw_the_same_time() -> None:
     """A goroutine that waits at A for long and later at B has long rows at both."""
-    rows = {"row_squares": 100.0**2}
-    sums = eighth({A: replace(tracked(100, MS), **rows), B: replace(tracked(100, MS), **rows)})
+    long_rows = replace(tracked(100, MS), row_squares=100.0**2)
+    sums = eighth({A: long_rows, B: long_rows})
     unknown = block_row(sums)
     same_ns = SampledStack(ns=800.0 * MS, hits=80, ended=80, variance=(8.0 * MS) ** 2)
     known = block_row(sums, {key(A): same_ns})

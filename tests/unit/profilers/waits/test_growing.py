@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.growing import GrowingTotals
 from ebpfprof.profilers.waits.rows import NO_WAKER, StackTotal
 
@@ -55,3 +56,11 @@ def test_a_stack_that_is_missing_for_a_while_does_not_fall() -> None:
     growing.grown([A])
     assert growing.grown([]) == []
     assert growing.grown([replace(A, count=2)]) == [A]
+
+
+def test_no_bucket_of_lengths_has_fewer_waits_than_before() -> None:
+    first, then = WaitHistogram.of([100, 100, 9000]), WaitHistogram.of([100, 500])
+    growing = GrowingTotals()
+    growing.grown([replace(A, lengths=first)])
+    (found,) = growing.grown([replace(A, lengths=then)])
+    assert found.lengths == WaitHistogram.of([100, 100, 500, 9000])

@@ -13,6 +13,7 @@ from ebpfprof.goruntime.limits import MAX_DEPTH
 from ebpfprof.goruntime.samples.state_sums import GoroutineState, StateTotal, StateTotals
 from ebpfprof.goruntime.waits.standing import HANGING, Threshold
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.long_waits import LongWaits, SampledStack
 
 MS = 1_000_000
@@ -33,6 +34,7 @@ class Samples:
     """Whether the target has ended."""
     next_states: dict[GoroutineState, StateTotal] = field(default_factory=dict)
     """What the next sample adds."""
+    lengths: dict[GoroutineState, WaitHistogram] = field(default_factory=dict)
 
     @property
     def sampler(self) -> Samples:
@@ -65,7 +67,7 @@ class Samples:
         return pcs.index(PARK) if PARK in pcs else None
 
     def totals(self) -> StateTotals:
-        return StateTotals(dict(self.states), 101, 1000 * MS)
+        return StateTotals(dict(self.states), 101, 1000 * MS, dict(self.lengths))
 
 
 def state(
@@ -113,6 +115,15 @@ def test_stacks_begin_at_the_park() -> None:
     waits = begun(samples)
     samples.states[state(A)] = total(8, 4, 2, variance=9.0)
     assert waits.found() == {place(A): seen(8, 4, 2, variance=9.0)}
+
+
+def test_lengths_are_those_since_the_begin() -> None:
+    early, later = WaitHistogram.of([90 * MS]), WaitHistogram.of([70 * MS, 200 * MS])
+    samples = Samples({state(A): total(8, 4, 2)}, lengths={state(A): early})
+    waits = begun(samples)
+    samples.lengths = {state(A): early + later, state(A, start_pc=2): later}
+    samples.states[state(A, start_pc=2)] = total(1)
+    assert waits.found()[place(A)].lengths == later + later
 
 
 def test_what_was_seen_before_the_begin_does_not_count() -> None:

@@ -1,0 +1,112 @@
+"""How long waits were: of programs that log the length of each of their waits."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from ebpfprof.profile.model import Profile
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, SCALE, WaitHistogram
+from ebpfprof.profilers.options import Options
+from ebpfprof.recording.session import Session
+from tests.builds import in_full, versions
+from tests.kernel.programs import program
+from tests.kernel.windowed_runs import is_below
+from tests.recorder import only_profile, recording
+from tests.targets_run import Target
+from tests.toolchains import toolchain
+
+_NOT_PARKED = 20  # waits that were over before the goroutine parked
+EXACT = Options(kinds=("block",))
+EIGHTH = Options(kinds=("block",), one_in_eight=True)
+SHAPES = ["bimodal", *in_full("tail", "rare")]
+
+
+def recorded(
+    options: Options, shape: str, version: str, *, waits: int = 20_000
+) -> tuple[Profile, list[int]]:
+    """The block profile, and the lengths that the program logged, in order."""
+    arguments = f"-shape={shape}", f"-waits={waits}"
+    with Target.start(program("lengths", version), *arguments) as target:
+        with Session([target.pid], options) as session:
+            session.start()
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(target.ask, "go", "done")
+                session.wait(inf, lambda _: done.done())
+                done.result()
+            (report,) = session.finish()
+            assert session.failures() == []
+        logged = json.loads(target.ask("log", "["))
+    (profile,) = report.profiles
+    return profile, sorted(ns for ns in logged if ns > 0)  # others began after they could end
+
+
+def lengths_of(profile: Profile) -> tuple[WaitHistogram, int, float]:
+    """How long the waits of main.wait were, how many there were, and the variance of that."""
+    samples = [sample for sample in profile.samples if is_below(sample, "wait")]
+    return (
+        sum((sample.lengths for sample in samples), NO_LENGTHS),
+        sum(sample.values[0] for sample in samples),
+        sum(sample.count_variance for sample in samples),
+    )
+
+
+def quantile(lengths_ns: Sequence[int], part: float) -> int:
+    return lengths_ns[max(0, math.ceil(part * len(lengths_ns)) - 1)]
+
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("shape", SHAPES)
+def test_with_every_wait_recorded_quantiles_are_within_a_bucket(shape: str, version: str) -> None:
+    profile, logged = recorded(EXACT, shape, version)
+    lengths, count, variance = lengths_of(profile)
+    assert lengths.total == count
+    assert count == pytest.approx(len(logged), abs=_NOT_PARKED)
+    assert variance == 0
+    for part in (0.5, 0.9, 0.99, 0.999, 1.0):
+        found = lengths.quantile(part, waits=count)
+        assert found
+        bucket = SCALE.bucket_of(quantile(logged, part))
+        assert abs(SCALE.bucket_of(int(found.ns)) - bucket) <= 1, (part, shape)
+
+
+def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:
+    arguments = "-shape=bimodal", "-waits=2000"
+    with Target.start(program("lengths"), *arguments) as target:
+        with recording(target.pid, tmp_path, "--max-overhead=0", "--lengths") as recorder:
+            target.ask("go", "done")
+            recorder.interrupt()
+            finished = recorder.finish()
+        logged = json.loads(target.ask("log", "["))
+    assert finished.code == 0, finished.stderr
+    (path,) = tmp_path.rglob("*.block.pb.gz")
+    long = "-sample_index=contentions", "-tagfocus=wait=10ms:", "-focus=main.wait"
+    text = toolchain("1.27").go("tool", "pprof", *long, "-top", path)
+    found = re.search(r"Showing nodes accounting for (\d+)", text)
+    assert found, text
+    assert int(found[1]) == sum(ns >= 10_000_000 for ns in logged)
+    read = lengths_of(only_profile(tmp_path))[0]
+    assert read.total == pytest.approx(len(logged), abs=_NOT_PARKED)
+
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("shape", SHAPES)
+def test_of_one_wait_in_eight_quantiles_are_within_the_reported_error(
+    shape: str, version: str
+) -> None:
+    profile, logged = recorded(EIGHTH, shape, version)
+    lengths, count, variance = lengths_of(profile)
+    assert lengths.total == pytest.approx(count, rel=0.01)
+    for part in (0.5, 0.9, 0.99):
+        found = lengths.quantile(part, waits=count, variance=4 * variance)  # two standard errors
+        assert found
+        actual = quantile(logged, part)
+        bucket_ns = 0.12 * actual  # the program's clock and ours are read at different moments
+        assert found.least_ns - bucket_ns <= actual <= found.most_ns + bucket_ns, (part, shape)
