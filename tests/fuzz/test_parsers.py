@@ -25,6 +25,7 @@ OUR_OWN = {
     "symbolizer.frames": "no code",
     "symbolizer.go.once": "keeps what others found",
     "symbolizer.unwind.rules": "no code",
+    "ebpfprof.goruntime.distinct": "numbers that others read",
     "ebpfprof.kernel.btf": "the kernel's",
     "ebpfprof.agent.explaining": "our own numbers in titles",
     "ebpfprof.commands.cli": "our own command line",
