@@ -11,6 +11,7 @@ from tests.unit.findings.evidence import (
     HANDLER,
     READ,
     RECEIVE,
+    SELECT,
     SEND,
     channel,
     dump,
@@ -122,3 +123,41 @@ def test_requests_that_wait_for_events_have_no_slow_producer() -> None:
     assert not list(consumers.find(of_producer(*[sleeps] * 5)))
     assert not list(consumers.find(of_producer(*[sleeps] * 2, *[works] * 3)))
     assert list(consumers.find(of_producer(sleeps, *[works] * 4)))
+
+
+def test_a_function_without_a_type_is_the_consumer_of_its_package() -> None:
+    record = (*SEND, "main.record:18", *HANDLER)
+    senders = [goroutine(one, "chan send", *record, channels=(FULL,)) for one in range(5, 9)]
+    found = evidence(
+        waits("chan send", *record, mean=4),
+        waits("IO wait", *QUERY, mean=4),
+        dumps=[dump(*senders, writer("main.write:23"))] * 5,
+    )
+    (finding,) = consumers.find(found)
+    assert finding.title.startswith("Slow consumer main.write (x.go:23): ")
+
+
+def test_a_select_for_a_channel_that_is_as_often_full_as_empty_has_no_slow_end() -> None:
+    ask = (*SELECT, "main.(*office).next:26", *HANDLER)
+    works = goroutine(2, "IO wait", *READ, "main.(*office).reserve:19", waits_for=for_peer(PEER))
+
+    def selecting(*lengths: int) -> Evidence:
+        dumps = [
+            dump(
+                *[
+                    goroutine(one, "select", *ask, channels=(channel(0xC1, length, 20),))
+                    for one in range(5, 9)
+                ],
+                works,
+            )
+            for length in lengths
+        ]
+        return evidence(
+            waits("select", *ask, mean=4), waits("IO wait", *QUERY, mean=4), dumps=dumps
+        )
+
+    assert not list(consumers.find(selecting(0, 20, 0, 20)))
+    (finding,) = consumers.find(selecting(0, 0, 0, 20))
+    assert finding.kind == "slow_producer"
+    (finding,) = consumers.find(selecting(20, 20, 20, 0))
+    assert finding.kind == "slow_consumer"

@@ -94,3 +94,18 @@ def test_waste_is_reported_rather_than_what_is_merely_hot() -> None:
     compiles = burns(*COMPILE, CHECK, *HANDLER, cores=1)
     (finding,) = hot_function.find(service(json, compiles, busy=0.9))
     assert "regular expressions" in finding.title
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *("runtime.concatstrings", "log.(*Logger).output", "encoding/xml.Unmarshal"),
+        *("compress/flate.(*compressor).deflate", "fmt.Sprintf", "reflect.Value.Field"),
+        *("time.Now", "runtime.mapIterNext"),
+    ],
+)
+def test_usual_work_is_reported_only_where_processors_are_short(function: str) -> None:
+    works = burns(function, CHECK, *HANDLER, cores=3)
+    assert not [*hot_function.find(service(works, WORKS, busy=0.3))]
+    (finding,) = hot_function.find(service(works, WORKS, busy=0.9))
+    assert finding.of_time == finding.share

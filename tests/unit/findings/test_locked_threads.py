@@ -49,3 +49,14 @@ def test_locked_goroutines_that_are_no_fault() -> None:
     assert found(locked=1, others=0) == []
     assert found(others=30) == []
     assert list(rule.find(evidence())) == []
+
+
+def test_a_goroutine_moves_only_in_the_dumps_next_to_its_step() -> None:
+    """Of six dumps, the third and the fourth: a third of the time."""
+    dumps = [
+        dump(*(goroutine(n, "chan send", *DRAW, is_locked=True, wait=step) for n in range(1, 10)))
+        for step in (1, 1, 1, 2, 2, 2)
+    ]
+    of = evidence(waits("chan send", *DRAW, mean=9), dumps=dumps, host=host(switches=200_000))
+    (finding,) = rule.find(of)
+    assert finding.title.startswith("LockOSThread: 33 % of goroutines")

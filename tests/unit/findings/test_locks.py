@@ -205,3 +205,35 @@ def test_a_lock_is_named_by_the_function_that_began_where_the_stack_is_not_known
     assert finding.title == (
         "A lock in main.charge (x.go:31): 100 % of the time of goroutines at work."
     )
+
+
+def test_unknown_locks_are_one_finding_for_each_place_that_waits() -> None:
+    charge, refund = (*LOCK, "main.charge:31", *HANDLER), (*LOCK, "main.refund:9", *HANDLER)
+    titles = [
+        finding.title
+        for finding in locks.find(
+            evidence(
+                waits("sync.Mutex.Lock", *charge, mean=3), waits("sync.Mutex.Lock", *refund, mean=2)
+            )
+        )
+    ]
+    assert titles == [
+        "A lock in main.charge (x.go:31): 60 % of the time of requests.",
+        "A lock in main.refund (x.go:9): 40 % of the time of requests.",
+    ]
+
+
+def test_a_lock_for_which_goroutines_wait_in_two_places_is_one_finding() -> None:
+    charge, refund = (*LOCK, "main.charge:31", *HANDLER), (*LOCK, "main.refund:9", *HANDLER)
+    waiting = [
+        goroutine(goid, "sync.Mutex.Lock", *way, waits_for=for_lock(MUTEX))
+        for goid, way in enumerate((charge, refund), 8)
+    ]
+    (finding,) = locks.find(
+        evidence(
+            waits("sync.Mutex.Lock", *charge, mean=3),
+            waits("sync.Mutex.Lock", *refund, mean=2),
+            dumps=[dump(*waiting)] * 5,
+        )
+    )
+    assert finding.title == "Lock main.PriceCache.mu: 100 % of the time of requests."

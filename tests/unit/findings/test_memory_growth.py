@@ -85,3 +85,7 @@ def test_a_heap_that_is_never_collected_is_reported() -> None:
 def test_memory_is_steady_only_if_collections_show_it() -> None:
     assert memory_growth.fine(evidence(heap=heap(100, 100))) == "memory steady"
     assert memory_growth.fine(evidence(heap=heap(100))) == ""
+
+
+def test_a_collection_of_which_the_result_is_not_known_is_no_growth() -> None:
+    assert not [*memory_growth.find(evidence(heap=heap(0, 200, 201, 202, 203, 204)))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ebpfprof.findings import neighbours as rule
@@ -64,3 +66,9 @@ def test_what_is_unknown_is_no_fault() -> None:
     assert found(nothing) == []
     assert rule.fine(evidence(RUNS, host=nothing)) == ""
     assert rule.fine(evidence(RUNS)) == ""
+
+
+def test_a_machine_whose_counters_stand_still_is_no_fault() -> None:
+    counters = host(cpus=2)
+    still = replace(counters.after, machine=counters.before.machine)
+    assert found(BeforeAndAfter(counters.before, still)) == []

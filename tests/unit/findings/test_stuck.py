@@ -10,7 +10,7 @@ from ebpfprof.findings.rules import explained
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineGroup
 from ebpfprof.profile.leaks import Suspects
 from ebpfprof.profile.model import Frame
-from ebpfprof.profile.waiting_for import LockState
+from ebpfprof.profile.waiting_for import LockState, Sureness, WaitsFor
 from tests.unit.findings.evidence import (
     HANDLER,
     LOCK,
@@ -197,3 +197,37 @@ def test_leaks_of_one_creator_are_one() -> None:
         "Leak: 20 goroutines never continued, about 250 more a minute: "
         "chan send in main.search (x.go:18)."
     )
+
+
+def test_lost_wakes_of_one_and_of_several() -> None:
+    free = LockState(0xF, "sync.Mutex", "main.invoicer.mu", waiters=1)
+    waiting = [
+        goroutine(
+            goid,
+            "sync.Mutex.Lock",
+            *PRINT,
+            waits_for=WaitsFor(free, lost_wake=Sureness.CERTAIN),
+            stood_ns=6 * SECOND,
+        )
+        for goid in (1, 2)
+    ]
+    (finding,) = stuck.find(evidence(dumps=[dump(waiting[0])]))
+    assert finding.kind == "lost_wake"
+    assert finding.title == "Lost wake: 1 goroutine waits for main.invoicer.mu, which is free."
+    assert finding.is_certain
+    assert finding.place
+    assert finding.place.function == "main.(*invoicer).print"
+    (finding,) = stuck.find(evidence(dumps=[dump(*waiting)]))
+    assert finding.title == "Lost wake: 2 goroutines wait for main.invoicer.mu, which is free."
+
+
+def test_one_goroutine_that_waits_behind_a_deadlock() -> None:
+    moment = dump(locked(1, 0xA, 2), locked(2, 0xB, 1), locked(3, 0xA, 2))
+    (finding,) = [one for one in stuck.find(evidence(dumps=[moment])) if one.kind == "deadlock"]
+    assert finding.title.endswith("can never continue; 1 more waits behind them.")
+
+
+def test_a_goroutine_that_hangs_alone() -> None:
+    alone = locked(2, 0xA, 1, waited_ns=600 * SECOND)
+    (finding,) = stuck.find(evidence(dumps=[dump(alone)]))
+    assert finding.title.startswith("Hang: 1 goroutine has waited 10 min")
