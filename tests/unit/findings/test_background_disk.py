@@ -152,3 +152,12 @@ def test_requests_that_wait_for_the_disk_themselves_are_reported_once() -> None:
     )
     assert [finding.kind for finding in calls.find(of)] == ["slow_disk"]
     assert not list(rule.find(of))
+
+
+def test_a_few_requests_on_the_disk_are_not_in_the_background() -> None:
+    fsync = ("syscall.Syscall", "syscall.Fsync", f"{ETCD}/etcdserver.(*EtcdServer).store:24")
+    background = etcd()
+    samples = (waits("syscall", *fsync, *HANDLER, mean=0.9), *background.wall.samples[1:])
+    of = evidence(*samples, dumps=background.dumps, host=stalled(0.56))
+    assert not list(calls.find(of))
+    assert not list(rule.find(of))

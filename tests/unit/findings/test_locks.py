@@ -237,3 +237,30 @@ def test_a_lock_for_which_goroutines_wait_in_two_places_is_one_finding() -> None
         )
     )
     assert finding.title == "Lock main.PriceCache.mu: 100 % of the time of requests."
+
+
+def test_a_holder_that_runs_in_the_function_that_locks_is_named_by_it() -> None:
+    waiting = goroutine(8, "sync.Mutex.Lock", *LOCK, GET, *HANDLER, waits_for=for_lock(MUTEX))
+    (finding,) = locks.find(
+        evidence(
+            waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=3),
+            dumps=[dump(waiting)] * 5,
+            cpu=[burns(GET, *HANDLER, cores=0.5), burns("main.other:1", cores=0.9)],
+        )
+    )
+    assert finding.lines[1] == (
+        "Its holder runs, mostly in main.(*PriceCache).get (pricecache.go:41)."
+    )
+
+
+def test_a_holder_of_which_no_function_is_known_has_what_it_does_most() -> None:
+    asks = goroutine(7, "IO wait", *READ, waits_for=for_peer(PEER))
+    other = goroutine(7, "IO wait", *READ, waits_for=for_peer("10.0.0.8:1"))
+    waiting = goroutine(8, "sync.Mutex.Lock", *LOCK, GET, *HANDLER, waits_for=for_lock(MUTEX, 7))
+    (finding,) = locks.find(
+        evidence(
+            waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=3),
+            dumps=[dump(other, waiting), *[dump(asks, waiting)] * 3],
+        )
+    )
+    assert finding.lines[1] == (f"Held by a goroutine that waits for {PEER} (3 of 4 samples).")

@@ -88,4 +88,6 @@ def test_memory_is_steady_only_if_collections_show_it() -> None:
 
 
 def test_a_collection_of_which_the_result_is_not_known_is_no_growth() -> None:
-    assert not [*memory_growth.find(evidence(heap=heap(0, 200, 201, 202, 203, 204)))]
+    kept = collections(2, allocated=100 * MIB)
+    assert not [*memory_growth.find(evidence(heap=heap(0, 200, 205), runtime=kept))]
+    assert [*memory_growth.find(evidence(heap=heap(0, 150, 200, 250), runtime=kept))]

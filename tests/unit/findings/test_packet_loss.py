@@ -129,3 +129,13 @@ def test_without_counters_nothing_is_said() -> None:
     )
     assert found(of) == []
     assert network.fine(of) == ""
+
+
+def test_a_part_of_few_packets_is_less_certain() -> None:
+    (finding,) = found(observed(sent(60, 20)))
+    assert finding.title == f"Packet loss: 33 ± 6 % of the packets to {PEER} are lost."
+
+
+def test_a_peer_without_an_ip_address_is_not_on_the_internet() -> None:
+    (finding,) = found(observed(sent(1_000, 60, peer="unknown:443")))
+    assert "of the packets to unknown:443 are lost" in finding.title
