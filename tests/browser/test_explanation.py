@@ -95,6 +95,7 @@ def test_a_service_with_a_hot_lock_is_explained(chromium: Chrome, tmp_path: Path
         assert "Nothing is wrong" not in page.text("#explanation")
 
 
+@pytest.mark.full
 def test_a_real_process_is_observed_for_the_page_and_for_programs(
     chromium: Chrome, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def two(chromium: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Two(address, stays, ends)
 
 
+@pytest.mark.full
 def test_an_open_page_keeps_its_process_recorded(chromium: Chrome, two: Two) -> None:
     page, demo = Page(chromium, two.address), two.stays
     assert not has_probes(demo.pid)

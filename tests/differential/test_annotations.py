@@ -114,6 +114,7 @@ def test_tasks_regions_and_messages_are_gos_own(minor: str, tmp_path: Path) -> N
         assert abs(len(inside) - len(mine)) <= len(ours)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("minor", versions())
 def test_what_contradicts_itself_gives_a_trace_that_go_reads(minor: str, tmp_path: Path) -> None:
     both = recorded("misuse", minor, tmp_path)
@@ -121,6 +122,7 @@ def test_what_contradicts_itself_gives_a_trace_that_go_reads(minor: str, tmp_pat
     assert len(both.ours) > 20
 
 
+@pytest.mark.full
 def test_waits_of_tasks_are_those_of_their_regions(tmp_path: Path) -> None:
     """An order waits for a dish as long as this is cooked, a dish sleeps."""
     types = {of.name: of for of in task_types(recorded("work", NEWEST, tmp_path).timeline)}
@@ -133,6 +135,7 @@ def test_waits_of_tasks_are_those_of_their_regions(tmp_path: Path) -> None:
     assert order.waits_ns["chan receive"] >= len(order.lengths_ns) * LONG_NS
 
 
+@pytest.mark.full
 def test_what_can_not_be_seen_is_reported(tmp_path: Path) -> None:
     """Here Go's tracer is on, so that even StartRegion calls the runtime."""
     both = recorded("work", NEWEST, tmp_path, tags=("withregions",))

@@ -119,6 +119,7 @@ def test_estimates_by_handler_are_within_their_errors(version: str, tmp_path: Pa
     assert len(far) <= 1, far
 
 
+@pytest.mark.full
 def test_time_of_goroutines_that_a_handler_started_belongs_to_it(tmp_path: Path) -> None:
     """Of a closure in the handler, and of `go f(x)`, whose wrapper no goroutine profile shows."""
     with Target.start(program("routes")) as target:

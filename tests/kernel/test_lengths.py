@@ -96,6 +96,7 @@ def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:
     assert read.total == pytest.approx(len(logged), abs=_NOT_PARKED)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize("shape", SHAPES)
 def test_of_one_wait_in_eight_quantiles_are_within_the_reported_error(

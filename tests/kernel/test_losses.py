@@ -89,6 +89,7 @@ def test_a_full_table_is_counted_and_the_rest_is_right(
         assert len(mine) <= size
 
 
+@pytest.mark.full
 def test_with_a_full_table_of_lengths_counts_and_delays_are_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

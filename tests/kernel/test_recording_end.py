@@ -12,6 +12,7 @@ from ebpfprof.process.process import Target as Opened
 from ebpfprof.profilers.waits.collector import WaitsCollector
 from ebpfprof.profilers.waits.probe_sites import SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
+from tests.builds import in_full
 from tests.go_target import inspect
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
@@ -22,11 +23,11 @@ from tests.targets_run import Target
 BOUNDED = WaitsConfig(block=True, mutex=True, one_in_eight=True)
 # In a tight ping-pong every wait costs several times as much as the first bound, and one in eight
 # costs less. It also costs more than the second: the probes are attached for windows.
-BOUNDS = {"in place of every wait": "60", "for a window": "0.5"}
+BOUNDS = ("in place of every wait", "for a window")
 TURNS = 200
 
 
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("bound", ["60", *in_full("0.5")], ids=BOUNDS)
 def test_it_ends_while_probes_of_one_wait_in_eight_are_attached(bound: str, tmp_path: Path) -> None:
     options = ("--duration", "600", "--max-overhead", bound, "--profile", "block")
     _, finished = pingpong_recorded("ends while probes are attached", tmp_path, *options)

@@ -47,6 +47,7 @@ def end(terminal: Screen, target: Target) -> None:
     assert not probed(target.pid)
 
 
+@pytest.mark.full
 def test_a_key_writes_the_last_seconds_of_a_trace_as_often_as_one_likes(
     terminal: Screen, traced: Target, tmp_path: Path
 ) -> None:

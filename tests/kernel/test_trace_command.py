@@ -92,6 +92,7 @@ def test_tasks_of_a_program_whose_own_tracer_is_off_have_a_table(tmp_path: Path)
     assert text.count('Category="number"') > 5
 
 
+@pytest.mark.full
 def test_the_last_seconds_have_annotations_too(tmp_path: Path) -> None:
     path = tmp_path / "a.perfetto-trace"
     with annotating() as target:

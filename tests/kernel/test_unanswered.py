@@ -113,6 +113,7 @@ def test_attach_refuses_a_process_of_an_unmounted_file_system(tmp_path: Path) ->
     assert f"The executable of process {target.pid} can't be read: Transport" in finished.stderr
 
 
+@pytest.mark.full
 def test_a_silent_library_or_debug_file_is_skipped(tmp_path: Path) -> None:
     path, sound = tmp_path / "silent.so", tmp_path / "sound.so"
     sound.write_bytes(b"here")
