@@ -90,10 +90,11 @@ def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
     page.server.no_profile = "Process 1234 was not recorded in that time."
     page.open(f"#pid=1234&from={START_S}&to={START_S + 5}")
     page.until_text("#nothing", "Process 1234 was not recorded in that time.")
+    forget_errors(page)
+    page.server.no_profile = ""
     page.open("#pid=1234&kind=block")
     page.until_text("#state", "Recording.")
     assert not page.text("#nothing")
-    forget_errors(page)
 
 
 def test_the_page_says_that_a_process_is_not_served(page: FakedPage) -> None:
