@@ -124,12 +124,14 @@ def test_squares_of_short_and_of_long_delays_add_up() -> None:
         waits.load()
         waits.attach_one_in_eight(0, inspect(process))
         target.ask("wait", "done")  # its waits last for a millisecond
+        os.kill(target.pid, signal.SIGSTOP)  # the maps are read one after the other
         short = received(waits.tables.take(0))
-        os.kill(target.pid, signal.SIGSTOP)
         time.sleep(_LONG_NS / 1e9)  # that is how long one of them lasts
         os.kill(target.pid, signal.SIGCONT)
         target.ask("wait", "done")
+        os.kill(target.pid, signal.SIGSTOP)
         more = received(waits.tables.take(0))
+        os.kill(target.pid, signal.SIGCONT)
     for sums in (short, more):
         delay_ns = sums.delay_ns / _PERIOD
         # The mean of squares is at least the square of the mean; they are rounded down.
