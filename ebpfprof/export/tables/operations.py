@@ -18,11 +18,12 @@ from ebpfprof.profile.operations import frame_of_program, is_of_program, operati
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of, waker_of
 
+_LENGTHS: Final = ("p50", "p99", "Max")
 _WITHOUT_LENGTHS: Final = (("Mean",),)
 # The columns of an event, from the widest to the narrowest table.
 _WITH_LENGTHS: Final = (
-    ("Mean", "p50", "p99", "Max"),
-    ("p50", "p99", "Max"),
+    ("Mean", *_LENGTHS),
+    _LENGTHS,
     ("p99", "Max"),
     ("p99",),
 )
@@ -160,7 +161,7 @@ def render(
     """The first rows as a table (see columns.table()), with the headings of `table`.
 
     A profile of a single value has no column for its count, and no mean; one whose count says
-    nothing has neither, too. Where lengths of waits are known, there are quantiles of them, as many
+    nothing has neither, too. Where quantiles of the lengths of waits are known, there are as many
     as fit, if need be in place of the mean. Each row has one line if it `is_short`. Estimates have
     their standard errors beside them. Rows without a rank are left out, and counted below. Releases
     of locks have no rows if too few were recorded: the text says how to record them.
@@ -175,7 +176,8 @@ def render(
     if not found:
         return below_table
     is_single = len(profile.sample_types) == 1 or not table.count
-    means = _WITH_LENGTHS if any(each.lengths for each in found) else _WITHOUT_LENGTHS
+    are_known = any(_length(each, name, color=color) != "-" for each in found for name in _LENGTHS)
+    means = _WITH_LENGTHS if are_known else _WITHOUT_LENGTHS
     for of_event in ((),) if is_single else means:
         names = [table.value, "Share", *([] if is_single else [table.count]), *of_event]
         if any(each.variance for each in found):
@@ -214,9 +216,7 @@ def _row(
             case "Mean":
                 mean = amount(sums.mean, unit, color=color, digits=sums.digits_of_mean)
                 return "-" if count == "-" else mean
-        return length_cell(
-            sums.lengths, heading, waits=sums.count, variance=sums.count_variance, color=color
-        )
+        return _length(sums, heading, color=color)
 
     cells = [*map(cell, headings), columns.operation_cell(sums.operation, color=color)]
     if is_short:
@@ -224,6 +224,12 @@ def _row(
         return columns.Row(cells, sums.function, after=place)
     below = f"{sums.file}:{sums.line}" if sums.file else ""
     return columns.Row(cells, sums.function, below=below, origin=_origin(sums))
+
+
+def _length(sums: OperationSums, heading: str, *, color: bool) -> str:
+    return length_cell(
+        sums.lengths, heading, waits=sums.count, variance=sums.count_variance, color=color
+    )
 
 
 def _origin(row: OperationSums) -> str:

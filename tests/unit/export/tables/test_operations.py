@@ -216,8 +216,10 @@ def test_a_line_of_the_program_itself_needs_no_other() -> None:
     assert [row.program for row in rows] == [None, None]
 
 
-def lengths_table(width: int | None, lengths: WaitHistogram, *, variance: float = 0.0) -> str:
-    count = int(lengths.total)
+def lengths_table(
+    width: int | None, lengths: WaitHistogram, *, variance: float = 0.0, unknown: int = 0
+) -> str:
+    count = int(lengths.total) + unknown
     sample = Sample(
         stack("runtime.chanrecv1", "main.(*shop).takeOrder"),
         (count, count * 2_300_000),
@@ -260,3 +262,10 @@ def test_a_narrow_table_has_the_most_telling_of_them(
 def test_a_quantile_that_is_not_known_is_a_dash() -> None:
     _, row, _ = lengths_table(None, WaitHistogram.of([1_000_000] * 50)).splitlines()
     assert re.split("  +", row.strip())[3:7] == ["2.30 ms", "1.0 ms", "-", "1.0 ms"]
+
+
+def test_without_a_known_quantile_there_are_no_columns_for_them() -> None:
+    few = WaitHistogram.of([1_000_000] * 3)
+    headings, row, *_ = lengths_table(None, few, unknown=997).splitlines()
+    assert re.split("  +", headings.strip())[2:5] == ["Count", "Mean", "Operation"]
+    assert re.split("  +", row.strip())[2:4] == ["1000", "2.30 ms"]
