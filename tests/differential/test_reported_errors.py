@@ -16,6 +16,8 @@ pytestmark = pytest.mark.alone
 ROUNDS = 8
 # Rounds of one stack are few, and stacks of one round depend on each other.
 SIGMAS = 4
+# By default a second has few windows, in which few releases are seen: others are dashes.
+LEAST_SHOWN = {"default": ROUNDS // 2, "eighth": 2 * ROUNDS, "wall": 2 * ROUNDS}
 
 
 @pytest.mark.full
@@ -28,7 +30,7 @@ def test_intervals_contain_gos_own_numbers_as_often_as_they_say(way: str) -> Non
     assert by_number.keys() >= ({"wall delay"} if way == "wall" else {"block count", "mutex count"})
     for what, some in by_number.items():
         judged = [row for row in some if row.is_shown]
-        assert len(judged) >= 2 * ROUNDS, (what, shown(rows))
+        assert len(judged) >= LEAST_SHOWN[way], (what, shown(rows))
         inside = sum(row.is_inside for row in judged)
         least = 0.95 * len(judged) - SIGMAS * math.sqrt(0.95 * 0.05 * len(judged))
         assert inside >= least, (what, shown(rows))
