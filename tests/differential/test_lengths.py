@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from ebpfprof.recording.session import Session
 from tests.builds import in_full
 from tests.differential.go_trace import WAITING, Transition, transitions
 from tests.kernel.programs import NEWEST, program
-from tests.kernel.windowed_runs import is_below
+from tests.kernel.windowed_runs import is_below, reports_of_work
 from tests.targets_run import Target
 from tests.toolchains import toolchain
 
@@ -33,11 +31,7 @@ def test_each_bucket_has_the_waits_that_gos_trace_has(shape: str, tmp_path: Path
         target.ask(f"trace {theirs}", "begun")
         with Session([target.pid], Options(kinds=("block",))) as session:
             session.start()
-            with ThreadPoolExecutor(1) as pool:
-                done = pool.submit(target.ask, "go", "done")
-                session.wait(inf, lambda _: done.done())
-                done.result()
-            (report,) = session.finish()
+            (report,) = reports_of_work(session, target)
         target.ask("end", "ended")
     (profile,) = report.profiles
     found = (sample.lengths for sample in profile.samples if is_below(sample, "wait"))

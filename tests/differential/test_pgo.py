@@ -126,7 +126,7 @@ def test_of_older_versions_too(minor: str, tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_did_is_not_in_the_weights(files: Files) -> None:
-    """In a pprof file it is: the innermost call of such a sample is none of Go."""
+    """In a pprof file it is: the innermost call of such a sample is not Go's."""
     ours, whole = edges(files.pgo), edges(files.pprof)
     assert any("." not in edge.callee for edge in whole)
     assert all("." in name for edge in ours for name in edge[:2])

@@ -71,7 +71,7 @@ class RealProgram(JudgedProgram):
 
 def _alone(**limits: object) -> Environment:
     """An environment with a network of its own: ports are free, and nothing else is there."""
-    return Environment(has_own_network=True, **limits)  # type: ignore[arg-type]  # mypy does not know which fields
+    return Environment(has_own_network=True, **limits)  # type: ignore[arg-type]  # `limits` has fields of Environment
 
 
 def _lossy(*ports: int) -> Environment:

@@ -6,8 +6,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
 from tests.builds import in_full, versions
 from tests.kernel.programs import program
-from tests.kernel.windowed_runs import is_below
+from tests.kernel.windowed_runs import is_below, reports_of_work
 from tests.recorder import only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -37,12 +35,7 @@ def recorded(
     with Target.start(program("lengths", version), *arguments) as target:
         with Session([target.pid], options) as session:
             session.start()
-            with ThreadPoolExecutor(1) as pool:
-                done = pool.submit(target.ask, "go", "done")
-                session.wait(inf, lambda _: done.done())
-                done.result()
-            (report,) = session.finish()
-            assert session.failures() == []
+            (report,) = reports_of_work(session, target)
         logged = json.loads(target.ask("log", "["))
     (profile,) = report.profiles
     return profile, sorted(ns for ns in logged if ns > 0)  # others began after they could end

@@ -21,7 +21,7 @@ _PROGRAM: Final = """
 import resource, sys, threading, time
 def work():
     for _ in range(300):
-        time.sleep(0.0001)  # each gives up the processor once: that is what is counted
+        time.sleep(0.0001)  # each sleep is one voluntary switch, which the test counts
 thread = threading.Thread(target=work)
 bytes(1 << 26)
 thread.start()

@@ -13,6 +13,7 @@ from ebpfprof.export import pprof
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.profile.model import Lock, Profile, Sample
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.profilers.waits.coverage import WaitsCoverage
 from ebpfprof.recording.session import Session
 from tests.kernel.kernel_state import has_probes
@@ -38,6 +39,17 @@ class Run:
     locks: list[Lock]
 
 
+def reports_of_work(session: Session, target: Target) -> list[Report]:
+    """Record until the target has done what it does after "go". Fails if anything failed."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(target.ask, "go", "done")
+        session.wait(inf, lambda _: done.done())
+        done.result()
+    reports = session.finish()
+    assert session.failures() == []
+    return reports
+
+
 def record_load(folder: Path, version: str, options: Options, *arguments: str) -> Run:
     own = {kind: folder / kind for kind in ("block", "mutex")}
     writes = [f"-{kind}={path}" for kind, path in own.items()]
@@ -45,12 +57,7 @@ def record_load(folder: Path, version: str, options: Options, *arguments: str) -
     with Target.start(program("load", version), length, *writes, *arguments) as target:
         with Session([target.pid], options) as session:
             session.start()
-            with ThreadPoolExecutor(1) as pool:
-                done = pool.submit(target.ask, "go", "done")
-                session.wait(inf, lambda _: done.done())
-                done.result()
-            (report,) = session.finish()
-            assert session.failures() == []
+            (report,) = reports_of_work(session, target)
             (overhead,) = session.overheads()
         assert not has_probes(target.pid)
         target.ask("write", "written")

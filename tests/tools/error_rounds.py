@@ -249,7 +249,7 @@ def one_round(session: LiveSession, way: str, judged: Program, folder: Path) -> 
 
 def _pause() -> None:
     """Waits that begin at the same time in all rounds would be as far from a sample in all."""
-    time.sleep(random.uniform(*_PAUSES_S))
+    time.sleep(random.uniform(*_PAUSES_S))  # the program's moment must be a random one
 
 
 def _rows(title: str, way: str, ours: Profile, gos: GoProfiles) -> Iterator[Row]:

@@ -155,7 +155,8 @@ class RequestReader:
         conns[(callers != np.array(pcs, np.uint64)) | (frames == 0)] = 0
         responses = self._words_at(conns, fields.current)
         is_right = (conns != 0) & (self._words_at(responses, fields.conn) == conns)
-        return np.where(is_right, responses, np.uint64(0)).tolist()  # type: ignore[no-any-return] # numpy's stubs
+        found: list[int] = np.where(is_right, responses, np.uint64(0)).tolist()
+        return found
 
     def _request(self, response: int, fields: RequestFields) -> HttpRequest | None:
         try:
