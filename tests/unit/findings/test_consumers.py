@@ -161,3 +161,10 @@ def test_a_select_for_a_channel_that_is_as_often_full_as_empty_has_no_slow_end()
     assert finding.kind == "slow_producer"
     (finding,) = consumers.find(selecting(20, 20, 20, 0))
     assert finding.kind == "slow_consumer"
+
+
+def test_consumers_were_checked_only_where_something_is_sent() -> None:
+    sends = waits("chan send", *RECORD, mean=0.1)
+    asks = waits("IO wait", *QUERY, mean=4)
+    assert consumers.fine(evidence(sends)) == "no slow consumer"
+    assert consumers.fine(evidence(asks)) == ""
