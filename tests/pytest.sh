@@ -8,9 +8,9 @@
 set -uo pipefail
 python=$(realpath "$0" | xargs dirname | xargs dirname)/.venv/bin/python
 
-gate="not full and "
+gate="not full and " timeout_s=300
 if [ "${1:-}" = --full ]; then
-    gate=""
+    gate="" timeout_s=3600
     export EBPFPROF_REAL_PROGRAMS=1
     shift
 fi
@@ -22,7 +22,10 @@ export TMPDIR EBPFPROF_UNSTEADY=$TMPDIR.unsteady
 trap 'rm -rf "$TMPDIR" "$EBPFPROF_UNSTEADY"' EXIT
 chmod 1777 "$TMPDIR" # as /tmp: tests run programs of other users
 
-options=(--durations=15 --reruns=1 --max-suite-reruns=8 --rerun-show-tracebacks)
+# A test that hangs fails, and shows where. If it hangs when run again, its process is ended.
+options=("--timeout=$timeout_s" -o "faulthandler_timeout=$((3 * timeout_s))")
+options+=(-o faulthandler_exit_on_timeout=true)
+options+=(--durations=15 --reruns=1 --max-suite-reruns=8 --rerun-show-tracebacks)
 # That a target goes on unharmed is never by chance.
 for file in tests/kernel/test_{faults,kill,leaks,soak}*.py tests/differential/test_races.py; do
     options+=("--rerun-exclude-path=$file")
