@@ -214,11 +214,11 @@ def _known_minors() -> tuple[int, ...]:
 
 @cache
 def _layout(version: str, experiments: tuple[str, ...], earlier: str | None) -> RuntimeLayout:
-    """The layout of a minor version; `earlier` is the last patch release that has these structs."""
+    """The layout of a minor version; `earlier` is the last patch release that differs from it."""
     entry = _data()[version]
-    rows = dict(entry["structs"])
-    if earlier is not None:
-        rows.update(entry["earlier"][earlier])
+    other = entry["earlier"][earlier] if earlier is not None else {}
+    rows = entry["structs"] | other.get("structs", {})
+    entry = entry | other
     for name in experiments:
         rows.update(entry["experiments"][name])
     structs = {

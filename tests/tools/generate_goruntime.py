@@ -5,7 +5,7 @@
 Each toolchain builds tests/targets/layout; struct layouts come from its DWARF, what marks its
 pclntab from the program itself, all else from the runtime's source. Versions of the file for which
 no GOROOT is given are kept as they are. Of a patch release that is older than that of the file,
-only those structs are added that were others then: they are those of all releases up to it.
+only what differed then is added: that is of all releases up to it.
 """
 
 from __future__ import annotations
@@ -133,6 +133,27 @@ def experiments(toolchain: Toolchain, usual: dict[str, Any]) -> dict[str, Any]:
     return {
         name: other_structs(toolchain, name, usual) for name in EXPERIMENTS.get(toolchain.minor, ())
     }
+
+
+def of_patch(stored: dict[str, Any], patch: int) -> dict[str, Any]:
+    """The stored entry of a minor version as it is of a patch release, without other releases."""
+    earlier = [key for key in stored.get("earlier", {}) if patch <= int(key)]
+    other = stored["earlier"][min(earlier, key=int)] if earlier else {}
+    entry = stored | other | {"structs": stored["structs"] | other.get("structs", {})}
+    entry.pop("earlier", None)
+    return entry
+
+
+def differing(entry: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """What differs in an entry from the known one of the same minor version."""
+    structs = known["structs"]
+    rows = {name: row for name, row in entry["structs"].items() if row != structs[name]}
+    other = {
+        name: value
+        for name, value in entry.items()
+        if name not in ("toolchain", "structs") and value != known[name]
+    }
+    return other | {"structs": rows} if rows else other
 
 
 def patch_of(entry: dict[str, Any]) -> int:
@@ -390,9 +411,8 @@ def main(goroots: Sequence[str]) -> int:
         toolchain = Toolchain(entry["toolchain"].removeprefix("go"), goroot)
         known = entries.get(minor)
         if known and patch_of(entry) < patch_of(known):
-            rows = {n: row for n, row in entry["structs"].items() if row != known["structs"][n]}
-            if rows:
-                known.setdefault("earlier", {})[str(patch_of(entry))] = rows
+            if other := differing(entry, known):
+                known.setdefault("earlier", {})[str(patch_of(entry))] = other
             continue
         entries[minor] = entry | {"experiments": experiments(toolchain, entry["structs"])}
     OUTPUT.parent.mkdir(exist_ok=True)

@@ -20,9 +20,9 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from symbolizer import ElfFile, GoBinary, GoVersion, layout_for
+from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.park_sites import probe_sites
 from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
@@ -37,7 +37,7 @@ from tests.toolchains import (
     run,
     set_run_bits,
 )
-from tests.tools.generate_goruntime import OUTPUT, ROOT, describe
+from tests.tools.generate_goruntime import OUTPUT, ROOT, describe, of_patch, patch_of
 
 RESULTS: Final = Path(__file__).with_suffix(".json")
 PAGE: Final = ROOT / "docs" / "targets.md"
@@ -104,16 +104,11 @@ def checked(goroot: Path) -> dict[str, str]:
 def layouts(goroot: Path) -> str:
     """Which facts about the runtime differ from those in the data of its minor version."""
     minor, entry = describe(goroot)
-    stored: dict[str, Any] = json.loads(OUTPUT.read_text())[minor]
+    stored = of_patch(json.loads(OUTPUT.read_text())[minor], patch_of(entry))
     structs = entry.pop("structs")
-    toolchain = entry.pop("toolchain")
+    del entry["toolchain"]
     other = [name for name, value in entry.items() if value != stored[name]]
-    known = layout_for(GoVersion.parse(toolchain)).structs
-    other += [
-        name
-        for name, row in structs.items()
-        if (row["size"], row["fields"]) != (known[name].size, dict(known[name].fields))
-    ]
+    other += [name for name, row in structs.items() if row != stored["structs"].get(name)]
     return ", ".join(other) or OK
 
 
@@ -136,13 +131,13 @@ def table(results: dict[str, dict[str, str]]) -> str:
         lines.setdefault(minor_of(version), []).append(version)
     rows = ["| line | releases checked | layouts | places | recording |", "|---|---|---|---|---|"]
     for minor, versions in lines.items():
-        names = ", ".join(patch_of(version) for version in versions)
+        names = ", ".join(full_name(version) for version in versions)
         cells = [summary(versions, results, name) for name in ("layouts", "probes", "recording")]
         rows.append(f"| {minor} | {names} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
-def patch_of(version: str) -> str:
+def full_name(version: str) -> str:
     """ "1.17" gives "1.17.0"."""
     minor, patch = number(version)
     return f"1.{minor}.{patch}"
@@ -151,7 +146,7 @@ def patch_of(version: str) -> str:
 def summary(versions: Sequence[str], results: dict[str, dict[str, str]], name: str) -> str:
     """ "ok", or which releases differ, and how."""
     wrong = [(v, results[v][name]) for v in versions if results[v][name] != OK]
-    return "; ".join(f"{patch_of(version)}: {text}" for version, text in wrong) or OK
+    return "; ".join(f"{full_name(version)}: {text}" for version, text in wrong) or OK
 
 
 def write(results: dict[str, dict[str, str]]) -> None:

@@ -15,7 +15,16 @@ from symbolizer import FuncRole, GoVersion, UnsupportedGoVersion, layout_for
 from symbolizer.go import inline, pclntab
 from tests.builds import versions
 from tests.toolchains import MINORS, toolchain
-from tests.tools.generate_goruntime import EXPERIMENTS, OUTPUT, ROOT, describe, experiments, render
+from tests.tools.generate_goruntime import (
+    EXPERIMENTS,
+    OUTPUT,
+    ROOT,
+    describe,
+    experiments,
+    of_patch,
+    patch_of,
+    render,
+)
 from tests.tools.goruntime_fields import FIELDS
 
 STORED = json.loads(OUTPUT.read_text())
@@ -25,10 +34,23 @@ STORED = json.loads(OUTPUT.read_text())
 @pytest.mark.parametrize("minor", versions())
 def test_the_stored_layout_equals_the_toolchains(minor: str) -> None:
     found, entry = describe(toolchain(minor).goroot)
-    stored = dict(STORED[minor])
+    stored = of_patch(STORED[minor], patch_of(entry))
     del stored["experiments"]
-    stored.pop("earlier", None)
-    assert (found, entry) == (minor, stored)
+    assert found == minor
+    assert entry | {"toolchain": ""} == stored | {"toolchain": ""}
+
+
+def test_patch_releases_with_another_layout_have_their_own_offsets() -> None:
+    """Up to 1.25.3 the address in the data of epoll has one bit less, up to 1.17.6 pollDesc."""
+    old, new = (layout_for(GoVersion.parse(f"go1.25.{patch}")) for patch in (3, 4))
+    assert old.poll_data_shifts == (25, 9)
+    assert new.poll_data_shifts == layout_for(GoVersion.parse("go1.25.99")).poll_data_shifts
+    assert new.poll_data_shifts != old.poll_data_shifts
+    offsets = [
+        layout_for(GoVersion.parse(f"go{version}")).offset("pollDesc", "rg")
+        for version in ("1.17", "1.17.6", "1.17.13")
+    ]
+    assert offsets == [40, 40, 24]
 
 
 @pytest.mark.full
