@@ -180,10 +180,10 @@ class GoroutineGroup:
 
 def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:
     """The goroutines in groups, the largest first, then those that wait longest."""
-    found = defaultdict(list)
+    by_key = defaultdict(list)
     for goroutine in goroutines:
-        found[group_key(goroutine)].append(goroutine)
-    made = [GoroutineGroup(tuple(members)) for members in found.values()]
+        by_key[group_key(goroutine)].append(goroutine)
+    made = [GoroutineGroup(tuple(members)) for members in by_key.values()]
     return sorted(
         made, key=lambda group: (-len(group.goroutines), -group.longest_ns, group.first.goid)
     )
