@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import ExitCode
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.references.reader import ReferenceReader
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.references import Path, References
@@ -212,3 +214,41 @@ def test_files(shared: Target, ending: str, tmp_path_factory: pytest.TempPathFac
         [sys.executable, "-m", "ebpfprof", "report", str(file)], capture_output=True, text=True
     )
     assert "[]uint8" in report.stdout, report.stderr
+
+
+LEAKED = ("leakedSend", "leakedOuter", "leakedInner", "leakedSelect", "leakedNil")
+LEAKED_BY_LOCKS = ("leakedGroup", "leakedLock")
+STARTED = 3
+HIDDEN = 2
+
+
+@pytest.mark.parametrize("version", versions(*VERSIONS))
+def test_goroutines_that_can_never_continue(version: str) -> None:
+    """From Go 1.26 on, runtime.g has the lock for which a goroutine waits."""
+    with running(version) as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        with opened(Process(target.pid)) as go:
+            found = ReferenceReader(go)
+            leaked = found.leaked()
+            names = {
+                goroutine.goid: go.binary.frames(
+                    go.binary.wrapped(goroutine.start_pc - go.load_bias)
+                )[-1].function
+                for goroutine in found.scan.goroutines
+            }
+            target.ask("profile", "done")
+            of_runtime = {
+                goroutine.goid
+                for goroutine in GoroutineScanner(go).scan().goroutines
+                if goroutine.is_leaked
+            }
+    counts = Counter(names[goid].removeprefix("main.").partition(".")[0] for goid in leaked.ids)
+    expected = LEAKED + (LEAKED_BY_LOCKS if version == NEWEST else ())
+    # A word that stayed on a stack, which is used again, may hide one.
+    assert counts.keys() == set(expected)
+    assert sum(counts.values()) >= STARTED * len(expected) - HIDDEN
+    assert leaked.used >= (STARTED - HIDDEN) * 4096
+    if version == NEWEST:
+        assert {*leaked.ids} <= of_runtime
+        assert len(of_runtime) == STARTED * len(expected)

@@ -43,12 +43,12 @@ class Cuts:
 
     def freed_without_slots(self, slots: Numbers) -> Mask:
         """Which slots would be freed if nothing led to these: they, and what only they keep."""
-        below = self._below(slots, None)
+        below = self.below(slots, None)
         kept = self._kept(below, self._roots, np.zeros(0, np.int64), barred=slots)
         return below & ~kept & self._reached
 
     def _freed(self, slots: Numbers, roots: Numbers, cut: Numbers) -> Mask:
-        below = self._below(slots, None)
+        below = self.below(slots, None)
         return below & ~self._kept(below, roots, cut, np.zeros(0, np.int64)) & self._reached
 
     def _kept(self, below: Mask, roots: Numbers, cut: Numbers, barred: Numbers) -> Mask:
@@ -66,7 +66,7 @@ class Cuts:
         allowed = below.copy()
         allowed[barred] = False
         start = np.unique(np.concatenate(seeds))
-        return self._below(start[allowed[start]], allowed, cut)
+        return self.below(start[allowed[start]], allowed, cut)
 
     def _inside(self, edges: Numbers, below: Mask, cut: Numbers) -> Numbers:
         if len(cut):
@@ -74,7 +74,7 @@ class Cuts:
         targets = self._graph.targets[edges].astype(np.int64)
         return np.unique(targets[below[targets]])
 
-    def _below(self, slots: Numbers, allowed: Mask | None, cut: Numbers | None = None) -> Mask:
+    def below(self, slots: Numbers, allowed: Mask | None, cut: Numbers | None = None) -> Mask:
         """All slots that are reached from these, they included; only those that are allowed."""
         seen = np.zeros(self._graph.slots.count, np.bool_)
         is_open = np.ones(len(seen), np.bool_) if allowed is None else allowed.copy()
