@@ -87,6 +87,8 @@ class RootReader:
         self.roots: list[Root] = []
         self._words: list[tuple[int, Words, Words, npt.NDArray[np.int64], Words]] = []
         self.goroutines: list[Goroutine] = []
+        self.beyond = 0
+        """How many goroutines there are beyond the limit of what is read."""
         self.unread_stacks = 0
         """How many goroutines moved at each attempt, or have too large a stack."""
 
@@ -224,7 +226,7 @@ class RootReader:
         scanner = GoroutineScanner(self._go, has_labels=False)
         goroutines = scanner.scan()
         frames = StackFrames(self._go)
-        self.unread_stacks = goroutines.moved
+        self.unread_stacks, self.beyond = goroutines.moved, goroutines.beyond
         self.goroutines = goroutines.goroutines
         by_root: dict[tuple[str, str], list[Goroutine]] = {}
         for goroutine in goroutines.goroutines:
