@@ -206,7 +206,7 @@ def test_what_is_asked_about_must_be_there(shared: Target) -> None:
     assert "main.session" in finished.stderr
 
 
-@pytest.mark.parametrize("ending", ["html", "pb.gz"])
+@pytest.mark.parametrize("ending", ["html", *in_full("pb.gz")])
 def test_files(shared: Target, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("references") / f"kept.{ending}"
     finished = ran("--pid", str(shared.pid), "--references", "-o", str(file))
@@ -258,6 +258,7 @@ def test_goroutines_that_can_never_continue(version: str) -> None:
         assert len(of_runtime) == STARTED * len(expected)
 
 
+@pytest.mark.full
 def test_dump_shows_leaks() -> None:
     command = (sys.executable, "-m", "ebpfprof", "dump", "--apart", "0", "--json")
     with running() as target:
@@ -279,6 +280,7 @@ def test_dump_shows_leaks() -> None:
     assert not {"main.fineGlobal", "main.fineTimer", "main.fineSleep"} & functions
 
 
+@pytest.mark.full
 def test_why_takes_a_function_that_allocates(shared: Target) -> None:
     """Go's memory profile samples every 512 KiB: about ten of the sessions' buffers."""
     finished = ran("--pid", str(shared.pid), "--why", "main.addSessions", "--json")
@@ -290,6 +292,7 @@ def test_why_takes_a_function_that_allocates(shared: Target) -> None:
     }
 
 
+@pytest.mark.full
 def test_watch_shows_the_path_that_grows() -> None:
     options = ("--references", "--watch", "--every", "0.2", "--json")
     with running() as target:
