@@ -86,7 +86,9 @@ def test_windows_that_overlap_a_time_are_found() -> None:
     history = filled((1,), (3,), (6,))
 
     def found(from_s: float, to_s: float) -> list[list[int]]:
-        return [counts(each) for each in history.between("block", from_s, to_s)]
+        return [
+            counts(window.profiles["block"]) for window in history.between("block", from_s, to_s)
+        ]
 
     assert found(0, 1000) == [[1], [2], [3]]
     assert found(110, 120) == [[2]]
