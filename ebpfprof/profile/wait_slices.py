@@ -63,7 +63,7 @@ class _Slice:
         return 0, 0
 
     def take(self, key: int, most: int) -> tuple[int, int]:
-        """Take up to so many events out of a cell, with their part of its value."""
+        """Take up to `most` events out of a cell, with their part of its value."""
         count, value = self.get(key)
         taken = min(count, most)
         if taken <= 0:
@@ -146,7 +146,7 @@ class WaitSlices:
         return number
 
     def _taken_back(self, key: int, count: int) -> tuple[int, int]:
-        """Take up to so many events out of the latest slices that have them; their value, too."""
+        """Take up to `count` events out of the latest slices that have them; their value, too."""
         taken = value = 0
         for one in reversed(self._slices):
             if taken == count:

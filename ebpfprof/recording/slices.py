@@ -22,7 +22,7 @@ _PARTS: Final = 60
 _LEAST_S: Final = 0.25
 _UNTIL_END_S: Final = 1.0  # as long as the length of the recording is not known
 _PAUSES: Final = 50
-"""A pause is so many times as long as what came before it: reading takes 2 % of a processor."""
+"""The length of a pause, in multiples of the reading before it: that is 2 % of a processor."""
 
 
 class SliceReader:

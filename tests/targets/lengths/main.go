@@ -2,7 +2,7 @@
 // wait was: from just before the receive to just before the send that ends it.
 //
 // Protocol: it prints "ready PID". To each line "go" it does its waits and answers "done", to
-// "go SHAPE WAITS" so many waits of another shape; to "log"
+// "go SHAPE WAITS" this number of waits of another shape; to "log"
 // it prints a line of JSON, the lengths of all waits so far in nanoseconds; to "trace FILE" it
 // begins an execution trace and answers "begun", to "end" it ends that and answers "ended". It ends
 // when its input closes.
