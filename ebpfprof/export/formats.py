@@ -55,6 +55,8 @@ class Format:
     is_complete: bool = False
     """Whether a file always has all samples and sample types."""
     other_suffixes: tuple[str, ...] = ()
+    has_slices: bool = False
+    """Whether it shows samples by time (Profile.slices)."""
     needs_type: str = ""
     """The sample type that a profile must have; "" if it takes all profiles."""
     timeline_ending: str = ""
@@ -341,6 +343,7 @@ FORMATS: Final = {
             "html",
             ".html",
             hides_idle=True,
+            has_slices=True,
             timeline_ending="trace.html",
             opens_timeline="a browser, with {}",
             profile=_html,

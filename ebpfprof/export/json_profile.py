@@ -29,6 +29,12 @@ An object with these fields (most strings are an index into "strings"):
     quantiles      [{"p50": [ns, least, most], "p99": ..., "max": ...} ...]: of each stack those
                    that are known, and within which limits, the upper one null without any; left
                    out with `lengths`
+    slices         {"times": [[start, end] ...], "cells": [[slice, least, events, value ...] ...]}:
+                   the slices of the recorded time, oldest first, in Unix time in seconds, and of
+                   each stack its cells, four numbers each: index of the slice in which events
+                   ended, the least length of their bucket in ns (-1 if the length is not known),
+                   their number and their value. The cells of a stack add up to its values. Left
+                   out if samples were not kept apart by time
     max_error      rows with a larger error, as a part of their value, have no rank and no share;
                    left out if all are exact
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
@@ -157,6 +163,7 @@ class _Document:
             "values": [sample.values for sample in samples],
             **_evidence(profile),
             **_lengths(profile),
+            **_slices(profile),
             **_handlers(profile, default),
             **_requests(profile),
             "operations": operations,
@@ -251,6 +258,21 @@ def _lengths(profile: Profile) -> dict[str, Any]:
             for sample in profile.samples
         ],
     }
+
+
+def _slices(profile: Profile) -> dict[str, Any]:
+    slices = profile.slices
+    if slices is None or not any(sample.lengths for sample in profile.samples):
+        return {}
+    cells = [
+        [
+            number
+            for index, bucket, count, value in slices.cells(sample)
+            for number in (index, -1 if bucket is None else SCALE.lower_ns(bucket), count, value)
+        ]
+        for sample in profile.samples
+    ]
+    return {"slices": {"times": slices.times, "cells": cells}}
 
 
 def _handlers(profile: Profile, index: int) -> dict[str, Any]:

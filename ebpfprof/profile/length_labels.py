@@ -71,34 +71,17 @@ def _is_length(label: Label) -> bool:
 
 
 def _parts(sample: Sample) -> Iterator[Sample]:
-    count, delay_ns = sample.values
-    known = [(bucket, number) for bucket, number in sample.lengths.rows() if number > 0]
-    total = sum(number for _, number in known)
-    if not known or count <= 0:
+    parts = list(sample.lengths.divided(*sample.values))
+    if all(bucket is None for bucket, *_ in parts):
         yield sample
         return
-    scale = min(1.0, count / total)
-    mean_ns = delay_ns / count
-    parts = [(SCALE.middle_ns(bucket), scale * number) for bucket, number in known]
-    rest = count - scale * total
-    whole_ns = sum(ns * number for ns, number in parts) + rest * mean_ns
-    seen = seen_ns = 0.0
-    done, done_ns = 0, 0
-    for ns, number in [*parts, (None, rest)]:
-        seen += number
-        seen_ns += number * (mean_ns if ns is None else ns)
-        # Differences of rounded sums, so that the parts add up to the whole.
-        values = round(seen) - done, round(delay_ns * seen_ns / whole_ns) - done_ns
-        if ns is None:
-            values = count - done, delay_ns - done_ns
-        done, done_ns = done + values[0], done_ns + values[1]
-        if any(values):
-            label = () if ns is None else (Label(KEY, int(ns), UNIT),)
-            yield replace(
-                sample,
-                values=values,
-                labels=(*sample.labels, *label),
-                variance=0.0,
-                count_variance=0.0,
-                lengths=WaitHistogram(),
-            )
+    for bucket, *values in parts:
+        label = () if bucket is None else (Label(KEY, int(SCALE.middle_ns(bucket)), UNIT),)
+        yield replace(
+            sample,
+            values=tuple(values),
+            labels=(*sample.labels, *label),
+            variance=0.0,
+            count_variance=0.0,
+            lengths=WaitHistogram(),
+        )

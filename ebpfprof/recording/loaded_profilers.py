@@ -82,15 +82,15 @@ class ProcessRecordings:
 
     def sums(self, kinds: Collection[str] | None = None) -> dict[Recording, Any]:
         """What those recordings have until now that were started, of these kinds or all."""
-        wanted = [
-            profiler
-            for profiler in self._in_order
-            if kinds is None or not self._kinds[profiler].isdisjoint(kinds)
-        ]
+        wanted = self._in_order if kinds is None else self.of_kinds(kinds)
         if self._sampler and wanted:
             self._sampler.refresh()
         read = ((profiler, profiler.sums()) for profiler in wanted)
         return {recording: sums for recording, sums in read if sums is not None}
+
+    def of_kinds(self, kinds: Collection[str]) -> list[Recording]:
+        """The recordings of these kinds."""
+        return [one for one in self._in_order if not self._kinds[one].isdisjoint(kinds)]
 
     @property
     def has_probes(self) -> bool:

@@ -17,6 +17,7 @@ from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.loaded_profilers import end_together
 from ebpfprof.recording.reports import ProcessSums, reported
 from ebpfprof.recording.sampled_routes import SampledRoutes
+from ebpfprof.recording.slices import SliceReader
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
@@ -30,14 +31,24 @@ _TICK_S = 0.1
 class Session(Closing):
     """Records some processes once. A context manager: leaving it detaches every probe."""
 
-    def __init__(self, pids: Sequence[int], options: Options, *, until_end: bool = False) -> None:
+    def __init__(
+        self,
+        pids: Sequence[int],
+        options: Options,
+        *,
+        until_end: bool = False,
+        has_slices: bool = False,
+    ) -> None:
         """Open and inspect the processes, compile and load the programs; attach no probe yet.
 
         `until_end`: the processes are to be recorded until they end, which is then no early end.
+        With `has_slices`, profiles of waits have slices, of the time of wait().
         Raises any of ebpfprof.errors.
         """
         self._options = options
         self._until_end = until_end
+        self._has_slices = has_slices
+        self._slices: list[SliceReader] = []
         self._at_the_end: tuple[list[Overhead], list[Loss]] | None = None
         self._names_failed: list[Exception] = []
         # BCC compiles in another process, for a second. Meanwhile we import the readers of
@@ -81,6 +92,11 @@ class Session(Closing):
         It calls `should_stop` about ten times a second, with the seconds since the start.
         """
         next_check_s = 0.0
+        if self._has_slices:
+            self._slices = [
+                SliceReader(self._live, target, since, self._options, duration_s)
+                for target, since in zip(self._targets, self._starts, strict=True)
+            ]
         while running := [target for target in self._recorded() if target.ending is None]:
             gone_s = (kernel_now_ns() - self._started_ns) / 1e9
             if gone_s >= duration_s:
@@ -100,6 +116,8 @@ class Session(Closing):
             for recorded in running:
                 recorded.read_cpu_time()
             self._live.poll()
+            for slices in self._slices:
+                slices.poll()
 
     def finish(self) -> list[Report]:
         """End the recording and return the report of each process, in order."""
@@ -150,6 +168,8 @@ class Session(Closing):
             report = interruptible(made)
             if report.failure:
                 self._names_failed.append(report.failure)
+            if self._slices:
+                report.profiles = self._slices[index].finish(sums, report.profiles)
             if new_tracers[index]:
                 report.hints.append(recorded_target.traced)
             if new_unprobed[index]:

@@ -202,7 +202,7 @@ class PageApi:
         return JSONResponse(series, headers=_HEADERS)
 
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
-        profile = await self._of_time(request, process, kind)
+        profile = await self._of_time(request, process, kind, has_slices=True)
         body = await asyncio.to_thread(json_profile.encode, profile)
         return Response(body, headers=_HEADERS, media_type="application/json")
 
@@ -214,7 +214,9 @@ class PageApi:
         headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
         return Response(body, headers=headers, media_type="application/octet-stream")
 
-    async def _of_time(self, request: Request, process: RecordedProcess, kind: str) -> Profile:
+    async def _of_time(
+        self, request: Request, process: RecordedProcess, kind: str, *, has_slices: bool = False
+    ) -> Profile:
         if kind not in process.kinds:
             if process.ending is not None:
                 raise _NotFoundError(f"{process.ending[:1].upper()}{process.ending[1:]}.")
@@ -227,7 +229,7 @@ class PageApi:
         readings = self._manager.readings
         if to_s >= now_s:
             await readings.read_window(process, at_least_s=_FRESH_S)
-        return await readings.between(process, kind, from_s, to_s)
+        return await readings.between(process, kind, from_s, to_s, has_slices=has_slices)
 
     def _served(self, process: RecordedProcess, usage: Usage | None) -> dict[str, Any]:
         version = process.target.go_version if process.target else None
