@@ -66,7 +66,7 @@ _MOST_NAMED = 10
     "--handler",
     "handler",
     metavar="TEXT",
-    help="Only what handlers did whose names contain TEXT, such as checkout.",
+    help='Only what handlers did whose names contain TEXT, such as checkout or "POST /checkout".',
 )
 @source_option
 def command(

@@ -43,6 +43,8 @@ An object with these fields (most strings are an index into "strings"):
                    knows it, "value", "error": as in "errors", "parts": {what the value consists
                    of: value ...}, "quantiles": as above} ...], the largest first, the rest last:
                    the table of handlers; left out if no sample has one
+    requests       [count, standard error]: how many requests of HTTP/1 ended, at least
+                   (profile.served_requests); left out if none did
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
@@ -73,6 +75,7 @@ from ebpfprof.profile.evidence import MAX_ERROR, few_releases
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
+from ebpfprof.profile.served_requests import served_requests
 from ebpfprof.profile.wait_histogram import QUANTILES, SCALE, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of
 
@@ -155,6 +158,7 @@ class _Document:
             **_evidence(profile),
             **_lengths(profile),
             **_handlers(profile, default),
+            **_requests(profile),
             "operations": operations,
             **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
@@ -270,6 +274,12 @@ def _handlers(profile: Profile, index: int) -> dict[str, Any]:
             for row in rows
         ]
     }
+
+
+def _requests(profile: Profile) -> dict[str, Any]:
+    served = served_requests(profile)
+    error = round(math.sqrt(served.variance), 1)
+    return {"requests": [served.count, error]} if served.count > 0 else {}
 
 
 def _quantiles(

@@ -16,6 +16,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.loaded_profilers import end_together
 from ebpfprof.recording.reports import ProcessSums, reported
+from ebpfprof.recording.sampled_routes import SampledRoutes
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
@@ -44,6 +45,7 @@ class Session(Closing):
         self._live = LiveSession(options, capacity=len(pids), is_no_thread=True)
         try:
             self._targets = [self._live.add(pid) for pid in pids]
+            self._routes = SampledRoutes(self._recorded() if options.by_handler else ())
             self._live.load()
         except BaseException:
             self._live.close()
@@ -70,6 +72,7 @@ class Session(Closing):
         for target in self._targets:
             check()
             self._starts.append(self._live.start(target))
+        self._routes.start()
         self._started_ns = kernel_now_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -103,6 +106,7 @@ class Session(Closing):
         from ebpfprof.profilers.report_builder import RecordingFacts
 
         live, profilers = self._live, self._live.profilers
+        self._routes.stop()
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [recording.notice_tracer(is_over=True) for recording in recorded]
@@ -141,7 +145,9 @@ class Session(Closing):
                 no_go=recorded_target.no_go,
             )
             sums = ProcessSums(target, facts, parts[index])
-            report = interruptible(partial(reported, sums, self._starts[index], self._options))
+            routes = self._routes.of(recorded_target)
+            made = partial(reported, sums, self._starts[index], self._options, routes)
+            report = interruptible(made)
             if report.failure:
                 self._names_failed.append(report.failure)
             if new_tracers[index]:
@@ -196,6 +202,7 @@ class Session(Closing):
 
     def close(self) -> None:
         """Detach all probes and close the processes."""
+        self._routes.stop()
         self._live.close()
 
     def _recorded(self) -> list[RecordedTarget]:

@@ -18,12 +18,14 @@ from ebpfprof.export.tables.quantities import (
     error_cell,
     heading,
     known_digits,
+    rounded,
     share,
 )
-from ebpfprof.profile.evidence import few_releases, is_unknown_release
+from ebpfprof.profile.evidence import few_releases, is_ranked, is_unknown_release
 from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profile.served_requests import served_requests
 from ebpfprof.profile.wait_groups import group_of_running, group_of_wait
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.registry import find_kind
@@ -32,6 +34,8 @@ OUTSIDE: Final = "(outside of handlers)"
 _UNRECORDED: Final = "(releases not recorded)"
 _LEAST_PART: Final = 0.01
 _PARTS: Final = 5
+_WHOLE: Final = 100
+"""From this rate on, no parts of a request are shown."""
 _REST: Final = (OUTSIDE, _UNRECORDED)
 _HANDLER: Final = "Handler"
 _LENGTHS: Final = ("p50", "p99", "Max")
@@ -141,13 +145,15 @@ def render(
 
     Below each handler is what its time consists of. Where quantiles of the lengths of waits are
     known, there are as many as fit. Releases of locks have no rows if too few were recorded: the
-    text says how to record them. `index` selects the value, by default that
+    text says how to record them. Below the table of a block profile is how many requests of HTTP/1
+    there were. `index` selects the value, by default that
     which the profile's kind shows. For `width` and `color` see columns.table(), which makes text
     of the target printable. Ends with a newline.
     """
     kind = find_kind(profile.kind)
     if kind and index is None:
         profile = kind.in_tables(profile)
+    rate = _requests_line(profile) if index is None else ""
     if hide_idle:
         profile, _ = split(profile)
     shown = default_index(profile) if index is None else index
@@ -176,7 +182,18 @@ def render(
             break
     text = columns.table([*names, _HANDLER], cells, width=width, color=color)
     rest = len(rows) - limit
-    return text + (f"... and {counted(rest, 'more handler')}\n" if rest > 0 else "")
+    return text + (f"... and {counted(rest, 'more handler')}\n" if rest > 0 else "") + rate
+
+
+def _requests_line(profile: Profile) -> str:
+    """How many requests of HTTP/1 there were, a line; "" if that is not known."""
+    served = served_requests(profile)
+    is_known = served.count > 0 and is_ranked(served.count, served.variance)
+    if not is_known or profile.duration_ns <= 0:
+        return ""
+    rate = rounded(served.count / (profile.duration_ns / 1e9), served.error)
+    text = f"{rate:,.0f}" if rate >= _WHOLE else f"{rate:.3g}"
+    return f"HTTP/1 requests of all handlers: at least {text} a second.\n"
 
 
 def _row(

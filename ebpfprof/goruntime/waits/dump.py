@@ -21,7 +21,12 @@ from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.goruntime.waits.waits_for import WaitReader
 from ebpfprof.profile.asleep import IO_WAIT
 from ebpfprof.profile.deadlocks import circles
-from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
+from ebpfprof.profile.goroutines import (
+    DumpedGoroutine,
+    GoroutineDump,
+    GrowingSite,
+    HttpRequest,
+)
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
 
 if TYPE_CHECKING:
@@ -103,13 +108,8 @@ class GoroutineDumper:
             took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
             if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
                 break
-        return replace(
-            made,
-            goroutines=tuple(
-                replace(one, request=requests.get(one.goid)) for one in made.goroutines
-            ),
-            growing=self._growing(made, last, born),
-        )
+        made = replace(made, growing=self._growing(made, last, born))
+        return _with_requests(made, requests)
 
     def dump_once(
         self,
@@ -117,8 +117,12 @@ class GoroutineDumper:
         *,
         seen_ns: Mapping[int, int] | None = None,
         has_waits: bool = False,
+        has_requests: bool = False,
     ) -> GoroutineDump:
-        """Take one sample, of stacks only; with `has_waits` also of what goroutines wait for.
+        """Take one sample, of stacks only.
+
+        With `has_waits` also of what goroutines wait for, with `has_requests` of which requests
+        they handle.
 
         `since_ns` says since when goroutines stand still, by the numbers of their waits, `seen_ns`
         since when they were seen in this wait, which is less sure. Raises what dump() raises.
@@ -126,12 +130,14 @@ class GoroutineDumper:
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
         scan = self._last = self._scanner.scan()
+        requests = self._requests.read(scan.goroutines) if has_requests else {}
         moving = self._waits.read_moving(scan) if has_waits and self._waits else None
         self._look_up(scan)
         waits = self._waits.read(scan, moving) if moving and self._waits else {}
         stood_ns, waited_ns = _stood(scan, since_ns or {}), _stood(scan, seen_ns or {})
         made = self._made(scan, waits, stood_ns, 0, 1, waited_ns)
-        return self._confirmed(made, scan, moving) if moving else made
+        made = self._confirmed(made, scan, moving) if moving else made
+        return _with_requests(made, requests)
 
     def find_pools(self, pools: PoolReader) -> None:
         """Find the pools of the goroutines of the last dump_once(). Raises what that raises."""
@@ -257,6 +263,14 @@ class GoroutineDumper:
             goroutine.is_leaked,
             goroutine.wait if goroutine.is_parked else None,
         )
+
+
+def _with_requests(made: GoroutineDump, requests: Mapping[int, HttpRequest]) -> GoroutineDump:
+    """The dump with the requests of goroutines, by their ids."""
+    if not requests:
+        return made
+    goroutines = (replace(one, request=requests.get(one.goid)) for one in made.goroutines)
+    return replace(made, goroutines=tuple(goroutines))
 
 
 def _stood(goroutines: AllGoroutines, since_ns: Mapping[int, int]) -> dict[int, int]:

@@ -110,6 +110,13 @@ class RequestReader:
         waits = frozenset(heads.waits[heads.is_there].tolist())
         return {goid: request for goid, (wait, request) in requests.items() if wait in waits}
 
+    def prepare(self) -> bool:
+        """Find the fields now: for a large program it takes some tenths of a second.
+
+        False if the program has no server of net/http that we know. Raises TargetGone.
+        """
+        return self._known_fields() is not None
+
     def _serving(self, goroutines: Iterable[Goroutine]) -> list[_Serving]:
         serving: list[_Serving] = []
         for goroutine in goroutines:

@@ -172,6 +172,36 @@ def test_few_recorded_releases_say_nothing_of_handlers() -> None:
     assert line.startswith("100 ms of waiting for locks. Few releases of locks were recorded")
 
 
+SERVER = ("net/http.(*response).finishRequest", "net/http.(*conn).serve")
+END_OF_REQUEST = ("sync.(*Cond).Wait", "net/http.(*connReader).abortPendingRead", *SERVER)
+
+
+def test_requests_are_counted_by_the_wait_that_ends_each() -> None:
+    lock = ("sync.(*Mutex).Lock", "net/http.(*connReader).lock", *END_OF_REQUEST[1:])
+    shown = profile(
+        sample(CHECKOUT, LOCK, "main.pay", ms=50, count=900),
+        sample("", *END_OF_REQUEST, ms=3, count=741),
+        sample("", *lock, ms=1, count=5),
+    )
+    assert table(replace(shown, duration_ns=3 * 10**9))[-1] == (
+        "HTTP/1 requests of all handlers: at least 247 a second."
+    )
+    assert json_profile.document(shown)["requests"] == [741, 0.0]
+
+
+def test_samples_of_goroutines_count_no_requests() -> None:
+    wall = profile(sample("", *END_OF_REQUEST, ms=3, count=741), kind="wall")
+    assert "requests" not in json_profile.document(wall)
+
+
+def test_requests_of_an_estimate_have_as_many_digits_as_are_known() -> None:
+    ends = replace(sample("", *END_OF_REQUEST, ms=3, count=741), count_variance=100.0**2)
+    shown = replace(profile(ends, sample(CHECKOUT, LOCK, "main.pay", ms=50)), duration_ns=3 * 10**9)
+    assert table(shown)[-1].endswith("at least 250 a second.")
+    unknown = replace(ends, count_variance=600.0**2)
+    assert "requests" not in table(replace(shown, samples=(unknown, shown.samples[1])))[-1]
+
+
 def test_idle_waits_are_left_out() -> None:
     shown = profile(
         sample("", RECEIVE, "main.worker", ms=900), sample(CHECKOUT, LOCK, "main.pay", ms=100)

@@ -31,8 +31,8 @@ ROOMS = {
     "observing": "recording profilers.heap profilers goruntime.waits goruntime.goroutines "
     "goruntime.heap goruntime process kernel findings profile system",
     "recording": "profilers.waits profilers.goroutines profilers.heap profilers.cpu profilers "
-    "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead process kernel "
-    "privileges profile console system",
+    "profilers.registry goruntime.samples goruntime.waits goruntime.goroutines goruntime overhead "
+    "process kernel privileges profile console system",
     "ring": "profilers.waits profilers.heap profilers export profilers.registry overhead profile "
     "console system",
     "profilers.waits": "profilers profilers.registry goruntime.samples goruntime.waits "
