@@ -256,7 +256,7 @@ class Graph:
         edges = np.arange(total) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
         return which, edges
 
-    def changed(self, edges: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def changed(self, edges: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Which of these references, in ascending order, are no longer there. Raises TargetGone."""
         gone = np.ones(len(edges), np.bool_)
         done = 0
@@ -264,7 +264,7 @@ class Graph:
             if done >= len(edges):
                 break
             last = int(np.searchsorted(edges, self._end(chunk)))
-            chosen = edges[done:last]
+            chosen = edges[done:last].astype(np.int64)
             if len(chosen):
                 sources = self.sources(chosen)
                 spans = self.slots.spans_of(sources)

@@ -98,9 +98,9 @@ class ReferenceReader:
         level = self._graph.targets[gone].astype(np.int64)
         while len(level):
             changed[level] = True
-            _, edges = self._graph.edges_of(level)
-            targets = self._graph.targets[edges].astype(np.int64)
-            is_by_it = (self._search.edge[targets] == edges) & (self._search.node[targets] >= 0)
+            _, below = self._graph.edges_of(level)
+            targets = self._graph.targets[below].astype(np.int64)
+            is_by_it = (self._search.edge[targets] == below) & (self._search.node[targets] >= 0)
             level = np.unique(targets[is_by_it & ~changed[targets]])
         return changed
 
@@ -137,7 +137,7 @@ class ReferenceReader:
         types = self.scan.types
         wanted = [number for number in range(1, len(types)) if types.name(number) == name]
         chosen = np.isin(self._search.type[self._reached], wanted)
-        return self._reached[chosen]
+        return self._reached[chosen].astype(np.int64)
 
     def of_stack(self, function: str) -> Numbers:
         """The slots of objects that Go's memory profile sampled, allocated below a function."""
