@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import merged, totals
+from ebpfprof.profile.length_counts import LengthCounts, known_waits
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import find_kind
 
@@ -33,7 +34,8 @@ class History:
 
     `sums` are the profiles since the first recording, at the end of the last window. `totals` are
     the sums of each value of a profile over all windows, also those that were dropped, by kind;
-    kinds that show a moment have none. `present` is what the window that has not ended had when it
+    kinds that show a moment have none. `lengths` has the waits of kinds of waits of these windows
+    by how long they were. `present` is what the window that has not ended had when it
     was last read, None if it was not read: it is not among the windows.
     """
 
@@ -42,6 +44,7 @@ class History:
     windows: deque[Window] = field(default_factory=deque)
     sums: dict[str, Profile] = field(default_factory=dict)
     totals: dict[str, list[int]] = field(default_factory=dict)
+    lengths: dict[str, LengthCounts] = field(default_factory=dict)
 
     def begin(self, now_s: float) -> None:
         """A window begins at this Unix time. While nothing is recorded, sums do not grow."""
@@ -71,6 +74,8 @@ class History:
                 before = self.totals.get(kind, [0] * len(profile.sample_types))
                 pairs = zip(before, totals(profile), strict=True)
                 self.totals[kind] = [sum(pair) for pair in pairs]
+                if waits := known_waits(profile):
+                    self.lengths.setdefault(kind, LengthCounts()).add(waits)
         self.begin(now_s)
         return window
 

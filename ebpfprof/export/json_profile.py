@@ -39,6 +39,10 @@ An object with these fields (most strings are an index into "strings"):
     few_releases   a sentence in place of a table of releases, where too few of them were recorded;
                    else left out
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
+    handlers       [{"name": of the handler, or in parentheses of the rest, "count": null if nobody
+                   knows it, "value", "error": as in "errors", "parts": {what the value consists
+                   of: value ...}, "quantiles": as above} ...], the largest first, the rest last:
+                   the table of handlers; left out if no sample has one
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
@@ -63,12 +67,13 @@ from ebpfprof.export.kinds import (
     kind_words,
     title,
 )
+from ebpfprof.export.tables.handlers import handler_sums
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.evidence import MAX_ERROR, few_releases
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
-from ebpfprof.profile.wait_histogram import QUANTILES, SCALE
+from ebpfprof.profile.wait_histogram import QUANTILES, SCALE, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of
 
 FORMAT = "ebpfprof-profile-1"
@@ -149,6 +154,7 @@ class _Document:
             "values": [sample.values for sample in samples],
             **_evidence(profile),
             **_lengths(profile),
+            **_handlers(profile, default),
             "operations": operations,
             **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
@@ -236,16 +242,42 @@ def _lengths(profile: Profile) -> dict[str, Any]:
             [[SCALE.lower_ns(bucket), round(count, 3)] for bucket, count in sample.lengths.rows()]
             for sample in profile.samples
         ],
-        "quantiles": [_quantiles(sample) for sample in profile.samples],
+        "quantiles": [
+            _quantiles(sample.lengths, sample.values[0], sample.count_variance)
+            for sample in profile.samples
+        ],
     }
 
 
-def _quantiles(sample: Sample) -> dict[str, list[float | None]]:
+def _handlers(profile: Profile, index: int) -> dict[str, Any]:
+    rows = handler_sums(profile, index)
+    if not any(row.is_handler for row in rows):
+        return {}
+    return {
+        "handlers": [
+            {
+                "name": well_formed(row.name),
+                "count": row.count if row.has_count else None,
+                "value": row.value,
+                **({"error": round(math.sqrt(row.variance), 1)} if row.variance else {}),
+                **({"parts": dict(row.parts.most_common())} if row.parts else {}),
+                **(
+                    {"quantiles": _quantiles(row.lengths, row.count, row.count_variance)}
+                    if row.lengths
+                    else {}
+                ),
+            }
+            for row in rows
+        ]
+    }
+
+
+def _quantiles(
+    lengths: WaitHistogram, waits: float, variance: float
+) -> dict[str, list[float | None]]:
     fields: dict[str, list[float | None]] = {}
     for name, part in QUANTILES.items():
-        known = sample.lengths.quantile(
-            part, waits=sample.values[0], variance=sample.count_variance
-        )
+        known = lengths.quantile(part, waits=waits, variance=variance)
         if known:
             most_ns = known.most_ns if math.isfinite(known.most_ns) else None
             fields[name] = [known.ns, known.least_ns, most_ns]

@@ -30,6 +30,7 @@ _FIELDS: Final = (
     *(("class", "spanclass", "u1"), ("state", "state", "u1"), ("type", "largeType", "<u8")),
     *(("count", "allocCount", "<u2"), ("free_from", "freeindex", "<u2")),
     *(("bits", "allocBits", "<u8"), ("generation", "sweepgen", "<u4")),
+    ("specials", "specials", "<u8"),
 )
 
 

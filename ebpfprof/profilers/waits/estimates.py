@@ -117,7 +117,7 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
     }
     of_stacks = [
         variance
-        for stack in sums.windowed
+        for stack in {**sums.eighth, **sums.windowed}
         if stack.kind == kind
         for variance in [sums.window_variances(stack)[0]]
         if variance <= of_rows.get((stack.sema, stack.return_pcs, stack.labels, stack.waker), -1.0)
@@ -143,9 +143,9 @@ def _block(
     left = _by_known_locks(waits, stacks)
     found = []
     for stack, estimate in stacks.items():
-        seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
+        seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS).as_uncertain()
         turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
-        if not sums.has_pauses:  # else _correction() does it
+        if not sums.windows:  # else _correction() does it
             turns += _tracked_too_often(estimate, seen)
         estimate = _with_alternation(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
@@ -156,7 +156,8 @@ def _block(
         )
         row = _block_row(sums, stack, estimate, seen, mean_ns, hit_ns)
         found.append(BlockEstimate(row, estimate.every, sums.seen(stack), correction))
-    for (sema, return_pcs, labels), seen in left.items():
+    for (sema, return_pcs, labels), sampled in left.items():
+        seen = sampled.as_uncertain()
         if seen.long or seen.hits >= _ENOUGH_HITS:
             stack = KnownStack(0, "block", sema, return_pcs, labels)
             estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
@@ -215,8 +216,9 @@ def _correction(
     Goroutines run for other reasons, too: the network, preemption. With probes a server may have
     fewer of these runs for a wait. So what windows have is too much by as much as most of the runs
     are not after waits. Samples know the time of all waits, and probes that of one, if it is not
-    short. If that has the smaller error, it is taken; for waits that are not much longer than a
-    sample is late on a busy machine, the middle of both, with half of their difference as an error.
+    short. If that has the smaller error, it is the middle of both, with half of their difference as
+    an error: the waits of a few windows may be longer than others, and samples of a busy machine
+    come late.
     """
     short, by_runs = estimate.sampled, estimate.count_variance
     if not sums.windows or short.count <= 0:
@@ -229,10 +231,8 @@ def _correction(
         relative = seen.variance / waited_ns**2 + of_mean
         if relative < by_runs / short.count**2:
             variance = relative * count**2
-            if mean_ns < _LATE_NS:
-                count, apart = _middle(count, short.count)
-                variance += apart
-            return count / short.count, variance
+            count, apart = _middle(count, short.count)
+            return count / short.count, variance + apart
     return 1.0, by_runs
 
 
@@ -262,7 +262,11 @@ def _block_row(
     row.delay_variance += within_ns**2 + (_LATE_WAKE_NS * stamped) ** 2 + seen.long_variance
     is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
     is_cut_off = cut_off > _CUT_OFF * count
-    if is_cut_off or ((is_short or sums.has_pauses) and seen.hits >= _ENOUGH_HITS):
+    is_known = seen.hits >= _ENOUGH_HITS
+    is_better = sums.has_pauses and _is_smaller(
+        (seen.ns, seen.variance), (row.delay_ns, row.delay_variance)
+    )
+    if is_cut_off or is_better or (is_known and (is_short or sums.has_pauses)):
         row.delay_ns = round(estimate.every.delay_ns + seen.ns)
         row.delay_variance = seen.variance
         if not is_cut_off and _SHORT_NS < mean_ns < _LATE_NS:  # as in _correction()
@@ -272,12 +276,21 @@ def _block_row(
     else:
         whole = count / short.count if short.count > 0 else 1.0
         delay_ns = whole * (short.delay_ns - within_ns)
-        if not is_short:
-            more_ns = _missing_tail(delay_ns, estimate.delay_variance, short, seen)
-            delay_ns += max(0.0, more_ns)
-            row.delay_variance += more_ns**2
+        if _is_tail_missing(delay_ns, seen):
+            delay_ns = seen.ns - seen.long_ns
+            row.delay_variance += seen.variance
+        elif _is_uneven(short) and not is_known:
+            row.delay_variance += max(0.0, seen.ns - seen.long_ns - delay_ns) ** 2
         row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
     return row
+
+
+def _is_smaller(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether the error of a value is the smaller part of it; they are pairs of value and variance.
+
+    The smaller error in ns would be that of the smaller value, which may be too small.
+    """
+    return one[0] > 0 and one[1] * other[0] ** 2 < other[1] * one[0] ** 2
 
 
 def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> WaitHistogram:
@@ -294,27 +307,23 @@ def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> W
     return estimate.every.lengths + short + seen.lengths
 
 
-def _missing_tail(delay_ns: float, variance: float, short: StackSums, seen: SampledStack) -> float:
-    """By how much delays are probably longer than tracked waits show, in ns; negative: an error.
+def _is_uneven(short: StackSums) -> bool:
+    """Whether waits differ so much that a few long ones may have much of the delay."""
+    tracked_ns = short.delay_ns / TRACKING_PERIOD
+    return short.squares * short.parks > _UNEVEN * tracked_ns**2
+
+
+def _is_tail_missing(delay_ns: float, seen: SampledStack) -> bool:
+    """Whether samples saw so many more waits than their delay makes expect that it is not chance.
 
     Some waits of milliseconds among many of microseconds have much of the delay. If none of these
-    was tracked, the tracked ones look alike, and their variance is too small. Samples see them. If
-    they saw so much more time that it is not chance, the middle of both is taken. If it may be
-    chance, of a few samples, and tracked waits differ much, what samples saw is within the error.
+    was tracked, the tracked ones look alike, and their variance is too small. Samples see them.
     Samples that see less say nothing: on a busy machine they come late.
     """
-    apart_ns = seen.ns - seen.long_ns - delay_ns
-    if apart_ns <= 0 or seen.ended <= seen.long:
-        return 0.0
-    each_ns = seen.ns / max(1, seen.hits)
-    of_samples = max(0.0, seen.variance - seen.long_variance) + each_ns**2
-    has_hits = seen.ended - seen.long >= _FEW_HITS
-    if has_hits and apart_ns > _SURE * math.sqrt(variance + of_samples):
-        return apart_ns / 2
-    if seen.hits >= _ENOUGH_HITS:
-        return 0.0
-    mean_squares = short.squares * short.parks / max(1.0, short.delay_ns / TRACKING_PERIOD) ** 2
-    return -apart_ns if mean_squares > _UNEVEN else 0.0
+    if seen.ns <= 0:
+        return False
+    expected = seen.hits * delay_ns / seen.ns
+    return seen.ended - seen.long > expected + _SURE * math.sqrt(expected) + 1
 
 
 def _runnable(block: BlockEstimate) -> StackTotal | None:
@@ -347,11 +356,17 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack
     row.lengths = _lengths(estimate, StackSums(), seen)
     count = max(before.count, seen.ended, seen.long)
     row.count = every.count + count
-    row.count_variance = max((count - seen.long) ** 2, estimate.count_variance)
+    short = count - seen.long
+    row.count_variance = max((count if short >= seen.long else short) ** 2, estimate.count_variance)
+    if every.delay_ns > 0:  # as many as fit into the time that samples saw
+        fit = (seen.ns - seen.long_ns) * every.count / every.delay_ns
+        row.count_variance += max(0.0, fit - count) ** 2
     of_samples, is_known = seen.variance, seen.hits >= _ENOUGH_HITS
     if not is_known:  # of few, the variance is not known either: one hit more or less
         of_samples += (seen.ns / max(1, seen.hits)) ** 2
-    is_better = of_samples < estimate.delay_variance or not estimate.delay_variance
+    is_better = not estimate.delay_variance or _is_smaller(
+        (seen.ns, of_samples), (before.delay_ns, estimate.delay_variance)
+    )
     if is_known or (seen.ns > 0 and is_better):
         row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), of_samples
     else:

@@ -16,9 +16,9 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 ROOMS = {
     "__main__": "commands console system",
     "commands": "agent server top continuous tracing observing recording ring profilers.heap "
-    "profilers findings goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery "
-    "process kernel export profilers.registry overhead privileges timeline profile settings "
-    "console system",
+    "profilers findings goruntime.references goruntime.waits goruntime.goroutines goruntime.heap "
+    "goruntime discovery process kernel export profilers.registry overhead privileges timeline "
+    "profile settings console system",
     "agent": "server continuous ring discovery kernel findings export profilers.registry profile "
     "settings console system",
     "server": "observing continuous profilers.goroutines profilers.heap goruntime.waits "
@@ -48,6 +48,7 @@ ROOMS = {
     "goruntime.samples": "goruntime.waits goruntime.goroutines goruntime process kernel profile "
     "system",
     "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime process profile",
+    "goruntime.references": "goruntime.goroutines goruntime.heap goruntime process profile",
     "goruntime.goroutines": "goruntime process profile",
     "goruntime.heap": "goruntime process profile console",
     "goruntime": "process profile console",
