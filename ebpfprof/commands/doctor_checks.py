@@ -19,11 +19,12 @@ from typing import Literal
 
 from ebpfprof.discovery.containers import container_of
 from ebpfprof.errors import (
+    AttachFailed,
     BccMissing,
     EbpfprofError,
     ExitCode,
 )
-from ebpfprof.kernel import btf, features
+from ebpfprof.kernel import btf, features, packaged_programs
 from ebpfprof.kernel.compiler import bcc_versions
 from ebpfprof.privileges.checks import in_first_user_namespace, missing_capabilities, way_out
 from ebpfprof.system.pid_namespace import sees_whole_machine
@@ -80,8 +81,11 @@ def examine() -> Iterator[Check]:
     for name, trial, meaning in _FEATURES:
         yield _tried(name, trial, meaning) if may_try else Check(name, "warn", _NOT_TRIED, meaning)
     yield _tried("BTF", _btf, "The CPU profile reads fields of the kernel's own structs.")
-    yield _bcc()
-    yield _llvm()
+    programs = _programs()
+    is_compiled = programs.level == "ok" and bool(packaged_programs.checksums())
+    yield programs
+    yield _bcc(is_needed=not is_compiled)
+    yield _llvm(is_needed=not is_compiled)
     yield from _packages()
     yield _paranoid(may_try)
     yield _kernel_names()
@@ -207,21 +211,35 @@ def _container() -> Check:
     )
 
 
-def _bcc() -> Check:
+def _programs() -> Check:
+    name, meaning = "compiled BPF programs", "With those of a release, BCC is not needed."
+    try:
+        count = packaged_programs.check()
+    except AttachFailed as error:
+        return Check(name, "missing", "damaged", meaning, str(error), ExitCode.ATTACH_FAILED)
+    if not count:
+        return Check(name, "ok", "none: BCC compiles", meaning)
+    return Check(name, "ok", f"{count}, by {packaged_programs.compiler()}", meaning)
+
+
+def _bcc(*, is_needed: bool) -> Check:
     meaning = "It compiles the BPF programs."
     try:
         version = bcc_versions().bcc
     except BccMissing as error:
+        if not is_needed:
+            return Check("BCC", "ok", "none, and not needed", meaning)
         return Check("BCC", "missing", "none", meaning, str(error), ExitCode.BCC_MISSING)
     return Check("BCC", "ok", version or "unknown version", meaning)
 
 
-def _llvm() -> Check:
+def _llvm(*, is_needed: bool) -> Check:
     meaning = f"The BPF programs use atomic operations, which need LLVM {_OLDEST_LLVM}."
     try:
         version = bcc_versions().llvm
     except BccMissing:
-        return Check("LLVM of BCC", "warn", "unknown without BCC", meaning)
+        level: Level = "warn" if is_needed else "ok"
+        return Check("LLVM of BCC", level, "unknown without BCC", meaning)
     numbers = _NUMBERS.findall(version)
     if not numbers:
         return Check("LLVM of BCC", "ok", "unknown version", meaning)
